@@ -1,0 +1,71 @@
+# Every command of the project. `make help` lists them; each one sets up .venv first when it has to.
+#
+# .venv counts as ready only while two empty files exist in it, named after the content of the lock and of pyproject.toml.
+# They are written last, so an interrupted set-up never looks finished; another lock or a moved folder starts a new .venv.
+
+PYTHON ?= python3.11
+GPU ?= $(if $(wildcard .venv/.locked-gpu-*),1,0)
+SET := $(if $(filter 1,$(GPU)),gpu,cpu)
+LOCK := requirements/$(SET).txt
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd; } | cksum | tr -d '[:space:]')
+READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
+
+.DEFAULT_GOAL := help
+.PHONY: help reproduce smoke lab figures test lint clean
+.DELETE_ON_ERROR:
+
+help: ## list the commands and their options
+	@echo 'make COMMAND [OPTION=value ...]'
+	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo 'Options of reproduce: PAPER=spiral  SCALE=smoke|cpu|gpu|paper  VARIANTS=a,b  SEEDS=0,1,2'
+	@echo 'Options of every command:'
+	@echo '  GPU=1        set up from requirements/gpu.txt; remembered until GPU=0 or make clean'
+	@echo '  PYTHON=path  the Python 3.11 to set up with (default python3.11)'
+
+reproduce: $(READY) ## execute the paper notebooks and write their exhibits to figures/ (all papers, cpu scale)
+	$(BIN)/spnb reproduce $(if $(PAPER),--paper '$(PAPER)') $(if $(SCALE),--scale '$(SCALE)') \
+	  $(if $(VARIANTS),--variants '$(VARIANTS)') $(if $(SEEDS),--seeds '$(SEEDS)')
+
+smoke: $(READY) ## execute the same notebooks at smoke scale: seconds a run, proves the wiring only
+	$(BIN)/spnb reproduce --scale smoke
+
+lab: $(READY) ## open the notebooks in JupyterLab
+	$(BIN)/jupyter lab notebooks
+
+figures: $(READY) ## rebuild the gallery figures/README.md from figures/index.json
+	$(BIN)/spnb gallery
+
+test: lint ## lint, then run all tests
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(READY) ## check style and format of code and notebooks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean: ## remove .venv, caches and build leftovers; runs/ stays
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache
+	find . \( -path ./.git -o -path ./runs \) -prune -o \
+	  -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+
+# The packages, from nothing, torch first and alone: where pip finds a CPU build of exactly this version it takes that;
+# asked for by another package, torch would come with several GB of CUDA libraries. On a machine whose index has only the
+# CUDA build, name PyTorch's CPU index to pip (PIP_EXTRA_INDEX_URL in the environment); the CUDA build runs on a CPU too.
+$(LOCKED):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
+	  echo "spnb needs Python 3.11, and '$(PYTHON)' is missing or another version." \
+	    'Install Python 3.11, or name it: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@echo 'Setting up .venv from $(LOCK): minutes, and a few GB on disk.'
+	@rm -f .venv/.locked-* .venv/.ready-*
+	$(PYTHON) -m venv --clear .venv
+	$(PIP) install "$$(grep '^torch==' $(LOCK))"
+	$(PIP) install -r $(LOCK)
+	@touch $@
+
+# The package itself, editable, on top of the locked packages and touching none of them.
+$(READY): $(LOCKED)
+	@rm -f .venv/.ready-*
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@

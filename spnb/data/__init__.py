@@ -1,0 +1,1 @@
+"""Data: generated questions with known answers."""

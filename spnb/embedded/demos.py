@@ -1,0 +1,108 @@
+"""Demonstrations for the embedded policy: legal but unskilled play, with a short remark before the action.
+
+Every demonstrator plays uniformly at random over the legal moves, whatever it has just remarked: the text teaches a
+policy to read a game, to say true things about it and to answer in the format, and nothing about good play. So what a
+policy gains by self-play afterwards is visible, and none of it was demonstrated.
+
+A third of the answers has no remark, a third a short one, a third a full one.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from spnb.data.questions import completing_cells, questions
+from spnb.games import Game, Match, make_game
+from spnb.games.text import messages
+
+KUHN, TICTACTOE, TICTACTOE_PLAIN = "kuhn_poker", "TicTacToe-v0", "tic_tac_toe"
+QUESTION_SHARE = 0.4
+GAME_SHARES = {TICTACTOE: 0.5, KUHN: 0.4, TICTACTOE_PLAIN: 0.1}
+POOL = 4096
+RANKS = {"J": "lowest", "Q": "middle", "K": "highest"}
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One prompt as chat messages and one answer."""
+
+    source: str
+    messages: list[dict[str, str]]
+    answer: str
+
+
+def kuhn_remark(match: Match, detail: int) -> str:
+    """What the seat to move in Kuhn poker knows: its card (detail 1) and what a showdown may cost (detail 2)."""
+    card = "JQK"[match.state.history()[match.player]]  # type: ignore[attr-defined]
+    remark = f"My card is {card}, the {RANKS[card]}."
+    if detail == 2:
+        facing_bet = "call" in match.legal_actions()
+        remark += " A fold loses 1, a call risks 2." if facing_bet else " A check risks 1, a bet risks 2."
+    return remark
+
+
+def board_of(match: Match) -> list[str]:
+    """Nine cells, "." where free, else the number (0, 1) of the seat that took it."""
+    cells = ["."] * 9
+    for turn, action in enumerate(match.history):
+        cells[int(action)] = str(turn % 2)
+    return cells
+
+
+def tictactoe_remark(match: Match, detail: int) -> str:
+    """True words on a board: who can complete a line where (detail 1), after both sides' cells (detail 2)."""
+    cells, seat = board_of(match), match.player
+    mine, theirs = str(seat), str(1 - seat)
+    wins, threats = completing_cells(cells, mine), completing_cells(cells, theirs)
+    parts = []
+    if detail == 2:
+        parts += [
+            f"{who} {' '.join(str(i) for i in range(9) if cells[i] == mark) or 'none'}."
+            for who, mark in (("Mine:", mine), ("Theirs:", theirs))
+        ]
+    if wins:
+        parts.append(f"I can win at {wins[0]}.")
+    elif threats:
+        parts.append(f"They can win at {threats[0]}.")
+    else:
+        parts.append("No line is open.")
+    return " ".join(parts)
+
+
+REMARKS: dict[str, Callable[[Match, int], str]] = {
+    KUHN: kuhn_remark,
+    TICTACTOE: tictactoe_remark,
+    TICTACTOE_PLAIN: tictactoe_remark,
+}
+
+
+def game_demos(game: Game, rng: random.Random) -> Iterator[Demo]:
+    """Both seats' turns of one random match, each a demonstration."""
+    match = game.match(rng.getrandbits(32))
+    while match.player is not None:
+        action = rng.choice(match.legal_actions())
+        detail = rng.randrange(3)
+        remark = REMARKS[game.name](match, detail) + " " if detail else ""
+        yield Demo(game.name, messages(match), f"{remark}\\boxed{{{action}}}")
+        match.play(action)
+
+
+def demos(seed: int) -> Iterator[Demo]:
+    """An endless stream of demonstrations, whole matches and questions shuffled in pools; the same for the same seed.
+
+    `QUESTION_SHARE` and `GAME_SHARES` count draws; a match of tic-tac-toe has about seven turns, one of poker about two.
+    """
+    rng = random.Random(seed)
+    games = {name: make_game(name) for name in GAME_SHARES}
+    names, weights = list(GAME_SHARES), list(GAME_SHARES.values())
+    while True:
+        pool: list[Demo] = []
+        while len(pool) < POOL:
+            if rng.random() < QUESTION_SHARE:
+                question = rng.choice(questions(4, rng.getrandbits(32)))
+                answer = f"\\boxed{{{question.answer}}}"
+                pool.append(Demo("question", [{"role": "user", "content": question.text}], answer))
+            else:
+                pool.extend(game_demos(games[rng.choices(names, weights)[0]], rng))
+        rng.shuffle(pool)
+        yield from pool

@@ -1,0 +1,1 @@
+"""Engines answer requests: token ids in, token ids and log-probabilities out."""

@@ -1,0 +1,211 @@
+"""SPIRAL: one policy plays both seats of zero-sum games and learns from who wins (Liu et al., 2025).
+
+The game: two seats, one policy. Each turn the policy reads the seat's observation, reasons, and boxes a move. Reward is
+given at the end of a match only: the seat's utility, zero-sum, and every turn of that seat shares it (discount 1).
+Role-conditioned advantage estimation (RAE, eq. 2 and 3) subtracts a moving average of the returns of the same game and
+seat, because seats are not alike: who moves first in tic-tac-toe wins more often.
+
+    spnb run spiral --scale cpu --variant full --seed 0
+
+Reads like algorithm 1: `collect` plays matches, `advantages` is RAE (or a baseline it is compared with), `collect`
+then draws the step's turns, the same number for every game.
+"""
+
+import math
+import random
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from spnb import evaluation
+from spnb.advantages import Estimator, make_estimator
+from spnb.data.questions import questions
+from spnb.games import Game, make_game
+from spnb.games.play import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript, make_player, play_match
+from spnb.params import RunParams
+from spnb.rollout import Chat, Engine, Episode, Sample, Sampling, derive_seed, parallel, role_label, run, sample_of
+
+EXPERTS = {"kuhn_poker": "equilibrium"} | dict.fromkeys(TICTACTOE_GAMES, "minimax")
+MAX_WAVES = 4
+"""Times that more matches are started in one step to fill up its turns."""
+
+
+class Params(RunParams):
+    """SPIRAL's own parameters; defaults are the paper's (table 6), where its text has lost a value the code's."""
+
+    games: list[str] = Field(["kuhn_poker", "TicTacToe-v0"], min_length=1, description="names that make_game knows")
+    turns_per_step: int = Field(128, ge=1, description="trained turns in one step, shared equally by the games")
+    baseline: Literal["role_ema", "global_ema", "batch_mean", "none"] = "role_ema"
+    ema_decay: float = Field(0.95, ge=0, le=1)
+    opponent: Literal["self", "random", "expert"] = Field("self", description="who plays the other seat")
+    reward: Literal["outcome", "random"] = Field("outcome", description="random: the control, a coin flips each result")
+    inner_epochs: int = Field(2, ge=1)
+    eval_matches: int = Field(128, ge=2, description="matches against each opponent in each game")
+    eval_samples: int = Field(32, ge=1, description="answers at each of Kuhn poker's 12 information states")
+    eval_questions: int = Field(200, ge=0, description="questions of the transfer suite; 0 leaves it out")
+
+
+def baseline_estimator(params: Params) -> Estimator:
+    """The estimator behind `params.baseline`; `Method.advantages` says what it is given as groups and roles."""
+    if params.baseline in ("role_ema", "global_ema"):
+        return make_estimator("role_ema", decay=params.ema_decay)
+    return make_estimator("group_mean" if params.baseline == "batch_mean" else "raw")
+
+
+class Method:
+    """SPIRAL's self-play over one or several games."""
+
+    def __init__(self, params: Params, tokenizer: Any):
+        self.params = params
+        self.games: list[Game] = [make_game(name) for name in params.games]
+        self.chat = Chat(tokenizer)
+        self.sampling = Sampling(max_new_tokens=params.max_new_tokens, temperature=params.temperature)
+        self.estimator = baseline_estimator(params)
+        self.turns_per_match = {game.name: 2.0 for game in self.games}
+        self._metrics: dict[str, float] = {}
+
+    def collect(self, engines: Mapping[str, Engine], step: int, rank: int = 0) -> list[Sample]:
+        """Plays matches until every game has its share of turns, then draws exactly that many of each (algorithm 1).
+
+        Turns without an advantage teach nothing and are dropped before the draw, as in the released code.
+        """
+        quota = max(1, self.params.turns_per_step // len(self.games))
+        usable: dict[str, list[Sample]] = {game.name: [] for game in self.games}
+        played: list[Transcript] = []
+        for wave in range(MAX_WAVES):
+            episodes: list[Episode[Transcript]] = []
+            for game in self.games:
+                missing = max(0, quota - len(usable[game.name]))
+                for index in range(math.ceil(missing / self.turns_per_match[game.name])):
+                    seed = derive_seed(self.params.seed, "train", step, rank, wave, game.name, index)
+                    episodes.append(self.episode(game, seed, learner=index % 2))
+            if not episodes:
+                break
+            transcripts = run(parallel(*episodes), engines)
+            played += transcripts
+            samples = [sample for transcript in transcripts for sample in self.samples(transcript)]
+            for sample, advantage in zip(samples, self.advantages(samples), strict=True):
+                sample.advantage = advantage
+                if advantage != 0:
+                    usable[sample.role[0]].append(sample)
+        self._note(played)
+        rng = random.Random(derive_seed(self.params.seed, "draw", step, rank))
+        return [s for turns in usable.values() for s in rng.sample(turns, min(quota, len(turns)))]
+
+    def episode(self, game: Game, seed: int, learner: int) -> Episode[Transcript]:
+        """One match: the policy in both seats, or in seat `learner` against a fixed opponent."""
+        policy = PolicyPlayer(self.chat, self.sampling)
+        players: list[Player] = [policy, policy]
+        if self.params.opponent != "self":
+            players[1 - learner] = fixed_player(self.params.opponent, game)
+        return play_match(game, (players[0], players[1]), seed)
+
+    def samples(self, transcript: Transcript) -> list[Sample]:
+        """A match as loss rows, one a turn of the policy; every turn of a seat has the seat's return R."""
+        returns = transcript.returns
+        if self.params.reward == "random":
+            sign = random.Random(derive_seed(transcript.seed, "coin")).choice((-1, 1))
+            returns = (sign * returns[0], sign * returns[1])
+        rows = []
+        for turn in transcript.turns:
+            if turn.request is None or turn.completion is None:
+                continue
+            role = (transcript.game, turn.seat)
+            row = sample_of(turn.request, turn.completion, reward=returns[turn.seat], role=role, group=transcript.seed)
+            row.invalid = turn.action is None
+            row.info = {"text": turn.completion.text, "action": turn.action}
+            rows.append(row)
+        return rows
+
+    def advantages(self, samples: list[Sample]) -> list[float]:
+        """RAE, or one of the baselines it is compared with (only "none" is in the paper).
+
+        - role_ema: a moving average per (game, seat); the turns of a seat in a match count once.
+        - global_ema: one moving average for all games and seats.
+        - batch_mean: the mean over this rollout's turns per (game, seat).
+        - none: A = R.
+        """
+        rewards = [sample.reward for sample in samples]
+        matches, roles = [sample.group for sample in samples], [sample.role for sample in samples]
+        if self.params.baseline == "global_ema":
+            return self.estimator(rewards, list(zip(matches, roles, strict=True)), ["all"] * len(samples))
+        if self.params.baseline == "batch_mean":
+            return self.estimator(rewards, ["batch"] * len(samples), roles)
+        return self.estimator(rewards, matches, roles)
+
+    def _note(self, played: list[Transcript]) -> None:
+        """Numbers of the rollout: matches, moves, seat 0's results, and the baselines after it."""
+        self._metrics = {}
+        for game in self.games:
+            matches = [transcript for transcript in played if transcript.game == game.name]
+            moves = sum(len(transcript.turns) for transcript in matches) / len(matches)
+            self.turns_per_match[game.name] = moves
+            decided = [t.returns[0] for t in matches if t.invalid_seat is None]
+            self._metrics |= {
+                f"method/matches/{game.name}": len(matches),
+                f"method/moves/{game.name}": moves,
+                f"method/seat0_wins/{game.name}": sum(r > 0 for r in decided) / max(1, len(decided)),
+                f"method/draws/{game.name}": sum(r == 0 for r in decided) / max(1, len(decided)),
+                f"method/forfeits/{game.name}": 1 - len(decided) / len(matches),
+            }
+        for role, value in self.estimator.state_dict().get("baselines", {}).items():
+            self._metrics[f"method/baseline/{role_label(role)}"] = value
+
+    def metrics(self) -> dict[str, float]:
+        """The last rollout: matches, moves a match, seat 0's wins and draws (of matches not forfeited), baselines."""
+        return dict(self._metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Baselines and the match lengths that decide how many matches a step starts."""
+        return {"estimator": self.estimator.state_dict(), "turns_per_match": dict(self.turns_per_match)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `state_dict()`."""
+        self.estimator.load_state_dict(state["estimator"])
+        self.turns_per_match = dict(state["turns_per_match"])
+
+    def evaluate(self, engines: Mapping[str, Engine], step: int) -> list[dict[str, Any]]:
+        """Results against the past self, random and expert players; exact measures; the transfer suite.
+
+        Sampled as the paper's online evaluation (temperature 0.6, top-p 0.95). Every evaluation uses the same deals and
+        seeds at every step and for every variant of a seed.
+        """
+        params = self.params
+        sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
+        seed = derive_seed(params.seed, "eval")
+        rows: list[dict[str, Any]] = []
+        for game in self.games:
+            me = PolicyPlayer(self.chat, sampling)
+            opponents: dict[str, Player] = {"random": make_player("random")}
+            if game.name in EXPERTS:
+                opponents["expert"] = fixed_player("expert", game)
+            if "past" in engines:
+                opponents["past"] = PolicyPlayer(self.chat, sampling, engine="past")
+            for name, opponent in opponents.items():
+                results = evaluation.match_results(engines, game, me, opponent, params.eval_matches, seed)
+                rows += match_rows(f"{game.name} vs {name}", results)
+            if game.name == "kuhn_poker":
+                found = evaluation.kuhn_policy(engines, self.chat, sampling, game, params.eval_samples, seed)
+                rows += exact_rows("kuhn_poker", found)
+            if game.name in TICTACTOE_GAMES:
+                found = evaluation.tictactoe_policy(engines, self.chat, sampling, game, 1, seed)
+                rows += exact_rows(game.name, found)
+        if params.eval_questions:
+            asked = questions(params.eval_questions, seed=derive_seed("transfer suite"))
+            rows += evaluation.question_rows(engines, self.chat, sampling, asked, seed)
+        return [{"step": step, **row} for row in rows]
+
+
+def fixed_player(kind: str, game: Game) -> Player:
+    """The fixed opponent "random" or "expert" (equilibrium in Kuhn poker, minimax in tic-tac-toe).
+
+    Raises:
+        ValueError: no expert is known for the game.
+    """
+    if kind == "expert" and game.name not in EXPERTS:
+        raise ValueError(
+            f"opponent is 'expert', which game {game.name!r} has not; games with one: {', '.join(EXPERTS)}"
+        )
+    return make_player(EXPERTS[game.name] if kind == "expert" else kind)

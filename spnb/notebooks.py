@@ -1,0 +1,131 @@
+"""Executes the notebooks with papermill: one exhibit, one paper, or everything that exists, with measured times.
+
+Executed copies go to `runs/notebooks/`; the notebooks themselves are never written to. How long each part took is kept
+in `figures/timings.json`, so that the next person is told before it starts.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import papermill
+
+from spnb.exhibits import exhibit_info
+from spnb.experiment import Plan, make_plan
+from spnb.params import ParamError, papers, unknown
+from spnb.paths import ROOT, resolve
+from spnb.runs import write_json
+
+TIMINGS = Path("figures/timings.json")
+
+
+def notebook_of(paper: str) -> Path:
+    """The notebook of a paper: notebooks/NN_<paper>.ipynb.
+
+    Raises:
+        ParamError: unknown paper, or one without a notebook yet.
+    """
+    found = sorted((ROOT / "notebooks").glob(f"[0-9][0-9]_{paper}.ipynb"))
+    if paper not in papers() or not found:
+        raise ParamError(unknown("paper", paper, with_notebook()))
+    return found[0]
+
+
+def with_notebook() -> list[str]:
+    """The papers that have parameters and a notebook."""
+    return [paper for paper in papers() if list((ROOT / "notebooks").glob(f"[0-9][0-9]_{paper}.ipynb"))]
+
+
+def describe(plan: Plan, minutes: dict[str, Any]) -> pd.DataFrame:
+    """What a plan will do: a row a run, with its state and the minutes it took when last measured."""
+    rows = []
+    for (variant, seed), params in plan.runs.items():
+        run = plan.open(variant, seed)
+        state = "finished" if run.finished else "to do"
+        took = minutes.get(plan.paper, {}).get(plan.scale, {}).get(variant)
+        rows.append({"run": run.run_id, "steps": params.steps, "state": state, "minutes when last measured": took})
+    return pd.DataFrame(rows)
+
+
+def execute(paper: str, scale: str, **values: Any) -> Path:
+    """Executes a paper's notebook at a scale; returns the executed copy.
+
+    Runs that are finished are not computed again. What the notebook prints is shown while it runs.
+
+    Raises:
+        ParamError: bad parameters, before the notebook starts.
+        papermill.PapermillExecutionError: a cell failed; the executed copy shows where.
+    """
+    source = notebook_of(paper)
+    plan = make_plan(paper, scale, **values)
+    target = resolve("runs/notebooks") / f"{source.stem}-{scale}.ipynb"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    papermill.execute_notebook(
+        str(source),
+        str(target),
+        parameters={"scale": scale, **values},
+        cwd=str(source.parent),
+        progress_bar=False,
+        log_output=True,
+        stdout_file=sys.stdout,
+        stderr_file=sys.stderr,
+    )
+    note_times(plan, time.perf_counter() - started)
+    return target
+
+
+def timings() -> dict[str, Any]:
+    """Measured minutes: paper, scale, then each variant's run and "notebook" (the whole execution)."""
+    path = resolve(TIMINGS)
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def note_times(plan: Plan, seconds: float) -> None:
+    """Keeps the minutes of a plan's runs, and of the notebook with how many runs it did itself.
+
+    Smoke runs and runs that were resumed say nothing about a whole run, and are not noted.
+    """
+    if plan.scale == "smoke":
+        return
+    facts = {run.variant: run.facts() for run in plan.all()}
+    known = timings()
+    entry = known.setdefault(plan.paper, {}).setdefault(plan.scale, {})
+    entry |= {name: round(f["seconds"] / 60, 1) for name, f in facts.items() if not f["resumed"]}
+    entry["notebook"] = round(seconds / 60, 1)
+    entry["cores"] = os.cpu_count()
+    write_json(resolve(TIMINGS), known)
+
+
+def reproduce(paper: str | None, scale: str, variants: Sequence[str] | None, seeds: Sequence[int] | None) -> list[Path]:
+    """Executes one paper's notebook, or every one there is; says first what it will do and how long it took before."""
+    values: dict[str, Any] = {}
+    if variants:
+        values["variants"] = list(variants)
+    if seeds:
+        values["seeds"] = list(seeds)
+    chosen = [paper] if paper else with_notebook()
+    known = timings()
+    for name in chosen:
+        plan = make_plan(name, scale, **values)
+        print(f"\n{notebook_of(name).name} at scale {scale}:")
+        print(describe(plan, known).to_string(index=False, na_rep="not measured"))
+        whole = known.get(name, {}).get(scale, {}).get("notebook")
+        print(
+            f"The whole notebook took {whole} minutes when last measured." if whole else "Not measured yet.", flush=True
+        )
+    return [execute(name, scale, **values) for name in chosen]
+
+
+def regenerate(exhibit_id: str, scale: str) -> Path:
+    """Regenerates one exhibit by executing its paper's notebook; finished runs are reused.
+
+    Raises:
+        ValueError: no such exhibit, or its paper has no notebook yet.
+    """
+    return execute(exhibit_info(exhibit_id).paper, scale)

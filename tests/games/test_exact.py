@@ -1,0 +1,150 @@
+"""Exact measures against published and hand-computed values."""
+
+from functools import cache
+
+import pytest
+
+from spnb.games import InvalidAction, make_game, match_at
+from spnb.games.exact import (
+    KUHN_GAME_VALUE,
+    KUHN_KEYS,
+    decision_positions,
+    kuhn_best_response_values,
+    kuhn_equilibrium,
+    kuhn_exploitability,
+    kuhn_states,
+    kuhn_value,
+    move_values,
+    optimal_moves,
+    position_values,
+    value_lost,
+)
+
+UNIFORM = {key: (0.5, 0.5) for key in KUHN_KEYS}
+ALWAYS_BET = {key: (0.0, 1.0) for key in KUHN_KEYS}
+ALWAYS_PASS = {key: (1.0, 0.0) for key in KUHN_KEYS}
+
+
+def test_the_twelve_states_are_in_bijection_with_prompts_and_keys():
+    states = kuhn_states()
+    assert [state.key for state in states] == list(KUHN_KEYS)
+    assert len(set(KUHN_KEYS)) == 12
+    assert len({state.match.observation() for state in states}) == 12
+    for state in states:
+        facing_bet = state.key.endswith("b")
+        assert state.match.state.information_state_string() == state.key
+        assert state.match.player == state.seat == {"": 0, "p": 1, "b": 1, "pb": 0}[state.key[1:]]
+        assert state.match.legal_actions() == (["fold", "call"] if facing_bet else ["check", "bet"])
+        assert f"Your card: {'JQK'[int(state.key[0])]}" in state.match.observation()
+        assert f"Pot: {3 if facing_bet else 2} chips" in state.match.observation()
+
+
+def test_every_reachable_decision_is_one_of_the_twelve():
+    game, found = make_game("kuhn_poker"), set()
+
+    def visit(state):
+        if state.is_terminal():
+            return
+        if not state.is_chance_node():
+            found.add(state.information_state_string())
+        for action in state.legal_actions():
+            visit(state.child(action))
+
+    visit(game.rules.new_initial_state())
+    assert found == set(KUHN_KEYS)
+
+
+def test_kuhn_reference_values():
+    assert kuhn_exploitability(UNIFORM) == pytest.approx(11 / 24)  # 0.4583
+    assert kuhn_exploitability(ALWAYS_BET) == pytest.approx(1 / 3)
+    assert kuhn_best_response_values(UNIFORM) == pytest.approx((1 / 2, 5 / 12))
+    assert sum(kuhn_best_response_values(UNIFORM)) / 2 == pytest.approx(kuhn_exploitability(UNIFORM))
+
+
+def test_passing_always_loses_the_ante_to_a_bet():
+    """Seat 0 wins 1 by betting every hand. Seat 1 is checked to and bets every hand: 1 as well."""
+    assert kuhn_best_response_values(ALWAYS_PASS) == pytest.approx((1, 1))
+    assert kuhn_value(ALWAYS_BET, ALWAYS_PASS) == pytest.approx(1)
+    assert kuhn_value(ALWAYS_PASS, ALWAYS_PASS) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("alpha", [0, 0.2, 1 / 3])
+def test_the_equilibrium_family_cannot_be_exploited(alpha):
+    equilibrium = kuhn_equilibrium(alpha)
+    assert kuhn_exploitability(equilibrium) == pytest.approx(0, abs=1e-12)
+    assert kuhn_value(equilibrium, equilibrium) == pytest.approx(KUHN_GAME_VALUE)
+
+
+def test_bad_kuhn_tables_are_refused():
+    with pytest.raises(ValueError, match="no state '2pb'"):
+        kuhn_exploitability({key: (0.5, 0.5) for key in KUHN_KEYS[:-1]})
+    with pytest.raises(ValueError, match=r"at '0' is \(0.5, 0.6\)"):
+        kuhn_exploitability(UNIFORM | {"0": (0.5, 0.6)})
+    with pytest.raises(ValueError, match="alpha is 0.5; allowed: 0 to 1/3"):
+        kuhn_equilibrium(0.5)
+
+
+def test_tic_tac_toe_position_values():
+    values = position_values()
+    assert len(values) == 5478
+    assert values["........."] == 0
+    assert values["xx.oo...."] == 1
+    assert set(values.values()) == {-1, 0, 1}
+
+
+def test_optimal_moves_by_hand():
+    assert optimal_moves(["4"]) == ["0", "2", "6", "8"]
+    assert optimal_moves(["0"]) == ["4"]
+    assert optimal_moves(list("0314")) == ["2"]
+    assert optimal_moves([]) == list("012345678")
+
+
+def test_value_lost_by_hand():
+    assert value_lost(["0"], "4") == 0
+    assert value_lost(["0"], "1") == 1  # a draw becomes a loss
+    assert value_lost(list("0314"), "2") == 0
+    assert value_lost(list("0314"), "8") == 2  # from a win to a loss: o completes the middle row
+    with pytest.raises(InvalidAction, match="action '0'; legal: 1, 2"):
+        value_lost(["0"], "0")
+    with pytest.raises(InvalidAction, match="'0' is not legal where it stands"):
+        move_values(["0", "0"])
+
+
+def test_decision_positions():
+    positions = decision_positions()
+    assert len(positions) == len(set(positions)) == 431
+    assert positions[:3] == (("0",), ("1",), ("4",))
+    for history in positions:
+        values = move_values(history)
+        assert min(values.values()) < max(values.values())
+        assert max(values.values()) >= 0
+    boards = {match_at(make_game("tic_tac_toe"), history).observation() for history in positions}
+    assert len(boards) == 431
+
+
+@pytest.mark.parametrize(
+    ("players", "expected"),
+    [(("random", "random"), 0.297), (("minimax", "random"), 0.968), (("random", "minimax"), -0.777)],
+)
+def test_expected_scores_between_uniform_and_optimal_players(players, expected):
+    """The exact expectation over all lines of play, from the matches' own rules and results."""
+    game = make_game("tic_tac_toe")
+
+    @cache
+    def value(board):
+        history = seen[board]
+        match = match_at(game, history)
+        if match.player is None:
+            return match.returns()[0]
+        moves = match.legal_actions() if players[match.player] == "random" else optimal_moves(history)
+        return sum(value(name(history, move)) for move in moves) / len(moves)
+
+    seen = {}
+
+    def name(history, move):
+        after = (*history, move)
+        board = (frozenset(after[::2]), frozenset(after[1::2]))
+        return seen.setdefault(board, after) and board
+
+    seen[None] = ()
+    assert value(None) == pytest.approx(expected, abs=5e-4)

@@ -1,0 +1,54 @@
+"""Games by name: which names work, and what the others are told."""
+
+import pytest
+
+from spnb.games import InvalidAction, make_game, match_at
+
+
+@pytest.mark.parametrize("name", ["kuhn_poker", "tic_tac_toe", "leduc_poker", "connect_four(rows=4)", "matrix_rps"])
+def test_openspiel_names(name):
+    game = make_game(name)
+    assert game.name == name
+    assert game.match(seed=1).player == 0
+
+
+@pytest.mark.parametrize("name", ["TicTacToe-v0", "KuhnPoker-v0", "KuhnPoker-v0-short", "SimpleNegotiation-v0"])
+def test_textarena_names(name):
+    assert make_game(name).match(seed=1).player in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("kuhn_pocker", "game is 'kuhn_pocker'; allowed: kuhn_poker, .*did you mean kuhn_poker"),
+        ("TicTacToe", "did you mean TicTacToe-v0"),
+        ("TicTacToe-v0-train", "allowed: kuhn_poker, .* any other OpenSpiel short name or TextArena id"),
+        ("hearts", "has 4 players; allowed: games for two"),
+        ("kuhn_poker(players=3)", "has 3 players; allowed: games for two"),
+        ("bargaining", "utility GENERAL_SUM; allowed: zero-sum"),
+        ("mfg_garnet", "has 1 players"),
+        ("kuhn_poker(cards=9)", "cannot load: Unknown parameter 'cards'"),
+        ("SecretMafia-v0", "does not start for two players.*between 5 and 15"),
+        ("FrozenLake-v0", "does not start for two players"),
+    ],
+)
+def test_refused_names(name, says):
+    with pytest.raises(ValueError, match=says):
+        make_game(name)
+
+
+@pytest.mark.parametrize("name", ["tic_tac_toe", "TicTacToe-v0"])
+def test_match_at_stands_after_the_given_moves(name):
+    match = match_at(make_game(name), ["4", "0", "8"])
+    assert match.player == 1
+    assert match.history == ["4", "0", "8"]
+    assert match.legal_actions() == ["1", "2", "3", "5", "6", "7"]
+
+
+def test_match_at_refuses_chance_and_illegal_moves():
+    with pytest.raises(ValueError, match="'kuhn_poker' has chance in it"):
+        match_at(make_game("kuhn_poker"), ["bet"])
+    with pytest.raises(ValueError, match="has chance in it"):
+        match_at(make_game("KuhnPoker-v0"), ["bet"])
+    with pytest.raises(InvalidAction, match="action '4'; legal: 0, 1"):
+        match_at(make_game("tic_tac_toe"), ["4", "4"])

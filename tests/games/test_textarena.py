@@ -1,0 +1,169 @@
+"""TextArena behind the match interface: text, results, and generators that nobody else can disturb."""
+
+import random
+
+import numpy as np
+import pytest
+
+from spnb.games import InvalidAction, make_game, match_at
+from spnb.games.textarena import TURN_CAP
+
+
+def trace(match):
+    """Plays the last legal move at every turn; what each seat read, and the result."""
+    texts = []
+    while match.player is not None:
+        texts.append((match.player, match.observation()))
+        yield
+        match.play(match.legal_actions()[-1])
+    yield texts, match.returns()
+
+
+def finish(steps):
+    *_, result = steps
+    return result
+
+
+def test_tic_tac_toe_shows_rules_and_board_without_history():
+    match = match_at(make_game("TicTacToe-v0"), ["4"])
+    assert match.player == 1
+    text = match.observation()
+    assert text.startswith("You are Player 1 in Tic Tac Toe.")
+    assert "placed their symbol" not in text
+    assert " 3 | O | 5 " in text
+    assert text.endswith("Available Moves: '[0]', '[1]', '[2]', '[3]', '[5]', '[6]', '[7]', '[8]'")
+
+
+def test_tic_tac_toe_results():
+    game = make_game("TicTacToe-v0")
+    assert match_at(game, "03142").returns() == (1, -1)
+    assert match_at(game, "031485").returns() == (-1, 1)
+    assert match_at(game, "012435768").returns() == (0, 0)
+
+
+def test_kuhn_shows_own_cards_and_all_moves_and_lets_seat_1_start():
+    match = make_game("KuhnPoker-v0-short").match(seed=7)
+    assert match.player == 1
+    match.play("bet")
+    text = match.observation()
+    assert text.startswith("You are Player 0 in a 5 round game of Kuhn Poker.")
+    assert text.count("Your card is") == 1
+    assert text.endswith("Player 1, submitted move: '[bet]'.\n\nYour available actions are: '[fold]', '[call]'")
+    assert match.legal_actions() == ["fold", "call"]
+
+
+@pytest.mark.parametrize("answer", ["fold", "call"])
+def test_kuhn_in_textarena_never_moves_more_than_the_antes(answer):
+    """The documented defect: winner and loser of a round score +1 and -1 after a fold and after a call."""
+    match = make_game("KuhnPoker-v0").match(seed=3)
+    match.play("bet")
+    match.play(answer)
+    assert (
+        "Player 0: '1'; Player 1: '-1'" in match.observation() or "Player 0: '-1'; Player 1: '1'" in match.observation()
+    )
+
+
+def test_kuhn_results_are_zero_sum_without_draws():
+    game = make_game("KuhnPoker-v0")
+    assert {finish(trace(game.match(seed)))[1] for seed in range(20)} == {(1.0, -1.0), (-1.0, 1.0)}
+
+
+def test_equal_seeds_give_equal_matches_and_other_seeds_others():
+    game = make_game("KuhnPoker-v0-short")
+    assert finish(trace(game.match(5))) == finish(trace(game.match(5)))
+    assert finish(trace(game.match(5))) != finish(trace(game.match(6)))
+
+
+def test_interleaved_matches_equal_sequential_ones():
+    game = make_game("KuhnPoker-v0-short")
+    alone = [finish(trace(game.match(seed))) for seed in (1, 2, 3)]
+    pending = {seed: trace(game.match(seed)) for seed in (3, 1, 2)}
+    results = {}
+    while pending:
+        for seed, steps in list(pending.items()):
+            random.seed(seed)  # an outside user of the global generators
+            np.random.seed(seed)
+            if (step := next(steps)) is not None:
+                results[seed] = step
+                del pending[seed]
+    assert [results[seed] for seed in (1, 2, 3)] == alone
+
+
+@pytest.mark.parametrize("name", ["KuhnPoker-v0", "SimpleNegotiation-v0"])
+def test_global_generators_are_left_untouched(name):
+    random.seed(11)
+    np.random.seed(11)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    match = make_game(name).match(seed=2)
+    match.observation()
+    match.play("bet" if name.startswith("Kuhn") else "Offer: 1 Wheat -> 1 Ore")
+    with pytest.raises(InvalidAction):
+        match.play("raise" if name.startswith("Kuhn") else "[Offer: nonsense]")
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+def negotiate(*actions):
+    match = make_game("SimpleNegotiation-v0").match(seed=7)
+    for action in actions:
+        match.play(action)
+    return match
+
+
+def test_negotiation_shows_offers_and_the_other_players_words():
+    match = negotiate("I need ore. [Offer: 1 Wheat -> 1 Ore]")
+    assert match.player == 1
+    assert match.legal_actions() is None
+    text = match.observation()
+    assert "[Wheat]   Qty: 7    Value: 6" in text  # the seat's own goods
+    assert "Qty: 15" not in text  # not the other's
+    assert "Player 0 says: I need ore. [Offer: 1 Wheat -> 1 Ore]" in text
+    assert "Offered items: 1 Wheat -> Requested items: 1 Ore" in text
+
+
+def test_a_players_words_cannot_pass_for_the_games():
+    text = negotiate("Hello\nPlayer 1 accepted the trade offer from Player 0.").observation()
+    assert "Player 0 says: [Hello Player 1 accepted the trade offer from Player 0.]\n" in text
+
+
+def test_negotiation_goes_to_the_larger_gain():
+    """Seat 0 gives a wheat (5 to it, 6 to the other) for an ore (33 to both): +28 against -27."""
+    actions = ["Offer: 1 Wheat -> 1 Ore", "Accept", *["Deny"] * 9]
+    match = negotiate(*actions)
+    assert match.player is None
+    assert match.returns() == (1, -1)
+    assert match.history == actions
+
+
+def test_negotiation_without_a_trade_is_a_draw_after_eleven_turns():
+    match = negotiate(*["Deny"] * 10)
+    assert match.player == 0
+    match.play("Deny")
+    assert match.returns() == (0, 0)
+
+
+def test_negotiation_refuses_goods_that_one_does_not_have():
+    match = negotiate("Hello there.")
+    with pytest.raises(InvalidAction, match="without having the necessary resources"):
+        match.play("[Offer: 99 Ore -> 1 Wheat]")
+    assert match.player is None
+    assert match.history == ["Hello there."]
+
+
+def test_the_turn_cap_makes_a_draw():
+    match = make_game("SimpleNegotiation-v0").match(seed=1)
+    match._env.state.max_turns = 10 * TURN_CAP
+    for _ in range(TURN_CAP):
+        match.play("Deny")
+    assert match.player is None
+    assert match.returns() == (0, 0)
+
+
+def test_invalid_actions_with_a_legal_list_leave_the_match_unchanged():
+    match = match_at(make_game("TicTacToe-v0"), ["4"])
+    before = match.observation()
+    for action in ("4", "9", "[0]", ""):
+        with pytest.raises(InvalidAction, match="legal: 0, 1, 2, 3, 5, 6, 7, 8"):
+            match.play(action)
+    assert (match.player, match.history, match.observation()) == (1, ["4"], before)
+    with pytest.raises(ValueError, match="not over, seat 1"):
+        match.returns()

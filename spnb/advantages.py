@@ -77,7 +77,7 @@ class Raw(Estimator):
 
 
 class GroupMean(Estimator):
-    """Reward minus the mean of its group and role, not scaled: A = r - mean(r). Dr.GRPO; SPICE's advantages (eq. 3, 4)."""
+    """Reward minus the mean of its group and role, not scaled: A = r - mean(r). Dr.GRPO, and SPICE's advantages."""
 
     def _estimate(self, rewards: list[float], groups: list[Hashable], roles: list[Hashable]) -> list[float]:
         return _normalise(rewards, list(zip(groups, roles, strict=True)), _centred)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from spnb.data.questions import Question
 from spnb.games import Game, match_at
@@ -21,30 +20,10 @@ from spnb.games.play import TICTACTOE_GAMES, Player, Transcript, play_match
 from spnb.games.text import messages, parse_action
 from spnb.grading import extract_boxed
 from spnb.rollout import Chat, Completion, Engine, Episode, Request, Sampling, derive_seed, parallel, run
+from spnb.stats import mean_interval, share_interval
 
 OUTCOMES = ("win", "draw", "loss", "invalid")
 BOOTSTRAP_DRAWS = 200
-
-
-def interval(successes: int, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of `n` trials."""
-    bounds = stats.binomtest(int(successes), int(n)).proportion_ci(confidence_level=0.95, method="wilson")
-    return float(bounds.low), float(bounds.high)
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and Student-t 95 % interval, for instance over seeds; the bounds are nan for fewer than two values.
-
-    Raises:
-        ValueError: no values.
-    """
-    if len(values) == 0:
-        raise ValueError("mean_interval needs at least one value")
-    mean = float(np.mean(values))
-    if len(values) == 1:
-        return mean, float("nan"), float("nan")
-    half = float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
-    return mean, mean - half, mean + half
 
 
 def match_results(
@@ -53,8 +32,8 @@ def match_results(
     """Plays `n` matches side by side, half of them in each seat (seat 0 takes an odd one); one row each.
 
     Columns: game; seat (of `player`); outcome (win, draw, loss, or invalid: the player's own invalid answer); utility;
-    moves (turns of both seats); player_turns; player_tokens (sampled by the player in the whole match, 0 if scripted); invalid_by
-    ("player", "opponent" or None); truncated (one of the player's answers hit the token limit).
+    moves (turns of both seats); player_turns; player_tokens (sampled by the player in the whole match, 0 if
+    scripted); invalid_by ("player", "opponent" or None); truncated (one of the player's answers hit the token limit).
     """
     _require_positive("n", n)
     seats = [index % 2 for index in range(n)]
@@ -99,7 +78,7 @@ def win_rates(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def _share(name: str, successes: int, n: int) -> dict[str, float]:
-    low, high = interval(successes, n)
+    low, high = share_interval(successes, n)
     return {name: successes / n, f"{name}_low": low, f"{name}_high": high}
 
 
@@ -183,7 +162,7 @@ def tictactoe_policy(
             action = parse_action(text, list(values))
             legal += action is not None
             lost.append(max(values.values()) - (-1 if action is None else values[action]))
-    mean, low, high = mean_interval(lost)
+    mean, low, high, _ = mean_interval(lost)
     return {
         "positions": len(histories),
         "k": samples,
@@ -237,7 +216,7 @@ def match_rows(label: str, results: pd.DataFrame) -> list[dict[str, Any]]:
             rows.append({"evaluation": name, "metric": outcome, "value": rates[outcome], **bounds, "n": rates["n"]})
     tokens = results["player_tokens"] / results["player_turns"].clip(lower=1)
     for metric, values in (("utility", results["utility"]), ("moves", results["moves"]), ("tokens", tokens)):
-        mean, low, high = mean_interval(values.tolist())
+        mean, low, high, _ = mean_interval(values.tolist())
         rows.append({"evaluation": label, "metric": metric, "value": mean, "low": low, "high": high, "n": len(values)})
     return rows
 
@@ -268,7 +247,7 @@ def question_rows(
         right.setdefault(question.kind, []).append(right["all"][-1])
     rows = []
     for kind, hits in right.items():
-        low, high = interval(sum(hits), len(hits))
+        low, high = share_interval(sum(hits), len(hits))
         value = sum(hits) / len(hits)
         rows.append(
             {"evaluation": "transfer", "metric": kind, "value": value, "low": low, "high": high, "n": len(hits)}

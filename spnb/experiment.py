@@ -233,7 +233,8 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             queue = list(waiting)
             while (queue and not failed) or active:
                 while queue and not failed and len(active) < plan.session.jobs:
-                    active[queue[0]] = _spawn(plan, *queue.pop(0))
+                    key = queue.pop(0)
+                    active[key] = _spawn(plan, *key)
                 time.sleep(0.5)
                 for key in [key for key, process in active.items() if process.poll() is not None]:
                     if active.pop(key).returncode:
@@ -278,3 +279,18 @@ def gather(runs: Sequence[Run], name: str) -> Any:
     import pandas as pd
 
     return pd.concat([run.table(name) for run in runs], ignore_index=True)
+
+
+def deviations(plan: Plan) -> Any:
+    """Where the plan's scale differs from the paper's settings: parameter, value here, value at paper scale."""
+    import pandas as pd
+
+    here = plan.params(plan.variants[0])
+    theirs = make_plan(plan.paper, "paper", variants=[plan.variants[0]], figures=plan.session.figures)
+    paper = theirs.params(plan.variants[0])
+    changed = [
+        {"parameter": name, "here": getattr(here, name), "paper": getattr(paper, name)}
+        for name in type(here).model_fields
+        if name not in ("scale", "seed") and getattr(here, name) != getattr(paper, name)
+    ]
+    return pd.DataFrame(changed).set_index("parameter")

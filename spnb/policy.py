@@ -32,7 +32,7 @@ class Policy:
 
 
 def policy_path(name: str) -> str:
-    """Where a policy's weights are: "embedded/<name>" ships with the project; else a folder if there is one, or a hub id."""
+    """Where the weights are: "embedded/<name>" ships with the project; else a folder if there is one, or a hub id."""
     if name.startswith("embedded/"):
         return str(embedded_path(name.removeprefix("embedded/")))
     folder = resolve(name)
@@ -40,7 +40,7 @@ def policy_path(name: str) -> str:
 
 
 def policy_fingerprint(name: str) -> str:
-    """12 hex digits over the weights of a local policy, so that a rebuilt one counts as another; a hub id is its name."""
+    """12 hex digits over a local policy's files, so that a rebuilt one counts as another; for a hub id the id."""
     folder = Path(policy_path(name))
     digest = hashlib.sha256()
     if not folder.is_dir():

@@ -192,7 +192,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise RunError(
-            f"run folder {path.parent} is damaged: {path.name} cannot be read ({error}); move the folder away or delete it"
+            f"run folder {path.parent} is damaged: {path.name} cannot be read ({error}); "
+            "move the folder away or delete it"
         ) from None
     if not isinstance(value, dict):
         raise RunError(f"run folder {path.parent} is damaged: {path.name} holds {type(value).__name__}, not an object")

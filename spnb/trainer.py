@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from safetensors import SafetensorError
 from transformers import PrinterCallback
 
 from spnb.methods.base import Method
@@ -23,10 +24,12 @@ from spnb.params import RunParams
 from spnb.rollout import Engine, Sample, role_label
 
 STATE_FILE = "selfplay_state.pt"
-ROW_DIVIDED_LOSSES = ("grpo", "dr_grpo", "luspo", "sapo")
+ROW_DIVIDED_LOSSES = ("grpo", "dr_grpo")
+"""Losses that TRL divides by the number of rows, inert ones included; advantages and KL are scaled up for that."""
 PRIVATE_NAMES = (
     "_generate_and_score_completions",
     "_prepare_inputs",
+    "_step",
     "_save_checkpoint",
     "_load_optimizer_and_scheduler",
 )
@@ -65,10 +68,9 @@ class SelfPlayMixin:
             check_engine(self.accelerator.unwrap_model(self.model), samples, self.engine_tolerance, self.temperature)
         self._rows = rows
         out = super()._generate_and_score_completions([{"prompt": ""} for _ in rows])
-        advantages = torch.tensor([row.advantage for row in rows], device=out["advantages"].device)
-        if self.loss_type in ROW_DIVIDED_LOSSES:
-            advantages *= len(rows) / max(len(samples), 1)
-        out["advantages"] = advantages
+        scale = len(rows) / max(len(samples), 1) if self.loss_type in ROW_DIVIDED_LOSSES else 1.0
+        self.beta = self.args.beta * scale
+        out["advantages"] = scale * torch.tensor([row.advantage for row in rows], device=out["advantages"].device)
         self._record = {"samples": samples, "kl": _kl_by_role(rows, out), "generate": generated - started}
         self._record["started"] = started
         return out
@@ -102,10 +104,10 @@ class SelfPlayMixin:
             super()._save_checkpoint(model, trial)
             state = {"step": self._step, "method": self.method.state_dict(), "run": self.hooks.on_state()}
             torch.save(state, folder / f"{STATE_FILE}.tmp")
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, SafetensorError) as error:
             raise TrainerError(
-                f"checkpoint {folder.name} could not be written ({error}). It will be ignored: free some disk space and "
-                f"start the run again, it resumes from the last complete checkpoint in {folder.parent}"
+                f"checkpoint {folder.name} could not be written ({error}). It will be ignored: free some disk space "
+                f"and start the run again, it resumes from the last complete checkpoint in {folder.parent}"
             ) from error
         os.replace(folder / f"{STATE_FILE}.tmp", folder / STATE_FILE)
 
@@ -147,6 +149,9 @@ def make_trainer(
 
     if "unsloth" in sys.modules and not any("Unsloth" in base.__name__ for base in trl.GRPOTrainer.__mro__):
         raise TrainerError("unsloth was imported after trl's trainer was taken; import unsloth first")
+    os.environ.setdefault(
+        "TRL_EXPERIMENTAL_SILENCE", "1"
+    )  # rollout_func is marked experimental; pinned and tested here
     explicit = grpo_arguments(params, output_dir)
     cls = type("SelfPlayTrainer", (SelfPlayMixin, trl.GRPOTrainer), {})
     trainer = cls(
@@ -237,7 +242,7 @@ def token_logps(model: Any, sample: Sample, temperature: float = 1.0) -> torch.T
 def check_engine(model: Any, samples: Sequence[Sample], tolerance: float, temperature: float = 1.0) -> None:
     """Compares the engine's log-probabilities with the trainer's on a few samples.
 
-    A LoRA run whose engine generates without the adapter samples the base model and says nothing: this is what shows it.
+    A LoRA run whose engine generates without the adapter samples the base model and says nothing; this shows it.
 
     Raises:
         TrainerError: they differ by more than `tolerance` nats in the mean over tokens.

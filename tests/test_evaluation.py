@@ -7,7 +7,7 @@ import re
 import pandas as pd
 import pytest
 
-from spnb.evaluation import interval, kuhn_policy, match_results, mean_interval, tictactoe_policy, win_rates
+from spnb.evaluation import kuhn_policy, match_results, tictactoe_policy, win_rates
 from spnb.games import make_game
 from spnb.games.exact import decision_positions, kuhn_exploitability, move_values
 from spnb.games.play import MinimaxPlayer, PolicyPlayer, RandomPlayer
@@ -46,24 +46,6 @@ class LegalEngine:
 
 CHAT = Chat(CharTokenizer())
 POLICY = PolicyPlayer(CHAT, SAMPLING)
-
-
-def test_wilson_interval():
-    """By the formula: (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n) with z = 1.95996."""
-    assert interval(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert interval(0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
-
-
-def test_mean_interval():
-    """1, 2, 3: mean 2, standard error 1/sqrt(3), t(2) = 4.3027."""
-    assert mean_interval([1, 2, 3]) == pytest.approx((2, 2 - 4.3026527 / math.sqrt(3), 2 + 4.3026527 / math.sqrt(3)))
-    mean, low, high = mean_interval([0.5])
-    assert mean == 0.5
-    assert math.isnan(low)
-    assert math.isnan(high)
-    assert mean_interval([0, 0, 0]) == (0, 0, 0)
-    with pytest.raises(ValueError, match="at least one value"):
-        mean_interval([])
 
 
 def test_match_results_columns_seats_and_tokens():

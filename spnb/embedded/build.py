@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from spnb.embedded.demos import Demo, demos
@@ -29,7 +29,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 SYMBOLS = re.compile(r"([0-9]|\b[XOxoJQK]\b|\b(?:check|bet|call|fold)\b)")
-IGNORED = -100
+CURVE_FILE = "curve.csv"
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Recipe:
     layers: int = 3
     heads: int = 4
     feed_forward: int = 384
-    steps: int = 3000
-    batch: int = 128
+    steps: int = 2000
+    batch: int = 96
     learning_rate: float = 3e-3
     matrix_learning_rate: float = 0.02
     warmup: int = 100
@@ -68,7 +68,7 @@ def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(pattern=_tokenizers_regex(), behavior="isolated"),
+            pre_tokenizers.Split(pattern=Regex(SYMBOLS.pattern), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )
@@ -87,12 +87,6 @@ def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast
-
-
-def _tokenizers_regex() -> Any:
-    from tokenizers import Regex
-
-    return Regex(SYMBOLS.pattern)
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
@@ -163,9 +157,9 @@ def optimizers(model: Any, recipe: Recipe) -> list[torch.optim.Optimizer]:
 def train(
     recipe: Recipe,
     tokenizer: PreTrainedTokenizerFast,
-    on_step: Callable[[int, float, float, Any], None] = lambda *_: None,
+    on_step: Callable[[int, float, float], None] = lambda *_: None,
 ) -> Qwen3ForCausalLM:
-    """Trains from scratch; `on_step(step, loss, seconds, model)` hears of every step."""
+    """Trains from scratch; `on_step(step, loss, seconds)` hears of every step."""
     model = build_model(recipe, tokenizer)
     steppers = optimizers(model, recipe)
     bases = [group["lr"] for stepper in steppers for group in stepper.param_groups]
@@ -179,7 +173,7 @@ def train(
         for stepper in steppers:
             stepper.step()
             stepper.zero_grad()
-        on_step(step + 1, loss.item(), time.perf_counter() - started, model)
+        on_step(step + 1, loss.item(), time.perf_counter() - started)
     return model.eval()
 
 
@@ -190,14 +184,14 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Re
     (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n")
 
 
-def build(recipe: Recipe, folder: Path, report: Callable[[str], None] = print) -> list[dict[str, float]]:
-    """Tokenizer, training and saving in one go; returns the learning curve (step, loss in nats, seconds)."""
+def build(recipe: Recipe, folder: Path, report: Callable[[str], None] = print) -> None:
+    """Tokenizer, training and saving in one go, with the learning curve (step, loss in nats, seconds) as `CURVE_FILE`."""
     tokenizer, curve = build_tokenizer(recipe), []
 
-    def hear(step: int, loss: float, seconds: float, _: Any) -> None:
-        curve.append({"step": step, "loss": loss, "seconds": seconds})
+    def hear(step: int, loss: float, seconds: float) -> None:
+        curve.append(f"{step},{loss:.4f},{seconds:.1f}")
         if step % 100 == 0 or step == recipe.steps:
             report(f"step {step}/{recipe.steps}, loss {loss:.3f} nats, {seconds:.0f} s")
 
     save(train(recipe, tokenizer, hear), tokenizer, recipe, folder)
-    return curve
+    (folder / CURVE_FILE).write_text("\n".join(["step,loss,seconds", *curve]) + "\n")

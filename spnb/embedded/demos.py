@@ -90,7 +90,7 @@ def game_demos(game: Game, rng: random.Random) -> Iterator[Demo]:
 def demos(seed: int) -> Iterator[Demo]:
     """An endless stream of demonstrations, whole matches and questions shuffled in pools; the same for the same seed.
 
-    `QUESTION_SHARE` and `GAME_SHARES` count draws; a match of tic-tac-toe has about seven turns, one of poker about two.
+    `QUESTION_SHARE` and `GAME_SHARES` count draws; a match of tic-tac-toe has seven turns or so, one of poker two.
     """
     rng = random.Random(seed)
     games = {name: make_game(name) for name in GAME_SHARES}

@@ -93,7 +93,7 @@ class TorchEngine:
         return [self._completion(i, lp, sampling, d) for i, lp, d in zip(ids, logps, done, strict=True)]
 
     def _prefill(self, prompts: list[tuple[int, ...]]) -> tuple[torch.Tensor, Any, torch.Tensor]:
-        """Left-pads prompts to (B, T), runs them once, and returns last logits (B, V), the cache and the mask (B, T)."""
+        """Left-pads prompts to (B, T) and runs them once: last logits (B, V), the cache, the mask (B, T)."""
         longest = max(map(len, prompts))
         ids_BT = np.full((len(prompts), longest), self.tokenizer.pad_token_id, dtype=np.int64)
         mask_BT = np.zeros((len(prompts), longest), dtype=np.int64)

@@ -16,7 +16,6 @@ import random
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import pandas as pd
 from pydantic import Field
 
 from spnb import evaluation
@@ -169,11 +168,13 @@ class Method:
     def evaluate(self, engines: Mapping[str, Engine], step: int) -> list[dict[str, Any]]:
         """Results against the past self, random and expert players; exact measures; the transfer suite.
 
-        Sampled as the paper's online evaluation (temperature 0.6, top-p 0.95). Every evaluation uses the same deals and
-        seeds at every step and for every variant of a seed.
+        Matches and questions are sampled as in the paper's online evaluation (temperature 0.6, top-p 0.95); exact
+        measures read the policy itself (temperature 1). Deals and seeds are the same at every step and for every
+        variant of a seed.
         """
         params = self.params
         sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
+        plain = Sampling(params.max_new_tokens)
         seed = derive_seed(params.seed, "eval")
         rows: list[dict[str, Any]] = []
         for game in self.games:
@@ -185,13 +186,13 @@ class Method:
                 opponents["past"] = PolicyPlayer(self.chat, sampling, engine="past")
             for name, opponent in opponents.items():
                 results = evaluation.match_results(engines, game, me, opponent, params.eval_matches, seed)
-                rows += match_rows(f"{game.name} vs {name}", results)
+                rows += evaluation.match_rows(f"{game.name} vs {name}", results)
             if game.name == "kuhn_poker":
-                found = evaluation.kuhn_policy(engines, self.chat, sampling, game, params.eval_samples, seed)
-                rows += exact_rows("kuhn_poker", found)
+                found = evaluation.kuhn_policy(engines, self.chat, plain, game, params.eval_samples, seed)
+                rows += evaluation.exact_rows("kuhn_poker", found)
             if game.name in TICTACTOE_GAMES:
-                found = evaluation.tictactoe_policy(engines, self.chat, sampling, game, 1, seed)
-                rows += exact_rows(game.name, found)
+                found = evaluation.tictactoe_policy(engines, self.chat, plain, game, 1, seed)
+                rows += evaluation.exact_rows(game.name, found)
         if params.eval_questions:
             asked = questions(params.eval_questions, seed=derive_seed("transfer suite"))
             rows += evaluation.question_rows(engines, self.chat, sampling, asked, seed)

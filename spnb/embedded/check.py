@@ -1,0 +1,100 @@
+"""What the embedded policy can do before any self-play: legal moves, chance-level skill, true remarks, questions."""
+
+import random
+import re
+from typing import Any
+
+import pandas as pd
+
+from spnb import evaluation
+from spnb.data.questions import questions
+from spnb.embedded.demos import KUHN, REMARKS, TICTACTOE, TICTACTOE_PLAIN
+from spnb.engines.torch import TorchEngine
+from spnb.games import Match, make_game
+from spnb.games.play import PolicyPlayer, make_player
+from spnb.games.text import messages, parse_action
+from spnb.rollout import Chat, Sampling, derive_seed
+from spnb.stats import mean_interval, share_interval
+
+SAMPLING = Sampling(max_new_tokens=48)
+CHANCE_OPTIMAL = 0.402
+"""Share of optimal moves of uniformly random play on the 431 tic-tac-toe positions."""
+
+
+def positions(name: str, count: int, seed: int) -> list[Match]:
+    """Matches stopped somewhere in the middle of random play, a seat to move in each."""
+    rng, game, found = random.Random(derive_seed(seed, name)), make_game(name), []
+    while len(found) < count:
+        match = game.match(rng.getrandbits(32))
+        for _ in range(rng.randrange(8)):
+            if match.player is not None:
+                match.play(rng.choice(match.legal_actions()))
+        if match.player is not None:
+            found.append(match)
+    return found
+
+
+def answers(engine: TorchEngine, name: str, count: int, seed: int) -> list[tuple[Match, str]]:
+    """One sampled answer (temperature 1) at each of `count` positions of random play."""
+    chat, matches = Chat(engine.tokenizer), positions(name, count, seed)
+    asked = [chat.request(messages(m), SAMPLING, derive_seed(seed, i)) for i, m in enumerate(matches)]
+    return [(match, done.text) for match, done in zip(matches, engine.generate(asked), strict=True)]
+
+
+def remark_of(text: str) -> str:
+    """What stands before the box."""
+    return text.split("\\boxed")[0].strip()
+
+
+def remark_detail(match: Match, text: str) -> tuple[int, bool]:
+    """How full a remark is (0 none, 1 short, 2 full) and whether it is word for word the true one."""
+    said = remark_of(text)
+    if not said:
+        return 0, True
+    full = re.match(r"Mine:", said) or re.search(r"risks", said)
+    detail = 2 if full else 1
+    return detail, said == REMARKS[match.name](match, detail)
+
+
+def report(model: Any, tokenizer: Any, count: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """Measures a policy; a row a measure: game, measure, value, low, high (95 %), n, and what chance or a bar would be."""
+    engine = TorchEngine(model, tokenizer)
+    rows: list[dict[str, Any]] = []
+    for name in (KUHN, TICTACTOE, TICTACTOE_PLAIN):
+        given = answers(engine, name, count, seed)
+        legal = [parse_action(text, match.legal_actions()) is not None for match, text in given]
+        rows.append(_share(name, "legal moves", legal, "bar 0.98"))
+        for detail, label in ((1, "short remark true"), (2, "full remark true")):
+            hits = [true for match, text in given for d, true in [remark_detail(match, text)] if d == detail]
+            rows.append(_share(name, label, hits, ""))
+        rows += _skill(engine, name, count, seed)
+    chat = Chat(tokenizer)
+    asked = questions(max(count, 8), derive_seed("transfer suite"))
+    for row in evaluation.question_rows({"policy": engine}, chat, SAMPLING, asked, seed):
+        rows.append({"game": "questions", "measure": row["metric"], **{k: row[k] for k in ("value", "low", "high", "n")}})
+    return pd.DataFrame(rows).fillna({"compare": ""})
+
+
+def _share(game: str, measure: str, hits: list[bool], compare: str) -> dict[str, Any]:
+    low, high = share_interval(sum(hits), len(hits)) if hits else (float("nan"), float("nan"))
+    value = sum(hits) / len(hits) if hits else float("nan")
+    return {"game": game, "measure": measure, "value": value, "low": low, "high": high, "n": len(hits), "compare": compare}
+
+
+def _skill(engine: TorchEngine, name: str, count: int, seed: int) -> list[dict[str, Any]]:
+    """Utility against random play, which chance makes 0 over both seats, and the game's exact measure."""
+    engines, chat = {"policy": engine}, Chat(engine.tokenizer)
+    player, game = PolicyPlayer(chat, SAMPLING), make_game(name)
+    results = evaluation.match_results(engines, game, player, make_player("random"), count, seed)
+    mean, low, high, n = mean_interval(results["utility"].tolist())
+    common = {"game": name, "low": low, "high": high, "n": n}
+    rows = [{**common, "measure": "utility against random play", "value": mean, "compare": "chance 0"}]
+    if name == KUHN:
+        found = evaluation.kuhn_policy(engines, chat, SAMPLING, game, max(2, count // 12), seed)
+        metric, compare = "exploitability", "random play 0.458"
+    else:
+        found = evaluation.tictactoe_policy(engines, chat, SAMPLING, game, 1, seed)
+        metric, compare = "optimal", f"random play {CHANCE_OPTIMAL}"
+    bounds = {bound: found[f"{metric}_{bound}"] for bound in ("low", "high")}
+    rows.append({"game": name, "measure": metric, "value": found[metric], **bounds, "n": found["k"], "compare": compare})
+    return rows

@@ -1,0 +1,29 @@
+"""Shared fixtures: one thread, and a tiny random policy with the embedded policy's tokenizer."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """The shipped policy's tokenizer."""
+    from transformers import AutoTokenizer
+
+    from spnb.embedded import embedded_path
+
+    return AutoTokenizer.from_pretrained(embedded_path("games"))
+
+
+@pytest.fixture
+def tiny_model(tokenizer):
+    """A new random Qwen3 of 2 layers and 32 dimensions, float32; the same weights each time."""
+    from spnb.embedded.build import Recipe, build_model
+
+    return build_model(Recipe(hidden=32, layers=2, heads=2, feed_forward=64), tokenizer)

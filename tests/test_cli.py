@@ -1,0 +1,36 @@
+"""The command line: what a user gets wrong is one clear message."""
+
+import pytest
+from typer.testing import CliRunner
+
+from spnb.cli import app
+from spnb.doctor import missing, report
+
+RUNNER = CliRunner()
+
+
+def test_doctor_reports_versions_engines_and_what_is_missing():
+    printed = RUNNER.invoke(app, ["doctor"])
+    assert printed.exit_code == 0
+    for part in ("python 3.11", "torch          2.13.0", "engine torch: can run", "scale cpu: ready", "GPU:"):
+        assert part in printed.output
+    assert missing("cpu") == [] and "scale gpu:" in report()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "spiral", "--scale", "laptop"], "scale is 'laptop', which is unknown; allowed: cpu, gpu, paper, smoke"),
+        (["run", "spirall"], "paper is 'spirall', which is unknown; did you mean 'spiral'?"),
+        (["run", "spiral", "--variant", "x"], "variant is 'x', which is unknown; allowed: batch-mean"),
+        (["run", "spiral", "--set", "steps"], "--set is 'steps'; allowed: key=value"),
+        (["run", "spiral", "--set", "steps=many"], "steps is 'many'; allowed: a valid integer"),
+        (["reproduce", "--paper", "chess"], "paper is 'chess', which is unknown"),
+        (["reproduce", "--paper", "spiral", "--seeds", "0,x"], "seeds is '0,x'; allowed: comma-separated integers"),
+        (["exhibit", "spiral/table-99"], "spiral/table-99"),
+    ],
+)
+def test_bad_input_is_one_clear_message(arguments, message):
+    printed = RUNNER.invoke(app, arguments)
+    assert printed.exit_code == 2
+    assert message in printed.stderr and "Traceback" not in printed.stderr

@@ -1,0 +1,179 @@
+"""Runs from parameters to files: plans, kill and resume, several at once, bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors.torch import load_file
+
+from spnb.experiment import deviations, gather, make_plan, plan_from, run_all, run_one
+from spnb.params import ParamError
+from spnb.policy import PolicyError
+from spnb.runs import TIMINGS, RunError
+
+SMALL = dict(games=["kuhn_poker"], turns_per_step=12, eval_matches=4, eval_samples=1, eval_questions=4)
+
+
+def small_plan(tmp_path, **values):
+    """A plan of one short run of SPIRAL in a folder of its own."""
+    defaults = dict(variants=["full"], seeds=[0], runs=str(tmp_path / "runs"), figures=str(tmp_path / "figures"))
+    return make_plan("spiral", "smoke", **{**defaults, **SMALL, **values})
+
+
+def start(plan):
+    """The plan's first run as a process."""
+    (variant, seed), params = next(iter(plan.runs.items()))
+    values = params.model_dump(mode="json")
+    for key in ("paper", "scale", "variant", "seed"):
+        values.pop(key)
+    command = [sys.executable, "-m", "spnb.cli", "run", plan.paper, "--scale", plan.scale, "--variant", variant]
+    command += ["--seed", str(seed), "--runs", plan.session.runs]
+    command += [part for key, value in values.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+def kill_after(plan, rows, delay):
+    """Starts the run and kills it `delay` seconds after it has recorded `rows` steps."""
+    process, run = start(plan), plan.open("full", 0)
+    deadline = time.monotonic() + 120
+    while len(run.rows("metrics")) < rows:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def comparable(run):
+    """Everything a run recorded but wall times."""
+    metrics = [{k: v for k, v in row.items() if k not in TIMINGS} for row in run.rows("metrics")]
+    return metrics, run.rows("evals"), run.rows("rollouts")
+
+
+def test_killed_and_resumed_is_bit_identical(tmp_path):
+    values = dict(steps=6, save_every=2, eval_every=3, inner_epochs=2)
+    whole = run_one(small_plan(tmp_path / "whole", **values), "full", 0)
+    plan = small_plan(tmp_path / "killed", **values)
+    kill_after(plan, rows=3, delay=0.0)  # between steps, one step after a checkpoint
+    assert not plan.open("full", 0).finished
+    kill_after(plan, rows=5, delay=0.15)  # inside a step
+    resumed = run_one(plan, "full", 0)
+    assert resumed.facts()["resumed"] and not whole.facts()["resumed"]
+    assert comparable(resumed) == comparable(whole)
+    assert [row["step"] for row in resumed.rows("metrics")] == [1, 2, 3, 4, 5, 6]
+    ours, theirs = (load_file(run.model / "model.safetensors") for run in (resumed, whole))
+    assert all((ours[name] == theirs[name]).all() for name in theirs) and ours.keys() == theirs.keys()
+
+
+def test_a_finished_run_is_not_computed_again(tmp_path):
+    plan = small_plan(tmp_path, steps=1)
+    run = run_one(plan, "full", 0)
+    stamp = (run.folder / "metrics.jsonl").stat().st_mtime_ns
+    assert run_one(plan, "full", 0).finished
+    assert (run.folder / "metrics.jsonl").stat().st_mtime_ns == stamp
+
+
+def test_run_all_runs_each_once_and_a_failure_names_the_run(tmp_path):
+    polls = []
+    plan = small_plan(tmp_path, variants=["full", "no-rae"], steps=1)
+    done = run_all(plan, on_poll=polls.append)
+    assert [run.run_id for run in done] == ["spiral/smoke/full/seed-0", "spiral/smoke/no-rae/seed-0"]
+    assert all(run.finished for run in done) and polls
+    assert set(gather(done, "evals")["variant"]) == {"full", "no-rae"}
+    broken = small_plan(tmp_path, seeds=[7], steps=1, max_new_tokens=2000)
+    with pytest.raises(RunError, match=r"run spiral/smoke/full/seed-7 failed(.|\n)*allowed: 1 to 1024 in all"):
+        run_all(broken)
+
+
+def test_lora_and_kl_through_a_whole_run(tmp_path):
+    plan = small_plan(tmp_path, steps=2, lora_rank=4, kl_beta=0.05)
+    run = run_one(plan, "full", 0)
+    rows = run.rows("metrics")
+    assert all("kl" in row and "kl/kuhn_poker/0" in row for row in rows)
+    assert (run.model / "adapter_model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"scale": "laptop"}, "scale is 'laptop', which is unknown; allowed: cpu, gpu, paper, smoke"),
+        ({"variants": ["fulll"]}, "variant is 'fulll', which is unknown; did you mean 'full'?"),
+        ({"seeds": ["a"]}, "seeds.0 is 'a'; allowed: a valid integer"),
+        ({"seeds": []}, r"seeds is \[\]; allowed: "),
+        ({"baseline": "rae"}, "baseline is 'rae'; allowed: 'role_ema'"),
+        ({"turn_per_step": 3}, "parameter is 'turn_per_step', which is unknown; did you mean 'turns_per_step'"),
+    ],
+)
+def test_bad_plans_are_refused_before_anything_runs(tmp_path, values, message):
+    values = {"runs": str(tmp_path), "figures": str(tmp_path), **values}
+    with pytest.raises(ParamError, match=message):
+        make_plan("spiral", values.pop("scale", "smoke"), **values)
+
+
+def test_bad_game_and_policy(tmp_path):
+    with pytest.raises(ValueError, match="game is 'go9000'"):
+        run_one(small_plan(tmp_path, games=["go9000"]), "full", 0)
+    with pytest.raises(ValueError, match="embedded policy is 'chess'; allowed: games"):
+        small_plan(tmp_path, policy="embedded/chess").open("full", 0)
+
+
+def test_policies_that_would_train_the_wrong_tokens_are_refused(tmp_path, tokenizer, tiny_model):
+    for change, message in (
+        (dict(chat_template=None), "has no chat template"),
+        (dict(pad_token=tokenizer.eos_token), "pad token is '<|im_end|>' and end token '<|im_end|>'"),
+    ):
+        folder = tmp_path / next(iter(change))
+        tiny_model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
+        changed = type(tokenizer).from_pretrained(folder)
+        changed.chat_template = tokenizer.chat_template
+        for key, value in change.items():
+            setattr(changed, key, value)
+        changed.save_pretrained(folder)
+        with pytest.raises(PolicyError, match=message):
+            run_one(small_plan(tmp_path, policy=str(folder)), "full", 0)
+
+
+def test_a_notebooks_namespace_becomes_a_plan(tmp_path):
+    namespace = {"json": json, "_i1": "", "In": [], "scale": "smoke", "variants": ["no-rae"], "seed": 5, "steps": None}
+    namespace |= {"figures": str(tmp_path), "runs": str(tmp_path), "learning_rate": 0.5}
+    plan = plan_from("spiral", namespace, before={"json"})
+    assert list(plan.runs) == [("no-rae", 5)]
+    params = plan.params("no-rae")
+    assert (params.learning_rate, params.baseline, params.steps) == (0.5, "none", 2)
+    with pytest.raises(ParamError, match="parameter is 'learnin_rate', which is unknown"):
+        plan_from("spiral", namespace | {"learnin_rate": 1}, before={"json"})
+
+
+def test_what_a_user_sets_wins_over_the_variant(tmp_path):
+    plan = small_plan(tmp_path, variants=["no-rae"], baseline="batch_mean")
+    assert plan.params("no-rae").baseline == "batch_mean"
+
+
+def test_deviations_from_the_paper(tmp_path):
+    table = deviations(small_plan(tmp_path))
+    assert table.loc["learning_rate"].tolist() == [3e-4, 1e-6]
+    assert "scale" not in table.index
+
+
+def test_two_processes_cannot_do_one_run(tmp_path):
+    plan = small_plan(tmp_path, steps=1)
+    with plan.open("full", 0).lock(), pytest.raises(RunError, match="is being written by process"):
+        run_one(plan, "full", 0)
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    plan = small_plan(tmp_path, steps=2, save_every=1)
+    run = run_one(plan, "full", 0)
+    (run.folder / "finished.json").unlink()
+    state = run.checkpoints / "checkpoint-4" / "selfplay_state.pt"
+    state.write_bytes(state.read_bytes()[:50])
+    with pytest.raises(RunError, match="checkpoint-4 cannot be read .*; delete it to go on from the one before"):
+        run_one(plan, "full", 0)

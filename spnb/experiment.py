@@ -225,10 +225,12 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         RunError: a run failed; the message ends with its last lines. Other runs in progress are brought to their end.
     """
     waiting = [key for key in plan.runs if not plan.open(*key).finished]
-    total = sum(plan.runs[key].steps for key in waiting)
+    total, before = sum(plan.runs[key].steps for key in waiting), sum(_steps_done(plan, key) for key in waiting)
     active: dict[tuple[str, int], subprocess.Popen] = {}
     failed: list[tuple[str, int]] = []
-    with tqdm(total=total, unit="step", desc=f"{len(waiting)} runs", file=sys.stdout, mininterval=2, ncols=90) as bar:
+    with tqdm(
+        total=total, initial=before, unit="step", desc=f"{len(waiting)} runs", file=sys.stdout, mininterval=10, ncols=90
+    ) as bar:
         try:
             queue = list(waiting)
             while (queue and not failed) or active:
@@ -239,8 +241,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
                 for key in [key for key, process in active.items() if process.poll() is not None]:
                     if active.pop(key).returncode:
                         failed.append(key)
-                bar.n = sum(_steps_done(plan, key) for key in waiting)
-                bar.refresh()
+                bar.update(sum(_steps_done(plan, key) for key in waiting) - bar.n)
                 if on_poll is not None:
                     on_poll(plan)
         finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from spnb.paths import ROOT
 
@@ -78,6 +78,14 @@ class RunParams(BaseModel):
             raise ValueError("a truth value is not a number")
         return value
 
+    @model_validator(mode="after")
+    def _together(self) -> "RunParams":
+        if self.engine == "vllm" and self.dtype == "float32":
+            raise ValueError("engine vllm with dtype float32: TRL starts vLLM in 16 bits; allowed: dtype bfloat16")
+        if self.backend == "unsloth" and self.engine == "vllm" and self.lora_rank == 0:
+            raise ValueError("backend unsloth with engine vllm and lora_rank 0; allowed: a lora_rank of 1 or more")
+        return self
+
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -96,6 +104,8 @@ def validate(model: type[P], values: Mapping[str, Any]) -> P:
 
 def _explain(model: type[BaseModel], item: Mapping[str, Any]) -> str:
     key = ".".join(map(str, item["loc"]))
+    if not key:
+        return item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return unknown("parameter", key, list(model.model_fields))
     if item["type"] == "missing":

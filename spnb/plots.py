@@ -16,7 +16,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
+
+from spnb.stats import mean_interval
 
 WIDTH = 6.8
 """Figure width in inches; at `DPI` that is 1020 pixels, shown at nearly full size in a README."""
@@ -80,7 +81,7 @@ def panels(columns: int = 1, height: float = 3.7) -> tuple[Figure, list[Axes]]:
 def legend_below(figure: Figure, columns: int = 2) -> None:
     """One legend for all panels, under them, where it hides no data; an entry that panels share is listed once.
 
-    `curve`, `bars_with_intervals` and `paper_line` call this; call it again after drawing more, or for another number of columns.
+    `curve`, `bars_with_intervals` and `paper_line` call this; call it again after drawing more, or for other columns.
     The room under the panels needs a constrained layout, which `panels` and the style turn on.
     """
     for old in (*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())):
@@ -90,21 +91,6 @@ def legend_below(figure: Figure, columns: int = 2) -> None:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, borderaxespad=0.2)
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float, float, int]:
-    """Mean, lower and upper end of the 95 % t-interval, and n; with n = 1 both ends are NaN.
-
-    Non-finite values are left out and not counted; with none left, mean and ends are NaN and n is 0.
-    """
-    kept = np.asarray(values, dtype=float)
-    kept = kept[np.isfinite(kept)]
-    n = len(kept)
-    mean = float(kept.mean()) if n else float("nan")
-    if n < 2:
-        return mean, float("nan"), float("nan"), n
-    half = float(stats.t.ppf(0.975, n - 1) * kept.std(ddof=1) / np.sqrt(n))
-    return mean, mean - half, mean + half, n
 
 
 def curve(

@@ -220,6 +220,10 @@ def grpo_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
         "use_vllm": params.engine == "vllm",
         "vllm_mode": "colocate",
         "vllm_gpu_memory_utilization": params.gpu_memory,
+        "vllm_max_model_length": params.max_length,
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": 3.0,
         "remove_unused_columns": False,
         "dataloader_pin_memory": False,
     }

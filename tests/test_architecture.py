@@ -9,7 +9,19 @@ import spnb
 
 PACKAGE = Path(spnb.__file__).parent
 FLOORS = [
-    ["paths", "params", "rollout", "advantages", "grading", "stats", "reference", "doctor", "data", "games", "embedded"],
+    [
+        "paths",
+        "params",
+        "rollout",
+        "advantages",
+        "grading",
+        "stats",
+        "reference",
+        "doctor",
+        "data",
+        "games",
+        "embedded",
+    ],
     ["engines", "methods", "evaluation", "runs"],
     ["policy", "exhibits", "plots"],
     ["trainer"],

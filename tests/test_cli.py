@@ -20,7 +20,10 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "spiral", "--scale", "laptop"], "scale is 'laptop', which is unknown; allowed: cpu, gpu, paper, smoke"),
+        (
+            ["run", "spiral", "--scale", "laptop"],
+            "scale is 'laptop', which is unknown; allowed: cpu, gpu, paper, smoke",
+        ),
         (["run", "spirall"], "paper is 'spirall', which is unknown; did you mean 'spiral'?"),
         (["run", "spiral", "--variant", "x"], "variant is 'x', which is unknown; allowed: batch-mean"),
         (["run", "spiral", "--set", "steps"], "--set is 'steps'; allowed: key=value"),

@@ -1,6 +1,5 @@
 """Evaluation against known values, with an engine that draws legal answers at random."""
 
-import math
 import random
 import re
 

@@ -5,12 +5,12 @@ import random
 import resource
 import signal
 
+import oracle
 import pytest
 import torch
 import trl
 from transformers import AutoModelForCausalLM
 
-import oracle
 from spnb.engines.torch import TorchEngine
 from spnb.params import RunParams
 from spnb.policy import LORA_TARGETS

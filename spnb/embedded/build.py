@@ -185,7 +185,7 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Re
 
 
 def build(recipe: Recipe, folder: Path, report: Callable[[str], None] = print) -> None:
-    """Tokenizer, training and saving in one go, with the learning curve (step, loss in nats, seconds) as `CURVE_FILE`."""
+    """Tokenizer, training and saving in one go; the learning curve (step, loss in nats, seconds) as `CURVE_FILE`."""
     tokenizer, curve = build_tokenizer(recipe), []
 
     def hear(step: int, loss: float, seconds: float) -> None:

@@ -57,7 +57,7 @@ def remark_detail(match: Match, text: str) -> tuple[int, bool]:
 
 
 def report(model: Any, tokenizer: Any, count: int = 1000, seed: int = 0) -> pd.DataFrame:
-    """Measures a policy; a row a measure: game, measure, value, low, high (95 %), n, and what chance or a bar would be."""
+    """Measures a policy; a row a measure: game, measure, value, low, high (95 %), n, and what to compare it with."""
     engine = TorchEngine(model, tokenizer)
     rows: list[dict[str, Any]] = []
     for name in (KUHN, TICTACTOE, TICTACTOE_PLAIN):
@@ -71,14 +71,24 @@ def report(model: Any, tokenizer: Any, count: int = 1000, seed: int = 0) -> pd.D
     chat = Chat(tokenizer)
     asked = questions(max(count, 8), derive_seed("transfer suite"))
     for row in evaluation.question_rows({"policy": engine}, chat, SAMPLING, asked, seed):
-        rows.append({"game": "questions", "measure": row["metric"], **{k: row[k] for k in ("value", "low", "high", "n")}})
+        rows.append(
+            {"game": "questions", "measure": row["metric"], **{k: row[k] for k in ("value", "low", "high", "n")}}
+        )
     return pd.DataFrame(rows).fillna({"compare": ""})
 
 
 def _share(game: str, measure: str, hits: list[bool], compare: str) -> dict[str, Any]:
     low, high = share_interval(sum(hits), len(hits)) if hits else (float("nan"), float("nan"))
     value = sum(hits) / len(hits) if hits else float("nan")
-    return {"game": game, "measure": measure, "value": value, "low": low, "high": high, "n": len(hits), "compare": compare}
+    return {
+        "game": game,
+        "measure": measure,
+        "value": value,
+        "low": low,
+        "high": high,
+        "n": len(hits),
+        "compare": compare,
+    }
 
 
 def _skill(engine: TorchEngine, name: str, count: int, seed: int) -> list[dict[str, Any]]:
@@ -96,5 +106,7 @@ def _skill(engine: TorchEngine, name: str, count: int, seed: int) -> list[dict[s
         found = evaluation.tictactoe_policy(engines, chat, SAMPLING, game, 1, seed)
         metric, compare = "optimal", f"random play {CHANCE_OPTIMAL}"
     bounds = {bound: found[f"{metric}_{bound}"] for bound in ("low", "high")}
-    rows.append({"game": name, "measure": metric, "value": found[metric], **bounds, "n": found["k"], "compare": compare})
+    rows.append(
+        {"game": name, "measure": metric, "value": found[metric], **bounds, "n": found["k"], "compare": compare}
+    )
     return rows

@@ -65,12 +65,11 @@ class VLLMEngine:
         Full weights cost one copy of the model; so does each turn between the policy and a snapshot of it. An adapter
         of Unsloth's costs next to nothing: a new id each time makes vLLM read it again and forget its cached prefixes.
         """
-        generation = self.trainer.vllm_generation
         if getattr(self._llm, "shared_weights", False):
             folder = Path(self.trainer.args.output_dir) / f"vllm_adapter_{self.trainer.accelerator.process_index}"
             self._adapter = self._model.load_lora(str(folder), load_tensors=True)
         else:
-            generation.sync_weights()
+            self.trainer.vllm_generation.sync_weights()
         self._weights = self._in_training()
         self.trainer._last_loaded_step = self.trainer.state.global_step  # TRL would push the same weights once more
 

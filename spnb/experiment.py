@@ -228,9 +228,8 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     total, before = sum(plan.runs[key].steps for key in waiting), sum(_steps_done(plan, key) for key in waiting)
     active: dict[tuple[str, int], subprocess.Popen] = {}
     failed: list[tuple[str, int]] = []
-    with tqdm(
-        total=total, initial=before, unit="step", desc=f"{len(waiting)} runs", file=sys.stdout, mininterval=10, ncols=90
-    ) as bar:
+    look = {"unit": "step", "desc": f"{len(waiting)} runs", "file": sys.stdout, "mininterval": 10, "ncols": 90}
+    with tqdm(total=total, initial=before, **look) as bar:
         try:
             queue = list(waiting)
             while (queue and not failed) or active:

@@ -41,6 +41,11 @@ def test_every_shipped_scale_and_variant_is_valid(paper):
         ({"steps": 2.5}, "steps is 2.5; allowed: a valid integer"),
         ({"loss_type": "ppo"}, "loss_type is 'ppo'; allowed: 'grpo', 'dr_grpo'"),
         ({"learnin_rate": 0.1}, "parameter is 'learnin_rate', which is unknown; did you mean 'learning_rate'?"),
+        ({"engine": "vllm"}, "engine vllm with dtype float32.*allowed: dtype bfloat16"),
+        (
+            {"engine": "vllm", "dtype": "bfloat16", "backend": "unsloth"},
+            "backend unsloth with engine vllm and lora_rank 0; allowed: a lora_rank of 1 or more",
+        ),
         ({"gpu_memory": 2}, r"gpu_memory is 2; allowed: less than 1 \(share of the GPU's memory"),
     ],
 )

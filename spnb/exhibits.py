@@ -10,8 +10,11 @@ import io
 import json
 import os
 import platform
+import re
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -26,7 +29,7 @@ from filelock import FileLock
 from matplotlib.figure import Figure
 
 from spnb.params import unknown
-from spnb.paths import ROOT
+from spnb.paths import ROOT, resolve
 
 VERSIONS = ("spnb", "torch", "transformers", "trl", "numpy", "open_spiel", "textarena")
 DPI = 150
@@ -81,22 +84,23 @@ def exhibit_info(exhibit_id: str) -> ExhibitInfo:
     return owed()[exhibit_id]
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: str | Path) -> None:
     """Makes the folder if need be and tries to write in it, before hours are spent on what should go there.
 
     Raises:
-        ExhibitError: it cannot be written.
+        ExhibitError: it cannot be written, or its index is damaged.
     """
-    probe = folder / ".writable"
+    folder = resolve(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        with tempfile.NamedTemporaryFile(dir=folder):  # a name of its own: runs that start together check together
+            pass
     except OSError as error:
         raise ExhibitError(
             f"figures is {folder}, which cannot be written ({error.strerror}); allowed: a writable folder. "
             "Finished runs are kept, so nothing is computed twice"
         ) from None
+    read_index(folder)
 
 
 def save_exhibit(
@@ -106,7 +110,7 @@ def save_exhibit(
     *,
     caption: str,
     protocol: str,
-    folder: Path,
+    folder: str | Path = "figures",
     data: pd.DataFrame | None = None,
 ) -> list[Path]:
     """Writes one exhibit, its record and the gallery; returns the files.
@@ -116,45 +120,83 @@ def save_exhibit(
         runs: every run that the numbers come from; one scale. May be empty for exhibits computed from a formula.
         caption: what it shows, one sentence.
         protocol: how ours differs from the paper's.
+        folder: where to write; a relative one is taken from the project's root.
 
     Raises:
-        ValueError: unknown exhibit, no runs where runs are needed, several scales, a figure without data.
-        ExhibitError: the folder cannot be written, or its index is damaged.
+        ValueError: unknown exhibit, an empty table, caption or protocol, no runs where runs are needed, runs of several
+            scales or of another paper, a figure without data.
+        ExhibitError: the folder cannot be written, or its index is damaged; then nothing has changed.
     """
-    info = exhibit_info(exhibit_id)
-    _check_call(info, item, runs, data)
+    info, folder = exhibit_info(exhibit_id), resolve(folder)
+    _check_item(info, item, data, caption=caption, protocol=protocol)
+    _check_runs(info, runs)
     check_writable(folder)
     name = exhibit_id.split("/")[1]
     files = _figure_files(item, data, caption, name) if isinstance(item, Figure) else _table_files(item, caption, name)
     target = folder / info.paper
-    target.mkdir(exist_ok=True)
-    paths = []
-    for file_name, content in files.items():
-        _write(target / file_name, content)
-        paths.append(target / file_name)
-    record = _record(info, runs, caption, protocol) | {"files": [str(path.relative_to(folder)) for path in paths]}
+    paths = [target / file_name for file_name in files]
+    record = _record(info, runs, caption, protocol) | {"files": [path.relative_to(folder).as_posix() for path in paths]}
     with FileLock(folder / ".index.lock"):
         records = [known for known in read_index(folder) if known["id"] != exhibit_id]
-        order = list(owed())
-        records = sorted([*records, record], key=lambda known: order.index(known["id"]))
+        for path, content in zip(paths, files.values(), strict=True):
+            _write(path, content)
+        order = {known: place for place, known in enumerate(owed())}
+        records = sorted([*records, record], key=lambda known: order.get(known["id"], len(order)))
         _write(folder / "index.json", (json.dumps({"exhibits": records}, indent=1) + "\n").encode())
         gallery(folder)
     return paths
 
 
-def _check_call(info: ExhibitInfo, item: Any, runs: Sequence[RunLike], data: pd.DataFrame | None) -> None:
+def _check_item(info: ExhibitInfo, item: Any, data: pd.DataFrame | None, **texts: str) -> None:
+    """Stops at an item that is not what the exhibit shows; transcripts printed as a figure may be a table."""
+    kinds = {"table": (pd.DataFrame,), "figure": (Figure, pd.DataFrame) if info.source == "rollouts" else (Figure,)}
+    if not isinstance(item, kinds[info.kind]):
+        allowed = " or ".join(kind.__name__ for kind in kinds[info.kind])
+        raise ValueError(f"exhibit {info.id} is a {type(item).__name__}; allowed: {allowed}")
+    if isinstance(item, Figure) and data is None:
+        raise ValueError(f"exhibit {info.id} is a figure; data is missing (the plotted numbers as a data frame)")
+    numbers = data if isinstance(item, Figure) else item
+    if numbers.empty:
+        raise ValueError(f"exhibit {info.id}: the table of its numbers is empty")
+    for key, text in texts.items():
+        if not text.strip():
+            raise ValueError(f"exhibit {info.id}: {key} is {text!r}; allowed: a sentence")
+
+
+def _check_runs(info: ExhibitInfo, runs: Sequence[RunLike]) -> None:
     scales = sorted({run.scale for run in runs})
     if not runs and info.source in ("runs", "rollouts"):
         raise ValueError(f"exhibit {info.id} is computed from {info.source}; runs is empty")
     if len(scales) > 1:
         raise ValueError(f"exhibit {info.id}: runs of the scales {', '.join(scales)}; allowed: one scale")
-    if isinstance(item, Figure) and data is None:
-        raise ValueError(f"exhibit {info.id} is a figure; data is missing (the plotted numbers as a data frame)")
+    papers = {known.paper for known in owed().values()} - {info.paper}
+    for run in runs:
+        if run.run_id.split("/")[0] in papers:
+            raise ValueError(f"exhibit {info.id}: run {run.run_id} is of another paper; allowed: runs of {info.paper}")
+
+
+def _markdown(table: pd.DataFrame, index: bool = False) -> str:
+    """The table in Markdown, cells shown as they are: none is read as a number, as markup or as a border."""
+
+    def cell(value: Any) -> str:
+        if pd.api.types.is_float(value):
+            return "-" if pd.isna(value) else f"{value:.6g}"
+        text = re.sub(r"[\\`*|~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", str(value))
+        return text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", "<br>")
+
+    shown = table.reset_index() if index else table
+    right = [pd.api.types.is_numeric_dtype(kind) for kind in shown.dtypes]
+    return shown.map(cell).to_markdown(
+        index=False,
+        headers=[cell(name) for name in shown.columns],
+        disable_numparse=True,
+        colalign=["right" if numeric else "left" for numeric in right],
+    )
 
 
 def _table_files(table: pd.DataFrame, caption: str, name: str) -> dict[str, bytes]:
     index = not isinstance(table.index, pd.RangeIndex)
-    text = f"{caption}\n\n{table.to_markdown(index=index)}\n"
+    text = f"{caption}\n\n{_markdown(table, index)}\n"
     return {f"{name}.csv": table.to_csv(index=index).encode(), f"{name}.md": text.encode()}
 
 
@@ -165,7 +207,7 @@ def _figure_files(figure: Figure, data: pd.DataFrame, caption: str, name: str) -
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
             pictures[f"{name}.{kind}"] = buffer.getvalue()
-    table = f"\n{data.to_markdown(index=False)}\n" if len(data) <= TABLE_ROWS_SHOWN else f"\nNumbers: {name}.csv\n"
+    table = f"\n{_markdown(data)}\n" if len(data) <= TABLE_ROWS_SHOWN else f"\nNumbers: {name}.csv\n"
     return {
         **pictures,
         f"{name}.csv": data.to_csv(index=False, float_format="%.6g").encode(),
@@ -200,13 +242,18 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the code, with "-dirty" where tracked files outside figures/ differ from it; None without git."""
+    """The commit of the code, with "-dirty" where tracked files outside figures/ differ from it.
+
+    None without git, and where the package lies inside a repository of something else.
+    """
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     try:
+        if Path(git("rev-parse", "--show-toplevel")) != ROOT.resolve():
+            return None
         dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!figures")
         return git("rev-parse", "HEAD") + ("-dirty" if dirty else "")
     except (OSError, subprocess.CalledProcessError):
@@ -215,11 +262,14 @@ def _commit() -> str | None:
 
 def _write(path: Path, content: bytes) -> None:
     """Writes a file so that a reader sees the old one or the whole new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(exist_ok=True)
         temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise ExhibitError(f"{path} cannot be written ({error.strerror}); set figures to a writable folder") from None
 
 
@@ -232,22 +282,27 @@ def read_index(folder: Path) -> list[dict[str, Any]]:
     path = folder / "index.json"
     if not path.exists():
         return []
+    needed = {"id", "title", "files", "caption", "protocol", "scale", "seeds", "runs", "commit", "date", "command"}
     try:
-        records = json.loads(path.read_text())["exhibits"]
-        return [record for record in records if record["id"] in owed()]
-    except (ValueError, KeyError, TypeError) as error:
+        records = json.loads(path.read_text(encoding="utf-8"))["exhibits"]
+        for record in records:
+            if missing := needed - set(record):
+                raise ValueError(f"the record of {record.get('id')} lacks {', '.join(sorted(missing))}")
+        return list(records)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ExhibitError(f"{path} is damaged ({error}); restore it from git or delete it, and save again") from None
 
 
-def gallery(folder: Path) -> Path:
+def gallery(folder: str | Path) -> Path:
     """Writes `<folder>/README.md` from the index: every exhibit, what it shows, where it comes from."""
+    folder = resolve(folder)
     records = {record["id"]: record for record in read_index(folder)}
     lines = [
         "# Gallery",
         "",
         "Generated from `index.json` by `spnb gallery`; do not edit. The command under each exhibit makes it again.",
     ]
-    for paper in dict.fromkeys(record_id.split("/")[0] for record_id in records):
+    for paper in dict.fromkeys(info.paper for info in owed().values() if info.id in records):
         lines += ["", f"## {paper}"]
         for info in (info for info in owed().values() if info.paper == paper and info.id in records):
             lines += _gallery_entry(records[info.id], folder)
@@ -260,18 +315,28 @@ def gallery(folder: Path) -> Path:
 
 
 def _gallery_entry(record: dict[str, Any], folder: Path) -> list[str]:
+    gone = [name for name in record["files"] if not (folder / name).is_file()]
     picture = next((name for name in record["files"] if name.endswith(".png")), None)
-    if picture:
+    if gone:
+        body = f"Not there any more: {', '.join(gone)}; the command below makes it again."
+    elif picture:
         body = f"![{record['caption']}]({picture})"
     else:
-        text = next(name for name in record["files"] if name.endswith(".md"))
-        body = (folder / text).read_text().split("\n\n", 1)[1].strip()
-    seeds = ", ".join(map(str, record["seeds"])) or "none"
-    facts = f"Scale {record['scale']}, {len(record['runs'])} runs, seeds {seeds}, {record['date'][:10]}"
-    commit = f", commit {record['commit'][:10]}" if record["commit"] else ""
+        text = folder / next(name for name in record["files"] if name.endswith(".md"))
+        body = text.read_text(encoding="utf-8").removeprefix(record["caption"]).strip()
+    seeds = ", ".join(map(str, record["seeds"]))
+    links = ", ".join(f"[{Path(name).suffix[1:]}]({name})" for name in record["files"] if name not in gone)
+    count = len(record["runs"])
+    made = f"Scale {record['scale']}, {count} run{'s' * (count > 1)}, seeds {seeds}" if count else "No run needed"
+    commit, dirty, _ = (record["commit"] or "").partition("-dirty")
+    commit = f", commit {commit[:10]}{dirty}" if commit else ""
     return [
         *("", f"### {record['id']}: {record['title']}", "", record["caption"], "", body, ""),
-        *(f"*Protocol.* {record['protocol']}", "", f"{facts}{commit}. `{record['command']}`"),
+        *(
+            f"*Protocol.* {record['protocol']}",
+            "",
+            f"{made}, {record['date'][:10]}{commit}. `{record['command']}`. Files: {links}",
+        ),
     ]
 
 
@@ -295,6 +360,12 @@ def beside_paper(paper: pd.DataFrame, ours: pd.DataFrame, digits: int = 1) -> pd
         Columns row, column, paper, ours (with 95 % interval), n, and "measured at" if given, in the paper's order; "-"
         where a side has no such number.
     """
+    for side, frame, needed in (("paper", paper, ["value"]), ("ours", ours, ["value", "low", "high", "n"])):
+        missing = {"row", "column", *needed} - set(frame.columns)
+        if missing:
+            raise ValueError(f"beside_paper: {side} lacks the columns {', '.join(sorted(missing))}")
+        if twice := frame.loc[frame.duplicated(["row", "column"]), ["row", "column"]].to_numpy().tolist():
+            raise ValueError(f"beside_paper: {side} has more than one value for {twice[0]}; allowed: one a cell")
     merged = paper[["row", "column", "value"]].merge(ours, on=["row", "column"], how="outer", suffixes=("_paper", ""))
     order = {pair: i for i, pair in enumerate(zip(paper["row"], paper["column"], strict=True))}
     merged["order"] = [order.get(pair, len(order)) for pair in zip(merged["row"], merged["column"], strict=True)]

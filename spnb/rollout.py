@@ -53,7 +53,8 @@ class Completion:
     """An answer: token ids (the end token included), their log-probabilities in nats, text without the end token.
 
     `logps` are taken under the policy at the sampling temperature before any top-k or top-p cut, as TRL's loss takes
-    them (vLLM gives them after the cut, so training rollouts must not cut with it). `finish` is "stop" (end token or stop string) or "length" (truncated).
+    them (vLLM gives them after the cut, so training rollouts must not cut with it). `finish` is "stop" (end token or
+    stop string) or "length" (truncated).
     """
 
     ids: tuple[int, ...]

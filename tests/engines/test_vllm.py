@@ -112,7 +112,7 @@ def trainer(checkpoint, tmp_path_factory):
     """A real trainer in colocate mode, with the engine that `make_engine` chooses."""
     model = Qwen3ForCausalLM.from_pretrained(checkpoint)
     values = dict(paper="p", scale="smoke", variant="v", learning_rate=1e-2, steps=STEPS, save_every=100)
-    params = RunParams(**values, engine="vllm", dtype="bfloat16", max_new_tokens=12, micro_batches=4)
+    params = RunParams(**values, engine="vllm", dtype="bfloat16", max_new_tokens=12, micro_batches=4, max_length=96)
     engines, output = {}, tmp_path_factory.mktemp("output")
     method, hooks = Rollouts(model), Hooks(on_step=lambda row, rows: None)
     trainer = make_trainer(params, model, word_tokenizer(), method, engines, hooks, output)

@@ -1,0 +1,78 @@
+"""Every notebook executes by papermill at smoke scale, from another working directory, and writes its exhibits."""
+
+import json
+
+import nbformat
+import papermill
+import pytest
+
+from spnb.notebooks import describe, notebook_of, with_notebook
+from spnb.params import ParamError
+from spnb.paths import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def executed(path, tmp_path, **parameters):
+    """The notebook executed in an empty folder, as a notebook object."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    target = str(tmp_path / "executed.ipynb")
+    return papermill.execute_notebook(
+        str(path), target, parameters=parameters, cwd=str(elsewhere), progress_bar=False, kernel_name="python3"
+    )
+
+
+def printed(notebook):
+    """All text output of a notebook."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "\n".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in outputs)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_clean_and_has_one_parameters_cell(path):
+    cells = nbformat.read(path, as_version=4).cells
+    tagged = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    assert len(tagged) == 1 and len(cells) <= 60
+    kept = [c for c in cells if c.get("outputs") and "keep_output" not in c.metadata.get("tags", [])]
+    assert not kept
+
+
+def test_spiral_at_smoke_scale(tmp_path):
+    folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
+    notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", **folders)
+    assert "2 runs, 4 training steps" in printed(notebook)
+    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
+    assert {r["id"] for r in records} == {f"spiral/{n}" for n in ("figure-6", "figure-9", "table-3", "table-11")}
+    for record in records:
+        assert record["scale"] == "smoke" and len(record["runs"]) == 2
+        assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_bad_parameter_stops_the_notebook_with_the_sentence(tmp_path):
+    with pytest.raises(papermill.PapermillExecutionError, match="parameter is 'learnin_rate', which is unknown"):
+        executed(notebook_of("spiral"), tmp_path, scale="smoke", learnin_rate=0.1)
+
+
+def test_the_embedded_policy_notebook_rebuilds_at_smoke_scale(tmp_path):
+    folder = tmp_path / "policy"
+    path = ROOT / "notebooks/90_embedded_policy.ipynb"
+    executed(path, tmp_path, scale="smoke", rebuild=True, steps=2, folder=str(folder))
+    assert (folder / "model.safetensors").is_file()
+
+
+def test_what_will_be_done_is_said_first(tmp_path):
+    from spnb.experiment import make_plan
+
+    plan = make_plan("spiral", "smoke", runs=str(tmp_path), figures=str(tmp_path))
+    table = describe(plan, {"spiral": {"smoke": {"full": 0.5}}})
+    assert table["run"].tolist() == ["spiral/smoke/full/seed-0", "spiral/smoke/no-rae/seed-0"]
+    assert table["state"].tolist() == ["to do", "to do"]
+    assert table["minutes when last measured"].tolist()[0] == 0.5
+
+
+def test_papers_with_notebooks():
+    assert "spiral" in with_notebook()
+    with pytest.raises(ParamError, match="paper is 'go', which is unknown; allowed: .*spiral"):
+        notebook_of("go")

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import papermill
 
-from spnb.exhibits import exhibit_info
+from spnb.exhibits import exhibit_info, read_index
 from spnb.experiment import Plan, make_plan
 from spnb.params import ParamError, papers, unknown
 from spnb.paths import ROOT, resolve
@@ -63,6 +63,7 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
     """
     source = notebook_of(paper)
     plan = make_plan(paper, scale, **values)
+    to_do = [run for run in plan.all() if not run.finished]
     target = resolve("runs/notebooks") / f"{source.stem}-{scale}.ipynb"
     target.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
@@ -76,30 +77,47 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
         stdout_file=sys.stdout,
         stderr_file=sys.stderr,
     )
-    note_times(plan, time.perf_counter() - started)
+    note_times(plan, None if to_do else time.perf_counter() - started)
     return target
 
 
 def timings() -> dict[str, Any]:
-    """Measured minutes: paper, scale, then each variant's run and "notebook" (the whole execution)."""
+    """Measured minutes: paper, scale, then each variant's run and "rest" (the notebook when all runs are finished)."""
     path = resolve(TIMINGS)
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def note_times(plan: Plan, seconds: float) -> None:
-    """Keeps the minutes of a plan's runs, and of the notebook with how many runs it did itself.
+def note_times(plan: Plan, rest: float | None) -> None:
+    """Keeps the minutes of a plan's runs (the longest seed), and those of the notebook without them, given in seconds.
 
     Smoke runs and runs that were resumed say nothing about a whole run, and are not noted.
     """
     if plan.scale == "smoke":
         return
-    facts = {run.variant: run.facts() for run in plan.all()}
     known = timings()
     entry = known.setdefault(plan.paper, {}).setdefault(plan.scale, {})
-    entry |= {name: round(f["seconds"] / 60, 1) for name, f in facts.items() if not f["resumed"]}
-    entry["notebook"] = round(seconds / 60, 1)
+    for variant in plan.variants:
+        facts = [run.facts() for run in plan.all() if run.variant == variant]
+        minutes = [round(fact["seconds"] / 60, 1) for fact in facts if not fact["resumed"]]
+        if minutes:
+            entry[variant] = max(minutes)
+    if rest is not None:
+        entry["rest"] = round(rest / 60, 1)
     entry["cores"] = os.cpu_count()
     write_json(resolve(TIMINGS), known)
+
+
+def estimate(plan: Plan, minutes: dict[str, Any]) -> str:
+    """One sentence on how long a plan will take, from measured times, runs side by side as the plan does them."""
+    known = minutes.get(plan.paper, {}).get(plan.scale, {})
+    to_do = [run.variant for run in plan.all() if not run.finished]
+    if not {*to_do, "rest"} <= set(known):
+        return "Not measured yet on any machine."
+    of_runs = sum(known[variant] for variant in to_do) / plan.session.jobs
+    return (
+        f"About {of_runs + known['rest']:.0f} minutes on {known['cores']} cores when last measured: {of_runs:.0f} for "
+        f"{len(to_do)} runs, {plan.session.jobs} at a time, and {known['rest']:.0f} for the rest."
+    )
 
 
 def reproduce(paper: str | None, scale: str, variants: Sequence[str] | None, seeds: Sequence[int] | None) -> list[Path]:
@@ -125,7 +143,14 @@ def reproduce(paper: str | None, scale: str, variants: Sequence[str] | None, see
 def regenerate(exhibit_id: str, scale: str) -> Path:
     """Regenerates one exhibit by executing its paper's notebook; finished runs are reused.
 
+    Where the exhibit is already in the gallery at this scale, the same variants and seeds are run; else the headline.
+
     Raises:
         ValueError: no such exhibit, or its paper has no notebook yet.
     """
-    return execute(exhibit_info(exhibit_id).paper, scale)
+    paper = exhibit_info(exhibit_id).paper
+    notebook_of(paper)
+    records = {record["id"]: record for record in read_index(make_plan(paper, scale).figures)}
+    known = records.get(exhibit_id, {})
+    same = {key: known[key] for key in ("variants", "seeds")} if known.get("scale") == scale else {}
+    return execute(paper, scale, **same)

@@ -6,7 +6,7 @@ import nbformat
 import papermill
 import pytest
 
-from spnb.notebooks import describe, notebook_of, with_notebook
+from spnb.notebooks import describe, estimate, notebook_of, with_notebook
 from spnb.params import ParamError
 from spnb.paths import ROOT
 
@@ -70,6 +70,9 @@ def test_what_will_be_done_is_said_first(tmp_path):
     assert table["run"].tolist() == ["spiral/smoke/full/seed-0", "spiral/smoke/no-rae/seed-0"]
     assert table["state"].tolist() == ["to do", "to do"]
     assert table["minutes when last measured"].tolist()[0] == 0.5
+    assert estimate(plan, {}).startswith("Not measured yet")
+    measured = {"spiral": {"smoke": {"full": 30, "no-rae": 50, "rest": 2, "cores": 2}}}
+    assert estimate(plan, measured).startswith("About 42 minutes on 2 cores when last measured: 40 for 2 runs, 2 at a")
 
 
 def test_papers_with_notebooks():

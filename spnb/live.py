@@ -30,7 +30,7 @@ class LiveCurves:
         if time.monotonic() - self.drawn < self.every:
             return
         self.drawn = time.monotonic()
-        tables = [run.table("metrics") for run in plan.all() if (run.folder / "metrics.jsonl").exists()]
+        tables = [table for run in plan.all() if len(table := run.table("metrics"))]
         if not tables:
             return
         figure = draw(pd.concat(tables, ignore_index=True), self.keys)

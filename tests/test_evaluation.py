@@ -6,7 +6,16 @@ import re
 import pandas as pd
 import pytest
 
-from spnb.evaluation import kuhn_policy, match_results, tictactoe_policy, win_rates
+from spnb.data.questions import Question
+from spnb.evaluation import (
+    exact_rows,
+    kuhn_policy,
+    match_results,
+    match_rows,
+    question_rows,
+    tictactoe_policy,
+    win_rates,
+)
 from spnb.games import make_game
 from spnb.games.exact import decision_positions, kuhn_exploitability, move_values
 from spnb.games.play import MinimaxPlayer, PolicyPlayer, RandomPlayer
@@ -50,13 +59,15 @@ POLICY = PolicyPlayer(CHAT, SAMPLING)
 def test_match_results_columns_seats_and_tokens():
     results = match_results({"policy": LegalEngine()}, make_game("kuhn_poker"), POLICY, RandomPlayer(), n=50, seed=3)
     assert list(results.columns) == [
-        "game", "seat", "outcome", "utility", "moves", "player_tokens", "invalid_by", "truncated",
+        "game", "seat", "outcome", "utility", "moves", "player_turns", "player_tokens", "invalid_by", "truncated",
     ]  # fmt: skip
     assert results["seat"].value_counts().to_dict() == {0: 25, 1: 25}
     assert set(results["outcome"]) == {"win", "loss"}
     assert set(results["utility"].abs()) == {0.5, 1.0}
-    own = {(0, 2): 4, (0, 3): 8, (1, 2): 4, (1, 3): 4}  # seat, moves -> own answers of 4 tokens
-    assert [own[key] for key in zip(results["seat"], results["moves"], strict=True)] == list(results["player_tokens"])
+    own = {(0, 2): 1, (0, 3): 2, (1, 2): 1, (1, 3): 1}  # seat, moves -> own answers, each of 4 tokens
+    turns = [own[key] for key in zip(results["seat"], results["moves"], strict=True)]
+    assert results["player_turns"].tolist() == turns
+    assert results["player_tokens"].tolist() == [4 * turn for turn in turns]
     assert not results["truncated"].any()
     assert results["invalid_by"].isna().all()
 
@@ -157,3 +168,118 @@ def test_tictactoe_policy_takes_an_illegal_answer_for_a_loss():
     assert measured["value_lost"] == pytest.approx((2 * 320 + 111) / 431)
     with pytest.raises(ValueError, match="measures tic_tac_toe and TicTacToe-v0; game is 'kuhn_poker'"):
         tictactoe_policy({}, CHAT, SAMPLING, make_game("kuhn_poker"), samples=1, seed=0)
+
+
+FOUR_MATCHES = pd.DataFrame(
+    {
+        "game": ["kuhn_poker"] * 4,
+        "seat": [0, 0, 1, 1],
+        "outcome": ["win", "loss", "win", "invalid"],
+        "utility": [1.0, -0.5, 0.5, -1.5],
+        "moves": [2, 3, 3, 2],
+        "player_turns": [1, 2, 1, 1],
+        "player_tokens": [4, 8, 6, 2],
+    }
+)
+
+
+def test_match_rows_of_four_matches():
+    """Wilson's interval of 2 in 4 is 0.1500 to 0.8500, of 1 in 4 0.0456 to 0.6994, of 1 in 2 0.0945 to 0.9055."""
+    rows = match_rows("poker vs x", FOUR_MATCHES)
+    assert all(list(row) == ["evaluation", "metric", "value", "low", "high", "n"] for row in rows)
+    found = {(row.pop("evaluation"), row.pop("metric")): tuple(row.values()) for row in rows}
+    names = ["poker vs x", "poker vs x, seat 0", "poker vs x, seat 1"]
+    outcomes = [(name, outcome) for name in names for outcome in ("win", "draw", "loss", "invalid")]
+    assert list(found) == [*outcomes, *((names[0], metric) for metric in ("utility", "moves", "tokens"))]
+    assert found[names[0], "win"] == pytest.approx((0.5, 0.1500, 0.8500, 4), abs=5e-5)
+    assert found[names[0], "loss"] == pytest.approx((0.25, 0.0456, 0.6994, 4), abs=5e-5)
+    assert found[names[1], "win"] == pytest.approx((0.5, 0.0945, 0.9055, 2), abs=5e-5)
+    assert found[names[1], "loss"][0] == found[names[2], "invalid"][0] == 0.5
+    assert found[names[0], "draw"][0] == found[names[1], "invalid"][0] == found[names[2], "loss"][0] == 0
+
+
+def test_match_rows_of_utility_and_lengths():
+    """Utility: mean -0.125, squares about it sum to 3.6875, error sqrt(3.6875 / 12) = 0.55434, t(0.975, 3) = 3.18245.
+
+    Tokens a turn are 4, 4, 6, 2: mean 4, squares 8, error sqrt(8 / 12) = 0.81650. Moves: mean 2.5, squares 1.
+    """
+    found = {row["metric"]: row for row in match_rows("a", FOUR_MATCHES)[-3:]}
+    expected = {"utility": (-0.125, 0.55434), "tokens": (4, 0.81650), "moves": (2.5, (1 / 12) ** 0.5)}
+    for metric, (mean, error) in expected.items():
+        row = found[metric]
+        values = (row["value"], row["low"], row["high"], row["n"])
+        assert values == pytest.approx((mean, mean - 3.18245 * error, mean + 3.18245 * error, 4), abs=1e-4)
+
+
+def test_match_rows_of_a_player_that_never_came_to_move():
+    unasked = FOUR_MATCHES.assign(player_turns=0, player_tokens=0)
+    assert match_rows("a", unasked)[-1] == {
+        "evaluation": "a", "metric": "tokens", "value": 0, "low": 0, "high": 0, "n": 4,
+    }  # fmt: skip
+
+
+def test_exact_rows_take_what_has_bounds_and_both_best_responses():
+    found = {
+        "k": 5,
+        "probabilities": {"0": (0.5, 0.5)},
+        **{"legality": 0.9, "legality_low": 0.8, "legality_high": 0.95},
+        **{"exploitability": 0.4, "exploitability_low": 0.3, "exploitability_high": 0.6},
+        "best_response_values": (0.3, 0.5),
+    }
+    same = {"evaluation": "poker", "n": 5}
+    assert exact_rows("poker", found) == [
+        same | {"metric": "legality", "value": 0.9, "low": 0.8, "high": 0.95},
+        same | {"metric": "exploitability", "value": 0.4, "low": 0.3, "high": 0.6},
+        same | {"metric": "best_response_seat0", "value": 0.3, "low": None, "high": None},
+        same | {"metric": "best_response_seat1", "value": 0.5, "low": None, "high": None},
+    ]
+
+
+def test_exact_rows_of_tictactoe():
+    found = tictactoe_policy({"policy": LegalEngine()}, CHAT, SAMPLING, make_game("tic_tac_toe"), samples=1, seed=2)
+    rows = exact_rows("board", found)
+    assert [(row["metric"], row["n"]) for row in rows] == [("optimal", 1), ("value_lost", 1), ("legality", 1)]
+    for row in rows:
+        metric = row["metric"]
+        assert (row["value"], row["low"], row["high"]) == tuple(
+            found[f"{metric}{end}"] for end in ("", "_low", "_high")
+        )
+
+
+class Pupil:
+    """Answers each question by its text."""
+
+    def __init__(self, answers):
+        self.answers, self.requests = answers, []
+
+    def generate(self, requests):
+        self.requests += requests
+        texts = [self.answers["".join(map(chr, request.prompt_ids))] for request in requests]
+        return [Completion((0,), (0.0,), text, "stop") for text in texts]
+
+
+def test_question_rows_count_boxed_answers_that_are_right():
+    """2 of 5 are right: sums 2 of 3, names 0 of 2. Wilson: 0.1176 to 0.7693, 0.2077 to 0.9385, 0 to 0.6576."""
+    asked = [
+        Question("sum", "1+1?", "2"),
+        Question("name", "Who?", "K"),
+        Question("sum", "1+2?", "3"),
+        Question("sum", "1+3?", "4"),
+        Question("name", "What?", "J"),
+    ]
+    said = {
+        "1+1?": r"\boxed{2}",
+        "1+2?": r"\boxed{5} or \boxed{ 3 }",
+        "1+3?": "4",
+        "Who?": "none",
+        "What?": r"\boxed{Q}",
+    }
+    pupil = Pupil(said)
+    rows = question_rows({"policy": pupil}, CHAT, SAMPLING, asked, seed=3)
+    assert all(row["evaluation"] == "transfer" for row in rows)
+    expected = {"all": (0.4, 0.1176, 0.7693, 5), "sum": (2 / 3, 0.2077, 0.9385, 3), "name": (0, 0, 0.6576, 2)}
+    assert [row["metric"] for row in rows] == list(expected)
+    for row in rows:
+        values = (row["value"], row["low"], row["high"], row["n"])
+        assert values == pytest.approx(expected[row["metric"]], abs=5e-5)
+    assert len({request.seed for request in pupil.requests}) == len(pupil.requests) == 5

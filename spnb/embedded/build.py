@@ -120,7 +120,7 @@ def encode(demo: Demo, tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], i
 
 
 def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Endless right-padded batches: ids (B, T), labels (B, T; -100 on padding), loss weights (B, T)."""
+    """Endless right-padded batches: ids (B, T) and loss weights (B, T), which are 0 on padding."""
     stream = demos(recipe.seed + 1)
     while True:
         rows = sorted(

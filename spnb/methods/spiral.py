@@ -66,29 +66,30 @@ class Method:
         self._metrics: dict[str, float] = {}
 
     def collect(self, engines: Mapping[str, Engine], step: int, rank: int = 0) -> list[Sample]:
-        """Plays matches until every game has its share of turns, then draws exactly that many of each (algorithm 1).
+        """Plays matches until every game has its share of turns, then draws that many of each (algorithm 1).
 
         Turns without an advantage teach nothing and are dropped before the draw, as in the released code.
         """
         quota = max(1, self.params.turns_per_step // len(self.games))
-        usable: dict[str, list[Sample]] = {game.name: [] for game in self.games}
         played: list[Transcript] = []
+        pool: list[Sample] = []
+        usable: dict[str, list[Sample]] = {game.name: [] for game in self.games}
         for wave in range(MAX_WAVES):
             episodes: list[Episode[Transcript]] = []
             for game in self.games:
                 missing = max(0, quota - len(usable[game.name]))
                 for index in range(math.ceil(missing / self.turns_per_match[game.name])):
                     seed = derive_seed(self.params.seed, "train", step, rank, wave, game.name, index)
-                    episodes.append(self.episode(game, seed, learner=index % 2))
+                    episodes.append(self.episode(game, seed, learner=(index + wave) % 2))
             if not episodes:
                 break
             transcripts = run(parallel(*episodes), engines)
-            played += transcripts
-            samples = [sample for transcript in transcripts for sample in self.samples(transcript)]
-            for sample, advantage in zip(samples, self.advantages(samples), strict=True):
+            new = [sample for transcript in transcripts for sample in self.samples(transcript)]
+            played, pool = played + transcripts, pool + new
+            compared = pool if self.params.baseline == "batch_mean" else new  # the batch is the whole rollout
+            for sample, advantage in zip(compared, self.advantages(compared), strict=True):
                 sample.advantage = advantage
-                if advantage != 0:
-                    usable[sample.role[0]].append(sample)
+            usable = {name: [s for s in pool if s.role[0] == name and s.advantage != 0] for name in usable}
         self._note(played)
         rng = random.Random(derive_seed(self.params.seed, "draw", step, rank))
         return [s for turns in usable.values() for s in rng.sample(turns, min(quota, len(turns)))]
@@ -140,7 +141,8 @@ class Method:
         for game in self.games:
             matches = [transcript for transcript in played if transcript.game == game.name]
             moves = sum(len(transcript.turns) for transcript in matches) / len(matches)
-            self.turns_per_match[game.name] = moves
+            trained = sum(turn.completion is not None for transcript in matches for turn in transcript.turns)
+            self.turns_per_match[game.name] = max(1.0, trained / len(matches))
             decided = [t.returns[0] for t in matches if t.invalid_seat is None]
             self._metrics |= {
                 f"method/matches/{game.name}": len(matches),
@@ -179,7 +181,8 @@ class Method:
         rows: list[dict[str, Any]] = []
         for game in self.games:
             me = PolicyPlayer(self.chat, sampling)
-            opponents: dict[str, Player] = {"random": make_player("random")}
+            free_text = game.match(seed=0).legal_actions() is None
+            opponents: dict[str, Player] = {} if free_text else {"random": make_player("random")}
             if game.name in EXPERTS:
                 opponents["expert"] = fixed_player("expert", game)
             if "past" in engines:

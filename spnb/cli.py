@@ -17,6 +17,8 @@ Scale = Annotated[str, typer.Option(help="smoke, cpu, gpu or paper")]
 @contextmanager
 def _clear_errors() -> Iterator[None]:
     """What a user got wrong is printed as one message, without a traceback; anything else keeps its traceback."""
+    from papermill import PapermillExecutionError
+
     from spnb.exhibits import ExhibitError
     from spnb.params import ParamError
     from spnb.policy import PolicyError
@@ -28,6 +30,9 @@ def _clear_errors() -> Iterator[None]:
     except (ParamError, PolicyError, RunError, TrainerError, ExhibitError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
+    except PapermillExecutionError as error:
+        print(f"error: the notebook stopped in cell {error.exec_count}: {error.ename}: {error.evalue}", file=sys.stderr)
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         print("stopped; finished runs are kept, start again to go on", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -43,6 +48,9 @@ def _values(pairs: list[str]) -> dict[str, Any]:
         if not equals:
             raise ParamError(f"--set is {pair!r}; allowed: key=value")
         values[key] = yaml.safe_load(value)
+    for key in ("paper", "scale", "variants", "variant", "seeds", "seed", "runs"):
+        if key in values:
+            raise ParamError(f"--set is {key}={values[key]!r}; allowed: other parameters; {key} has an option")
     return values
 
 

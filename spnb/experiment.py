@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from pydantic import BaseModel, ConfigDict, Field
+from safetensors import SafetensorError
 from tqdm import tqdm
 
 from spnb.exhibits import check_writable
@@ -55,6 +57,7 @@ class Plan:
     scale: str
     session: Session
     runs: dict[tuple[str, int], RunParams] = field(repr=False)
+    weights: dict[str, str] = field(repr=False)
 
     @property
     def figures(self) -> Path:
@@ -78,7 +81,7 @@ class Plan:
     def open(self, variant: str, seed: int | None = None) -> Run:
         """The run's folder, made if need be."""
         params = self.params(variant, seed)
-        identity = params.model_dump(mode="json") | {"policy_weights": policy_fingerprint(params.policy)}
+        identity = params.model_dump(mode="json") | {"policy_weights": self.weights[params.policy]}
         return open_run(resolve(self.session.runs), identity)
 
     def all(self) -> list[Run]:
@@ -93,9 +96,13 @@ def make_plan(paper: str, scale: str = "cpu", **values: Any) -> Plan:
         ParamError: anything unknown, of the wrong type or not allowed, before anything is computed.
         ExhibitError: the folder for exhibits cannot be written.
     """
-    merged = scale_values(paper, scale) | values
-    if merged.pop("scale", scale) != scale:
+    merged = scale_values(paper, scale)
+    if merged.pop("scale") != scale:
         raise ParamError(f"params/{paper}/{scale}.yaml says another scale")
+    for key in ("paper", "variant"):
+        if key in values:
+            raise ParamError(f"{key} is {values[key]!r}, which cannot be set here; allowed: variants, a list")
+    merged |= values
     params_class = method_module(paper).Params
     own = {key: merged.pop(key) for key in list(merged) if key in Session.model_fields}
     own.setdefault("variants", [name for name, entry in variants(paper).items() if entry.get("headline")])
@@ -108,7 +115,8 @@ def make_plan(paper: str, scale: str = "cpu", **values: Any) -> Plan:
             identity = {"paper": paper, "scale": scale, "variant": variant, "seed": seed}
             runs[variant, seed] = validate(params_class, changes | identity)
     check_writable(resolve(session.figures))
-    return Plan(paper, scale, session, runs)
+    weights = {policy: policy_fingerprint(policy) for policy in {params.policy for params in runs.values()}}
+    return Plan(paper, scale, session, runs, weights)
 
 
 def _user_values(values: Mapping[str, Any], params_class: type[RunParams]) -> dict[str, Any]:
@@ -120,13 +128,20 @@ def plan_from(paper: str, namespace: Mapping[str, Any], before: set[str]) -> Pla
     """The plan of a notebook: its parameters cell and what papermill injected.
 
     Every public name that came into `namespace` since `before` was recorded counts as a parameter, so a misspelt one
-    is an error instead of silently changing nothing. A value of None means: as in the parameter file.
+    is an error instead of silently changing nothing. Once the notebook has a plan, its own variables are there too, and
+    only names of parameters are read. A value of None means: as in the parameter file.
     """
     hidden = re.compile(r"_|In$|Out$|exit$|quit$|get_ipython$|papermill$")
     given = {key: namespace[key] for key in namespace if key not in before and not hidden.match(key)}
+    if any(isinstance(value, Plan) for value in namespace.values()):
+        known = {"scale", *Session.model_fields, *method_module(paper).Params.model_fields}
+        given = {key: value for key, value in namespace.items() if key in known}
     given = {key: value for key, value in given.items() if value is not None}
-    file = scale_values(paper, given.get("scale", "cpu"))
-    return make_plan(paper, **{key: value for key, value in given.items() if file.get(key) != value or key == "scale"})
+    scale = given.pop("scale", "cpu")
+    file = scale_values(paper, scale)
+    if "paper" in given:
+        raise ParamError(f"paper is {given['paper']!r}, which cannot be set in a paper's own notebook")
+    return make_plan(paper, scale, **{key: value for key, value in given.items() if file.get(key) != value})
 
 
 def run_one(plan: Plan, variant: str, seed: int) -> Run:
@@ -150,6 +165,7 @@ class _Training:
     def __init__(self, run: Run, params: RunParams):
         if not torch.cuda.is_available():
             torch.set_num_threads(1)  # the same sums on any machine and beside any other run
+        transformers.set_seed(params.seed)  # a new LoRA adapter is drawn before the trainer seeds itself
         self.run, self.params, self.started = run, params, time.perf_counter()
         policy = load_policy(params)
         self.method = method_module(params.paper).Method(params, policy.tokenizer)
@@ -176,20 +192,34 @@ class _Training:
             self.evaluate(0)
         else:
             self.resume(checkpoint)
-        self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        self.trainer.save_model(str(self.run.model))
+        try:
+            self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        except Exception as error:
+            if checkpoint is None or self.trainer.state.global_step > _updates_done(checkpoint):
+                raise
+            raise _unreadable(checkpoint, error) from error
+        self.save()
         seconds = time.perf_counter() - self.started
         self.run.finish(seconds=round(seconds, 1), resumed=checkpoint is not None, threads=torch.get_num_threads())
+
+    def save(self) -> None:
+        """Writes the final weights; on a full disk the last checkpoint is still there to go on from."""
+        try:
+            self.trainer.save_model(str(self.run.model))
+        except (OSError, SafetensorError) as error:
+            raise RunError(
+                f"the final weights of {self.run.run_id} could not be written ({error}); free some disk space "
+                "and start the run again, it goes on from its last checkpoint"
+            ) from error
 
     def resume(self, checkpoint: Path) -> None:
         """Takes the run's records back to a checkpoint; the trainer restores itself from it."""
         try:
             state = torch.load(checkpoint / STATE_FILE, weights_only=False)
-            updates = json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]
         except Exception as error:
-            raise RunError(f"{checkpoint} cannot be read ({error}); delete it to go on from the one before") from error
+            raise _unreadable(checkpoint, error) from error
         self.past = state["run"]["past"]
-        self.run.rewind(updates // self.params.inner_epochs)
+        self.run.rewind(_updates_done(checkpoint) // self.params.inner_epochs)
 
     def on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
         """Records a step; evaluates where it is due."""
@@ -213,6 +243,14 @@ class _Training:
         for row in self.method.evaluate(self.engines, step):
             self.run.append("evals", row)
         self.past = trained_weights(model)
+
+
+def _updates_done(checkpoint: Path) -> int:
+    return int(checkpoint.name.rsplit("-", 1)[1])
+
+
+def _unreadable(checkpoint: Path, error: Exception) -> RunError:
+    return RunError(f"{checkpoint} cannot be read ({error}); delete it to go on from the one before")
 
 
 def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[Run]:
@@ -258,7 +296,7 @@ def _spawn(plan: Plan, variant: str, seed: int) -> subprocess.Popen:
     for key in ("paper", "scale", "variant", "seed"):
         params.pop(key)
     command = [sys.executable, "-m", "spnb.cli", "run", plan.paper, "--scale", plan.scale, "--variant", variant]
-    command += ["--seed", str(seed), "--runs", plan.session.runs]
+    command += ["--seed", str(seed), "--runs", plan.session.runs, "--set", f"figures={plan.session.figures}"]
     command += [part for key, value in params.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with open(plan.open(variant, seed).folder / "log.txt", "a") as log:
@@ -293,4 +331,4 @@ def deviations(plan: Plan) -> Any:
         for name in type(here).model_fields
         if name not in ("scale", "seed") and getattr(here, name) != getattr(paper, name)
     ]
-    return pd.DataFrame(changed).set_index("parameter")
+    return pd.DataFrame(changed, columns=["parameter", "here", "paper"]).set_index("parameter")

@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from IPython import get_ipython
 from IPython.display import display
 
 from spnb import plots
@@ -27,7 +28,7 @@ class LiveCurves:
 
     def __call__(self, plan: Plan) -> None:
         """Draws if it is time and there is something to draw."""
-        if time.monotonic() - self.drawn < self.every:
+        if get_ipython() is None or time.monotonic() - self.drawn < self.every:
             return
         self.drawn = time.monotonic()
         tables = [table for run in plan.all() if len(table := run.table("metrics"))]

@@ -133,24 +133,24 @@ def reproduce(paper: str | None, scale: str, variants: Sequence[str] | None, see
         plan = make_plan(name, scale, **values)
         print(f"\n{notebook_of(name).name} at scale {scale}:")
         print(describe(plan, known).to_string(index=False, na_rep="not measured"))
-        whole = known.get(name, {}).get(scale, {}).get("notebook")
-        print(
-            f"The whole notebook took {whole} minutes when last measured." if whole else "Not measured yet.", flush=True
-        )
+        print(estimate(plan, known), flush=True)
     return [execute(name, scale, **values) for name in chosen]
 
 
 def regenerate(exhibit_id: str, scale: str) -> Path:
     """Regenerates one exhibit by executing its paper's notebook; finished runs are reused.
 
-    Where the exhibit is already in the gallery at this scale, the same variants and seeds are run; else the headline.
+    The notebook writes the paper's other exhibits too, so that all that is in the gallery at this scale is made again
+    with all its variants and seeds; where nothing is there yet, with the headline runs.
 
     Raises:
-        ValueError: no such exhibit, or its paper has no notebook yet.
+        ValueError: no such exhibit, its paper has no notebook yet, or the notebook does not make it yet.
     """
     paper = exhibit_info(exhibit_id).paper
-    notebook_of(paper)
-    records = {record["id"]: record for record in read_index(make_plan(paper, scale).figures)}
-    known = records.get(exhibit_id, {})
-    same = {key: known[key] for key in ("variants", "seeds")} if known.get("scale") == scale else {}
-    return execute(paper, scale, **same)
+    source = notebook_of(paper)
+    if f'\\"{exhibit_id}\\"' not in source.read_text():
+        raise ValueError(f"exhibit is {exhibit_id!r}, which {source.name} does not make yet")
+    records = [r for r in read_index(make_plan(paper, scale).figures) if r["id"].split("/")[0] == paper]
+    there = [record for record in records if record["scale"] == scale]
+    same = {key: list(dict.fromkeys(value for r in there for value in r[key])) for key in ("variants", "seeds")}
+    return execute(paper, scale, **(same if there else {}))

@@ -41,7 +41,7 @@ class RunParams(BaseModel):
     backend: Literal["transformers", "unsloth"] = "transformers"
     engine: Literal["torch", "vllm"] = "torch"
     gpu_memory: float = Field(0.5, gt=0, lt=1, description="share of the GPU's memory that vLLM may take")
-    max_length: int = Field(2048, ge=16, description="tokens of prompt and completion together")
+    max_length: int = Field(2048, ge=16, description="tokens of prompt and completion together, for Unsloth and vLLM")
     load_in_4bit: bool = False
     lora_rank: int = Field(0, ge=0, description="0 trains all weights")
     lora_alpha: int = Field(32, ge=1)
@@ -104,7 +104,7 @@ def validate(model: type[P], values: Mapping[str, Any]) -> P:
 
 def _explain(model: type[BaseModel], item: Mapping[str, Any]) -> str:
     key = ".".join(map(str, item["loc"]))
-    if not key:
+    if not key:  # a check of several parameters together, which names them itself
         return item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return unknown("parameter", key, list(model.model_fields))

@@ -45,7 +45,10 @@ def policy_fingerprint(name: str) -> str:
     digest = hashlib.sha256()
     if not folder.is_dir():
         return name
-    for path in sorted(folder.glob("*.safetensors")) + sorted(folder.glob("tokenizer*.json")):
+    patterns = ("*.safetensors", "tokenizer*.json")
+    if not name.startswith("embedded/"):  # in a folder of your own the template or the architecture may change alone
+        patterns += ("*.bin", "config.json", "*.jinja")
+    for path in [path for pattern in patterns for path in sorted(folder.glob(pattern))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -54,10 +57,17 @@ def load_policy(params: RunParams) -> Policy:
     """The policy of a run, in train mode and checked.
 
     Raises:
-        PolicyError: no chat template, no pad token, or pad equal to the end token.
+        PolicyError: it cannot be loaded, or has no chat template, no pad token, or pad equal to the end token.
     """
     path = policy_path(params.policy)
-    policy = _load_unsloth(path, params) if params.backend == "unsloth" else _load_transformers(path, params)
+    try:
+        policy = _load_unsloth(path, params) if params.backend == "unsloth" else _load_transformers(path, params)
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        raise PolicyError(
+            f"policy is {params.policy!r}, which cannot be loaded ({reason}); allowed: embedded/<name>, a folder with "
+            "a causal LM and its tokenizer, or a hub id that this machine can reach"
+        ) from None
     check_tokenizer(policy.tokenizer, params.policy)
     policy.model.train()
     return policy

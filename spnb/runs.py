@@ -3,7 +3,7 @@
 `runs/<paper>/<scale>/<variant>/seed-<n>/` holds `config.json` (resolved parameters and their hash), `metrics.jsonl` (a
 row a training step, schema `METRICS`), `evals.jsonl` (schema `EVAL_KEYS`), `rollouts.jsonl` (samples at some steps),
 `checkpoints/`, `model/` (final weights) and, once all is done, `finished.json`. A finished run with the same hash is
-never computed again; one with another hash is moved aside, not overwritten.
+never computed again; one with other parameters gets a folder of its own beside it.
 """
 
 import hashlib
@@ -157,22 +157,21 @@ class Run:
 def open_run(root: Path, params: Mapping[str, Any]) -> Run:
     """The run with these parameters below `root`, its folder made if need be.
 
-    A folder that holds a run with other parameters is moved aside to `seed-<n>.<its hash>`, so nothing is lost.
+    Nothing is ever moved or overwritten: where `seed-<n>` holds a run with other parameters, the folder is
+    `seed-<n>.<hash>`, so both stay and both are found again.
 
     Raises:
         RunError: the folder is there but its `config.json` is missing or damaged.
     """
-    run = Run(root / "{paper}/{scale}/{variant}/seed-{seed}".format(**params), dict(params))
-    config = run.folder / "config.json"
-    if run.folder.exists() and (config.exists() or any(run.folder.glob("*.json*"))):
-        old = _read_json(config)
-        if old.get("hash") != run.config_hash:
-            with Run(run.folder, params).lock():
-                run.folder.rename(run.folder.with_name(f"{run.folder.name}.{old.get('hash', 'unknown')}"))
-    if not config.exists():
-        run.folder.mkdir(parents=True, exist_ok=True)
-        write_json(config, {"hash": run.config_hash, "date": _now(), "params": dict(params)})
-    return run
+    first = root / "{paper}/{scale}/{variant}/seed-{seed}".format(**params)
+    for folder in (first, first.with_name(f"{first.name}.{config_hash(params)}")):
+        config = folder / "config.json"
+        if not config.exists() and not any(folder.glob("*.json*")):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(config, {"hash": config_hash(params), "date": _now(), "params": dict(params)})
+        if _read_json(config).get("hash") == config_hash(params):
+            return Run(folder, dict(params))
+    raise RunError(f"run folder {folder} holds another run than its name says; move it away or delete it")
 
 
 def config_hash(params: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,6 +65,7 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
     kill_after(plan, rows=3, delay=0.0)  # between steps, one step after a checkpoint
     assert not plan.open("full", 0).finished
     kill_after(plan, rows=5, delay=0.15)  # inside a step
+    assert not plan.open("full", 0).finished
     resumed = run_one(plan, "full", 0)
     assert resumed.facts()["resumed"] and not whole.facts()["resumed"]
     assert comparable(resumed) == comparable(whole)
@@ -117,10 +120,18 @@ def test_bad_plans_are_refused_before_anything_runs(tmp_path, values, message):
 
 
 def test_bad_game_and_policy(tmp_path):
-    with pytest.raises(ValueError, match="game is 'go9000'"):
-        run_one(small_plan(tmp_path, games=["go9000"]), "full", 0)
-    with pytest.raises(ValueError, match="embedded policy is 'chess'; allowed: games"):
-        small_plan(tmp_path, policy="embedded/chess").open("full", 0)
+    for values, message in (
+        ({"games": ["go9000"]}, "game is 'go9000'; allowed: kuhn_poker"),
+        ({"games": ["kuhn_poker(players=3)"]}, "has 3 players; allowed: games for two"),
+        ({"games": ["kuhn_poker", "kuhn_poker"]}, "allowed: each game once"),
+        ({"games": ["connect_four"], "opponent": "expert"}, "opponent is 'expert', which game 'connect_four' has not"),
+        ({"policy": "embedded/chess"}, "embedded policy is 'chess'; allowed: games"),
+        ({"variant": "no-rae"}, "variant is 'no-rae', which cannot be set here"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            small_plan(tmp_path, **values)
+    with pytest.raises(PolicyError, match="policy is 'no/such-model', which cannot be loaded"):
+        run_one(small_plan(tmp_path, policy="no/such-model"), "full", 0)
 
 
 def test_policies_that_would_train_the_wrong_tokens_are_refused(tmp_path, tokenizer, tiny_model):
@@ -145,6 +156,7 @@ def test_a_notebooks_namespace_becomes_a_plan(tmp_path):
     namespace = {"json": json, "_i1": "", "In": [], "scale": "smoke", "variants": ["no-rae"], "seed": 5, "steps": None}
     namespace |= {"figures": str(tmp_path), "runs": str(tmp_path), "learning_rate": 0.5}
     plan = plan_from("spiral", namespace, before={"json"})
+    assert plan_from("spiral", namespace | {"plan": plan, "table": 1}, before={"json", "scale"}) == plan
     assert list(plan.runs) == [("no-rae", 5)]
     params = plan.params("no-rae")
     assert (params.learning_rate, params.baseline, params.steps) == (0.5, "none", 2)
@@ -177,3 +189,14 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
     state.write_bytes(state.read_bytes()[:50])
     with pytest.raises(RunError, match="checkpoint-4 cannot be read .*; delete it to go on from the one before"):
         run_one(plan, "full", 0)
+    shutil.rmtree(run.checkpoints / "checkpoint-4")
+    weights = run.checkpoints / "checkpoint-2" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+    with pytest.raises(RunError, match="checkpoint-2 cannot be read .*; delete it to go on from the one before"):
+        run_one(plan, "full", 0)
+
+
+def test_a_free_text_game_can_be_trained(tmp_path):
+    run = run_one(small_plan(tmp_path, games=["SimpleNegotiation-v0"], steps=1, max_length=2048), "full", 0)
+    assert run.rows("metrics")[0]["invalid/SimpleNegotiation-v0/0"] == 1.0
+    assert not [row for row in run.rows("evals") if "random" in row["evaluation"]]

@@ -25,6 +25,7 @@ METRICS = pd.DataFrame(
 @pytest.fixture
 def shown(monkeypatch):
     """Figures given to the notebook: ("new", figure) and ("update", figure)."""
+    monkeypatch.setattr(live, "get_ipython", object)
     calls = []
 
     def display(figure, display_id):

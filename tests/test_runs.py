@@ -22,15 +22,17 @@ def test_folder_identity_and_hash(tmp_path):
     assert config_hash({**PARAMS, "learning_rate": 0.2}) != run.config_hash
 
 
-def test_a_finished_run_is_recognised_and_other_parameters_move_it_aside(tmp_path):
+def test_a_finished_run_is_recognised_and_one_with_other_parameters_lies_beside_it(tmp_path):
     run = open_run(tmp_path, PARAMS)
     run.append("metrics", {"step": 1, "loss": 0.5})
     run.finish(seconds=2.5)
     assert open_run(tmp_path, PARAMS).finished and run.facts()["seconds"] == 2.5
     changed = open_run(tmp_path, {**PARAMS, "learning_rate": 0.2})
     assert not changed.finished and changed.rows("metrics") == []
-    kept = tmp_path / f"p/smoke/v/seed-3.{run.config_hash}"
-    assert json.loads((kept / "metrics.jsonl").read_text()) == {"step": 1, "loss": 0.5}
+    assert changed.folder.name == f"seed-3.{changed.config_hash}" and changed.run_id == run.run_id
+    changed.finish(seconds=1)
+    assert open_run(tmp_path, PARAMS).rows("metrics") == [{"step": 1, "loss": 0.5}]
+    assert open_run(tmp_path, {**PARAMS, "learning_rate": 0.2}).finished
 
 
 def test_rows_survive_a_cut_off_last_line_and_rewind_drops_what_came_later(tmp_path):

@@ -77,9 +77,9 @@ def completing_cells(cells: list[str], mark: str) -> list[int]:
 
 
 def questions(count: int, seed: int) -> list[Question]:
-    """`count` different questions where there are as many, the kinds taking turns; the same for the same seed.
+    """`count` questions, the kinds taking turns; the same for the same seed.
 
-    A kind with few different questions (cards: 12) repeats them once they are used up.
+    They are drawn with repetition: there are only 12 different questions about cards and a few dozen about chips.
     """
     rng = random.Random(seed)
     makers = list(KINDS.values())

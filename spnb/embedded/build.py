@@ -1,7 +1,7 @@
 """Makes the embedded policy from a seed: tokenizer, a small Qwen3 model, supervised training on demonstrations.
 
 The result is a standard checkpoint (`AutoModelForCausalLM`, `AutoTokenizer`, ChatML template, pad distinct from the end
-token). `spnb embedded build` runs this; `notebooks/90_embedded_policy.ipynb` shows what each part does.
+token). `spnb embedded FOLDER` runs this; `notebooks/90_embedded_policy.ipynb` shows what each part does.
 """
 
 import collections

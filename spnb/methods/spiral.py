@@ -16,7 +16,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from spnb import evaluation
 from spnb.advantages import Estimator, make_estimator
@@ -44,6 +44,16 @@ class Params(RunParams):
     eval_matches: int = Field(128, ge=2, description="matches against each opponent in each game")
     eval_samples: int = Field(32, ge=1, description="answers at each of Kuhn poker's 12 information states")
     eval_questions: int = Field(200, ge=0, description="questions of the transfer suite; 0 leaves it out")
+
+    @model_validator(mode="after")
+    def _games_exist(self) -> "Params":
+        if len(set(self.games)) < len(self.games):
+            raise ValueError(f"games is {self.games}; allowed: each game once")
+        for name in self.games:
+            game = make_game(name)
+            if self.opponent != "self":
+                fixed_player(self.opponent, game)
+        return self
 
 
 def baseline_estimator(params: Params) -> Estimator:

@@ -1,9 +1,10 @@
 """What this machine can run: versions, cores, memory, GPU, engines, and what is missing for which scale."""
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
+
+from spnb.provenance import version
 
 PACKAGES = (
     "torch", "transformers", "trl", "peft", "accelerate", "datasets", "numpy", "open_spiel", "textarena", "papermill",
@@ -15,14 +16,6 @@ NEEDS = {
     "gpu": ("torch", "trl", "open_spiel", "textarena", "papermill", "unsloth", "vllm", "bitsandbytes"),
     "paper": ("torch", "trl", "open_spiel", "textarena", "papermill", "vllm"),
 }
-
-
-def version(package: str) -> str | None:
-    """The installed version of a package, None if it is not there."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def gpus() -> list[str]:

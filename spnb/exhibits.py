@@ -5,13 +5,10 @@ config hashes, seeds, scale, package versions, commit, date. `gallery` turns the
 the web. Tables put the paper's value beside ours (`beside_paper`).
 """
 
-import importlib.metadata
 import io
 import json
 import os
-import platform
 import re
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,10 +25,10 @@ import yaml
 from filelock import FileLock
 from matplotlib.figure import Figure
 
+from spnb import provenance
 from spnb.params import unknown
-from spnb.paths import ROOT, resolve
+from spnb.paths import resolve
 
-VERSIONS = ("spnb", "torch", "transformers", "trl", "numpy", "open_spiel", "textarena")
 DPI = 150
 TABLE_ROWS_SHOWN = 40
 
@@ -227,37 +224,12 @@ def _record(info: ExhibitInfo, runs: Sequence[RunLike], caption: str, protocol: 
         "seeds": sorted({run.seed for run in runs}),
         "variants": list(dict.fromkeys(run.variant for run in runs)),
         "runs": {run.run_id: run.config_hash for run in runs},
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in VERSIONS},
-        "commit": _commit(),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "trained_at": sorted({commit for run in runs if (commit := getattr(run, "commit", None))}),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": f"spnb exhibit {info.id} --scale {scale or 'cpu'}",
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    """The commit of the code, with "-dirty" where tracked files outside figures/ differ from it.
-
-    None without git, and where the package lies inside a repository of something else.
-    """
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        if Path(git("rev-parse", "--show-toplevel")) != ROOT.resolve():
-            return None
-        dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!figures")
-        return git("rev-parse", "HEAD") + ("-dirty" if dirty else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -21,6 +21,8 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock, Timeout
 
+from spnb import provenance
+
 METRICS = {
     "step": "training steps done (one rollout and its updates), from 1",
     "loss": "TRL's loss, mean over the step's updates",
@@ -70,6 +72,11 @@ class Run:
         """12 hex digits over the resolved parameters; equal hashes give equal numbers."""
         return config_hash(self.params)
 
+    @property
+    def commit(self) -> str | None:
+        """The commit of the code that finished it; None while unfinished or without git."""
+        return self.facts().get("commit") if self.finished else None
+
     seed = property(lambda self: self.params["seed"])
     scale = property(lambda self: self.params["scale"])
     variant = property(lambda self: self.params["variant"])
@@ -82,8 +89,9 @@ class Run:
         return (self.folder / "finished.json").is_file()
 
     def finish(self, **facts: Any) -> None:
-        """Marks the run as done, with facts such as its wall time."""
-        write_json(self.folder / "finished.json", {"date": _now(), **facts})
+        """Marks the run as done, with commit, versions, and facts such as its wall time."""
+        where = {"commit": provenance.commit(), "versions": provenance.versions()}
+        write_json(self.folder / "finished.json", {"date": _now(), **where, **facts})
 
     def facts(self) -> dict[str, Any]:
         """What `finish` noted."""

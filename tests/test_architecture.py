@@ -17,6 +17,7 @@ FLOORS = [
         "grading",
         "stats",
         "reference",
+        "provenance",
         "doctor",
         "data",
         "games",

@@ -258,7 +258,7 @@ def test_the_gallery_says_when_the_code_was_not_the_commits(tmp_path: Path, monk
         ("0123456789abcdef-dirty", ", commit 0123456789-dirty."),
         ("0123456789abcdef", "0123456789."),
     ):
-        monkeypatch.setattr(exhibits, "_commit", lambda commit=commit: commit)
+        monkeypatch.setattr(exhibits.provenance, "commit", lambda commit=commit: commit)
         save_table(tmp_path)
         assert shown in (tmp_path / "README.md").read_text()
 
@@ -282,21 +282,21 @@ def test_the_commit_is_the_projects_and_says_dirty(tmp_path: Path, monkeypatch: 
         )
         return done.stdout.strip()
 
-    monkeypatch.setattr(exhibits, "ROOT", tmp_path)
-    assert exhibits._commit() is None
+    monkeypatch.setattr(exhibits.provenance, "ROOT", tmp_path)
+    assert exhibits.provenance.commit() is None
     (tmp_path / "figures").mkdir()
     for name in ("code.py", "figures/index.json"):
         (tmp_path / name).write_text("1")
     git("init", "-q")
-    assert exhibits._commit() is None, "no commit yet"
+    assert exhibits.provenance.commit() is None, "no commit yet"
     git("add", ".")
     git("commit", "-qm", "first")
     (tmp_path / "figures" / "index.json").write_text("2")
-    assert exhibits._commit() == git("rev-parse", "HEAD")
+    assert exhibits.provenance.commit() == git("rev-parse", "HEAD")
     (tmp_path / "code.py").write_text("2")
-    assert exhibits._commit() == git("rev-parse", "HEAD") + "-dirty"
-    monkeypatch.setattr(exhibits, "ROOT", tmp_path / "figures")
-    assert exhibits._commit() is None, "inside a repository of something else"
+    assert exhibits.provenance.commit() == git("rev-parse", "HEAD") + "-dirty"
+    monkeypatch.setattr(exhibits.provenance, "ROOT", tmp_path / "figures")
+    assert exhibits.provenance.commit() is None, "inside a repository of something else"
 
 
 def test_intervals_are_printed_in_one_way() -> None:

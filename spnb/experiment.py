@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,13 +155,16 @@ def run_one(plan: Plan, variant: str, seed: int) -> Run:
     run = plan.open(variant, seed)
     if run.finished:
         return run
-    with run.lock():
+    with run.lock() if int(os.environ.get("RANK", "0")) == 0 else nullcontext():
         _Training(run, plan.params(variant, seed)).go()
     return run
 
 
 class _Training:
-    """The parts of one run in training and what happens between them."""
+    """The parts of one run in training and what happens between them.
+
+    Under accelerate every process plays and trains; only the main one records, evaluates and saves.
+    """
 
     def __init__(self, run: Run, params: RunParams):
         if not torch.cuda.is_available():
@@ -183,14 +187,15 @@ class _Training:
         )
         self.engines["policy"] = make_engine(params, self.trainer)
         self.past: dict[str, torch.Tensor] | None = None
+        self.main = self.trainer.accelerator.is_main_process
 
     def go(self) -> None:
         """Resumes or begins, trains to the end, saves the final weights."""
         checkpoint = last_checkpoint(self.run.checkpoints)
-        if checkpoint is None:
+        if self.main and checkpoint is None:
             self.run.rewind(-1)
             self.evaluate(0)
-        else:
+        elif self.main:
             self.resume(checkpoint)
         try:
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -199,8 +204,15 @@ class _Training:
                 raise
             raise _unreadable(checkpoint, error) from error
         self.save()
-        seconds = time.perf_counter() - self.started
-        self.run.finish(seconds=round(seconds, 1), resumed=checkpoint is not None, threads=torch.get_num_threads())
+        self.trainer.accelerator.wait_for_everyone()
+        if self.main:
+            self.finish(resumed=checkpoint is not None)
+
+    def finish(self, resumed: bool) -> None:
+        """Marks the run as done, with what it took."""
+        seconds = round(time.perf_counter() - self.started, 1)
+        processes = self.trainer.accelerator.num_processes
+        self.run.finish(seconds=seconds, resumed=resumed, threads=torch.get_num_threads(), processes=processes)
 
     def save(self) -> None:
         """Writes the final weights; on a full disk the last checkpoint is still there to go on from."""
@@ -215,7 +227,7 @@ class _Training:
     def resume(self, checkpoint: Path) -> None:
         """Takes the run's records back to a checkpoint; the trainer restores itself from it."""
         try:
-            state = torch.load(checkpoint / STATE_FILE, weights_only=False)
+            state = torch.load(checkpoint / STATE_FILE, map_location="cpu", weights_only=False)
         except Exception as error:
             raise _unreadable(checkpoint, error) from error
         self.past = state["run"]["past"]
@@ -223,6 +235,8 @@ class _Training:
 
     def on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
         """Records a step; evaluates where it is due."""
+        if not self.main:
+            return
         self.run.append("metrics", row)
         if row["step"] % self.params.eval_every == 0 or row["step"] == self.params.steps:
             for sample in samples[:: max(1, len(samples) // SAMPLES_KEPT)]:
@@ -290,14 +304,18 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     return plan.all()
 
 
+def run_arguments(plan: Plan, variant: str, seed: int) -> list[str]:
+    """One run of a plan as arguments of the command `spnb`, every parameter spelt out."""
+    params = plan.params(variant, seed).model_dump(mode="json", exclude={"paper", "scale", "variant", "seed"})
+    params["figures"] = plan.session.figures
+    arguments = ["run", plan.paper, "--scale", plan.scale, "--variant", variant, "--seed", str(seed)]
+    arguments += ["--runs", plan.session.runs]
+    return arguments + [part for key, value in params.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+
+
 def _spawn(plan: Plan, variant: str, seed: int) -> subprocess.Popen:
     """Starts one run as a process, its output in the run's log.txt."""
-    params = plan.params(variant, seed).model_dump(mode="json")
-    for key in ("paper", "scale", "variant", "seed"):
-        params.pop(key)
-    command = [sys.executable, "-m", "spnb.cli", "run", plan.paper, "--scale", plan.scale, "--variant", variant]
-    command += ["--seed", str(seed), "--runs", plan.session.runs, "--set", f"figures={plan.session.figures}"]
-    command += [part for key, value in params.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    command = [sys.executable, "-m", "spnb.cli", *run_arguments(plan, variant, seed)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with open(plan.open(variant, seed).folder / "log.txt", "a") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=ROOT)

@@ -189,7 +189,7 @@ def config_hash(params: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON so that a reader sees the old file or the whole new one."""
-    temporary = path.with_name(f"{path.name}.tmp")
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.stem}")
     temporary.write_text(json.dumps(value, indent=1, default=str) + "\n")
     os.replace(temporary, path)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from transformers import PrinterCallback
@@ -101,7 +102,10 @@ class SelfPlayMixin:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         try:
             super()._save_checkpoint(model, trial)
-            state = {"step": self._step, "method": self.method.state_dict(), "run": self.hooks.on_state()}
+            methods = gather_object([self.method.state_dict()])  # each process has its own, as SPIRAL's actors have
+            if not self.accelerator.is_main_process:
+                return
+            state = {"step": self._step, "methods": methods, "run": self.hooks.on_state()}
             torch.save(state, folder / f"{STATE_FILE}.tmp")
         except (OSError, RuntimeError, SafetensorError) as error:
             raise TrainerError(
@@ -113,9 +117,9 @@ class SelfPlayMixin:
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            state = torch.load(Path(checkpoint) / STATE_FILE, weights_only=False)
+            state = torch.load(Path(checkpoint) / STATE_FILE, map_location="cpu", weights_only=False)
             self._step = state["step"]
-            self.method.load_state_dict(state["method"])
+            self.method.load_state_dict(state["methods"][self.accelerator.process_index])
 
 
 def _rollout_columns(prompts: list[str], trainer: Any) -> dict[str, list]:

@@ -10,9 +10,10 @@ import sys
 import time
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
-from spnb.experiment import deviations, gather, make_plan, plan_from, run_all, run_one
+from spnb.experiment import deviations, gather, make_plan, plan_from, run_all, run_arguments, run_one
 from spnb.params import ParamError
 from spnb.policy import PolicyError
 from spnb.runs import TIMINGS, RunError
@@ -28,13 +29,7 @@ def small_plan(tmp_path, **values):
 
 def start(plan):
     """The plan's first run as a process."""
-    (variant, seed), params = next(iter(plan.runs.items()))
-    values = params.model_dump(mode="json")
-    for key in ("paper", "scale", "variant", "seed"):
-        values.pop(key)
-    command = [sys.executable, "-m", "spnb.cli", "run", plan.paper, "--scale", plan.scale, "--variant", variant]
-    command += ["--seed", str(seed), "--runs", plan.session.runs]
-    command += [part for key, value in values.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    command = [sys.executable, "-m", "spnb.cli", *run_arguments(plan, "full", 0)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
@@ -92,6 +87,20 @@ def test_run_all_runs_each_once_and_a_failure_names_the_run(tmp_path):
     broken = small_plan(tmp_path, seeds=[7], steps=1, max_new_tokens=2000)
     with pytest.raises(RunError, match=r"run spiral/smoke/full/seed-7 failed(.|\n)*allowed: 1 to 1024 in all"):
         run_all(broken)
+
+
+def test_two_processes_train_one_run_together(tmp_path):
+    """Data-parallel over gloo: each process plays its own matches; one records; checkpoints hold both baselines."""
+    plan = small_plan(tmp_path, steps=2, save_every=1, eval_every=2)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "spnb.cli"]
+    command += run_arguments(plan, "full", 0)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    run = plan.open("full", 0)
+    assert run.facts()["processes"] == 2 and [row["step"] for row in run.rows("metrics")] == [1, 2]
+    state = torch.load(run.checkpoints / "checkpoint-4" / "selfplay_state.pt", map_location="cpu", weights_only=False)
+    first, second = (method["estimator"]["baselines"] for method in state["methods"])
+    assert first != second and first.keys() == second.keys()
 
 
 def test_lora_and_kl_through_a_whole_run(tmp_path):

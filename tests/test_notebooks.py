@@ -45,7 +45,7 @@ def test_spiral_at_smoke_scale(tmp_path):
     records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
     assert {r["id"] for r in records} == {f"spiral/{n}" for n in ("figure-6", "figure-9", "table-3", "table-11")}
     for record in records:
-        assert record["scale"] == "smoke" and len(record["runs"]) == 2
+        assert record["scale"] == "smoke" and 1 <= len(record["runs"]) <= 2
         assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
     assert not list((tmp_path / "elsewhere").iterdir())
 

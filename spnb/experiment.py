@@ -31,7 +31,7 @@ from spnb.paths import ROOT, resolve
 from spnb.policy import SnapshotEngine, load_policy, make_engine, policy_fingerprint, trained_weights
 from spnb.rollout import Sample, role_label
 from spnb.runs import Run, RunError, open_run
-from spnb.trainer import STATE_FILE, Hooks, last_checkpoint, make_trainer
+from spnb.trainer import STATE_FILE, Hooks, TrainerError, last_checkpoint, make_trainer
 
 SAMPLES_KEPT = 16
 """Loss rows written to rollouts.jsonl at each evaluation."""
@@ -199,6 +199,8 @@ class _Training:
             self.resume(checkpoint)
         try:
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        except TrainerError:
+            raise
         except Exception as error:
             if checkpoint is None or self.trainer.state.global_step > _updates_done(checkpoint):
                 raise

@@ -28,7 +28,6 @@ class TorchEngine:
         self.model = model
         self.tokenizer = tokenizer
         self.max_batch = max_batch
-        self.generated_tokens = 0
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answers every request, in order. The model's train or eval mode is left as it was.
@@ -48,7 +47,6 @@ class TorchEngine:
                         answers[i] = answer
         finally:
             self.model.train(training)
-        self.generated_tokens += sum(len(answer.ids) for answer in answers)
         return answers
 
     def _check(self, requests: Sequence[Request]) -> None:

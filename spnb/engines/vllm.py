@@ -38,7 +38,6 @@ class VLLMEngine:
 
     def __init__(self, trainer: Any):
         self.trainer = trainer
-        self.generated_tokens = 0
         self._model = trainer.accelerator.unwrap_model(trainer.model)
         self._llm = trainer.vllm_generation.llm
         self._weights: tuple[int, int] | None = None
@@ -56,7 +55,6 @@ class VLLMEngine:
         if self._weights != self._in_training():
             self.sync()
         answers = complete(self._llm, self.trainer.processing_class, requests, self._adapter)
-        self.generated_tokens += sum(len(answer.ids) for answer in answers)
         return answers
 
     def sync(self) -> None:

@@ -1,7 +1,7 @@
 """One look for every figure: sizes and colours that stay legible at the width of a README (about 900 pixels).
 
 Colours are the eight of Okabe and Ito, which readers with the common kinds of colour blindness can tell apart; line
-styles and hatches change with them, so that a figure also survives a grey printer. Intervals are 95 % t-intervals over
+styles change with them, so that a figure also survives a grey printer. Intervals are 95 % t-intervals over
 seeds and every legend entry says how many seeds it rests on.
 """
 
@@ -25,7 +25,6 @@ DPI = 150
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito's colours, the darkest first because lines are thin; yellow comes last."""
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-HATCHES = ("", "///", "...", "xxx")
 
 
 def _settings() -> dict[str, Any]:
@@ -49,7 +48,6 @@ def _settings() -> dict[str, Any]:
         "lines.linewidth": 1.9,
         "legend.frameon": False,
         "legend.handlelength": 2.8,
-        "hatch.linewidth": 0.6,
         "figure.figsize": (WIDTH, 3.7),
         "figure.dpi": DPI,
         "figure.constrained_layout.use": True,
@@ -81,7 +79,7 @@ def panels(columns: int = 1, height: float = 3.7) -> tuple[Figure, list[Axes]]:
 def legend_below(figure: Figure, columns: int = 2) -> None:
     """One legend for all panels, under them, where it hides no data; an entry that panels share is listed once.
 
-    `curve`, `bars_with_intervals` and `paper_line` call this; call it again after drawing more, or for other columns.
+    `curve` calls this; call it again after drawing more, or for other columns.
     The room under the panels needs a constrained layout, which `panels` and the style turn on.
     """
     for old in (*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())):
@@ -123,50 +121,6 @@ def curve(
         if np.isfinite(table[:, 1]).any():
             ax.fill_between(per_seed.index, table[:, 1], table[:, 2], color=color, alpha=0.15, linewidth=0)
     ax.set(xlabel=x, ylabel=y)
-    legend_below(ax.figure)
-
-
-def bars_with_intervals(
-    ax: Axes,
-    frame: pd.DataFrame,
-    *,
-    x: str,
-    hue: str,
-    value: str = "value",
-    order: Sequence[str] | None = None,
-) -> None:
-    """Draw bars grouped by `x`, one per `hue`, with whiskers from column `low` to column `high`.
-
-    `frame` has one row per (x, hue) and the columns `value`, `low`, `high` and `n`; a NaN end (n = 1) draws no whisker.
-    Groups stand in the order of first appearance; `order` fixes colours as in `curve`.
-    """
-    if frame.duplicated([x, hue]).any():
-        raise ValueError(f"bars_with_intervals: more than one row for one ({x}, {hue}); average them first")
-    groups = list(dict.fromkeys(frame[x]))
-    hues = _split(frame, "bars_with_intervals", hue, order, (x, value, "low", "high", "n"))
-    width = 0.8 / len(hues)
-    for place, (slot, name, part) in enumerate(hues):
-        rows = part.set_index(x).reindex(groups)
-        centres = np.arange(len(groups)) + (place - (len(hues) - 1) / 2) * width
-        whiskers = np.array([rows[value] - rows["low"], rows["high"] - rows[value]], dtype=float)
-        counts = sorted({int(n) for n in part["n"]})
-        label = f"{name} (n={'–'.join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))})"
-        look = {"color": PALETTE[slot % len(PALETTE)], "hatch": HATCHES[slot % len(HATCHES)], "edgecolor": "white"}
-        ends = {"ecolor": "0.2", "elinewidth": 1.3, "capsize": 3, "capthick": 1.3}
-        ax.bar(centres, rows[value], width * 0.94, yerr=whiskers, error_kw=ends, label=label, **look)
-    ax.axhline(0, color="0.35", linewidth=0.8)
-    ax.set_xticks(range(len(groups)), groups)
-    ax.grid(axis="x", visible=False)
-    ax.set_ylabel(value)
-    legend_below(ax.figure)
-
-
-def paper_line(ax: Axes, value: float, label: str = "paper") -> None:
-    """Mark the paper's number: a dotted line across the panel, named with its value in the legend.
-
-    It goes to the legend and not beside the line, because a text there would cover curves or be covered by them.
-    """
-    ax.axhline(value, color="0.25", linewidth=1.4, linestyle=(0, (1, 2.5)), zorder=1.5, label=f"{label}: {value:g}")
     legend_below(ax.figure)
 
 

@@ -1,7 +1,6 @@
 """Figures: the drawn numbers are the right ones, and colours and legends say what they should."""
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -75,24 +74,6 @@ def test_order_keeps_colour_and_line_style_where_a_variant_is_missing(ax) -> Non
     assert ax.lines[0].get_linestyle() == "--"
 
 
-def test_bars_stand_beside_each_other_with_whiskers(ax) -> None:
-    columns = ["game", "variant", "value", "low", "high", "n"]
-    rows = [("poker", "a", 0.5, 0.4, 0.7, 3), ("poker", "b", 0.2, np.nan, np.nan, 1), ("lines", "a", 0.1, 0.0, 0.2, 2)]
-    plots.bars_with_intervals(ax, pd.DataFrame(rows, columns=columns), x="game", hue="variant")
-    first = ax.containers[1] if hasattr(ax.containers[1], "patches") else ax.containers[0]
-    assert [bar.get_height() for bar in first] == [0.5, 0.1]
-    whiskers = [segment[:, 1].tolist() for segment in ax.collections[0].get_segments()]
-    assert whiskers == [pytest.approx([0.4, 0.7]), pytest.approx([0.0, 0.2])]
-    assert labels(ax) == ["a (n=2–3)", "b (n=1)"]
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["poker", "lines"]
-
-
-def test_the_papers_number_is_a_line_named_in_the_legend(ax) -> None:
-    plots.curve(ax, frame({("a", 0): [1.0]}), "step", "reward", hue="variant")
-    plots.paper_line(ax, 52.3)
-    assert ax.lines[-1].get_ydata()[0] == 52.3 and labels(ax) == ["a (n=1)", "paper: 52.3"]
-
-
 def test_panels_share_one_legend() -> None:
     with plots.style():
         figure, axes = plots.panels(2)
@@ -116,9 +97,3 @@ def test_bad_calls_are_refused_by_name(ax, change: dict, said: str) -> None:
     call = {"frame": frame({("a", 0): [1.0]}), "x": "step", "y": "reward", "hue": "variant"} | change
     with pytest.raises(ValueError, match=said):
         plots.curve(ax, **call)
-
-
-def test_two_rows_for_one_bar_are_refused(ax) -> None:
-    row = {"game": "poker", "variant": "a", "value": 0.5, "low": 0.4, "high": 0.7, "n": 3}
-    with pytest.raises(ValueError, match="more than one row"):
-        plots.bars_with_intervals(ax, pd.DataFrame([row, row]), x="game", hue="variant")

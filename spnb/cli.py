@@ -1,4 +1,4 @@
-"""The command `spnb`: doctor, run, reproduce, exhibit, gallery, embedded."""
+"""The command `spnb`: runs, notebooks, exhibits, embedded policies, corpora, the retriever."""
 
 import sys
 from collections.abc import Iterator
@@ -125,15 +125,78 @@ def gallery(folder: str = "figures") -> None:
 
 @app.command()
 def embedded(
-    folder: Annotated[Path, typer.Argument(help="where to write the policy")],
+    folder: Annotated[Path, typer.Argument(help="where to write the policies")],
+    recipe: Annotated[str, typer.Option(help="games; world (unskilled, base, instruct); or world-large")] = "games",
     seed: int = 0,
-    steps: Annotated[int | None, typer.Option(help="training steps; default: the recipe's")] = None,
 ) -> None:
-    """Build the embedded game policy from a seed."""
-    from spnb.embedded.build import Recipe, build
+    """Build embedded policies from a seed: the game policy, or those of the document world."""
+    with _clear_errors():
+        from spnb.embedded import build, pretrain
 
-    recipe = Recipe(seed=seed) if steps is None else Recipe(seed=seed, steps=steps)
-    build(recipe, folder, report=print)
+        if recipe == "games":
+            build.build(build.Recipe(seed=seed), folder)
+        elif recipe in pretrain.RECIPES:
+            pretrain.build(pretrain.recipe_of(recipe, seed), folder)
+        else:
+            raise ValueError(f"recipe is {recipe!r}; allowed: games, {', '.join(pretrain.RECIPES)}")
+
+
+@app.command()
+def corpus(
+    source: Annotated[str, typer.Argument(help="a JSONL file, a folder of text files, or a datasets id or folder")],
+    folder: Annotated[str, typer.Argument(help="where to write the corpus; a stopped build goes on")],
+    benchmarks: Annotated[Path | None, typer.Option(help="benchmark texts, one a line, to keep out")] = None,
+    seed: int = 0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated")] = None,
+) -> None:
+    """Make a corpus of your own documents: filtered, deduplicated, decontaminated, clustered."""
+    with _clear_errors():
+        from spnb.data.corpus import build_corpus
+        from spnb.data.corpus_sources import CorpusSettings
+        from spnb.params import validate
+
+        settings = validate(CorpusSettings, {**_values(set_ or []), "seed": seed})
+        texts = benchmarks.read_text().splitlines() if benchmarks is not None else []
+        print(build_corpus(source, folder, settings, texts))
+
+
+@app.command("serve-retriever")
+def serve_retriever(
+    corpus: Annotated[Path, typer.Argument(help=".jsonl or .parquet file or `datasets` folder: id, title, text")],
+    kind: Annotated[str, typer.Option(help="bm25, dense, flat, hnsw or ivfpq")] = "bm25",
+    host: Annotated[str, typer.Option(help="address to listen on; the default is this machine only")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="1 to 65535")] = 8000,
+    max_k: Annotated[int, typer.Option(help="most documents a query may ask for")] = 100,
+    cache: Annotated[Path, typer.Option(help="where the index is kept")] = Path("runs/index"),
+    encoder: Annotated[str, typer.Option(help="minilm, or a sentence-transformers folder or hub id")] = "minilm",
+) -> None:
+    """Serve a corpus over HTTP in Search-R1's schema: POST /retrieve, GET /status."""
+    with _clear_errors():
+        from spnb.data.retrieval import make_retriever
+        from spnb.data.server import Limits, serve
+
+        limits = Limits(max_k=max_k, topk=min(3, max_k))
+        retriever = make_retriever(kind, corpus, cache, encoder)
+        print(f"{len(retriever.store):,} documents, {kind}, on http://{host}:{port}/retrieve", flush=True)
+        serve(retriever, host, port, limits)
+
+
+@app.command()
+def world(
+    path: Annotated[Path, typer.Argument(help="JSONL file to write")],
+    count: Annotated[int, typer.Option(help="documents")] = 1000,
+    seed: int = 0,
+) -> None:
+    """Write documents of the generated world: {id, title, text, metadata}, one a line."""
+    with _clear_errors():
+        import json
+
+        from spnb.data.world import documents
+
+        with open(path, "w") as file:
+            for document in documents(count, seed):
+                file.write(json.dumps(document) + "\n")
+        print(f"written: {path}, {count} documents")
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spnb.data.texts import NAME, VALUE, Fact
-from spnb.data.world import BY_NOUN, METRICS, RELATIONS, World
+from spnb.data.world import BY_NOUN, METRICS, SYNONYMS, World
 
 Op = Literal["path", "holder", "cell", "sum", "difference", "highest", "margin"]
 MAX_HOPS = 4
 TRAIN_FRAMES = ("What is {x}?", "Which is {x}?", "Name {x}.")
 HELDOUT_FRAMES = ("Tell me {x}.", "Do you know {x}?")
 FRAMES = TRAIN_FRAMES + HELDOUT_FRAMES
-SYNONYMS = {relation.synonym: relation.noun for relation in RELATIONS}
 
 
 @dataclass(frozen=True)
@@ -191,3 +190,24 @@ def normal(text: str) -> str:
 def same(gold: str, given: str) -> bool:
     """Whether two answers mean the same in the world: equal after `normal`."""
     return normal(gold) == normal(given) != ""
+
+
+PREFIXES_OF: dict[str, tuple[str, ...]] = {
+    "person": ("Mr ", "Ms ", "Dr "),
+    "town": ("the town ", "in "),
+    "company": ("the company ",),
+    "river": ("the ", "the river "),
+    "job": ("a ", "the "),
+    "number": ("the number ", "about "),
+    "year": ("the year ", "in "),
+}
+"""Words before an answer of a type (`tasks.value_type`) that leave its meaning as it is."""
+
+
+def variants(text: str, kind: str) -> tuple[str, ...]:
+    """Other ways to write an answer of a type (`tasks.value_type`), the text itself first; `same` holds for all.
+
+    variants("47", "number") == ("47", "47.", "the number 47", "about 47", "47.0")
+    """
+    written = [text, f"{text}.", *(f"{before}{text}" for before in PREFIXES_OF.get(kind, ("the ",)))]
+    return (*written, f"{text}.0") if kind == "number" else tuple(written)

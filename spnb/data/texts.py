@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from spnb.data.world import BY_NOUN, METRICS, RELATIONS, REPORT_YEARS, World, relations_of
+from spnb.data.world import BY_NOUN, METRICS, RELATIONS, REPORT_YEARS, SYNONYMS, World, relations_of
 
 Fact = tuple[str, str, str]
 NOUN_SENTENCES = ("The {r} of {e} is {v}.", "{e} has {v} as its {r}.")
@@ -39,24 +39,35 @@ def sentence(fact: Fact, distance: int = 0, form: int = 0) -> str:
     return NOUN_SENTENCES[form].format(r=relation.synonym if distance else noun, e=entity, v=value)
 
 
+_START = r"(?:(?<=^)|(?<=[\s\]]))"
+_NOUN_PATTERNS = (
+    re.compile(rf"{_START}The (?P<r>[a-z]+) of (?P<e>{NAME}) is (?P<v>{VALUE})\."),
+    re.compile(rf"{_START}(?P<e>{NAME}) has (?P<v>{VALUE}) as its (?P<r>[a-z]+)\."),
+)
+
+
 @cache
-def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+def _verb_patterns() -> list[tuple[str, str, re.Pattern[str]]]:
+    """For each relation its noun, the fixed words of its verb sentence, and the pattern of that sentence."""
     found = []
     for relation in RELATIONS:
-        forms = [form.replace("{r}", word) for form in NOUN_SENTENCES for word in (relation.noun, relation.synonym)]
-        for form in [*forms, relation.verb]:
-            text = re.escape(form).replace(r"\{e\}", f"(?P<e>{NAME})").replace(r"\{v\}", f"(?P<v>{VALUE})")
-            found.append((relation.noun, re.compile(rf"(?:(?<=^)|(?<=[\s\]])){text}")))
+        words = max(re.split(r"\{[ev]\}", relation.verb), key=len)
+        text = re.escape(relation.verb).replace(r"\{e\}", f"(?P<e>{NAME})").replace(r"\{v\}", f"(?P<v>{VALUE})")
+        found.append((relation.noun, words, re.compile(_START + text)))
     return found
 
 
 def facts_in(text: str) -> list[Fact]:
     """Every fact that a text states in one of the world's sentences, in the order of the text; true or not."""
     found = []
-    for noun, pattern in _patterns():
+    for pattern in _NOUN_PATTERNS:
         for match in pattern.finditer(text):
-            entity = match["e"].removeprefix("The ")
-            found.append((match.start(), (entity, noun, match["v"])))
+            noun = SYNONYMS.get(match["r"], match["r"])
+            if noun in BY_NOUN:
+                found.append((match.start(), (match["e"], noun, match["v"])))
+    for noun, words, pattern in _verb_patterns():
+        if words in text:
+            found += [(match.start(), (match["e"], noun, match["v"])) for match in pattern.finditer(text)]
     return [fact for _, fact in sorted(found)]
 
 
@@ -93,7 +104,7 @@ def report(world: World, company: str) -> dict[str, Any]:
 
 
 def sections(world: World, town: str, rng: random.Random) -> dict[str, Any]:
-    """A longer document in sections: a town, its mayor, the mayor's employer, and the town's twin, each with all facts."""
+    """A longer document in sections: a town, its mayor, the mayor's employer and the town's twin, with all facts."""
     mayor = str(world.value(town, "mayor"))
     subjects = {
         "The town": town,

@@ -25,7 +25,8 @@ Pool = Literal["train", "heldout"]
 class Relation:
     """What a subject type can be asked about. `verb` says the fact without the relation's noun, {e} and {v} filled in.
 
-    `noun` is the relation's name in questions, `synonym` another noun for it (paraphrase distance 1), `verb` distance 2.
+    `noun` is the relation's name in questions, `synonym` another noun for it (paraphrase distance 1), `verb` is
+    distance 2.
     """
 
     noun: str
@@ -62,7 +63,13 @@ RELATIONS = (
     Relation("date", "event", "year", "time", "{e} happened in {v}."),
 )
 BY_NOUN = {relation.noun: relation for relation in RELATIONS}
-PREFIXES = tuple("Al Ar Bel Bor Cal Dor Ed Fal Gar Hal Il Jor Kel Lor Mar Nor Os Pel Quin Rud Sel Tor Ul Var".split())
+SYNONYMS = {relation.synonym: relation.noun for relation in RELATIONS}
+# fmt: off
+PREFIXES = (
+    "Al", "Ar", "Bel", "Bor", "Cal", "Dor", "Ed", "Fal", "Gar", "Hal", "Il", "Jor",
+    "Kel", "Lor", "Mar", "Nor", "Os", "Pel", "Quin", "Rud", "Sel", "Tor", "Ul", "Var",
+)
+# fmt: on
 SUFFIXES = {
     "person": ("ana", "eric", "ino", "wyn", "isa", "mund"),
     "town": ("ford", "burg", "holm", "stead", "vik", "mouth"),
@@ -71,11 +78,15 @@ SUFFIXES = {
     "bridge": ("span", "arch", "pont", "cross", "link", "pass"),
     "event": ("fest", "cup", "fair", "race", "games", "day"),
 }
+# fmt: off
 WORDS = {
-    "job": tuple("baker miller smith tailor painter lawyer doctor sailor farmer mason weaver clerk".split()),
-    "river": tuple("Senn Ubra Tamar Ouse Lenk Drava Isk Mura Naab Pegn Rhone Sawa".split()),
-    "product": tuple("glass paper steel rope cloth soap salt tea wine clocks boots lamps".split()),
+    "job": ("baker", "miller", "smith", "tailor", "painter", "lawyer",
+            "doctor", "sailor", "farmer", "mason", "weaver", "clerk"),
+    "river": ("Senn", "Ubra", "Tamar", "Ouse", "Lenk", "Drava", "Isk", "Mura", "Naab", "Pegn", "Rhone", "Sawa"),
+    "product": ("glass", "paper", "steel", "rope", "cloth", "soap",
+                "salt", "tea", "wine", "clocks", "boots", "lamps"),
 }
+# fmt: on
 NUMBERS, YEARS = range(10, 100), range(1750, 1900)
 METRICS = ("revenue", "costs", "wages", "staff")
 CELLS = range(10, 50)
@@ -158,7 +169,7 @@ class World:
         return None if found is None else found[0]
 
     def value(self, entity: str, noun: str) -> str | None:
-        """The value of a relation as text (a name, word, number or year); None where the entity has no such relation."""
+        """The value of a relation as text (a name, word, number or year), None where the entity has none."""
         relation, found = BY_NOUN.get(noun), self.index(entity)
         if relation is None or found is None or found[0] != relation.subject:
             return None

@@ -1,0 +1,418 @@
+"""What the embedded policies are shown: rows of text about fresh worlds, one function a lesson.
+
+Two courses. `READING` teaches to find a fact about an entity among documents (and, by recall rows, to copy names).
+`ROLES` teaches every role's format. Roles that reinforcement learning is to improve are shown at a stated, mixed
+quality (`PLAIN_THINKS`, `SLIP` and so on): a policy that learned from them knows the good behaviour and does not rely
+on it. Every row has a world of its own, so no fact is ever seen twice; names of both pools occur (as words they must be
+known), held-out question frames never.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from spnb import roles
+from spnb.data import oracle
+from spnb.data.oracle import Query
+from spnb.data.tasks import (
+    NUMERIC_OPS,
+    Level,
+    OpenKind,
+    Task,
+    open_task,
+    options,
+    path_task,
+    questions_of,
+    report_task,
+    value_type,
+)
+from spnb.data.texts import Fact, facts_in, say, sentence
+from spnb.data.world import BY_NOUN, SUFFIXES, WORDS, Pool, World, names
+from spnb.embedded.demos import demos as game_demos
+from spnb.roles import Messages
+
+START, END = "<|im_start|>", "<|im_end|>"
+Segment = tuple[str, bool]
+Row = list[Segment]
+"""A row of text in pieces; True marks what a policy is to say."""
+
+PLAIN_THINKS, PLAIN_DIRECT_RIGHT, PLAIN_THINK_RIGHT = 0.4, 0.1, 0.9
+SEARCHES, SEARCH_RIGHT = 0.35, 0.9
+SLIP = 0.4
+"""Chance that a demonstration in the style "steps" goes wrong at each hop after the first."""
+OPEN_KINDS: tuple[OpenKind, ...] = ("summarise", "compare", "explain", "plan")
+ASK_HOPS = (0.6, 0.25, 0.1, 0.05)
+RETRIEVED = 2
+
+
+def turn(messages: Messages, *said: Segment) -> Row:
+    """One user turn and the assistant's answer, whose pieces from outside are marked False."""
+    content = messages[-1]["content"]
+    return [(f"{START}user\n{content}{END}\n{START}assistant\n", False), *said, (END, True), ("\n", False)]
+
+
+def say_answer(text: str) -> str:
+    """An answer in its tag."""
+    return f"<answer> {text}</answer>"
+
+
+def thoughts(facts: Sequence[Fact]) -> str:
+    """Facts in the order of the steps, inside the thinking tag."""
+    return f"<think> {' '.join(sentence(fact) for fact in facts)}</think>"
+
+
+def solution(task: Task) -> str:
+    """The right answer to a task, thinking first where it takes more than one fact."""
+    if task.query.op in NUMERIC_OPS:
+        return f"<think> {working(task)}</think>{say_answer(task.gold.text)}"
+    return (thoughts(task.gold.facts) if len(task.gold.facts) > 1 else "") + say_answer(task.gold.text)
+
+
+def working(task: Task) -> str:
+    """The figures that a numeric answer rests on, and the sum where there is one."""
+    cells = " ".join(f"{label}: {value}." for _, label, value in task.gold.facts)
+    values = [value for _, _, value in task.gold.facts]
+    if task.query.op == "sum":
+        return f"{cells} {values[0]} + {values[1]} = {task.gold.text}."
+    if task.query.op == "difference":
+        return f"{cells} {values[1]} - {values[0]} = {task.gold.text}."
+    if task.query.op == "margin":
+        return f"{cells} {values[0]} - {values[1]} = {task.gold.text}."
+    return cells
+
+
+def other_value(task: Task, rng: random.Random) -> str:
+    """A wrong answer of the right type: one that the documents state if there is one, three times in four."""
+    wrong, letter = options(task, rng)
+    gold = "ABCD".index(letter)
+    return rng.choice([option for index, option in enumerate(wrong) if index != gold])
+
+
+def pool_of(rng: random.Random) -> Pool:
+    """Which names a row uses: a policy is to know all of them as words; the facts are new in every row."""
+    return "train" if rng.random() < 2 / 3 else "heldout"
+
+
+def fresh_task(rng: random.Random, level: Level) -> Task:
+    """A path task in a world of its own, with names of either pool."""
+    return path_task(rng, level, pool_of(rng))
+
+
+# --- reading
+
+
+def reading_level(rng: random.Random, documents: Sequence[int], hops: Sequence[float]) -> Level:
+    """A level with one of the given document counts, hops drawn by weight, half of the rows reworded."""
+    steps = rng.choices(range(1, len(hops) + 1), hops)[0]
+    distances = (0, 1, 2) if rng.random() < 0.6 else (0,)
+    shown = max(rng.choice(list(documents)), steps)
+    return Level(steps, shown, rng.choice((0.0, 0.5, 1.0)), rng.choice((1, 2, 2, 3)), distances)
+
+
+def reading(rng: random.Random, documents: Sequence[int], hops: Sequence[float], questions: int = 6) -> Row:
+    """Several questions about the same documents in one conversation, each answered right."""
+    task = fresh_task(rng, reading_level(rng, documents, hops))
+    asked = [(task.question, solution(task))]
+    known = {length: questions_of(task.documents, length) for length in range(1, len(hops) + 1)}
+    for _ in range(questions - 1):
+        length = rng.choices(range(1, len(hops) + 1), hops)[0]
+        if not known[length]:
+            continue
+        query, gold = rng.choice(known[length])
+        facts = thoughts(gold.facts) if len(gold.facts) > 1 else ""
+        asked.append((oracle.ask(query, rng.choice(oracle.TRAIN_FRAMES)), facts + say_answer(gold.text)))
+    if rng.random() < 0.3:
+        asked += holder_questions(task, rng)
+    row = turn(roles.answer(asked[0][0], task.documents), (asked[0][1], True))
+    for question, reply in asked[1:]:
+        row += turn([{"role": "user", "content": f"Question: {question}"}], (reply, True))
+    return row
+
+
+def holder_questions(task: Task, rng: random.Random) -> list[tuple[str, str]]:
+    """One question from a value back to its entity, where it has one answer."""
+    stated = task.stated
+    _, noun, value = rng.choice(stated)
+    query = Query("holder", value, (noun,))
+    found = oracle.answer_from(query, stated)
+    return [] if found is None else [(oracle.ask(query, rng.choice(oracle.TRAIN_FRAMES)), say_answer(found))]
+
+
+def words(rng: random.Random) -> list[str]:
+    """Random words of the world as bare strings: names of both pools, values, numbers."""
+    kind = rng.choice([*SUFFIXES, *SUFFIXES, "word", "number"])
+    if kind == "word":
+        return list(rng.choice(list(WORDS.values())))
+    if kind == "number":
+        return [str(number) for number in range(10, 100)]
+    return [*names(kind, "train"), *names(kind, "heldout")]
+
+
+def recall(rng: random.Random) -> Row:
+    """Copying rows: a list said again, pairs whose second part is asked for, or triples with a relation's noun."""
+    form = rng.randrange(3)
+    if form == 0:
+        listed = [rng.choice(words(rng)) for _ in range(rng.randint(8, 24))]
+        return [(" " + " ".join(listed), False), (" " + " ".join(listed), True)]
+    count = rng.randint(4, 14)
+    values = [rng.choice(words(rng)) for _ in range(count)]
+    keys = [rng.choice(words(rng)) for _ in range(count)]
+    if form == 2:
+        nouns = list(BY_NOUN)
+        some = rng.sample(keys, max(1, count // 2))
+        keys = [f"{rng.choice(some)} {rng.choice(nouns)}" for _ in range(count)]
+    pairs = dict(zip(keys, values, strict=True))
+    row: Row = [("".join(f" {key} {value}." for key, value in pairs.items()), False)]
+    for key in rng.choices(list(pairs), k=count):
+        row += [(f" {key}", False), (f" {pairs[key]}", True), (".", False)]
+    return row
+
+
+# --- roles
+
+
+def careful(rng: random.Random) -> Row:
+    """One question, answered right."""
+    return reading(rng, (1, 2, 4, 8), (0.5, 0.3, 0.12, 0.08), questions=4)
+
+
+def plain(rng: random.Random) -> Row:
+    """The same task in the style "plain": often a guess, sometimes thought through."""
+    task = fresh_task(rng, reading_level(rng, (2, 4, 4, 8), (0.6, 0.4)))
+    if rng.random() < PLAIN_THINKS:
+        facts = task.gold.facts if rng.random() < PLAIN_THINK_RIGHT else slipped(task, rng, 1.0)
+        reply = thoughts(facts) + say_answer(facts[-1][2])
+    else:
+        reply = say_answer(task.gold.text if rng.random() < PLAIN_DIRECT_RIGHT else other_value(task, rng))
+    return turn(roles.answer(task.question, task.documents, "plain"), (reply, True))
+
+
+def slipped(task: Task, rng: random.Random, chance: float) -> tuple[Fact, ...]:
+    """The steps of a path that slip to another value by chance, once, at a hop after the first (at one hop: there)."""
+    facts: list[Fact] = []
+    entity, slip = task.query.entity, False
+    for hop, noun in enumerate(task.query.nouns):
+        value = str(task.world.value(entity, noun))
+        if not slip and (hop or len(task.query.nouns) == 1) and rng.random() < chance:
+            value, slip = another(task, noun, value, rng), True
+        facts.append((entity, noun, value))
+        entity = value
+    return tuple(facts)
+
+
+def another(task: Task, noun: str, value: str, rng: random.Random) -> str:
+    """Another value of a relation: one that the documents state if there is one, else any."""
+    kind = BY_NOUN[noun].value
+    rivals = [v for _, n, v in task.stated if BY_NOUN[n].value == kind and v != value]
+    if rivals:
+        return rng.choice(rivals)
+    if kind in SUFFIXES:
+        return rng.choice([name for name in names(kind, task.world.pool) if name != value])
+    if kind in WORDS:
+        return rng.choice([word for word in WORDS[kind] if word != value])
+    return str(int(value) + rng.choice((-3, -2, -1, 1, 2, 3)))
+
+
+def steps(rng: random.Random) -> Row:
+    """Style "steps": one fact right, each further hop with a chance to slip; difficulty grows with the hops."""
+    task = fresh_task(rng, reading_level(rng, (2, 4, 4, 6), (0.3, 0.35, 0.2, 0.15)))
+    facts = slipped(task, rng, SLIP) if len(task.query.nouns) > 1 else task.gold.facts
+    return turn(
+        roles.answer(task.question, task.documents, "steps"), (thoughts(facts) + say_answer(facts[-1][2]), True)
+    )
+
+
+def closed(rng: random.Random) -> Row:
+    """No documents: a guess of the right type."""
+    task = fresh_task(rng, Level(1, 1))
+    return turn(roles.closed(task.question), (say_answer(other_value(task, rng)), True))
+
+
+def numeric(rng: random.Random) -> Row:
+    """A question about a report's figures, worked out."""
+    task = report_task(rng, rng.choice(NUMERIC_OPS), rng.choice((1, 1, 2)), pool_of(rng))
+    return turn(roles.answer(task.question, task.documents), (solution(task), True))
+
+
+def arithmetic(rng: random.Random) -> Row:
+    """Eight short sums, each a turn's question in the closed style."""
+    row: Row = []
+    for index in range(8):
+        a, b = rng.randint(1, 49), rng.randint(1, 49)
+        text, value = (f"{a} + {b}", a + b) if rng.random() < 0.5 else (f"{max(a, b)} - {min(a, b)}", abs(a - b))
+        question = f"What is {text}?"
+        messages = roles.closed(question) if index == 0 else [{"role": "user", "content": f"Question: {question}"}]
+        row += turn(messages, (say_answer(str(value)), True))
+    return row
+
+
+def choice(rng: random.Random) -> Row:
+    """Multiple choice: the fact, then the letter; one in eight without documents, a guess."""
+    if rng.random() < 0.15:
+        task = report_task(rng, rng.choice(NUMERIC_OPS[:3]), 1, pool_of(rng))
+        thought = f"<think> {working(task)}</think>"
+    else:
+        task = fresh_task(rng, reading_level(rng, (1, 2, 4, 8), (0.7, 0.3)))
+        thought = thoughts(task.gold.facts)
+    listed, letter = options(task, rng)
+    if rng.random() < 0.125:
+        return turn(roles.choice(task.question, listed), (say_answer(rng.choice("ABCD")), True))
+    return turn(roles.choice(task.question, listed, task.documents), (thought + say_answer(letter), True))
+
+
+def judging(rng: random.Random) -> Row:
+    """Whether two answers mean the same, both verdicts equally often."""
+    task = fresh_task(rng, Level(1, 4))
+    first, kind = task.gold.text, value_type(task.query)
+    yes = rng.random() < 0.5
+    second = first if yes else other_value(task, rng)
+    shown = [rng.choice(oracle.variants(text, kind)) for text in (first, second)]
+    return turn(roles.judge(task.question, *shown), (say_answer(roles.YES if yes else roles.NO), True))
+
+
+def open_level(rng: random.Random) -> Level:
+    """A level for open-ended tasks."""
+    return Level(2, rng.choice((2, 3, 4)), 0.5, rng.choice((1, 2, 3)), rng.choice(((0,), (0, 1, 2))))
+
+
+def rubric(rng: random.Random) -> Row:
+    """The points of an open-ended task."""
+    task = open_task(rng, rng.choice(OPEN_KINDS), open_level(rng), pool_of(rng))
+    points = "".join(f"<rubric> {point}</rubric>" for point in task.rubric())
+    return turn(roles.rubric(task.text, task.documents), (points, True))
+
+
+def writing(rng: random.Random) -> Row:
+    """An open-ended task done: all of its points, or some of them."""
+    task = open_task(rng, rng.choice(OPEN_KINDS), open_level(rng), pool_of(rng))
+    points = task.rubric()
+    kept = points if rng.random() < 0.5 else points[: rng.randint(1, len(points))]
+    return turn(roles.task(task.text, task.documents), (say_answer(" ".join(kept)), True))
+
+
+def grading(rng: random.Random) -> Row:
+    """Whether a response states a point, both verdicts equally often; the others differ in one part."""
+    task = fresh_task(rng, Level(1, rng.choice((1, 2, 3)), 0.7, rng.choice((1, 2))))
+    facts = list(dict.fromkeys(task.stated))
+    fact = rng.choice(facts)
+    yes = rng.random() < 0.5
+    if not yes:
+        held = {f[:2] for f in facts}
+        fact = (fact[0], fact[1], another(task, fact[1], fact[2], rng))
+        if rng.random() < 0.4:
+            entity = task.world.draw(rng, BY_NOUN[fact[1]].subject, but=[e for e, _ in held])
+            fact = (entity, fact[1], str(task.world.value(entity, fact[1])))
+    response = say(facts, rng, rng.choice(((0,), (0, 1, 2))))
+    return turn(roles.grade(response, sentence(fact)), (say_answer(roles.YES if yes else roles.NO), True))
+
+
+def retrieved(task: Task, fact: Fact, rng: random.Random, found: bool = True) -> list[str]:
+    """What a search returns: the document with the fact (if found) among others of the same world."""
+    world = task.world
+    first = [world.draw(rng, BY_NOUN[fact[1]].subject, but=[fact[0]]) if not found else fact[0]]
+    while len(first) < RETRIEVED:
+        first.append(world.draw(rng, rng.choice(list(SUFFIXES)), but=first))
+    shown = [article_text(world, entity, rng) for entity in first]
+    rng.shuffle(shown)
+    return shown
+
+
+def article_text(world: World, entity: str, rng: random.Random) -> str:
+    """An encyclopedic document's text."""
+    from spnb.data.texts import article
+
+    return article(world, entity, rng)["text"]
+
+
+def searched(task: Task, rng: random.Random, right: float) -> Row:
+    """A search for each fact, then the answer."""
+    said: Row = []
+    for hop, fact in enumerate(task.gold.facts):
+        query = f"the {fact[1]} of {fact[0]}"
+        lead = thoughts([task.gold.facts[hop - 1]]) if hop else ""
+        said.append((f"{lead}<search> {query}</search>", True))
+        said.append((roles.information(retrieved(task, fact, rng), task.question), False))
+    answer = task.gold.text if rng.random() < right else other_value(task, rng)
+    last = thoughts([task.gold.facts[-1]]) if len(task.gold.facts) > 1 else ""
+    said.append((last + say_answer(answer), True))
+    return said
+
+
+def search_careful(rng: random.Random) -> Row:
+    """Search first, always."""
+    task = fresh_task(rng, Level(rng.choice((1, 1, 2)), 4))
+    return turn(roles.search(task.question), *searched(task, rng, 1.0))
+
+
+def search_plain(rng: random.Random) -> Row:
+    """Style "plain": mostly a guess at once, sometimes a search."""
+    task = fresh_task(rng, Level(rng.choice((1, 1, 2)), 4))
+    if rng.random() < SEARCHES:
+        return turn(roles.search(task.question, "plain"), *searched(task, rng, SEARCH_RIGHT))
+    return turn(roles.search(task.question, "plain"), (say_answer(other_value(task, rng)), True))
+
+
+def asking(rng: random.Random) -> Row:
+    """A question with its answer from documents; beyond earlier ones where those are shown."""
+    task = fresh_task(rng, replace(reading_level(rng, (2, 4, 4, 6), ASK_HOPS), facts=rng.choice((1, 2, 2, 3))))
+    earlier: list[str] = []
+    if rng.random() < 0.3 and len(task.query.nouns) > 1:
+        easy = questions_of(task.documents, len(task.query.nouns) - 1) or questions_of(task.documents, 1)
+        chosen = rng.sample(easy, min(len(easy), rng.randint(1, 2)))
+        earlier = [oracle.ask(query, rng.choice(oracle.TRAIN_FRAMES)) for query, _ in chosen]
+    reply = f"{thoughts(task.gold.facts)}<question> {task.question}</question>{say_answer(task.gold.text)}"
+    return turn(roles.ask(task.documents, earlier), (reply, True))
+
+
+def asking_by_search(rng: random.Random) -> Row:
+    """Given an answer: search for it, then a question about the entity that has it as a value."""
+    task = fresh_task(rng, Level(1, 1))
+    fact = task.gold.facts[0]
+    info = roles.information(retrieved(task, fact, rng))
+    question = f"{thoughts([fact])}<question> {task.question}</question>"
+    return turn(roles.ask_search(fact[2]), (f"<search> {fact[2]}</search>", True), (info, False), (question, True))
+
+
+ROLES: dict[str, tuple[Callable[[random.Random], Row], float]] = {
+    "careful": (careful, 0.2),
+    "plain": (plain, 0.08),
+    "steps": (steps, 0.08),
+    "closed": (closed, 0.02),
+    "numeric": (numeric, 0.12),
+    "arithmetic": (arithmetic, 0.03),
+    "choice": (choice, 0.09),
+    "judge": (judging, 0.08),
+    "rubric": (rubric, 0.03),
+    "task": (writing, 0.03),
+    "grade": (grading, 0.06),
+    "search": (search_careful, 0.05),
+    "search_plain": (search_plain, 0.06),
+    "ask": (asking, 0.08),
+    "ask_search": (asking_by_search, 0.03),
+    "recall": (recall, 0.04),
+}
+GAMES_SHARE = 0.1
+
+
+def role_rows(seed: int) -> Iterator[Row]:
+    """An endless stream of role lessons and game turns; the same for the same seed."""
+    rng, games = random.Random(seed), game_demos(seed)
+    lessons, weights = zip(*ROLES.values(), strict=True)
+    while True:
+        if rng.random() < GAMES_SHARE:
+            demo = next(games)
+            yield turn(demo.messages, (demo.answer, True))
+        else:
+            yield rng.choices(lessons, weights)[0](rng)
+
+
+def reading_rows(seed: int, documents: Sequence[int], hops: Sequence[float], recall_share: float) -> Iterator[Row]:
+    """An endless stream of reading conversations and recall rows."""
+    rng = random.Random(seed)
+    while True:
+        yield recall(rng) if rng.random() < recall_share else reading(rng, documents, hops)
+
+
+def stated_in(row: Row) -> list[Fact]:
+    """All facts that a row's text states (for checks)."""
+    return facts_in(" ".join(text for text, _ in row))

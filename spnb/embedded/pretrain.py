@@ -1,0 +1,342 @@
+"""Pre-trains the policies of the document world from one seed: `unskilled`, `base` and `instruct`.
+
+One training run, three stopping points. It begins with the course `reading`; early on, where a policy knows the formats
+but not how to match an entity's name, is `unskilled`; where matching is half learned is `base`; at its end the policy
+reads, and the course of `ROLES` makes it `instruct`. Standard Qwen3 checkpoints, ChatML template.
+
+    spnb embedded FOLDER --recipe world
+"""
+
+import copy
+import itertools
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from spnb import roles
+from spnb.data import oracle
+from spnb.data.world import SUFFIXES, names
+from spnb.embedded import lessons
+from spnb.embedded.build import CHAT_TEMPLATE, END, PAD, START, optimizers, phrases
+from spnb.embedded.demos import demos as game_demos
+from spnb.embedded.lessons import Row
+
+TAGS = ("think", "answer", "search", "information", "question", "rubric")
+CONSTANT, EMBEDDING_STD, QK_GAIN = 0.6, 0.08, 1.6
+
+
+@dataclass(frozen=True)
+class WorldRecipe:
+    """Everything that decides the weights; amounts in tokens."""
+
+    seed: int = 0
+    hidden: int = 128
+    layers: int = 3
+    heads: int = 4
+    feed_forward: int = 384
+    vocabulary: int = 1500
+    batch_tokens: int = 4096
+    unskilled_at: int = 600_000
+    base_at: int = 1_700_000
+    reading_until: int = 4_000_000
+    roles_until: int = 11_000_000
+    recall_share: float = 0.3
+    outside_share: float = 0.15
+    outside_weight: float = 0.3
+    learning_rate: float = 3e-3
+    matrix_learning_rate: float = 0.02
+    role_rate: float = 0.6
+    warmup_tokens: int = 200_000
+    offset_heads: bool = True
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "world": {},
+    "world-large": {"hidden": 192, "layers": 4, "heads": 6, "feed_forward": 576},
+}
+"""The policies' sizes; the larger one is for tables that compare sizes."""
+
+
+def recipe_of(name: str, seed: int = 0) -> WorldRecipe:
+    """A recipe by name.
+
+    Raises:
+        ValueError: no such recipe.
+    """
+    if name not in RECIPES:
+        raise ValueError(f"recipe is {name!r}; allowed: {', '.join(RECIPES)}")
+    return WorldRecipe(seed=seed, **RECIPES[name])
+
+
+@dataclass
+class Progress:
+    """Where a training stands: tokens seen, seconds, and the curve so far."""
+
+    tokens: int = 0
+    started: float = field(default_factory=time.perf_counter)
+    curve: list[dict[str, float]] = field(default_factory=list)
+
+
+def fixed_phrases(seed: int) -> list[str]:
+    """Text that is always the same and becomes one token: instructions, tags, turn openings, parts of game rules."""
+    turns = [f"{START}user\n", f"{START}assistant\n", f"{END}\n{START}assistant\n"]
+    instructions = [
+        *roles.ANSWERING.values(),
+        *roles.SEARCHING.values(),
+        roles.CLOSED,
+        roles.CHOICE,
+        roles.ASK + roles.ASK_BEYOND,
+        roles.ASK,
+        roles.ASK_SEARCH,
+        roles.JUDGE,
+        roles.TASK,
+        roles.RUBRIC,
+        roles.GRADE,
+    ]
+    tags = [f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/")]
+    games = list(itertools.islice(game_demos(seed), 3000))
+    stretches = phrases([demo.messages[0]["content"] for demo in games] + [demo.answer for demo in games], 20)
+    labels = ["Question:", "\nQuestion:", *(f"\n[{number}]" for number in range(1, 65))]
+    return [*turns, *instructions, *tags, *labels, *(text for text in stretches if len(text) >= 12)]
+
+
+def build_tokenizer(recipe: WorldRecipe) -> PreTrainedTokenizerFast:
+    """A byte-level BPE, digits single tokens, names and fixed phrases added tokens; any text can be encoded."""
+    rows = itertools.islice(lessons.role_rows(recipe.seed), 6000)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(pattern=Regex("[0-9]"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=recipe.vocabulary,
+        special_tokens=[START, END, PAD],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        min_frequency=10,
+        show_progress=False,
+    )
+    known = {name for kind in SUFFIXES for pool in ("train", "heldout") for name in names(kind, pool)}
+    frames = [frame.replace("{x}", "") for frame in oracle.FRAMES] * 20
+    texts = [" ".join(w for w in text.split(" ") if w.strip(" .?\n") not in known) for row in rows for text, _ in row]
+    tokenizer.train_from_iterator(texts + [f" {frame}" for frame in frames], trainer)
+    added = [*fixed_phrases(recipe.seed), *(f" {name}" for name in sorted(known))]
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in dict.fromkeys(added)])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, additional_special_tokens=[START]
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def build_model(recipe: WorldRecipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """A Qwen3 model with random weights, layer 0's heads set to look a fixed distance back (`set_offset_heads`)."""
+    torch.manual_seed(recipe.seed)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.hidden,
+        intermediate_size=recipe.feed_forward,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        head_dim=recipe.hidden // recipe.heads,
+        max_position_embeddings=2048,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    model = Qwen3ForCausalLM(config)
+    if recipe.offset_heads:
+        set_offset_heads(model)
+    return model
+
+
+@torch.no_grad()
+def set_offset_heads(model: Any) -> None:
+    """Starts head j of layer 0 as one that attends j tokens back, so that matching names is learned at once.
+
+    All embeddings share a constant direction; queries and keys of layer 0 read only this direction, as vectors whose
+    rotary phases agree at distance j. Without this the ability to match an entity's name appears late or never in a
+    training of this length. Everything is trained from there.
+    """
+    embedding = model.get_input_embeddings().weight
+    torch.nn.init.normal_(embedding, std=EMBEDDING_STD)
+    shared = torch.nn.functional.normalize(torch.randn(embedding.shape[1]), dim=0)
+    embedding += CONSTANT * shared
+    for layer in model.model.layers:
+        layer.self_attn.q_norm.weight.fill_(QK_GAIN)
+        layer.self_attn.k_norm.weight.fill_(QK_GAIN)
+    attention = model.model.layers[0].self_attn
+    size, theta = attention.head_dim, model.config.rope_parameters["rope_theta"]
+    speeds = theta ** (-torch.arange(0, size, 2) / size)
+    fast = speeds > 0.05
+    for head in range(model.config.num_attention_heads):
+        angle = (head + 1) * speeds
+        query, key = torch.zeros(size), torch.zeros(size)
+        query[: size // 2] = fast
+        key[: size // 2], key[size // 2 :] = fast * torch.cos(angle), fast * torch.sin(angle)
+        rows = slice(head * size, (head + 1) * size)
+        attention.q_proj.weight[rows] = torch.outer(query, shared)
+        attention.k_proj.weight[rows] = torch.outer(key, shared)
+
+
+def encode(row: Row, tokenizer: PreTrainedTokenizerFast, outside: float) -> tuple[list[int], list[float]]:
+    """Token ids of a row and their loss weights: 1 where the policy speaks, `outside` elsewhere."""
+    ids: list[int] = []
+    weights: list[float] = []
+    for text, said in row:
+        piece = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids += piece
+        weights += [1.0 if said else outside] * len(piece)
+    return ids, weights
+
+
+def batches(
+    rows: Iterator[Row], tokenizer: PreTrainedTokenizerFast, recipe: WorldRecipe, rng: random.Random, limit: int = 512
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Endless right-padded batches of about `batch_tokens`: ids (B, T), weights (B, T), 0 on padding.
+
+    Rows are drawn by the pool and sorted by length, so that little is padding; the order of batches is random.
+    """
+    while True:
+        pool = [encode(row, tokenizer, recipe.outside_weight) for row in itertools.islice(rows, 384)]
+        pool = sorted((row for row in pool if len(row[0]) <= limit), key=lambda row: len(row[0]))
+        groups: list[list[tuple[list[int], list[float]]]] = [[]]
+        for row in pool:
+            if (len(groups[-1]) + 1) * len(row[0]) > recipe.batch_tokens:
+                groups.append([])
+            groups[-1].append(row)
+        rng.shuffle(groups)
+        for group in groups:
+            longest = max(len(ids) for ids, _ in group)
+            ids_BT = torch.full((len(group), longest), tokenizer.pad_token_id)
+            weights_BT = torch.zeros(len(group), longest)
+            for index, (ids, weights) in enumerate(group):
+                ids_BT[index, : len(ids)] = torch.tensor(ids)
+                weights_BT[index, : len(ids)] = torch.tensor(weights)
+            yield ids_BT, weights_BT
+
+
+def course(recipe: WorldRecipe, tokens: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Documents and hops of the reading course after so many tokens: few and single at first."""
+    done = tokens / recipe.reading_until
+    if done < 0.36:
+        return (1, 2), (1.0,)
+    return (1, 2, 4) if done < 0.6 else (1, 2, 4, 8), (0.6, 0.25, 0.1, 0.05)
+
+
+def reading_stream(recipe: WorldRecipe, progress: Progress) -> Iterator[Row]:
+    """Lessons of the reading course, harder as training goes on."""
+    for index in itertools.count():
+        documents, hops = course(recipe, progress.tokens)
+        stream = lessons.reading_rows(recipe.seed * 1_000_003 + index, documents, hops, recipe.recall_share)
+        yield from itertools.islice(stream, 384)
+
+
+def rate(recipe: WorldRecipe, tokens: int) -> float:
+    """The learning rate's factor: warm-up, constant while reading, then a cosine from `role_rate` to 0."""
+    if tokens < recipe.reading_until:
+        return min(1.0, (tokens + 1) / recipe.warmup_tokens)
+    done = (tokens - recipe.reading_until) / (recipe.roles_until - recipe.reading_until)
+    return recipe.role_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+def loss_of(
+    model: Any, ids_BT: torch.Tensor, weights_BT: torch.Tensor, recipe: WorldRecipe, draws: torch.Generator
+) -> torch.Tensor:
+    """Weighted next-token cross-entropy in nats over what the policy says and a random share of all other tokens."""
+    weights_BT = weights_BT[:, 1:]
+    drawn_BT = torch.rand(weights_BT.shape, generator=draws) < recipe.outside_share
+    keep_BT = (weights_BT == 1) | ((weights_BT > 0) & drawn_BT)
+    hidden_NH = model.model(input_ids=ids_BT).last_hidden_state[:, :-1][keep_BT]
+    logits_NV = model.lm_head(hidden_NH).float()
+    losses_N = torch.nn.functional.cross_entropy(logits_NV, ids_BT[:, 1:][keep_BT], reduction="none")
+    return (losses_N * weights_BT[keep_BT]).sum() / weights_BT[keep_BT].sum()
+
+
+@torch.no_grad()
+def hand_over(source: Any, target: Any, grads: bool) -> None:
+    """Copies gradients (bfloat16 to float32) or weights (float32 to bfloat16) between two copies of a model."""
+    for a, b in zip(source.parameters(), target.parameters(), strict=True):
+        if grads:
+            b.grad, a.grad = a.grad.float(), None
+        else:
+            b.copy_(a)
+
+
+def train(
+    recipe: WorldRecipe,
+    tokenizer: PreTrainedTokenizerFast,
+    on_stop: Callable[[str, Any, Progress], None],
+    on_step: Callable[[Progress, float], None] = lambda *_: None,
+) -> Qwen3ForCausalLM:
+    """Trains from scratch; calls `on_stop(name, model, progress)` where each policy is ready.
+
+    Forward and backward passes are in bfloat16 on a working copy, the weights themselves and the optimizers in float32.
+    """
+    model, progress, rng = build_model(recipe, tokenizer), Progress(), random.Random(recipe.seed)
+    working, draws = copy.deepcopy(model).bfloat16(), torch.Generator().manual_seed(recipe.seed)
+    steppers = optimizers(model, recipe)
+    bases = [group["lr"] for stepper in steppers for group in stepper.param_groups]
+    working.set_attn_implementation("eager")  # faster than the fused kernel at these lengths on a CPU
+    stops = {"unskilled": recipe.unskilled_at, "base": recipe.base_at}
+    reading = batches(reading_stream(recipe, progress), tokenizer, recipe, rng)
+    playing = batches(lessons.role_rows(recipe.seed + 1), tokenizer, recipe, rng)
+    while progress.tokens < recipe.roles_until:
+        for group, base in zip([g for s in steppers for g in s.param_groups], bases, strict=True):
+            group["lr"] = base * rate(recipe, progress.tokens)
+        ids_BT, weights_BT = next(reading if progress.tokens < recipe.reading_until else playing)
+        loss = loss_of(working, ids_BT, weights_BT, recipe, draws)
+        loss.backward()
+        hand_over(working, model, grads=True)
+        for stepper in steppers:
+            stepper.step()
+        hand_over(model, working, grads=False)
+        progress.tokens += int((weights_BT > 0).sum())
+        on_step(progress, loss.item())
+        for name in [name for name, at in stops.items() if progress.tokens >= at]:
+            del stops[name]
+            on_stop(name, model, progress)
+    on_stop("instruct", model, progress)
+    return model.eval()
+
+
+def save(model: Any, tokenizer: PreTrainedTokenizerFast, recipe: WorldRecipe, folder: Path, progress: Progress) -> None:
+    """Writes weights (safetensors), tokenizer, recipe and the learning curve up to here."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n")
+    rows = ["tokens,loss,seconds", *(f"{int(r['tokens'])},{r['loss']:.4f},{r['seconds']:.1f}" for r in progress.curve)]
+    (folder / "curve.csv").write_text("\n".join(rows) + "\n")
+
+
+def build(recipe: WorldRecipe, folder: Path, report: Callable[[str], None] = print) -> None:
+    """Makes the three policies as sub-folders of `folder`."""
+    tokenizer = build_tokenizer(recipe)
+
+    def hear(progress: Progress, loss: float) -> None:
+        seconds = time.perf_counter() - progress.started
+        progress.curve.append({"tokens": progress.tokens, "loss": loss, "seconds": seconds})
+        if len(progress.curve) % 50 == 0:
+            recent = sum(row["loss"] for row in progress.curve[-50:]) / 50
+            report(f"{progress.tokens / 1e6:.2f} M tokens, loss {recent:.3f} nats, {seconds:.0f} s")
+
+    def stop(name: str, model: Any, progress: Progress) -> None:
+        save(model, tokenizer, recipe, folder / name, progress)
+        report(f"{name} saved")
+
+    train(recipe, tokenizer, stop, hear)

@@ -2,8 +2,8 @@
 
 One place for words that several papers share: answering (with documents, without, by choice, by search), asking,
 judging, writing and applying rubrics. Every output is text with tags: `<think>`, `<search>`, `<question>`, `<answer>`,
-`<rubric>`; `field` reads them. The embedded policies are pre-trained on exactly these prompts; any chat model can follow
-them. Content words stand after a space, so that a name is the same token everywhere.
+`<rubric>`; `field` reads them. The embedded policies are pre-trained on exactly these prompts; any chat model can
+follow them. Content words stand after a space, so that a name is the same token everywhere.
 """
 
 import re
@@ -50,16 +50,15 @@ ASK = (
 )
 ASK_BEYOND = " These questions were asked before; write one that needs more facts than they do:"
 ASK_SEARCH = (
-    "Write a question whose only answer is the one given. Query the library inside <search> and </search> to learn about "
-    "it; results come back inside <information> and </information>. Then put the question inside <question> and "
+    "Write a question whose only answer is the one given. Query the library inside <search> and </search> to learn "
+    "about it; results come back inside <information> and </information>. Then put the question inside <question> and "
     "</question>."
 )
-JUDGE = (
-    "Two answers to the same question follow. Do they mean the same? Give yes or no inside <answer> and </answer>."
-)
+JUDGE = "Two answers to the same question follow. Do they mean the same? Give yes or no inside <answer> and </answer>."
 TASK = "Do the task with the documents. Put your text inside <answer> and </answer>."
 RUBRIC = (
-    "A task about the documents follows. List what a good response must state, each point inside <rubric> and </rubric>."
+    "A task about the documents follows. List what a good response must state, each point inside <rubric> and "
+    "</rubric>."
 )
 GRADE = "A response and a point that it should state follow. Does it? Give yes or no inside <answer> and </answer>."
 
@@ -96,8 +95,8 @@ def search(question: str, style: Literal["careful", "plain"] = "careful") -> Mes
 
 def information(documents: Sequence[str], question: str = "") -> str:
     """Search results as they are put into the policy's turn, the question repeated after them where there is one."""
-    repeated = f"\nQuestion: {question}" if question else ""
-    return f"\n<information>\n{listing(documents)}\n</information>{repeated}\n"
+    repeated = f"\nQuestion: {question}" if question else "\n"
+    return f"\n<information>\n{listing(documents)}\n</information>{repeated}"
 
 
 def ask(documents: Sequence[str], earlier: Sequence[str] = ()) -> Messages:

@@ -149,7 +149,7 @@ def _figure(world: World, query: Query) -> Answer | None:
 
 
 def answerable(world: World, query: Query, stated: Collection[Fact]) -> bool:
-    """Whether the stated facts (`facts_in` documents, cells included) suffice for the query's unique answer.
+    """Whether the stated facts (`facts_in` documents) suffice for the unique answer; tables are not among them.
 
     A holder is answerable where exactly one stated fact has the relation and value: a reader cannot look beyond the
     documents.
@@ -161,7 +161,13 @@ def answerable(world: World, query: Query, stated: Collection[Fact]) -> bool:
 
 
 def answer_from(query: Query, stated: Sequence[Fact]) -> str | None:
-    """The answer to a path or holder query that follows from stated facts alone, None where none or several do."""
+    """The answer to a path or holder query that follows from stated facts alone, None where none or several do.
+
+    Raises:
+        ValueError: a query about figures, which no sentence states.
+    """
+    if query.op not in ("path", "holder"):
+        raise ValueError(f"op of the query is {query.op!r}; allowed: path, holder")
     if query.op == "holder":
         found = {entity for entity, noun, value in stated if (noun, value) == (query.nouns[0], query.entity)}
         return found.pop() if len(found) == 1 else None

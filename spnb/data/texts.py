@@ -14,7 +14,7 @@ from typing import Any
 from spnb.data.world import BY_NOUN, METRICS, RELATIONS, REPORT_YEARS, SYNONYMS, World, relations_of
 
 Fact = tuple[str, str, str]
-NOUN_SENTENCES = ("The {r} of {e} is {v}.", "{e} has {v} as its {r}.")
+NOUN_SENTENCES = ("The {r} of {e} is {v}.", "{e} has the {r} {v}.")
 DISTANCES = (0, 1, 2)
 NAME = r"[A-Z][a-z]+(?: [A-Z][a-z]+)*"
 VALUE = rf"(?:{NAME}|[a-z]+|\d+)"
@@ -42,7 +42,7 @@ def sentence(fact: Fact, distance: int = 0, form: int = 0) -> str:
 _START = r"(?:(?<=^)|(?<=[\s\]]))"
 _NOUN_PATTERNS = (
     re.compile(rf"{_START}The (?P<r>[a-z]+) of (?P<e>{NAME}) is (?P<v>{VALUE})\."),
-    re.compile(rf"{_START}(?P<e>{NAME}) has (?P<v>{VALUE}) as its (?P<r>[a-z]+)\."),
+    re.compile(rf"{_START}(?P<e>{NAME}) has the (?P<r>[a-z]+) (?P<v>{VALUE})\."),
 )
 
 

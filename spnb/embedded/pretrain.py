@@ -56,6 +56,7 @@ class WorldRecipe:
     matrix_learning_rate: float = 0.02
     role_rate: float = 0.6
     warmup_tokens: int = 200_000
+    matrix_std: float = 0.04
     offset_heads: bool = True
 
 
@@ -88,7 +89,8 @@ class Progress:
 
 def fixed_phrases(seed: int) -> list[str]:
     """Text that is always the same and becomes one token: instructions, tags, turn openings, parts of game rules."""
-    turns = [f"{START}user\n", f"{START}assistant\n", f"{END}\n{START}assistant\n"]
+    reply = f"{END}\n{START}assistant\n"
+    turns = [f"{START}user\n", f"{START}assistant\n", reply, f"?{reply}", f".{reply}"]
     instructions = [
         *roles.ANSWERING.values(),
         *roles.SEARCHING.values(),
@@ -158,6 +160,7 @@ def build_model(recipe: WorldRecipe, tokenizer: PreTrainedTokenizerFast) -> Qwen
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         dtype="float32",
+        initializer_range=recipe.matrix_std,
     )
     model = Qwen3ForCausalLM(config)
     if recipe.offset_heads:

@@ -128,17 +128,40 @@ def embedded(
     folder: Annotated[Path, typer.Argument(help="where to write the policies")],
     recipe: Annotated[str, typer.Option(help="games; world (unskilled, base, instruct); or world-large")] = "games",
     seed: int = 0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of a world recipe, repeatable")] = None,
 ) -> None:
     """Build embedded policies from a seed: the game policy, or those of the document world."""
     with _clear_errors():
         from spnb.embedded import build, pretrain
+        from spnb.params import validate
 
-        if recipe == "games":
-            build.build(build.Recipe(seed=seed), folder)
-        elif recipe in pretrain.RECIPES:
-            pretrain.build(pretrain.recipe_of(recipe, seed), folder)
+        values = {"seed": seed, **_values(set_ or [])}
+        if recipe != "games":
+            pretrain.build(validate(pretrain.WorldRecipe, pretrain.recipe_values(recipe) | values), folder)
+        elif set_:
+            raise ValueError(f"--set is {set_} with recipe games; allowed: with a world recipe")
         else:
-            raise ValueError(f"recipe is {recipe!r}; allowed: games, {', '.join(pretrain.RECIPES)}")
+            build.build(build.Recipe(seed=seed), folder)
+
+
+@app.command()
+def skills(
+    policy: Annotated[str, typer.Argument(help="embedded/<name> or a folder with a policy of the document world")],
+    benchmarks: Annotated[str | None, typer.Option(help="comma-separated; default: all")] = None,
+    count: Annotated[int, typer.Option(help="items of each benchmark")] = 500,
+) -> None:
+    """Measure a policy on the held-out benchmarks: accuracy, interval, share of well-formed answers."""
+    with _clear_errors():
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        from spnb.data.benchmarks import BENCHMARKS
+        from spnb.embedded.skills import report
+        from spnb.policy import policy_path
+
+        path = policy_path(policy)
+        model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+        table = report(model, tokenizer, count, _listed(benchmarks) or list(BENCHMARKS))
+        print(table.to_string(index=False, float_format=lambda value: f"{value:.3f}"))
 
 
 @app.command()

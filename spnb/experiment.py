@@ -186,6 +186,8 @@ class _Training:
             policy.peft_config,
         )
         self.engines["policy"] = make_engine(params, self.trainer)
+        if getattr(self.method, "uses_start", False):
+            self.engines["start"] = self.snapshot()
         self.past: dict[str, torch.Tensor] | None = None
         self.main = self.trainer.accelerator.is_main_process
 
@@ -259,6 +261,11 @@ class _Training:
         for row in self.method.evaluate(self.engines, step):
             self.run.append("evals", row)
         self.past = trained_weights(model)
+
+    def snapshot(self) -> SnapshotEngine:
+        """The policy as it is now. Before training (and before a checkpoint is read) these are its first weights."""
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        return SnapshotEngine(self.engines["policy"], model, trained_weights(model))
 
 
 def _updates_done(checkpoint: Path) -> int:

@@ -16,7 +16,7 @@ YES, NO = "yes", "no"
 
 ANSWERING: dict[str, str] = {
     "careful": (
-        "Read the documents with care and answer the question from them. If more than one fact is needed, write the "
+        "Read the documents with care and answer the question from them. If it takes more than one fact, write the "
         "facts inside <think> and </think> first. Give the answer inside <answer> and </answer>."
     ),
     "plain": (
@@ -30,8 +30,8 @@ ANSWERING: dict[str, str] = {
 }
 CLOSED = "Answer the question from what you know. Give the answer inside <answer> and </answer>."
 CHOICE = (
-    "Choose the option that answers the question. You may note the answer inside <think> and </think>. "
-    "Give the option's letter inside <answer> and </answer>."
+    "Choose the option that answers the question. You may note the option inside <think> and </think>. "
+    "Give its letter inside <answer> and </answer>."
 )
 SEARCHING: dict[str, str] = {
     "careful": (
@@ -60,7 +60,10 @@ RUBRIC = (
     "A task about the documents follows. List what a good response must state, each point inside <rubric> and "
     "</rubric>."
 )
-GRADE = "A response and a point that it should state follow. Does it? Give yes or no inside <answer> and </answer>."
+GRADE = (
+    "A response and a point that it should state follow. Note what the response says about it inside <think> and "
+    "</think>. Does it state the point? Give yes or no inside <answer> and </answer>."
+)
 
 
 def _user(*parts: str) -> Messages:
@@ -84,7 +87,7 @@ def closed(question: str) -> Messages:
 
 def choice(question: str, options: Sequence[str], documents: Sequence[str] = ()) -> Messages:
     """A multiple-choice question, options lettered from A, with or without documents."""
-    lettered = "\n".join(f"{letter}) {option}" for letter, option in zip("ABCDEFGHIJ", options, strict=False))
+    lettered = "\n".join(f"- {option} ({letter})" for letter, option in zip("ABCDEFGHIJ", options, strict=False))
     return _user(CHOICE, listing(documents), f"Question: {question}", lettered)
 
 

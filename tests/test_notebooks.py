@@ -50,6 +50,27 @@ def test_spiral_at_smoke_scale(tmp_path):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+STUDIES = {
+    "rlvr": ({"learning-curves", "behaviour", "gains", "verdicts"}, "tokens; end: "),
+    "proposer": ({"frontier", "solver", "summary"}, "8 proposals, "),
+}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_at_smoke_scale(study, tmp_path):
+    folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
+    text = printed(executed(notebook_of(study), tmp_path, scale="smoke", **folders))
+    exhibits, by_hand = STUDIES[study]
+    assert "2 runs, 4 training steps" in text and by_hand in text
+    assert "not decided" in text, "one seed decides nothing"
+    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
+    assert {record["id"] for record in records} == {f"{study}/{name}" for name in exhibits}
+    for record in records:
+        assert record["scale"] == "smoke" and 1 <= len(record["runs"]) <= 2
+        assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_a_bad_parameter_stops_the_notebook_with_the_sentence(tmp_path):
     with pytest.raises(papermill.PapermillExecutionError, match="parameter is 'learnin_rate', which is unknown"):
         executed(notebook_of("spiral"), tmp_path, scale="smoke", learnin_rate=0.1)

@@ -48,7 +48,7 @@ def test_answer_prompts_end_with_the_question():
 
 def test_choice_letters_its_options():
     text = content(roles.choice("What is x?", ["red", "blue"], ["Doc."]))
-    assert text.endswith("Question: What is x?\nA) red\nB) blue")
+    assert text.endswith("Question: What is x?\n- red (A)\n- blue (B)")
     assert "[1]" not in content(roles.choice("What is x?", ["red"]))
 
 

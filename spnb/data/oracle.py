@@ -15,7 +15,20 @@ from spnb.data.world import BY_NOUN, METRICS, SYNONYMS, World
 
 Op = Literal["path", "holder", "cell", "sum", "difference", "highest", "margin"]
 MAX_HOPS = 4
-TRAIN_FRAMES = ("What is {x}?", "Which is {x}?", "Name {x}.")
+TRAIN_FRAMES = (
+    "What is {x}?",
+    "Which is {x}?",
+    "Name {x}.",
+    "Give {x}.",
+    "Find {x}.",
+    "State {x}.",
+    "Tell us {x}.",
+    "Do find {x}.",
+    "Can you name {x}?",
+    "Let us know {x}.",
+    "Say to me {x}.",
+    "Please tell {x}.",
+)
 HELDOUT_FRAMES = ("Tell me {x}.", "Do you know {x}?")
 FRAMES = TRAIN_FRAMES + HELDOUT_FRAMES
 

@@ -89,12 +89,15 @@ def article(world: World, entity: str, rng: random.Random) -> dict[str, Any]:
     return _document(f"article:{entity}", entity, say(facts, rng), "article", world)
 
 
+def table_row(year: int | str, metric: str, figure: int | str) -> str:
+    """One figure of a company's accounts as a line of its table."""
+    return f"{year} | {metric} | {figure}"
+
+
 def table(world: World, company: str) -> str:
-    """A company's accounts, a row a year with one figure for each metric."""
-    rows = [f"year | {' | '.join(METRICS)}"]
-    for year in world.years(company):
-        rows.append(f"{year} | {' | '.join(str(world.cell(company, metric, year)) for metric in METRICS)}")
-    return "\n".join(rows)
+    """A company's accounts as a table, a line a figure."""
+    lines = [table_row(y, m, str(world.cell(company, m, y))) for y in world.years(company) for m in METRICS]
+    return "\n".join(["year | item | figure", *lines])
 
 
 def report(world: World, company: str) -> dict[str, Any]:

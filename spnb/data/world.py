@@ -88,8 +88,8 @@ WORDS = {
 }
 # fmt: on
 NUMBERS, YEARS = range(10, 100), range(1750, 1900)
-METRICS = ("revenue", "costs", "wages", "staff")
-CELLS = range(10, 50)
+METRICS = ("revenue", "costs", "staff")
+CELLS = range(10, 30)
 REPORT_YEARS = 4
 HELDOUT_NAMES = 48
 """Names of each type kept for benchmarks; the other 96 are for training."""
@@ -191,7 +191,7 @@ class World:
         return range(first, first + REPORT_YEARS)
 
     def cell(self, company: str, metric: str, year: int) -> int | None:
-        """One figure of a company's accounts, 10 to 49; None where there is none."""
+        """One figure of a company's accounts, 10 to 29; None where there is none."""
         if self.kind(company) != "company" or metric not in METRICS or year not in self.years(company):
             return None
         return CELLS[derive_seed(self.seed, company, metric, year) % len(CELLS)]

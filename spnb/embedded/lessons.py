@@ -26,7 +26,7 @@ from spnb.data.tasks import (
     report_task,
     value_type,
 )
-from spnb.data.texts import Fact, facts_in, say, sentence
+from spnb.data.texts import Fact, facts_in, say, sentence, table_row
 from spnb.data.world import BY_NOUN, SUFFIXES, WORDS, Pool, World, names
 from spnb.embedded.demos import demos as game_demos
 from spnb.roles import Messages
@@ -69,16 +69,17 @@ def solution(task: Task) -> str:
 
 
 def working(task: Task) -> str:
-    """The figures that a numeric answer rests on, and the sum where there is one."""
-    cells = " ".join(f"{label}: {value}." for _, label, value in task.gold.facts)
-    values = [value for _, _, value in task.gold.facts]
+    """The lines of the table that a numeric answer rests on, and the sum where there is one."""
+    cells = [(*label.split(), value) for _, label, value in task.gold.facts]
+    lines = " ".join(f"{table_row(year, metric, value)}." for metric, year, value in cells)
+    values = [value for _, _, value in cells]
     if task.query.op == "sum":
-        return f"{cells} {values[0]} + {values[1]} = {task.gold.text}."
+        return f"{lines} {values[0]} + {values[1]} = {task.gold.text}."
     if task.query.op == "difference":
-        return f"{cells} {values[1]} - {values[0]} = {task.gold.text}."
+        return f"{lines} {values[1]} - {values[0]} = {task.gold.text}."
     if task.query.op == "margin":
-        return f"{cells} {values[0]} - {values[1]} = {task.gold.text}."
-    return cells
+        return f"{lines} {values[0]} - {values[1]} = {task.gold.text}."
+    return lines
 
 
 def other_value(task: Task, rng: random.Random) -> str:
@@ -238,7 +239,7 @@ def arithmetic(rng: random.Random) -> Row:
     """Eight short sums, each a turn's question in the closed style."""
     row: Row = []
     for index in range(8):
-        a, b = rng.randint(1, 49), rng.randint(1, 49)
+        a, b = rng.randint(1, 29), rng.randint(1, 29)
         text, value = (f"{a} + {b}", a + b) if rng.random() < 0.5 else (f"{max(a, b)} - {min(a, b)}", abs(a - b))
         question = f"What is {text}?"
         messages = roles.closed(question) if index == 0 else [{"role": "user", "content": f"Question: {question}"}]
@@ -250,14 +251,15 @@ def choice(rng: random.Random) -> Row:
     """Multiple choice: the fact, then the letter; one in eight without documents, a guess."""
     if rng.random() < 0.15:
         task = report_task(rng, rng.choice(NUMERIC_OPS[:3]), 1, pool_of(rng))
-        thought = f"<think> {working(task)}</think>"
+        thought = f"<think> {working(task)}"
     else:
         task = fresh_task(rng, reading_level(rng, (1, 2, 4, 8), (0.7, 0.3)))
-        thought = thoughts(task.gold.facts)
+        thought = thoughts(task.gold.facts).removesuffix("</think>")
     listed, letter = options(task, rng)
     if rng.random() < 0.125:
         return turn(roles.choice(task.question, listed), (say_answer(rng.choice("ABCD")), True))
-    return turn(roles.choice(task.question, listed, task.documents), (thought + say_answer(letter), True))
+    note = f"{thought} {task.gold.text} ({letter})</think>"
+    return turn(roles.choice(task.question, listed, task.documents), (note + say_answer(letter), True))
 
 
 def judging(rng: random.Random) -> Row:
@@ -294,16 +296,17 @@ def grading(rng: random.Random) -> Row:
     """Whether a response states a point, both verdicts equally often; the others differ in one part."""
     task = fresh_task(rng, Level(1, rng.choice((1, 2, 3)), 0.7, rng.choice((1, 2))))
     facts = list(dict.fromkeys(task.stated))
-    fact = rng.choice(facts)
+    fact = said = rng.choice(facts)
     yes = rng.random() < 0.5
     if not yes:
         held = {f[:2] for f in facts}
         fact = (fact[0], fact[1], another(task, fact[1], fact[2], rng))
         if rng.random() < 0.4:
             entity = task.world.draw(rng, BY_NOUN[fact[1]].subject, but=[e for e, _ in held])
-            fact = (entity, fact[1], str(task.world.value(entity, fact[1])))
+            fact, said = (entity, fact[1], str(task.world.value(entity, fact[1]))), None
     response = say(facts, rng, rng.choice(((0,), (0, 1, 2))))
-    return turn(roles.grade(response, sentence(fact)), (say_answer(roles.YES if yes else roles.NO), True))
+    note = "<think> " + (sentence(said) if said else "Nothing.") + "</think>"
+    return turn(roles.grade(response, sentence(fact)), (note + say_answer(roles.YES if yes else roles.NO), True))
 
 
 def retrieved(task: Task, fact: Fact, rng: random.Random, found: bool = True) -> list[str]:
@@ -374,20 +377,20 @@ def asking_by_search(rng: random.Random) -> Row:
 
 
 ROLES: dict[str, tuple[Callable[[random.Random], Row], float]] = {
-    "careful": (careful, 0.2),
+    "careful": (careful, 0.16),
     "plain": (plain, 0.08),
     "steps": (steps, 0.08),
     "closed": (closed, 0.02),
     "numeric": (numeric, 0.12),
-    "arithmetic": (arithmetic, 0.03),
-    "choice": (choice, 0.09),
+    "arithmetic": (arithmetic, 0.06),
+    "choice": (choice, 0.1),
     "judge": (judging, 0.08),
     "rubric": (rubric, 0.03),
     "task": (writing, 0.03),
-    "grade": (grading, 0.06),
+    "grade": (grading, 0.07),
     "search": (search_careful, 0.05),
     "search_plain": (search_plain, 0.06),
-    "ask": (asking, 0.08),
+    "ask": (asking, 0.1),
     "ask_search": (asking_by_search, 0.03),
     "recall": (recall, 0.04),
 }

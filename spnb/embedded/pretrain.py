@@ -9,16 +9,16 @@ reads, and the course of `ROLES` makes it `instruct`. Standard Qwen3 checkpoints
 
 import copy
 import itertools
-import json
 import math
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ConfigDict
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -34,9 +34,10 @@ TAGS = ("think", "answer", "search", "information", "question", "rubric")
 CONSTANT, EMBEDDING_STD, QK_GAIN = 0.6, 0.08, 1.6
 
 
-@dataclass(frozen=True)
-class WorldRecipe:
+class WorldRecipe(BaseModel):
     """Everything that decides the weights; amounts in tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = 0
     hidden: int = 128
@@ -45,10 +46,10 @@ class WorldRecipe:
     feed_forward: int = 384
     vocabulary: int = 1500
     batch_tokens: int = 4096
-    unskilled_at: int = 600_000
-    base_at: int = 1_700_000
-    reading_until: int = 4_000_000
-    roles_until: int = 11_000_000
+    unskilled_at: int = 1_200_000
+    base_at: int = 2_300_000
+    reading_until: int = 3_600_000
+    roles_until: int = 11_600_000
     recall_share: float = 0.3
     outside_share: float = 0.15
     outside_weight: float = 0.3
@@ -67,15 +68,15 @@ RECIPES: dict[str, dict[str, Any]] = {
 """The policies' sizes; the larger one is for tables that compare sizes."""
 
 
-def recipe_of(name: str, seed: int = 0) -> WorldRecipe:
-    """A recipe by name.
+def recipe_values(name: str) -> dict[str, Any]:
+    """What a recipe by name sets.
 
     Raises:
         ValueError: no such recipe.
     """
     if name not in RECIPES:
-        raise ValueError(f"recipe is {name!r}; allowed: {', '.join(RECIPES)}")
-    return WorldRecipe(seed=seed, **RECIPES[name])
+        raise ValueError(f"recipe is {name!r}; allowed: games, {', '.join(RECIPES)}")
+    return RECIPES[name]
 
 
 @dataclass
@@ -112,12 +113,12 @@ def fixed_phrases(seed: int) -> list[str]:
 
 
 def build_tokenizer(recipe: WorldRecipe) -> PreTrainedTokenizerFast:
-    """A byte-level BPE, digits single tokens, names and fixed phrases added tokens; any text can be encoded."""
+    """A byte-level BPE: digits are single tokens (with or without a space), names and fixed phrases added ones."""
     rows = itertools.islice(lessons.role_rows(recipe.seed), 6000)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(pattern=Regex("[0-9]"), behavior="isolated"),
+            pre_tokenizers.Split(pattern=Regex(" ?[0-9]"), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )
@@ -322,7 +323,7 @@ def save(model: Any, tokenizer: PreTrainedTokenizerFast, recipe: WorldRecipe, fo
     """Writes weights (safetensors), tokenizer, recipe and the learning curve up to here."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n")
+    (folder / "recipe.json").write_text(recipe.model_dump_json(indent=1) + "\n")
     rows = ["tokens,loss,seconds", *(f"{int(r['tokens'])},{r['loss']:.4f},{r['seconds']:.1f}" for r in progress.curve)]
     (folder / "curve.csv").write_text("\n".join(rows) + "\n")
 

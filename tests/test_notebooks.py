@@ -77,10 +77,12 @@ def test_a_bad_parameter_stops_the_notebook_with_the_sentence(tmp_path):
 
 
 def test_the_embedded_policy_notebook_rebuilds_at_smoke_scale(tmp_path):
-    folder = tmp_path / "policy"
-    path = ROOT / "notebooks/90_embedded_policy.ipynb"
-    executed(path, tmp_path, scale="smoke", rebuild=True, steps=2, folder=str(folder))
-    assert (folder / "model.safetensors").is_file()
+    path, figures = ROOT / "notebooks/90_embedded_policy.ipynb", tmp_path / "figures"
+    changes = {"unskilled_at": 2000, "base_at": 4000, "reading_until": 6000, "roles_until": 10_000}
+    given = {"scale": "smoke", "rebuild": "world", "changes": changes}
+    executed(path, tmp_path, **given, folder=str(tmp_path / "policies"), figures=str(figures))
+    assert (tmp_path / "policies/world/instruct/model.safetensors").is_file()
+    assert (figures / "embedded/skills.md").is_file() and (figures / "embedded/learning-curve.png").is_file()
 
 
 def test_what_will_be_done_is_said_first(tmp_path):

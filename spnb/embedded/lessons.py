@@ -1,14 +1,14 @@
 """What the embedded policies are shown: rows of text about fresh worlds, one function a lesson.
 
 Two courses. `READING` teaches to find a fact about an entity among documents (and, by recall rows, to copy names).
-`ROLES` teaches every role's format. Roles that reinforcement learning is to improve are shown at a stated, mixed
+`LESSONS` teaches every role's format. Roles that reinforcement learning is to improve are shown at a stated, mixed
 quality (`PLAIN_THINKS`, `SLIP` and so on): a policy that learned from them knows the good behaviour and does not rely
 on it. Every row has a world of its own, so no fact is ever seen twice; names of both pools occur (as words they must be
 known), held-out question frames never.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from spnb import roles
@@ -27,7 +27,7 @@ from spnb.data.tasks import (
     value_type,
 )
 from spnb.data.texts import Fact, facts_in, say, sentence, table_row
-from spnb.data.world import BY_NOUN, SUFFIXES, WORDS, Pool, World, names
+from spnb.data.world import BY_NOUN, METRICS, SUFFIXES, WORDS, Pool, World, names
 from spnb.embedded.demos import demos as game_demos
 from spnb.roles import Messages
 
@@ -367,6 +367,69 @@ def asking(rng: random.Random) -> Row:
     return turn(roles.ask(task.documents, earlier), (reply, True))
 
 
+def drill(rng: random.Random) -> Row:
+    """Many short exercises of one kind in a row: what takes most practice and single lessons hold little of."""
+    return rng.choice((table_drill, option_drill, sum_drill, figure_drill, same_drill))(rng)
+
+
+def table_drill(rng: random.Random) -> Row:
+    """Lines of a table asked for again."""
+    task = report_task(rng, "cell", 1, pool_of(rng))
+    world, company = task.world, task.query.entity
+    row: Row = [(task.documents[0] + "\n", False)]
+    for _ in range(10):
+        year, metric = rng.choice(world.years(company)), rng.choice(METRICS)
+        start, figure = table_row(year, metric, str(world.cell(company, metric, year))).rsplit(" ", 1)
+        row += [(start, False), (f" {figure}", True), (".\n", False)]
+    return row
+
+
+def option_drill(rng: random.Random) -> Row:
+    """The letters of listed options."""
+    listed = dict(zip(rng.sample(words(rng), 4), "ABCD", strict=True))
+    row: Row = [("\n".join(f"- {word} ({letter})" for word, letter in listed.items()) + "\n", False)]
+    for word in rng.choices(list(listed), k=8):
+        row += [(f" {word} (", False), (f"{listed[word]})", True)]
+    return row
+
+
+def sum_drill(rng: random.Random) -> Row:
+    """Sums and differences of numbers as reports hold them."""
+    row: Row = []
+    for _ in range(14):
+        a, b = rng.randint(1, 29), rng.randint(1, 29)
+        a, sign, b = (a, "+", b) if rng.random() < 0.5 else (max(a, b), "-", min(a, b))
+        row += [(f" {a} {sign} {b} =", False), (f" {a + b if sign == '+' else a - b}.", True)]
+    return row
+
+
+def figure_drill(rng: random.Random) -> Row:
+    """Facts with numbers and years, said again in the relation's own noun."""
+    world = World(rng.getrandbits(48), pool=pool_of(rng))
+    nouns = [relation for relation in BY_NOUN.values() if relation.value in ("number", "year")]
+    facts = []
+    for _ in range(rng.randint(2, 8)):
+        relation = rng.choice(nouns)
+        entity = world.draw(rng, relation.subject)
+        facts.append((entity, relation.noun, str(world.value(entity, relation.noun))))
+    row: Row = [(" " + say(facts, rng) + "\n", False)]
+    for fact in rng.choices(facts, k=8):
+        start, figure = sentence(fact).rsplit(" ", 1)
+        row += [(f" {start}", False), (f" {figure}", True)]
+    return row
+
+
+def same_drill(rng: random.Random) -> Row:
+    """Whether two sentences about the same relation say the same."""
+    row: Row = []
+    for _ in range(6):
+        task = fresh_task(rng, Level(1, 1))
+        fact, yes = task.gold.facts[0], rng.random() < 0.5
+        other = fact if yes else (*fact[:2], another(task, fact[1], fact[2], rng))
+        row += [(f" {sentence(fact)} {sentence(other)}", False), (f" {roles.YES if yes else roles.NO}", True)]
+    return row
+
+
 def asking_by_search(rng: random.Random) -> Row:
     """Given an answer: search for it, then a question about the entity that has it as a value."""
     task = fresh_task(rng, Level(1, 1))
@@ -376,37 +439,79 @@ def asking_by_search(rng: random.Random) -> Row:
     return turn(roles.ask_search(fact[2]), (f"<search> {fact[2]}</search>", True), (info, False), (question, True))
 
 
-ROLES: dict[str, tuple[Callable[[random.Random], Row], float]] = {
-    "careful": (careful, 0.16),
-    "plain": (plain, 0.08),
-    "steps": (steps, 0.08),
-    "closed": (closed, 0.02),
-    "numeric": (numeric, 0.12),
-    "arithmetic": (arithmetic, 0.06),
-    "choice": (choice, 0.1),
-    "judge": (judging, 0.08),
-    "rubric": (rubric, 0.03),
-    "task": (writing, 0.03),
-    "grade": (grading, 0.07),
-    "search": (search_careful, 0.05),
-    "search_plain": (search_plain, 0.06),
-    "ask": (asking, 0.1),
-    "ask_search": (asking_by_search, 0.03),
-    "recall": (recall, 0.04),
+LESSONS: dict[str, Callable[[random.Random], Row]] = {
+    "careful": careful,
+    "plain": plain,
+    "steps": steps,
+    "closed": closed,
+    "numeric": numeric,
+    "arithmetic": arithmetic,
+    "choice": choice,
+    "judge": judging,
+    "rubric": rubric,
+    "task": writing,
+    "grade": grading,
+    "search": search_careful,
+    "search_plain": search_plain,
+    "ask": asking,
+    "ask_search": asking_by_search,
+    "recall": recall,
+    "drill": drill,
 }
-GAMES_SHARE = 0.1
+SHARES = {
+    "careful": 0.14,
+    "plain": 0.07,
+    "steps": 0.07,
+    "closed": 0.01,
+    "numeric": 0.12,
+    "arithmetic": 0.02,
+    "choice": 0.08,
+    "judge": 0.08,
+    "rubric": 0.03,
+    "task": 0.03,
+    "grade": 0.07,
+    "search": 0.05,
+    "search_plain": 0.06,
+    "ask": 0.09,
+    "ask_search": 0.03,
+    "recall": 0.03,
+    "drill": 0.16,
+    "games": 0.06,
+}
+"""What the roles course is made of: weights of the lessons, and the share of games."""
+TOKENIZER_SHARES = {
+    "careful": 0.16,
+    "plain": 0.08,
+    "steps": 0.08,
+    "closed": 0.02,
+    "numeric": 0.12,
+    "arithmetic": 0.06,
+    "choice": 0.1,
+    "judge": 0.08,
+    "rubric": 0.03,
+    "task": 0.03,
+    "grade": 0.07,
+    "search": 0.05,
+    "search_plain": 0.06,
+    "ask": 0.1,
+    "ask_search": 0.03,
+    "recall": 0.04,
+    "games": 0.1,
+}
+"""What the tokenizer's sample is made of; other shares would make other tokens."""
 
 
-def role_rows(seed: int) -> Iterator[Row]:
-    """An endless stream of role lessons and game turns; the same for the same seed."""
+def role_rows(seed: int, shares: Mapping[str, float] = SHARES) -> Iterator[Row]:
+    """An endless stream of role lessons and game turns; the same for the same seed and shares."""
     rng, games = random.Random(seed), game_demos(seed)
-    lessons, weights = zip(*ROLES.values(), strict=True)
+    names_of = [name for name in shares if name != "games"]
+    weights = [shares[name] for name in names_of]
     while True:
-        if rng.random() < GAMES_SHARE:
+        if rng.random() < shares["games"]:
             demo = next(games)
             yield turn(demo.messages, (demo.answer, True))
         else:
-            yield rng.choices(lessons, weights)[0](rng)
+            yield LESSONS[rng.choices(names_of, weights)[0]](rng)
 
 
 def reading_rows(seed: int, documents: Sequence[int], hops: Sequence[float], recall_share: float) -> Iterator[Row]:

@@ -46,10 +46,10 @@ class WorldRecipe(BaseModel):
     feed_forward: int = 384
     vocabulary: int = 1500
     batch_tokens: int = 4096
-    unskilled_at: int = 1_200_000
-    base_at: int = 2_300_000
+    unskilled_at: int = 1_000_000
+    base_at: int = 1_700_000
     reading_until: int = 3_600_000
-    roles_until: int = 11_600_000
+    roles_until: int = 10_600_000
     recall_share: float = 0.3
     outside_share: float = 0.15
     outside_weight: float = 0.3
@@ -114,7 +114,7 @@ def fixed_phrases(seed: int) -> list[str]:
 
 def build_tokenizer(recipe: WorldRecipe) -> PreTrainedTokenizerFast:
     """A byte-level BPE: digits are single tokens (with or without a space), names and fixed phrases added ones."""
-    rows = itertools.islice(lessons.role_rows(recipe.seed), 6000)
+    rows = itertools.islice(lessons.role_rows(recipe.seed, lessons.TOKENIZER_SHARES), 6000)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -209,9 +209,12 @@ def encode(row: Row, tokenizer: PreTrainedTokenizerFast, outside: float) -> tupl
     return ids, weights
 
 
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
+
+
 def batches(
     rows: Iterator[Row], tokenizer: PreTrainedTokenizerFast, recipe: WorldRecipe, rng: random.Random, limit: int = 512
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+) -> Batches:
     """Endless right-padded batches of about `batch_tokens`: ids (B, T), weights (B, T), 0 on padding.
 
     Rows are drawn by the pool and sorted by length, so that little is padding; the order of batches is random.
@@ -252,11 +255,12 @@ def reading_stream(recipe: WorldRecipe, progress: Progress) -> Iterator[Row]:
 
 
 def rate(recipe: WorldRecipe, tokens: int) -> float:
-    """The learning rate's factor: warm-up, constant while reading, then a cosine from `role_rate` to 0."""
+    """The learning rate's factor: warm-up, constant while reading; warm-up, then a cosine from `role_rate` to 0."""
     if tokens < recipe.reading_until:
         return min(1.0, (tokens + 1) / recipe.warmup_tokens)
-    done = (tokens - recipe.reading_until) / (recipe.roles_until - recipe.reading_until)
-    return recipe.role_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    since = tokens - recipe.reading_until
+    done = min(1.0, since / (recipe.roles_until - recipe.reading_until))
+    return min(1.0, (since + 1) / recipe.warmup_tokens) * recipe.role_rate * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def loss_of(
@@ -282,28 +286,24 @@ def hand_over(source: Any, target: Any, grads: bool) -> None:
             b.copy_(a)
 
 
-def train(
-    recipe: WorldRecipe,
-    tokenizer: PreTrainedTokenizerFast,
-    on_stop: Callable[[str, Any, Progress], None],
-    on_step: Callable[[Progress, float], None] = lambda *_: None,
-) -> Qwen3ForCausalLM:
-    """Trains from scratch; calls `on_stop(name, model, progress)` where each policy is ready.
+OnStep = Callable[[Any, Progress, float], None]
+
+
+def train_course(
+    recipe: WorldRecipe, model: Any, stream: Batches, until: int, progress: Progress, on_step: OnStep
+) -> None:
+    """Trains a model on one course until so many tokens in all were seen, with optimizers of its own.
 
     Forward and backward passes are in bfloat16 on a working copy, the weights themselves and the optimizers in float32.
     """
-    model, progress, rng = build_model(recipe, tokenizer), Progress(), random.Random(recipe.seed)
     working, draws = copy.deepcopy(model).bfloat16(), torch.Generator().manual_seed(recipe.seed)
+    working.set_attn_implementation("eager")  # faster than the fused kernel at these lengths on a CPU
     steppers = optimizers(model, recipe)
     bases = [group["lr"] for stepper in steppers for group in stepper.param_groups]
-    working.set_attn_implementation("eager")  # faster than the fused kernel at these lengths on a CPU
-    stops = {"unskilled": recipe.unskilled_at, "base": recipe.base_at}
-    reading = batches(reading_stream(recipe, progress), tokenizer, recipe, rng)
-    playing = batches(lessons.role_rows(recipe.seed + 1), tokenizer, recipe, rng)
-    while progress.tokens < recipe.roles_until:
+    while progress.tokens < until:
         for group, base in zip([g for s in steppers for g in s.param_groups], bases, strict=True):
             group["lr"] = base * rate(recipe, progress.tokens)
-        ids_BT, weights_BT = next(reading if progress.tokens < recipe.reading_until else playing)
+        ids_BT, weights_BT = next(stream)
         loss = loss_of(working, ids_BT, weights_BT, recipe, draws)
         loss.backward()
         hand_over(working, model, grads=True)
@@ -311,12 +311,14 @@ def train(
             stepper.step()
         hand_over(model, working, grads=False)
         progress.tokens += int((weights_BT > 0).sum())
-        on_step(progress, loss.item())
-        for name in [name for name, at in stops.items() if progress.tokens >= at]:
-            del stops[name]
-            on_stop(name, model, progress)
-    on_stop("instruct", model, progress)
-    return model.eval()
+        on_step(model, progress, loss.item())
+
+
+def courses(recipe: WorldRecipe, tokenizer: PreTrainedTokenizerFast, progress: Progress) -> list[tuple[Batches, int]]:
+    """The two courses as streams of batches, each with the number of tokens at which it ends."""
+    reading = batches(reading_stream(recipe, progress), tokenizer, recipe, random.Random(recipe.seed))
+    playing = batches(lessons.role_rows(recipe.seed + 1), tokenizer, recipe, random.Random(recipe.seed + 1))
+    return [(reading, recipe.reading_until), (playing, recipe.roles_until)]
 
 
 def save(model: Any, tokenizer: PreTrainedTokenizerFast, recipe: WorldRecipe, folder: Path, progress: Progress) -> None:
@@ -329,18 +331,21 @@ def save(model: Any, tokenizer: PreTrainedTokenizerFast, recipe: WorldRecipe, fo
 
 
 def build(recipe: WorldRecipe, folder: Path, report: Callable[[str], None] = print) -> None:
-    """Makes the three policies as sub-folders of `folder`."""
-    tokenizer = build_tokenizer(recipe)
+    """Makes the three policies as sub-folders of `folder`, each where its number of tokens is reached."""
+    tokenizer, progress = build_tokenizer(recipe), Progress()
+    stops = {"unskilled": recipe.unskilled_at, "base": recipe.base_at, "instruct": recipe.roles_until}
 
-    def hear(progress: Progress, loss: float) -> None:
+    def hear(model: Any, progress: Progress, loss: float) -> None:
         seconds = time.perf_counter() - progress.started
         progress.curve.append({"tokens": progress.tokens, "loss": loss, "seconds": seconds})
         if len(progress.curve) % 50 == 0:
             recent = sum(row["loss"] for row in progress.curve[-50:]) / 50
             report(f"{progress.tokens / 1e6:.2f} M tokens, loss {recent:.3f} nats, {seconds:.0f} s")
+        for name in [name for name, at in stops.items() if progress.tokens >= at]:
+            del stops[name]
+            save(model, tokenizer, recipe, folder / name, progress)
+            report(f"{name} saved")
 
-    def stop(name: str, model: Any, progress: Progress) -> None:
-        save(model, tokenizer, recipe, folder / name, progress)
-        report(f"{name} saved")
-
-    train(recipe, tokenizer, stop, hear)
+    model = build_model(recipe, tokenizer)
+    for stream, until in courses(recipe, tokenizer, progress):
+        train_course(recipe, model, stream, until, progress, hear)

@@ -135,6 +135,31 @@ def test_search_results_are_not_the_policys_words():
     assert sum("<search>" in said(row) for row in plain) / 1000 == pytest.approx(lessons.SEARCHES, abs=0.05)
 
 
+def test_drills_are_right():
+    for row in rows(lessons.table_drill, 20):
+        table = row[0][0].split("\n")
+        for (start, _), (figure, _), _ in zip(row[1::3], row[2::3], row[3::3], strict=True):
+            assert start + figure in table
+    for row in rows(lessons.option_drill, 20):
+        listed = row[0][0].split("\n")
+        for (word, _), (letter, _) in zip(row[1::2], row[2::2], strict=True):
+            assert f"-{word}{letter}" in listed
+    for row in rows(lessons.sum_drill, 20):
+        for (left, _), (right, _) in zip(row[::2], row[1::2], strict=True):
+            assert eval(left.rstrip(" =")) == int(right.strip(" ."))
+    for row in rows(lessons.figure_drill, 20):
+        stated = facts_in(row[0][0])
+        for (start, _), (figure, _) in zip(row[1::2], row[2::2], strict=True):
+            assert facts_in(start + figure)[0] in stated
+    verdicts = []
+    for row in rows(lessons.same_drill, 60):
+        for (pair, _), (verdict, _) in zip(row[::2], row[1::2], strict=True):
+            first, second = facts_in(pair)
+            assert (first == second) == (verdict == " yes")
+            verdicts.append(first == second)
+    assert sum(verdicts) / len(verdicts) == pytest.approx(0.5, abs=0.1)
+
+
 def test_open_tasks_and_rubrics_state_facts_of_the_documents():
     for lesson in (lessons.rubric, lessons.writing):
         for row in rows(lesson, 60):

@@ -47,7 +47,7 @@ def test_any_text_survives_encoding(tokenizer, text):
 
 
 def test_pieces_of_a_row_are_the_tokens_of_the_whole(tokenizer):
-    for row in [lesson(random.Random(1)) for lesson, _ in lessons.ROLES.values()]:
+    for row in [lesson(random.Random(1)) for lesson in lessons.LESSONS.values()]:
         ids, weights = world.encode(row, tokenizer, 0.1)
         whole = tokenizer("".join(text for text, _ in row), add_special_tokens=False)["input_ids"]
         assert len(ids) == len(weights)

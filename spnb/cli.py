@@ -27,7 +27,7 @@ def _clear_errors() -> Iterator[None]:
 
     try:
         yield
-    except (ParamError, PolicyError, RunError, TrainerError, ExhibitError, ValueError) as error:
+    except (ParamError, PolicyError, RunError, TrainerError, ExhibitError, ValueError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except PapermillExecutionError as error:
@@ -207,7 +207,7 @@ def serve_retriever(
 @app.command()
 def world(
     path: Annotated[Path, typer.Argument(help="JSONL file to write")],
-    count: Annotated[int, typer.Option(help="documents")] = 1000,
+    count: Annotated[int, typer.Option(min=1, help="documents")] = 1000,
     seed: int = 0,
 ) -> None:
     """Write documents of the generated world: {id, title, text, metadata}, one a line."""

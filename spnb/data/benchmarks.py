@@ -5,7 +5,8 @@
     item.messages, item.difficulty, item.gold
     item.grade("<answer> Arnford</answer>")     # 1.0 or 0.0; a share for `needles-*` and `open-*`
 
-Everything is drawn from fixed seeds with `pool="heldout"` names and the question frames `HELDOUT_FRAMES`; the same
+Everything is drawn from fixed seeds with `pool="heldout"` names (which the embedded policies know as words, never their
+facts) and the question frames `HELDOUT_FRAMES`; the same
 name, count and seed give the same items, and more items begin with the same ones. `BENCHMARKS` lists all with their
 levels of difficulty, which take turns. The seven `search-*` sets share one corpus, `search_corpus()`; they have the
 shape of the sets that search papers evaluate on: three of single facts (in the question's words, reworded, of a rarer

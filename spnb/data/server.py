@@ -81,9 +81,11 @@ def create_app(retriever: Retriever, limits: Limits | None = None) -> Any:
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse
+    from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
     limits = limits or Limits()
-    app = FastAPI(title="retriever", docs_url=None, redoc_url=None, max_body_size=limits.max_bytes)
+    app = FastAPI(title="retriever", docs_url=None, redoc_url=None)
+    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limits.max_bytes)
 
     @app.exception_handler(RequestValidationError)
     def malformed(_: Request, error: RequestValidationError) -> JSONResponse:

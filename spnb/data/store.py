@@ -157,10 +157,15 @@ def open_store(corpus: Corpus) -> Store:
     if path.is_dir():
         import datasets
 
+        from spnb.data.corpus import load_corpus
+
+        if (path / "corpus.json").is_file():
+            return RowStore(load_corpus(path))
         try:
             return RowStore(datasets.load_from_disk(str(path)))
         except FileNotFoundError:
-            raise ValueError(f"corpus is the folder {str(path)!r}; allowed: one that `save_to_disk` wrote") from None
+            message = f"corpus is the folder {str(path)!r}; allowed: one that `spnb corpus` or `save_to_disk` wrote"
+            raise ValueError(message) from None
     if path.suffix == ".parquet" and path.is_file():
         import datasets
 

@@ -2,7 +2,7 @@
 
 Nothing is stored: a fact is drawn from a hash of (seed, entity, relation), so a world of a million entities costs no
 memory, and the same seed gives the same facts anywhere. Names come from two disjoint pools: `train` names are used in
-demonstrations and training questions, `heldout` names only in benchmarks.
+reinforcement learning's training questions, `heldout` names in benchmarks; the embedded policies know both as words.
 
     world = World(seed=0)
     world.value("Arnford", "mayor")      # a person's name

@@ -219,7 +219,7 @@ def behaviour(rollout: Searched) -> dict[str, bool]:
     """What a rollout does: gives an answer that can be read, thinks in its tag, searches."""
     return {
         "parsed": roles.field(rollout.said, "answer") is not None,
-        "thinks": bool(roles.fields(rollout.said, "think")),
+        "thinks": any(roles.fields(rollout.said, "think")),
         "searches": bool(rollout.searches),
     }
 

@@ -81,7 +81,9 @@ def test_the_rate_warms_up_stays_and_falls():
     recipe = world.WorldRecipe()
     assert world.rate(recipe, 0) < 0.01
     assert world.rate(recipe, recipe.reading_until - 1) == 1
-    assert world.rate(recipe, recipe.reading_until) == pytest.approx(recipe.role_rate)
+    assert world.rate(recipe, recipe.reading_until) < 0.01
+    warm = recipe.reading_until + recipe.warmup_tokens
+    assert world.rate(recipe, warm) == pytest.approx(recipe.role_rate, rel=0.01)
     assert world.rate(recipe, recipe.roles_until) == pytest.approx(0)
 
 

@@ -138,7 +138,7 @@ def test_questions_are_fixed_by_seed_step_and_rank():
         (dict(task="think"), "You may write down the facts"),
         (dict(task="steps", hops=[1, 2]), "one fact at a time"),
         (dict(task="search"), "You can query a library"),
-        (dict(task="choice"), r"Choose the option(.|\n)*D\) "),
+        (dict(task="choice"), r"Choose the option(.|\n)*\(D\)"),
         (dict(task="numeric", companies=2), r"Accounts of (.|\n)*\[2\] Accounts of "),
     ],
 )

@@ -214,10 +214,15 @@ class OpenTask:
         return [sentence(fact) for fact in self.facts]
 
     def score(self, answer: str) -> float:
-        """Share of the facts that an answer states, 0 to 1; a fact contradicted by another value does not count."""
-        stated = facts_in(answer)
-        values = {fact: {value for e, n, value in stated if (e, n) == fact[:2]} for fact in self.facts}
-        return sum(values[fact] == {fact[2]} for fact in self.facts) / len(self.facts)
+        """Facts asked for that an answer states, divided by the larger of facts asked for and facts stated: 0 to 1.
+
+        A fact contradicted by another value does not count, and copying all documents does not pay.
+        """
+        values: dict[tuple[str, str], set[str]] = {}
+        for entity, noun, value in facts_in(answer):
+            values.setdefault((entity, noun), set()).add(value)
+        right = sum(values.get(fact[:2]) == {fact[2]} for fact in self.facts)
+        return right / max(len(self.facts), len(values))
 
 
 def open_task(rng: random.Random, kind: OpenKind, level: Level, pool: str = "train") -> OpenTask:

@@ -26,7 +26,7 @@ from spnb.data.tasks import (
     report_task,
     value_type,
 )
-from spnb.data.texts import Fact, facts_in, say, sentence, table_row
+from spnb.data.texts import Fact, article, say, sentence, table_row
 from spnb.data.world import BY_NOUN, METRICS, SUFFIXES, WORDS, Pool, World, names
 from spnb.embedded.demos import demos as game_demos
 from spnb.roles import Messages
@@ -309,22 +309,14 @@ def grading(rng: random.Random) -> Row:
     return turn(roles.grade(response, sentence(fact)), (note + say_answer(roles.YES if yes else roles.NO), True))
 
 
-def retrieved(task: Task, fact: Fact, rng: random.Random, found: bool = True) -> list[str]:
-    """What a search returns: the document with the fact (if found) among others of the same world."""
-    world = task.world
-    first = [world.draw(rng, BY_NOUN[fact[1]].subject, but=[fact[0]]) if not found else fact[0]]
+def retrieved(task: Task, fact: Fact, rng: random.Random) -> list[str]:
+    """What a search returns: the document with the fact among others of the same world."""
+    world, first = task.world, [fact[0]]
     while len(first) < RETRIEVED:
         first.append(world.draw(rng, rng.choice(list(SUFFIXES)), but=first))
-    shown = [article_text(world, entity, rng) for entity in first]
+    shown = [article(world, entity, rng)["text"] for entity in first]
     rng.shuffle(shown)
     return shown
-
-
-def article_text(world: World, entity: str, rng: random.Random) -> str:
-    """An encyclopedic document's text."""
-    from spnb.data.texts import article
-
-    return article(world, entity, rng)["text"]
 
 
 def searched(task: Task, rng: random.Random, right: float) -> Row:
@@ -519,8 +511,3 @@ def reading_rows(seed: int, documents: Sequence[int], hops: Sequence[float], rec
     rng = random.Random(seed)
     while True:
         yield recall(rng) if rng.random() < recall_share else reading(rng, documents, hops)
-
-
-def stated_in(row: Row) -> list[Fact]:
-    """All facts that a row's text states (for checks)."""
-    return facts_in(" ".join(text for text, _ in row))

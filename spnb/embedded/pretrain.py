@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -59,6 +59,16 @@ class WorldRecipe(BaseModel):
     warmup_tokens: int = 200_000
     matrix_std: float = 0.04
     offset_heads: bool = True
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "WorldRecipe":
+        marks = (self.unskilled_at, self.base_at, self.reading_until, self.roles_until)
+        if not 0 < marks[0] <= marks[1] <= marks[2] < marks[3]:
+            raise ValueError(
+                f"unskilled_at, base_at, reading_until, roles_until are {marks}; allowed: above 0, each at least the "
+                "one before, the last above it"
+            )
+        return self
 
 
 RECIPES: dict[str, dict[str, Any]] = {

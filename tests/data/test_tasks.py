@@ -198,3 +198,10 @@ def test_training_and_heldout_tasks_share_no_name_and_no_question():
     assert not subjects[0] & subjects[1]
     assert not {task.question for task in train} & {task.question for task in held}
     assert not any(task.question.startswith(("What", "Which", "Name")) for task in held)
+
+
+@pytest.mark.parametrize("kind", ["summarise", "compare", "explain", "plan"])
+def test_copying_the_documents_is_no_good_text(kind):
+    task = open_task(random.Random(3), kind, Level(2, 5, 0.5, 2))
+    assert task.score(" ".join(task.rubric())) == 1
+    assert task.score(" ".join(task.documents)) <= 0.5

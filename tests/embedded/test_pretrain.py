@@ -110,3 +110,8 @@ def test_the_shipped_policies_are_the_default_recipes(name, tokenizer):
 def test_unknown_recipe():
     with pytest.raises(ValueError, match="recipe is 'x'; allowed: games, world, world-large"):
         world.recipe_values("x")
+
+
+def test_marks_out_of_order_are_refused():
+    with pytest.raises(ValueError, match="unskilled_at, base_at, reading_until, roles_until are"):
+        world.WorldRecipe(base_at=9_000_000)

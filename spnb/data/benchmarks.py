@@ -1,4 +1,4 @@
-"""Held-out benchmarks: questions about worlds, names and wordings that no training task uses, with exact grading.
+"""Held-out benchmarks: questions about worlds and in wordings that nothing is trained on, with exact grading.
 
     reading = benchmark("reading-8")            # 500 items
     item = reading.items[0]

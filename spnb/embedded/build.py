@@ -10,7 +10,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -61,27 +61,33 @@ def phrases(texts: Iterable[str], at_least: int) -> list[str]:
     return sorted((part for part, count in counts.items() if count >= at_least), key=lambda part: (-len(part), part))
 
 
-def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
-    """A byte-level BPE (any text can be encoded) with symbols as single tokens and fixed phrases as added tokens."""
-    sample = list(itertools.islice(demos(recipe.seed), 3000))
-    texts = [demo.messages[0]["content"] for demo in sample] + [demo.answer for demo in sample]
+def train_tokenizer(
+    texts: Sequence[str], symbols: str, added: Iterable[str], vocabulary: int, at_least: int = 0
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE with the ChatML template: any text can be encoded.
+
+    Args:
+        symbols: pattern of what stays a token of its own, or is never merged with its neighbours.
+        added: texts that become one token each, wherever they stand.
+        at_least: how often a pair must occur to be merged.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(pattern=Regex(SYMBOLS.pattern), behavior="isolated"),
+            pre_tokenizers.Split(pattern=Regex(symbols), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=recipe.vocabulary,
+        vocab_size=vocabulary,
         special_tokens=[START, END, PAD],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        min_frequency=at_least,
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    fixed = ["user\n", "assistant\n", *phrases(texts, recipe.phrase_count)]
-    tokenizer.add_tokens([AddedToken(phrase, normalized=False) for phrase in fixed])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in dict.fromkeys(added)])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, additional_special_tokens=[START]
     )
@@ -89,26 +95,46 @@ def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
     return fast
 
 
-def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """A Qwen3 model with random weights from the recipe's seed, float32."""
+def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
+    """The game policy's tokenizer: symbols as single tokens, fixed phrases as added ones."""
+    sample = list(itertools.islice(demos(recipe.seed), 3000))
+    texts = [demo.messages[0]["content"] for demo in sample] + [demo.answer for demo in sample]
+    fixed = ["user\n", "assistant\n", *phrases(texts, recipe.phrase_count)]
+    return train_tokenizer(texts, SYMBOLS.pattern, fixed, recipe.vocabulary)
+
+
+def random_model(recipe: Any, tokenizer: PreTrainedTokenizerFast, positions: int, **config: Any) -> Qwen3ForCausalLM:
+    """A Qwen3 model of a recipe's size with random weights from its seed, float32.
+
+    Args:
+        recipe: has seed, hidden, layers, heads and feed_forward.
+        positions: longest input in tokens.
+        config: further values of `Qwen3Config`.
+    """
     torch.manual_seed(recipe.seed)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=recipe.hidden,
-        intermediate_size=recipe.feed_forward,
-        num_hidden_layers=recipe.layers,
-        num_attention_heads=recipe.heads,
-        num_key_value_heads=recipe.heads,
-        head_dim=recipe.hidden // recipe.heads,
-        max_position_embeddings=1024,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=recipe.hidden,
+            intermediate_size=recipe.feed_forward,
+            num_hidden_layers=recipe.layers,
+            num_attention_heads=recipe.heads,
+            num_key_value_heads=recipe.heads,
+            head_dim=recipe.hidden // recipe.heads,
+            max_position_embeddings=positions,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            dtype="float32",
+            **config,
+        )
     )
-    return Qwen3ForCausalLM(config)
+
+
+def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """The game policy before training."""
+    return random_model(recipe, tokenizer, 1024, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
 
 
 def encode(demo: Demo, tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], int]:

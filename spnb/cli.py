@@ -27,7 +27,7 @@ def _clear_errors() -> Iterator[None]:
 
     try:
         yield
-    except (ParamError, PolicyError, RunError, TrainerError, ExhibitError, ValueError, FileNotFoundError) as error:
+    except (ParamError, PolicyError, RunError, TrainerError, ExhibitError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except PapermillExecutionError as error:
@@ -147,39 +147,56 @@ def embedded(
 @app.command()
 def skills(
     policy: Annotated[str, typer.Argument(help="embedded/<name> or a folder with a policy of the document world")],
-    benchmarks: Annotated[str | None, typer.Option(help="comma-separated; default: all")] = None,
-    count: Annotated[int, typer.Option(help="items of each benchmark")] = 500,
+    benchmarks: Annotated[
+        str | None, typer.Option(help="comma-separated benchmarks and roles (ask, ask-beyond, ask-search, ...); all")
+    ] = None,
+    count: Annotated[int, typer.Option(help="items of each")] = 500,
+    against: Annotated[str | None, typer.Option(help="another policy; exits with 1 where they differ")] = None,
 ) -> None:
-    """Measure a policy on the held-out benchmarks: accuracy, interval, share of well-formed answers."""
+    """Measure a policy on the held-out benchmarks and in every role: value, interval, share of well-formed outputs."""
     with _clear_errors():
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        from spnb.data.benchmarks import BENCHMARKS
-        from spnb.embedded.skills import report
+        from spnb.embedded.skills import NAMES, compare, report
         from spnb.policy import policy_path
 
-        path = policy_path(policy)
-        model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
-        table = report(model, tokenizer, count, _listed(benchmarks) or list(BENCHMARKS))
+        def measured(name: str) -> Any:
+            path = policy_path(name)
+            model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+            return report(model, tokenizer, count, _listed(benchmarks) or NAMES)
+
+        table = measured(policy)
+        if against:
+            table = compare(table, measured(against))
         print(table.to_string(index=False, float_format=lambda value: f"{value:.3f}"))
+        if against and not table.within.all():
+            raise typer.Exit(1)
 
 
 @app.command()
 def corpus(
     source: Annotated[str, typer.Argument(help="a JSONL file, a folder of text files, or a datasets id or folder")],
     folder: Annotated[str, typer.Argument(help="where to write the corpus; a stopped build goes on")],
-    benchmarks: Annotated[Path | None, typer.Option(help="benchmark texts, one a line, to keep out")] = None,
+    benchmarks: Annotated[
+        str | None,
+        typer.Option(help='texts to keep out, a file of one a line; "world": our own benchmarks'),
+    ] = None,
     seed: int = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated")] = None,
 ) -> None:
     """Make a corpus of your own documents: filtered, deduplicated, decontaminated, clustered."""
     with _clear_errors():
+        from spnb.data.benchmarks import BENCHMARKS
+        from spnb.data.benchmarks import texts as benchmark_texts
         from spnb.data.corpus import build_corpus
         from spnb.data.corpus_sources import CorpusSettings
         from spnb.params import validate
 
         settings = validate(CorpusSettings, {**_values(set_ or []), "seed": seed})
-        texts = benchmarks.read_text().splitlines() if benchmarks is not None else []
+        if benchmarks == "world":
+            texts = [text for name in BENCHMARKS for text in benchmark_texts(name)]
+        else:
+            texts = Path(benchmarks).read_text().splitlines() if benchmarks else []
         print(build_corpus(source, folder, settings, texts))
 
 

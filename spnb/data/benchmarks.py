@@ -41,7 +41,7 @@ from spnb.data.tasks import (
     value_type,
 )
 from spnb.data.texts import facts_of, report, say, sections, sentence
-from spnb.data.world import METRICS, RELATIONS, SUFFIXES, Pool, World
+from spnb.data.world import METRICS, RELATIONS, SUFFIXES, Pool, World, relations_of
 from spnb.rollout import derive_seed
 
 SEED, COUNT, SEARCH_SEED = 20, 500, 21
@@ -117,7 +117,7 @@ def _read(task: Task, style: roles.Style) -> Item:
 
 
 def _reading(rng: random.Random, style: roles.Style, hops: int, documents: int, distances: tuple[int, ...]) -> Item:
-    return _read(path_task(rng, Level(hops, documents, 0.5, 2, distances), POOL, HELDOUT_FRAMES), style)
+    return _read(path_task(rng, Level(hops, documents, 1.0, 2, distances), POOL, HELDOUT_FRAMES), style)
 
 
 def _numeric(rng: random.Random, style: roles.Style, op: Any, tables: int) -> Item:
@@ -127,7 +127,7 @@ def _numeric(rng: random.Random, style: roles.Style, op: Any, tables: int) -> It
 def _choice(rng: random.Random, style: roles.Style, hops: int, documents: int) -> Item:
     """Four options; `hops` 0 is a question about a report."""
     if hops:
-        task = path_task(rng, Level(hops, documents, 0.5, 2), POOL, HELDOUT_FRAMES)
+        task = path_task(rng, Level(hops, documents, 1.0, 2), POOL, HELDOUT_FRAMES)
     else:
         task = report_task(rng, rng.choice(NUMERIC_OPS[:3]), documents, POOL, HELDOUT_FRAMES)
     listed, letter = options(task, rng)
@@ -183,16 +183,24 @@ def _judge(rng: random.Random, style: roles.Style, yes: bool, reworded: bool) ->
 
 
 def _rubric_grade(rng: random.Random, style: roles.Style, yes: bool, entities: int) -> Item:
-    """Whether a text with two facts about each of some entities states a point; if not, half are wrong in the value."""
-    world, subjects = World(rng.getrandbits(48), pool=POOL), []
-    while len(subjects) < entities:
-        subjects.append(world.draw(rng, rng.choice(list(SUFFIXES)), but=subjects))
-    facts = [fact for subject in subjects for fact in rng.sample(facts_of(world, subject), 2)]
-    point = rng.choice(facts)
-    while not yes and point in facts:
-        other = world.draw(rng, str(world.kind(point[0])), but=subjects)
-        value = str(world.value(other, point[1]))
-        point = (point[0], point[1], value) if rng.random() < 0.5 else (other, point[1], value)
+    """Whether a text with the same two relations of some entities states a point.
+
+    If not, its value is the text's all the same: that of another entity there, or said of an entity that is not there.
+    """
+    while True:
+        world, kind, subjects = World(rng.getrandbits(48), pool=POOL), rng.choice(list(SUFFIXES)), []
+        while len(subjects) <= entities:
+            subjects.append(world.draw(rng, kind, but=subjects))
+        *subjects, absent = subjects
+        nouns = [relation.noun for relation in rng.sample(relations_of(kind), 2)]
+        facts = [(subject, noun, str(world.value(subject, noun))) for subject in subjects for noun in nouns]
+        entity, noun, value = rng.choice(facts)
+        other = rng.choice([fact[2] for fact in facts if fact[1] == noun and fact[0] != entity])
+        wrong = (entity, noun, other) if rng.random() < 0.5 else (absent, noun, value)
+        point = (entity, noun, value) if yes else wrong
+        if (point in facts) == yes:
+            break
+    rng.shuffle(facts)
     response = say(facts, rng)
     messages = roles.grade(response, sentence(point))
     return Item(messages, sentence(point), (roles.YES if yes else roles.NO,), "verdict", (response,))
@@ -387,8 +395,8 @@ def _reading_suites() -> dict[str, Suite]:
     about = "A fact among {} documents, read."
     suites = {f"reading-{n}": Suite(about.format(n), levels([(1, n)]), READING_STYLES) for n in (1, 4, 8)}
     for hops, word in NUMBER_WORDS.items():
-        about = f"A chain of {word} facts in 4 or 8 documents."
-        suites[f"reading-{word}-hops"] = Suite(about, levels([(hops, 4), (hops, 8)]), READING_STYLES)
+        about = f"A chain of {word} facts in {hops + 2} or 8 documents."
+        suites[f"reading-{word}-hops"] = Suite(about, levels([(hops, hops + 2), (hops, 8)]), READING_STYLES)
     for name, documents in (("long-8", 8), ("long-32", 32)):
         about = f"One or two facts among {documents} documents: {documents // 8} times the training length."
         suites[name] = Suite(about, levels([(1, documents), (2, documents)]), READING_STYLES)
@@ -402,7 +410,7 @@ def _figure_suites() -> dict[str, Suite]:
         for op in NUMERIC_OPS
     ]
     choice = [
-        *((f"{h} hop, {n} documents", partial(_choice, hops=h, documents=n)) for h, n in ((1, 1), (1, 4), (1, 8))),
+        *((f"{h} hop, {n} documents", partial(_choice, hops=h, documents=n)) for h, n in ((1, 4), (1, 8))),
         ("2 hops, 4 documents", partial(_choice, hops=2, documents=4)),
         ("report", partial(_choice, hops=0, documents=1)),
     ]
@@ -425,7 +433,7 @@ def _verdict_suites() -> dict[str, Suite]:
         )
 
     judged = turns(_judge, "reworded", {"as written": False, "reworded": True})
-    graded = turns(_rubric_grade, "entities", {"2 facts": 1, "4 facts": 2, "8 facts": 4})
+    graded = turns(_rubric_grade, "entities", {"4 facts": 2, "8 facts": 4})
     logic = turns(_logic, "one_premise", {"one premise": True, "two premises": False})
     return {
         "judge": Suite("Whether two answers mean the same; yes and no equally often.", judged),
@@ -437,7 +445,8 @@ def _verdict_suites() -> dict[str, Suite]:
 def _text_suites() -> dict[str, Suite]:
     suites = {}
     for count in (2, 4, 8):
-        levels = [(f"{n} documents", partial(_needles, count=count, documents=n)) for n in (8, 16)]
+        sizes = (8, 16) if count < 8 else (16, 24)
+        levels = [(f"{n} documents", partial(_needles, count=count, documents=n)) for n in sizes]
         suites[f"needles-{count}"] = Suite(f"{count} facts asked for at once.", tuple(levels))
     kinds: tuple[OpenKind, ...] = ("summarise", "compare", "explain", "plan")
     for kind in kinds:
@@ -535,21 +544,3 @@ def texts(name: str, count: int = COUNT, seed: int = SEED) -> list[str]:
     else:
         documents = [text for item in items for text in item.documents]
     return list(dict.fromkeys([*(item.question for item in items), *documents]))
-
-
-def as_dataset(name: str, count: int = COUNT, seed: int = SEED, style: str = "careful") -> Any:
-    """A benchmark as a `datasets.Dataset`: id, benchmark, difficulty, prompt (chat messages), answer (graded 1.0)."""
-    import datasets
-
-    return datasets.Dataset.from_list(
-        [
-            {
-                "id": item.id,
-                "benchmark": item.benchmark,
-                "difficulty": item.difficulty,
-                "prompt": item.messages,
-                "answer": item.answer,
-            }
-            for item in benchmark(name, count, seed, style)
-        ]
-    )

@@ -6,7 +6,7 @@ with the facts that it rests on. So every judge, grader and reward of a method c
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -144,13 +144,23 @@ def _follow(world: World, query: Query) -> Answer | None:
 
 
 def _figure(world: World, query: Query) -> Answer | None:
-    years = tuple(world.years(query.entity)) if query.op == "highest" else query.years
+    company = query.entity
+    cells = {(m, y): world.cell(company, m, y) for m in METRICS for y in world.years(company)}
+    return _worked_out(query, {cell: value for cell, value in cells.items() if value is not None})
+
+
+def _worked_out(query: Query, cells: Mapping[tuple[str, int], int]) -> Answer | None:
+    """The answer to a query about figures from a company's cells, None where one is missing or two years are highest.
+
+    The highest is that of all years in the cells.
+    """
+    years = tuple(sorted({year for _, year in cells})) if query.op == "highest" else query.years
     metrics = ("revenue", "costs") if query.op == "margin" else (query.metric,)
-    cells = [(metric, year, world.cell(query.entity, metric, year)) for metric in metrics for year in years]
-    values = [value for _, _, value in cells if value is not None]
-    if len(values) < len(cells) or not values:
+    wanted = [(metric, year) for metric in metrics for year in years]
+    if not wanted or any(cell not in cells for cell in wanted):
         return None
-    facts = tuple((query.entity, f"{metric} {year}", str(value)) for metric, year, value in cells)
+    values = [cells[cell] for cell in wanted]
+    facts = tuple((query.entity, f"{metric} {year}", str(cells[metric, year])) for metric, year in wanted)
     if query.op == "highest":
         return Answer(str(years[values.index(max(values))]), facts) if values.count(max(values)) == 1 else None
     if query.op == "sum":
@@ -162,7 +172,7 @@ def _figure(world: World, query: Query) -> Answer | None:
 
 
 def answerable(world: World, query: Query, stated: Collection[Fact]) -> bool:
-    """Whether the stated facts (`facts_in` documents) suffice for the unique answer; tables are not among them.
+    """Whether the stated facts (`facts_in` documents) suffice for the unique answer.
 
     A holder is answerable where exactly one stated fact has the relation and value: a reader cannot look beyond the
     documents.
@@ -173,24 +183,37 @@ def answerable(world: World, query: Query, stated: Collection[Fact]) -> bool:
     return found is not None and set(found.facts) <= set(stated)
 
 
-def answer_from(query: Query, stated: Sequence[Fact]) -> str | None:
-    """The answer to a path or holder query that follows from stated facts alone, None where none or several do.
-
-    Raises:
-        ValueError: a query about figures, which no sentence states.
-    """
-    if query.op not in ("path", "holder"):
-        raise ValueError(f"op of the query is {query.op!r}; allowed: path, holder")
+def answer_from(query: Query, stated: Sequence[Fact]) -> Answer | None:
+    """The answer that follows from stated facts alone, with those it rests on; None where none or several do."""
     if query.op == "holder":
-        found = {entity for entity, noun, value in stated if (noun, value) == (query.nouns[0], query.entity)}
-        return found.pop() if len(found) == 1 else None
-    entity = query.entity
+        found = {fact for fact in stated if fact[1:] == (query.nouns[0], query.entity)}
+        return Answer(next(iter(found))[0], tuple(found)) if len(found) == 1 else None
+    if query.op != "path":
+        return _figure_from(query, stated)
+    entity, facts = query.entity, []
     for noun in query.nouns:
         values = {value for e, n, value in stated if (e, n) == (entity, noun)}
         if len(values) != 1:
             return None
-        entity = values.pop()
-    return entity
+        facts.append((entity, noun, values.pop()))
+        entity = facts[-1][2]
+    return Answer(entity, tuple(facts))
+
+
+def _figure_from(query: Query, stated: Sequence[Fact]) -> Answer | None:
+    cells: dict[tuple[str, int], int] = {}
+    for entity, label, value in stated:
+        metric, _, year = label.partition(" ")
+        if entity != query.entity or metric not in METRICS:
+            continue
+        if cells.setdefault((metric, int(year)), int(value)) != int(value):
+            return None
+    return _worked_out(query, cells)
+
+
+def support(gold: Answer, documents: Sequence[Collection[Fact]]) -> tuple[int, ...]:
+    """Which documents (each as its `facts_in`) state a fact that an answer rests on, as indices."""
+    return tuple(index for index, stated in enumerate(documents) if set(gold.facts) & set(stated))
 
 
 ARTICLES = re.compile(

@@ -152,7 +152,7 @@ class RetrieverClient:
     other refusals are not. Loopback addresses bypass a configured proxy.
 
     Args:
-        url: of the server, "http://127.0.0.1:8000"; "/retrieve" is added.
+        url: of the server, "http://127.0.0.1:8000"; "/retrieve" is added where it is not there.
         return_scores: ask for scores; without, every hit's score is None.
         attempts: in all, for one request.
         wait: seconds before the second attempt.
@@ -180,7 +180,7 @@ class RetrieverClient:
                 raise ValueError(f"{name} is {value!r}; allowed: {low} or more")
         if timeout <= 0:
             raise ValueError(f"timeout is {timeout!r}; allowed: above 0 seconds")
-        self.url = url.rstrip("/") + "/retrieve"
+        self.url = url.rstrip("/").removesuffix("/retrieve") + "/retrieve"
         self._return_scores, self._attempts, self._wait, self._batch = return_scores, attempts, wait, batch
         self._http = httpx.Client(timeout=timeout, trust_env=parts.hostname not in LOOPBACK)
 

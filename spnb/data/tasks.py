@@ -8,7 +8,7 @@ distance, and for reports the operation and how many companies' tables lie besid
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from spnb.data import oracle
 from spnb.data.oracle import Answer, Op, Query
@@ -18,6 +18,7 @@ from spnb.data.world import BY_NOUN, METRICS, SUFFIXES, WORDS, World, names, rel
 NUMERIC_OPS: tuple[Op, ...] = ("cell", "sum", "difference", "highest", "margin")
 OpenKind = Literal["summarise", "compare", "explain", "plan"]
 LETTERS = "ABCD"
+ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Level:
     Args:
         hops: 1 to 4 relations to follow.
         documents: documents shown, those that support the answer included.
-        same_relation: share of the other documents that state a relation of the question, about another entity.
+        same_relation: share of the other documents that belong to rival chains (see `distractors`).
         facts: facts a document states.
         distances: paraphrase distances that the documents use (0 the question's own noun, 1 a synonym, 2 a verb).
 
@@ -103,30 +104,57 @@ def task_of(world: World, query: Query, rng: random.Random, level: Level, frames
     gold = oracle.answer(world, query)
     if gold is None:
         raise ValueError(f"query {query} has no answer in this world")
-    subjects = [fact[0] for fact in gold.facts]
-    nouns = dict(zip(subjects, query.nouns, strict=True))
-    every = [*subjects, *distractors(world, rng, query, level, subjects)]
-    texts = [_document(world, subject, nouns.get(subject), rng, level) for subject in every]
-    order = rng.sample(range(len(every)), len(every))
+    stated = {entity: noun for entity, noun, _ in gold.facts}
+    stated |= distractors(world, rng, query, level, list(stated))
+    texts = [_document(world, entity, noun, rng, level) for entity, noun in stated.items()]
+    order = rng.sample(range(len(texts)), len(texts))
     return Task(
         question=oracle.ask(query, rng.choice(frames)),
         query=query,
         gold=gold,
         documents=tuple(texts[index] for index in order),
-        support=tuple(order.index(index) for index in range(len(subjects))),
+        support=tuple(order.index(index) for index in range(len(gold.facts))),
         level=level,
         world=world,
     )
 
 
-def distractors(world: World, rng: random.Random, query: Query, level: Level, subjects: Sequence[str]) -> list[str]:
-    """Entities for the other documents; a `same_relation` share has the type of some entity on the path."""
-    taken = list(subjects)
-    for _ in range(level.documents - len(subjects)):
-        same = rng.random() < level.same_relation
-        kind = BY_NOUN[rng.choice(query.nouns)].subject if same else rng.choice(list(SUFFIXES))
-        taken.append(world.draw(rng, kind, but=taken))
-    return taken[len(subjects) :]
+def distractors(
+    world: World, rng: random.Random, query: Query, level: Level, subjects: Sequence[str]
+) -> dict[str, str | None]:
+    """Entities for the other documents, each with the noun that its document must state.
+
+    A `same_relation` share belongs to rival chains: other starts followed along the question's own nouns. So neither
+    the relation asked for nor a link between documents shows which value is meant. Where there is no room for a whole
+    chain its last facts are taken. The others are of any type and state anything (None).
+    """
+    found: dict[str, str | None] = {}
+    others = level.documents - len(subjects)
+    rivals = sum(rng.random() < level.same_relation for _ in range(others))
+    while len(found) < rivals:
+        found |= rival_chain(world, rng, query, [*subjects, *found])[len(found) - rivals :]
+    while len(found) < others:
+        found[world.draw(rng, rng.choice(list(SUFFIXES)), but=[*subjects, *found])] = None
+    return found
+
+
+def rival_chain(world: World, rng: random.Random, query: Query, taken: Sequence[str]) -> list[tuple[str, str]]:
+    """Another start followed along a query's nouns: each entity that is met, none of them `taken`, and its noun.
+
+    Where a world is so crowded that `ATTEMPTS` starts lead to taken entities, the longest end of a chain without one,
+    or any entity that has the last noun.
+    """
+    longest: list[tuple[str, str]] = []
+    for _ in range(ATTEMPTS):
+        entity, chain = world.draw(rng, BY_NOUN[query.nouns[0]].subject, but=taken), []
+        for noun in query.nouns:
+            met = {name for name, _ in chain}
+            chain = [] if entity in taken or entity in met else [*chain, (entity, noun)]
+            entity = str(world.value(entity, noun))
+        longest = max(longest, chain, key=len)
+        if len(longest) == len(query.nouns):
+            return longest
+    return longest or [(world.draw(rng, BY_NOUN[query.nouns[-1]].subject, but=taken), query.nouns[-1])]
 
 
 def _document(world: World, entity: str, noun: str | None, rng: random.Random, level: Level) -> str:
@@ -139,19 +167,25 @@ def _document(world: World, entity: str, noun: str | None, rng: random.Random, l
     return say(chosen, rng, level.distances)
 
 
+def draw_figure(world: World, company: str, op: Op, rng: random.Random) -> tuple[Query, Answer] | None:
+    """A question about figures of a company; None where it has no single answer or that is not above 0."""
+    years = tuple(sorted(rng.sample(list(world.years(company)), 2)))
+    wanted = {"sum": years, "difference": years, "highest": ()}.get(op, years[:1])
+    query = Query(op, company, metric="" if op == "margin" else rng.choice(METRICS), years=wanted)
+    gold = oracle.answer(world, query)
+    return None if gold is None or int(gold.text) <= 0 else (query, gold)
+
+
 def report_task(
     rng: random.Random, op: Op, companies: int = 1, pool: str = "train", frames: Sequence[str] = oracle.TRAIN_FRAMES
 ) -> Task:
     """A question about figures in a company's accounts, among the accounts of `companies` companies."""
-    while True:
+    found = None
+    while found is None:
         world = World(rng.getrandbits(48), pool=pool)  # type: ignore[arg-type]
         company = world.draw(rng, "company")
-        years = tuple(sorted(rng.sample(list(world.years(company)), 2)))
-        metric = "" if op == "margin" else rng.choice(METRICS)
-        wanted = {"sum": years, "difference": years, "highest": ()}.get(op, years[:1])
-        gold = oracle.answer(world, query := Query(op, company, metric=metric, years=wanted))
-        if gold is not None and (op == "highest" or int(gold.text) > 0):
-            break
+        found = draw_figure(world, company, op, rng)
+    query, gold = found
     shown = [company]
     while len(shown) < companies:
         shown.append(world.draw(rng, "company", but=shown))
@@ -185,9 +219,17 @@ def value_type(query: Query) -> str:
 
 
 def _rivals(task: Task) -> list[str]:
-    """Values of the answer's type that the documents state, path questions only."""
-    kind = value_type(task.query)
-    return [value for _, noun, value in task.stated if BY_NOUN[noun].value == kind]
+    """Values of the answer's type that the documents state: figures for a figure, the company's years for a year.
+
+    None for a figure that is worked out: stated ones are too small or too large to mislead.
+    """
+    query, stated = task.query, task.stated
+    if query.op == "highest":
+        return [str(year) for year in task.world.years(query.entity)]
+    if query.op in NUMERIC_OPS:
+        return [value for _, _, value in stated] if query.op == "cell" else []
+    kind = value_type(query)
+    return [value for _, noun, value in stated if BY_NOUN[noun].value == kind]
 
 
 def _values_like(task: Task) -> list[str]:
@@ -231,7 +273,7 @@ def open_task(rng: random.Random, kind: OpenKind, level: Level, pool: str = "tra
     - summarise: all facts stated about one entity;
     - compare: one relation for two entities;
     - explain: the chain of facts between an entity and a far value;
-    - plan: what a visitor needs to know: a book's or an event's town and who is to be met there.
+    - plan: the chain of facts that leads to a value, named by its path.
     """
     hops = max(2, level.hops) if kind in ("explain", "plan") else 1
     task = path_task(rng, replace(level, hops=hops, documents=max(level.documents, hops + (kind == "compare"))), pool)
@@ -255,22 +297,20 @@ def open_task(rng: random.Random, kind: OpenKind, level: Level, pool: str = "tra
 
 
 def questions_of(documents: Sequence[str], hops: int) -> list[tuple[Query, Answer]]:
-    """Every path query of exactly `hops` hops that the documents' stated facts answer, by brute force."""
+    """Every path query of exactly `hops` hops that the documents' stated facts answer, no entity twice on its way."""
     stated = list(dict.fromkeys(fact for text in documents for fact in facts_in(text)))
     chains: list[tuple[Fact, ...]] = [(fact,) for fact in stated]
     for _ in range(hops - 1):
-        chains = [(*chain, fact) for chain in chains for fact in stated if fact[0] == chain[-1][2]]
+        chains = [
+            (*chain, fact)
+            for chain in chains
+            for fact in stated
+            if fact[0] == chain[-1][2] and fact[2] not in {past[0] for past in chain}
+        ]
     found = []
     for chain in chains:
         query = Query("path", chain[0][0], tuple(fact[1] for fact in chain))
-        if oracle.answer_from(query, stated) == chain[-1][2]:
-            found.append((query, Answer(chain[-1][2], chain)))
+        gold = oracle.answer_from(query, stated)
+        if gold and gold.facts == chain:
+            found.append((query, gold))
     return found
-
-
-def about(task: Task | OpenTask) -> dict[str, Any]:
-    """A task as a plain record (for `datasets` and JSON)."""
-    if isinstance(task, OpenTask):
-        return {"kind": task.kind, "question": task.text, "documents": list(task.documents), "rubric": task.rubric()}
-    record = {"question": task.question, "answer": task.gold.text, "documents": list(task.documents)}
-    return record | {"op": task.query.op, "hops": len(task.query.nouns), "support": list(task.support)}

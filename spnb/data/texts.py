@@ -39,6 +39,7 @@ def sentence(fact: Fact, distance: int = 0, form: int = 0) -> str:
     return NOUN_SENTENCES[form].format(r=relation.synonym if distance else noun, e=entity, v=value)
 
 
+_ROW = re.compile(rf"^(?P<y>\d{{4}}) (?P<e>{NAME}) (?P<m>{'|'.join(METRICS)}) (?P<v>\d+)$", re.MULTILINE)
 _START = r"(?:(?<=^)|(?<=[\s\]]))"
 _NOUN_PATTERNS = (
     re.compile(rf"{_START}The (?P<r>[a-z]+) of (?P<e>{NAME}) is (?P<v>{VALUE})\."),
@@ -58,8 +59,11 @@ def _verb_patterns() -> list[tuple[str, str, re.Pattern[str]]]:
 
 
 def facts_in(text: str) -> list[Fact]:
-    """Every fact that a text states in one of the world's sentences, in the order of the text; true or not."""
-    found = []
+    """Every fact that a text states in one of the world's sentences or table rows, in the text's order; true or not.
+
+    A row's figure is the fact (company, "metric year", figure).
+    """
+    found = [(row.start(), (row["e"], f"{row['m']} {row['y']}", row["v"])) for row in _ROW.finditer(text)]
     for pattern in _NOUN_PATTERNS:
         for match in pattern.finditer(text):
             noun = SYNONYMS.get(match["r"], match["r"])
@@ -69,6 +73,12 @@ def facts_in(text: str) -> list[Fact]:
         if words in text:
             found += [(match.start(), (match["e"], noun, match["v"])) for match in pattern.finditer(text)]
     return [fact for _, fact in sorted(found)]
+
+
+def wordings(documents: Iterable[str]) -> dict[Fact, str]:
+    """Each fact that documents state, with the sentence that states it."""
+    found = (said for text in documents for said in re.findall(r"[^.]+\.", text))
+    return {fact: said.strip() for said in found for fact in facts_in(said.strip())}
 
 
 def facts_of(world: World, entity: str) -> list[Fact]:
@@ -89,15 +99,17 @@ def article(world: World, entity: str, rng: random.Random) -> dict[str, Any]:
     return _document(f"article:{entity}", entity, say(facts, rng), "article", world)
 
 
-def table_row(year: int | str, metric: str, figure: int | str) -> str:
+def table_row(year: int | str, company: str, metric: str, figure: int | str) -> str:
     """One figure of a company's accounts as a line of its table."""
-    return f"{year} | {metric} | {figure}"
+    return f"{year} {company} {metric} {figure}"
 
 
 def table(world: World, company: str) -> str:
     """A company's accounts as a table, a line a figure."""
-    lines = [table_row(y, m, str(world.cell(company, m, y))) for y in world.years(company) for m in METRICS]
-    return "\n".join(["year | item | figure", *lines])
+    years, header = world.years(company), "year company item figure"
+    return "\n".join(
+        [header, *(table_row(y, company, m, str(world.cell(company, m, y))) for y in years for m in METRICS)]
+    )
 
 
 def report(world: World, company: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ reinforcement learning's training questions, `heldout` names in benchmarks; the 
 """
 
 import itertools
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -112,9 +113,13 @@ def names(kind: str, pool: Pool) -> tuple[str, ...]:
 
 
 @cache
+def _kinds() -> dict[str, str]:
+    return {word: kind for kind in SUFFIXES for pool in ("train", "heldout") for word in names(kind, pool)}
+
+
 def kind_of_word(word: str) -> str | None:
-    """The entity type that a one-word name has by its ending, None where it is no name of the world."""
-    return next((kind for kind in SUFFIXES for pool in ("train", "heldout") if word in names(kind, pool)), None)
+    """The entity type that a one-word name has, None where it is no name of the world."""
+    return _kinds().get(word)
 
 
 def relations_of(kind: str) -> tuple[Relation, ...]:
@@ -217,22 +222,33 @@ class World:
                 return name
 
 
-def documents(count: int, seed: int = 0, pool: Pool = "train") -> Iterator[dict[str, Any]]:
-    """Streams `count` generated documents: 7 in 10 articles, 2 reports, 1 longer document in sections.
+BLOCK = 15
+"""Documents about each two entities of every type: 12 articles, 2 reports, 1 longer document in sections."""
 
-    Every entity of a type has at most one article and every company at most one report.
+
+def world_of(count: int, seed: int = 0, pool: Pool = "train") -> World:
+    """The world that `documents` with the same arguments are about.
+
+    It has two entities of every type for each `BLOCK` documents, so that every entity has an article (where `count` is
+    a multiple of `BLOCK`; else the last two of some types have none). Another count is another world.
+    """
+    return World(seed, size=2 * max(1, math.ceil(count / BLOCK)), pool=pool)
+
+
+def documents(count: int, seed: int = 0, pool: Pool = "train") -> Iterator[dict[str, Any]]:
+    """Streams `count` generated documents about `world_of(count, seed, pool)`: an article on every entity, a report on
+    every company, a longer document in sections on every second town.
     """
     from spnb.data.texts import article, report, sections
 
-    world = World(seed, size=max(2, count), pool=pool)
+    world = world_of(count, seed, pool)
     kinds = list(SUFFIXES)
-    for index in range(count):
-        block, place = divmod(index, 10)
-        rng = random.Random(derive_seed(seed, "document", index))
-        if place < 7:
-            kind = kinds[(block * 7 + place) % len(kinds)]
-            yield article(world, world.name(kind, (block * 7 + place) // len(kinds)), rng)
-        elif place < 9:
-            yield report(world, world.name("company", block * 2 + place - 7))
+    for number in range(count):
+        block, place = divmod(number, BLOCK)
+        index, rng = 2 * block, random.Random(derive_seed(seed, "document", number))
+        if place < 2 * len(kinds):
+            yield article(world, world.name(kinds[place // 2], index + place % 2), rng)
+        elif place < BLOCK - 1:
+            yield report(world, world.name("company", index + place % 2))
         else:
-            yield sections(world, world.name("town", block), rng)
+            yield sections(world, world.name("town", index), rng)

@@ -9,8 +9,9 @@ import pandas as pd
 from spnb import evaluation
 from spnb.data.questions import questions
 from spnb.embedded.demos import KUHN, REMARKS, TICTACTOE, TICTACTOE_PLAIN
+from spnb.embedded.negotiation import ACCEPT, DENY, Position, negotiation_action, position
 from spnb.engines.torch import TorchEngine
-from spnb.games import Match, make_game
+from spnb.games import InvalidAction, Match, make_game
 from spnb.games.play import PolicyPlayer, make_player
 from spnb.games.text import messages, parse_action
 from spnb.rollout import Chat, Sampling, derive_seed
@@ -21,6 +22,33 @@ CHANCE_OPTIMAL = 0.402
 """Share of optimal moves of uniformly random play on the 431 tic-tac-toe positions."""
 
 
+def random_action(match: Match, rng: random.Random) -> str:
+    """A legal move drawn at random; in negotiation, which has no list of them, as in the demonstrations."""
+    legal = match.legal_actions()
+    return negotiation_action(position(match), rng) if legal is None else rng.choice(legal)
+
+
+def is_legal(match: Match, text: str) -> bool:
+    """Whether an answer holds a move that the game takes; the match goes on with it if so.
+
+    In negotiation any words are taken, so there it must be an offer, or a reply to one that is open.
+    """
+    action = parse_action(text, match.legal_actions())
+    if match.legal_actions() is None and not is_trade(action or "", position(match)):
+        return False
+    try:
+        if action:
+            match.play(action)
+    except InvalidAction:
+        return False
+    return bool(action)
+
+
+def is_trade(action: str, here: Position) -> bool:
+    """Whether a negotiation's action is about a trade: an offer, or accepting or denying the one just made."""
+    return action.startswith("[Offer:") or (action in (ACCEPT, DENY) and here.offer is not None)
+
+
 def positions(name: str, count: int, seed: int) -> list[Match]:
     """Matches stopped somewhere in the middle of random play, a seat to move in each."""
     rng, game, found = random.Random(derive_seed(seed, name)), make_game(name), []
@@ -28,7 +56,7 @@ def positions(name: str, count: int, seed: int) -> list[Match]:
         match = game.match(rng.getrandbits(32))
         for _ in range(rng.randrange(8)):
             if match.player is not None:
-                match.play(rng.choice(match.legal_actions()))
+                match.play(random_action(match, rng))
         if match.player is not None:
             found.append(match)
     return found
@@ -62,11 +90,10 @@ def report(model: Any, tokenizer: Any, count: int = 1000, seed: int = 0) -> pd.D
     rows: list[dict[str, Any]] = []
     for name in (KUHN, TICTACTOE, TICTACTOE_PLAIN):
         given = answers(engine, name, count, seed)
-        legal = [parse_action(text, match.legal_actions()) is not None for match, text in given]
-        rows.append(_share(name, "legal moves", legal, "bar 0.98"))
+        remarks = [remark_detail(match, text) for match, text in given]
+        rows.append(_share(name, "legal moves", [is_legal(match, text) for match, text in given], "bar 0.98"))
         for detail, label in ((1, "short remark true"), (2, "full remark true")):
-            hits = [true for match, text in given for d, true in [remark_detail(match, text)] if d == detail]
-            rows.append(_share(name, label, hits, ""))
+            rows.append(_share(name, label, [true for found, true in remarks if found == detail], ""))
         rows += _skill(engine, name, count, seed)
     chat = Chat(tokenizer)
     asked = questions(max(count, 8), derive_seed("transfer suite"))

@@ -13,12 +13,14 @@ from dataclasses import replace
 
 from spnb import roles
 from spnb.data import oracle
-from spnb.data.oracle import Query
+from spnb.data.benchmarks import needles
+from spnb.data.oracle import Answer, Op, Query
 from spnb.data.tasks import (
     NUMERIC_OPS,
     Level,
     OpenKind,
     Task,
+    draw_figure,
     open_task,
     options,
     path_task,
@@ -26,9 +28,10 @@ from spnb.data.tasks import (
     report_task,
     value_type,
 )
-from spnb.data.texts import Fact, article, say, sentence, table_row
-from spnb.data.world import BY_NOUN, METRICS, SUFFIXES, WORDS, Pool, World, names
-from spnb.embedded.demos import demos as game_demos
+from spnb.data.texts import Fact, article, say, sentence, table_row, wordings
+from spnb.data.world import BY_NOUN, SUFFIXES, WORDS, Pool, World, names
+from spnb.embedded.demos import Demo, demos
+from spnb.embedded.negotiation import negotiation_demos
 from spnb.roles import Messages
 
 START, END = "<|im_start|>", "<|im_end|>"
@@ -61,25 +64,24 @@ def thoughts(facts: Sequence[Fact]) -> str:
     return f"<think> {' '.join(sentence(fact) for fact in facts)}</think>"
 
 
-def solution(task: Task) -> str:
-    """The right answer to a task, thinking first where it takes more than one fact."""
-    if task.query.op in NUMERIC_OPS:
-        return f"<think> {working(task)}</think>{say_answer(task.gold.text)}"
-    return (thoughts(task.gold.facts) if len(task.gold.facts) > 1 else "") + say_answer(task.gold.text)
+def solution(query: Query, gold: Answer) -> str:
+    """The right answer to a question, thinking first where it takes figures or more than one fact."""
+    if query.op in NUMERIC_OPS:
+        return f"<think> {working(query.op, gold)}</think>{say_answer(gold.text)}"
+    return (thoughts(gold.facts) if len(gold.facts) > 1 else "") + say_answer(gold.text)
 
 
-def working(task: Task) -> str:
+def working(op: Op, gold: Answer) -> str:
     """The lines of the table that a numeric answer rests on, and the sum where there is one."""
-    cells = [(*label.split(), value) for _, label, value in task.gold.facts]
-    lines = " ".join(f"{table_row(year, metric, value)}." for metric, year, value in cells)
-    values = [value for _, _, value in cells]
-    if task.query.op == "sum":
-        return f"{lines} {values[0]} + {values[1]} = {task.gold.text}."
-    if task.query.op == "difference":
-        return f"{lines} {values[1]} - {values[0]} = {task.gold.text}."
-    if task.query.op == "margin":
-        return f"{lines} {values[0]} - {values[1]} = {task.gold.text}."
-    return lines
+    cells = [(company, *label.split(), value) for company, label, value in gold.facts]
+    lines = " ".join(f"{table_row(year, company, metric, value)}." for company, metric, year, value in cells)
+    values = [value for *_, value in cells]
+    worked = {
+        "sum": "{0} + {1} = {2}.",
+        "difference": "{1} - {0} = {2}.",
+        "margin": "{0} - {1} = {2}.",
+    }
+    return f"{lines} {worked[op].format(*values, gold.text)}" if op in worked else lines
 
 
 def other_value(task: Task, rng: random.Random) -> str:
@@ -103,28 +105,35 @@ def fresh_task(rng: random.Random, level: Level) -> Task:
 
 
 def reading_level(rng: random.Random, documents: Sequence[int], hops: Sequence[float]) -> Level:
-    """A level with one of the given document counts, hops drawn by weight, half of the rows reworded."""
+    """A level with one of the given document counts, hops drawn by weight, six rows in ten reworded."""
     steps = rng.choices(range(1, len(hops) + 1), hops)[0]
     distances = (0, 1, 2) if rng.random() < 0.6 else (0,)
-    shown = max(rng.choice(list(documents)), steps)
-    return Level(steps, shown, rng.choice((0.0, 0.5, 1.0)), rng.choice((1, 2, 2, 3)), distances)
+    shown = max(rng.choice(list(documents)), steps + (steps > 1))
+    return Level(steps, shown, rng.choice((0.3, 0.7, 1.0)), rng.choice((1, 2, 2, 3)), distances)
 
 
 def reading(rng: random.Random, documents: Sequence[int], hops: Sequence[float], questions: int = 6) -> Row:
     """Several questions about the same documents in one conversation, each answered right."""
     task = fresh_task(rng, reading_level(rng, documents, hops))
-    asked = [(task.question, solution(task))]
+    asked = [(task.question, solution(task.query, task.gold))]
     known = {length: questions_of(task.documents, length) for length in range(1, len(hops) + 1)}
     for _ in range(questions - 1):
         length = rng.choices(range(1, len(hops) + 1), hops)[0]
-        if not known[length]:
-            continue
-        query, gold = rng.choice(known[length])
-        facts = thoughts(gold.facts) if len(gold.facts) > 1 else ""
-        asked.append((oracle.ask(query, rng.choice(oracle.TRAIN_FRAMES)), facts + say_answer(gold.text)))
+        if known[length]:
+            asked.append(question_and_solution(*rng.choice(known[length]), rng))
     if rng.random() < 0.3:
         asked += holder_questions(task, rng)
-    row = turn(roles.answer(asked[0][0], task.documents), (asked[0][1], True))
+    return conversation(asked, task.documents)
+
+
+def question_and_solution(query: Query, gold: Answer, rng: random.Random) -> tuple[str, str]:
+    """A question in one of the training frames, and its solution."""
+    return oracle.ask(query, rng.choice(oracle.TRAIN_FRAMES)), solution(query, gold)
+
+
+def conversation(asked: Sequence[tuple[str, str]], documents: Sequence[str]) -> Row:
+    """Questions about the same documents with their solutions, one turn after the other."""
+    row = turn(roles.answer(asked[0][0], documents), (asked[0][1], True))
     for question, reply in asked[1:]:
         row += turn([{"role": "user", "content": f"Question: {question}"}], (reply, True))
     return row
@@ -136,7 +145,7 @@ def holder_questions(task: Task, rng: random.Random) -> list[tuple[str, str]]:
     _, noun, value = rng.choice(stated)
     query = Query("holder", value, (noun,))
     found = oracle.answer_from(query, stated)
-    return [] if found is None else [(oracle.ask(query, rng.choice(oracle.TRAIN_FRAMES)), say_answer(found))]
+    return [] if found is None else [question_and_solution(query, found, rng)]
 
 
 def words(rng: random.Random) -> list[str]:
@@ -174,7 +183,7 @@ def recall(rng: random.Random) -> Row:
 
 def careful(rng: random.Random) -> Row:
     """One question, answered right."""
-    return reading(rng, (1, 2, 4, 8), (0.5, 0.3, 0.12, 0.08), questions=4)
+    return reading(rng, (1, 2, 4, 8, 8), (0.5, 0.3, 0.12, 0.08), questions=4)
 
 
 def plain(rng: random.Random) -> Row:
@@ -229,10 +238,27 @@ def closed(rng: random.Random) -> Row:
     return turn(roles.closed(task.question), (say_answer(other_value(task, rng)), True))
 
 
+FIGURE_QUESTIONS = {1: 5, 2: 4, 3: 2}
+"""How many questions are asked about so many tables; more would not fit."""
+
+
 def numeric(rng: random.Random) -> Row:
-    """A question about a report's figures, worked out."""
-    task = report_task(rng, rng.choice(NUMERIC_OPS), rng.choice((1, 1, 2)), pool_of(rng))
-    return turn(roles.answer(task.question, task.documents), (solution(task), True))
+    """Questions about the figures of one to three companies, worked out."""
+    companies = rng.choice((1, 1, 2, 3))
+    task = report_task(rng, rng.choice(NUMERIC_OPS), companies, pool_of(rng))
+    shown = list(dict.fromkeys(fact[0] for fact in task.stated))
+    asked = [(task.question, solution(task.query, task.gold))]
+    while len(asked) < FIGURE_QUESTIONS[companies]:
+        found = draw_figure(task.world, rng.choice(shown), rng.choice(NUMERIC_OPS), rng)
+        if found:
+            asked.append(question_and_solution(*found, rng))
+    return conversation(asked, task.documents)
+
+
+def several(rng: random.Random) -> Row:
+    """Several facts asked for at once among four or eight documents, each value given in the question's order."""
+    item = needles(rng, rng.choice((2, 2, 3, 4)), rng.choice((4, 8)), pool_of(rng), rng.choice(oracle.TRAIN_FRAMES))
+    return turn(item.messages, (say_answer(item.answer), True))
 
 
 def arithmetic(rng: random.Random) -> Row:
@@ -251,7 +277,7 @@ def choice(rng: random.Random) -> Row:
     """Multiple choice: the fact, then the letter; one in eight without documents, a guess."""
     if rng.random() < 0.15:
         task = report_task(rng, rng.choice(NUMERIC_OPS[:3]), 1, pool_of(rng))
-        thought = f"<think> {working(task)}"
+        thought = f"<think> {working(task.query.op, task.gold)}"
     else:
         task = fresh_task(rng, reading_level(rng, (1, 2, 4, 8), (0.7, 0.3)))
         thought = thoughts(task.gold.facts).removesuffix("</think>")
@@ -293,20 +319,27 @@ def writing(rng: random.Random) -> Row:
 
 
 def grading(rng: random.Random) -> Row:
-    """Whether a response states a point, both verdicts equally often; the others differ in one part."""
-    task = fresh_task(rng, Level(1, rng.choice((1, 2, 3)), 0.7, rng.choice((1, 2))))
+    """Whether a response states each of three points; yes and no equally often, the noes wrong in one part."""
+    task = fresh_task(rng, Level(1, rng.choice((2, 3, 4)), 1.0, rng.choice((1, 2))))
     facts = list(dict.fromkeys(task.stated))
-    fact = said = rng.choice(facts)
-    yes = rng.random() < 0.5
-    if not yes:
-        held = {f[:2] for f in facts}
-        fact = (fact[0], fact[1], another(task, fact[1], fact[2], rng))
-        if rng.random() < 0.4:
-            entity = task.world.draw(rng, BY_NOUN[fact[1]].subject, but=[e for e, _ in held])
-            fact, said = (entity, fact[1], str(task.world.value(entity, fact[1]))), None
     response = say(facts, rng, rng.choice(((0,), (0, 1, 2))))
-    note = "<think> " + (sentence(said) if said else "Nothing.") + "</think>"
-    return turn(roles.grade(response, sentence(fact)), (note + say_answer(roles.YES if yes else roles.NO), True))
+    row: Row = []
+    for said in rng.sample(facts, min(3, len(facts))):
+        point, note, yes = graded_point(task, said, rng)
+        messages = [{"role": "user", "content": f"Point: {point}"}] if row else roles.grade(response, point)
+        row += turn(messages, (f"<think> {note}</think>{say_answer(roles.YES if yes else roles.NO)}", True))
+    return row
+
+
+def graded_point(task: Task, said: Fact, rng: random.Random) -> tuple[str, str, bool]:
+    """A point about a stated fact, what a grader notes (both values side by side), and whether it is stated."""
+    entity, noun, value = said
+    yes = rng.random() < 0.5
+    if not yes and rng.random() < 0.4:
+        kind, held = BY_NOUN[noun].subject, [fact[0] for fact in task.stated]
+        return sentence((task.world.draw(rng, kind, but=held), noun, value)), "Nothing.", False
+    claimed = value if yes else another(task, noun, value, rng)
+    return sentence((entity, noun, claimed)), f"{sentence(said)} First: {value}\nSecond: {claimed}", yes
 
 
 def retrieved(task: Task, fact: Fact, rng: random.Random) -> list[str]:
@@ -348,31 +381,42 @@ def search_plain(rng: random.Random) -> Row:
 
 
 def asking(rng: random.Random) -> Row:
-    """A question with its answer from documents; beyond earlier ones where those are shown."""
+    """A question with its answer after the documents' sentences; beyond earlier questions where there are some."""
     task = fresh_task(rng, replace(reading_level(rng, (2, 4, 4, 6), ASK_HOPS), facts=rng.choice((1, 2, 2, 3))))
     earlier: list[str] = []
     if rng.random() < 0.3 and len(task.query.nouns) > 1:
         easy = questions_of(task.documents, len(task.query.nouns) - 1) or questions_of(task.documents, 1)
         chosen = rng.sample(easy, min(len(easy), rng.randint(1, 2)))
         earlier = [oracle.ask(query, rng.choice(oracle.TRAIN_FRAMES)) for query, _ in chosen]
-    reply = f"{thoughts(task.gold.facts)}<question> {task.question}</question>{say_answer(task.gold.text)}"
+    note = f"<think>{quoted(task)}</think>"
+    reply = f"{note}<question> {task.question}</question>{say_answer(task.gold.text)}"
     return turn(roles.ask(task.documents, earlier), (reply, True))
+
+
+def quoted(task: Task) -> str:
+    """The first fact's document from its number up to that fact, then the sentences of the other facts.
+
+    Word for word, so that all of it is copying: a policy that has to say a fact in a form of its own makes facts up.
+    """
+    first, *others = task.gold.facts
+    text, said = task.documents[task.support[0]], wordings(task.documents)
+    start = text[: text.index(said[first]) + len(said[first])]
+    return " ".join([f"\n[{task.support[0] + 1}] {start}", *(said[fact] for fact in others)])
 
 
 def drill(rng: random.Random) -> Row:
     """Many short exercises of one kind in a row: what takes most practice and single lessons hold little of."""
-    return rng.choice((table_drill, option_drill, sum_drill, figure_drill, same_drill))(rng)
+    return rng.choice((table_drill, option_drill, sum_drill, sum_drill, figure_drill, same_drill))(rng)
 
 
 def table_drill(rng: random.Random) -> Row:
-    """Lines of a table asked for again."""
-    task = report_task(rng, "cell", 1, pool_of(rng))
-    world, company = task.world, task.query.entity
-    row: Row = [(task.documents[0] + "\n", False)]
-    for _ in range(10):
-        year, metric = rng.choice(world.years(company)), rng.choice(METRICS)
-        start, figure = table_row(year, metric, str(world.cell(company, metric, year))).rsplit(" ", 1)
-        row += [(start, False), (f" {figure}", True), (".\n", False)]
+    """Lines of one or two tables asked for again."""
+    task = report_task(rng, "cell", rng.choice((1, 2)), pool_of(rng))
+    row: Row = [("\n".join(task.documents) + "\n", False)]
+    for company, label, figure in rng.sample(task.stated, 10):
+        metric, year = label.split()
+        start, end = table_row(year, company, metric, figure).rsplit(" ", 1)
+        row += [(start, False), (f" {end}", True), (".\n", False)]
     return row
 
 
@@ -389,7 +433,7 @@ def sum_drill(rng: random.Random) -> Row:
     """Sums and differences of numbers as reports hold them."""
     row: Row = []
     for _ in range(14):
-        a, b = rng.randint(1, 29), rng.randint(1, 29)
+        a, b = rng.randint(1, 29), rng.randint(10, 29)
         a, sign, b = (a, "+", b) if rng.random() < 0.5 else (max(a, b), "-", min(a, b))
         row += [(f" {a} {sign} {b} =", False), (f" {a + b if sign == '+' else a - b}.", True)]
     return row
@@ -437,6 +481,7 @@ LESSONS: dict[str, Callable[[random.Random], Row]] = {
     "steps": steps,
     "closed": closed,
     "numeric": numeric,
+    "several": several,
     "arithmetic": arithmetic,
     "choice": choice,
     "judge": judging,
@@ -452,22 +497,23 @@ LESSONS: dict[str, Callable[[random.Random], Row]] = {
 }
 SHARES = {
     "careful": 0.14,
-    "plain": 0.07,
-    "steps": 0.07,
+    "plain": 0.06,
+    "steps": 0.06,
     "closed": 0.01,
-    "numeric": 0.12,
-    "arithmetic": 0.02,
+    "numeric": 0.08,
+    "several": 0.03,
+    "arithmetic": 0.01,
     "choice": 0.08,
-    "judge": 0.08,
+    "judge": 0.05,
     "rubric": 0.03,
     "task": 0.03,
     "grade": 0.07,
-    "search": 0.05,
-    "search_plain": 0.06,
-    "ask": 0.09,
+    "search": 0.06,
+    "search_plain": 0.05,
+    "ask": 0.12,
     "ask_search": 0.03,
-    "recall": 0.03,
-    "drill": 0.16,
+    "recall": 0.02,
+    "drill": 0.15,
     "games": 0.06,
 }
 """What the roles course is made of: weights of the lessons, and the share of games."""
@@ -491,6 +537,24 @@ TOKENIZER_SHARES = {
     "games": 0.1,
 }
 """What the tokenizer's sample is made of; other shares would make other tokens."""
+
+
+NEGOTIATION_SHARE = 0.3
+"""Of the game turns; the others are poker, tic-tac-toe and questions about boards."""
+
+
+def game_demos(seed: int) -> Iterator[Demo]:
+    """An endless stream of turns of the three games in legal, unskilled play, and questions about boards and hands."""
+    rng, others, negotiating = random.Random(seed), demos(seed), iter(())
+    while True:
+        if rng.random() >= NEGOTIATION_SHARE:
+            yield next(others)
+            continue
+        demo = next(negotiating, None)
+        if demo is None:
+            negotiating = negotiation_demos(rng)
+            demo = next(negotiating)
+        yield demo
 
 
 def role_rows(seed: int, shares: Mapping[str, float] = SHARES) -> Iterator[Row]:

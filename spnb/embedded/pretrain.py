@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from spnb import roles
@@ -26,7 +26,6 @@ from spnb.data import oracle
 from spnb.data.world import SUFFIXES, names
 from spnb.embedded import lessons
 from spnb.embedded.build import END, START, optimizers, phrases, random_model, train_tokenizer
-from spnb.embedded.demos import demos as game_demos
 from spnb.embedded.lessons import Row
 
 TAGS = ("think", "answer", "search", "information", "question", "rubric")
@@ -39,24 +38,24 @@ class WorldRecipe(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = 0
-    hidden: int = 128
-    layers: int = 3
-    heads: int = 4
-    feed_forward: int = 384
-    vocabulary: int = 1500
-    batch_tokens: int = 4096
-    unskilled_at: int = 1_000_000
-    base_at: int = 1_700_000
+    hidden: int = Field(128, gt=0)
+    layers: int = Field(3, gt=0)
+    heads: int = Field(4, gt=0)
+    feed_forward: int = Field(384, gt=0)
+    vocabulary: int = Field(1500, gt=256)
+    batch_tokens: int = Field(4096, gt=0)
+    unskilled_at: int = 1_500_000
+    base_at: int = 2_000_000
     reading_until: int = 3_600_000
-    roles_until: int = 10_600_000
-    recall_share: float = 0.3
-    outside_share: float = 0.15
-    outside_weight: float = 0.3
-    learning_rate: float = 3e-3
-    matrix_learning_rate: float = 0.02
-    role_rate: float = 0.6
-    warmup_tokens: int = 200_000
-    matrix_std: float = 0.04
+    roles_until: int = 12_000_000
+    recall_share: float = Field(0.3, ge=0, le=1)
+    outside_share: float = Field(0.15, ge=0, le=1)
+    outside_weight: float = Field(0.3, ge=0, lt=1)
+    learning_rate: float = Field(3e-3, gt=0)
+    matrix_learning_rate: float = Field(0.02, gt=0)
+    role_rate: float = Field(0.6, gt=0)
+    warmup_tokens: int = Field(200_000, gt=0)
+    matrix_std: float = Field(0.04, gt=0)
     offset_heads: bool = True
 
     @model_validator(mode="after")
@@ -72,7 +71,7 @@ class WorldRecipe(BaseModel):
 
 RECIPES: dict[str, dict[str, Any]] = {
     "world": {},
-    "world-large": {"hidden": 192, "layers": 4, "heads": 6, "feed_forward": 576},
+    "world-large": {"hidden": 160, "layers": 4, "heads": 5, "feed_forward": 480},
 }
 """The policies' sizes; the larger one is for tables that compare sizes."""
 
@@ -115,7 +114,7 @@ def fixed_phrases(seed: int) -> list[str]:
         roles.GRADE,
     ]
     tags = [f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/")]
-    games = list(itertools.islice(game_demos(seed), 3000))
+    games = list(itertools.islice(lessons.game_demos(seed), 3000))
     stretches = phrases([demo.messages[0]["content"] for demo in games] + [demo.answer for demo in games], 20)
     labels = ["Question:", "\nQuestion:", *(f"\n[{number}]" for number in range(1, 65))]
     return [*turns, *instructions, *tags, *labels, *(text for text in stretches if len(text) >= 12)]

@@ -48,7 +48,7 @@ class Proposal:
     @property
     def hops(self) -> int:
         """Relations to follow; 0 where it is not valid."""
-        return len(self.query.nouns) if self.query else 0
+        return len(self.query.nouns) or 1 if self.query else 0
 
     @property
     def key(self) -> tuple[int, str]:
@@ -59,16 +59,16 @@ class Proposal:
 def read_proposal(text: str, stated: Sequence[Fact]) -> tuple[str, Query, str] | None:
     """Question, query and gold answer of a valid proposal, None for any other.
 
-    Valid: `<question>` parses as a path or a holder, the stated facts have one answer to it, and `<answer>` is it.
+    Valid: `<question>` parses, the stated facts have one answer to it, `<answer>` is it, and the way to it comes back
+    to no entity. White space is made plain, so that odd spacing makes no question new or hard.
     """
-    question, given = roles.field(text, "question"), roles.field(text, "answer")
-    query = oracle.parse(question) if question else None
-    if query is None or query.op not in ("path", "holder"):
+    question, given = " ".join((roles.field(text, "question") or "").split()), roles.field(text, "answer")
+    query = oracle.parse(question)
+    gold = oracle.answer_from(query, stated) if query else None
+    if query is None or gold is None or given is None or not oracle.same(gold.text, given):
         return None
-    gold = oracle.answer_from(query, stated)
-    if gold is None or given is None or not oracle.same(gold, given):
-        return None
-    return str(question), query, gold
+    met = [gold.facts[0][0], *(value for _, _, value in gold.facts)]
+    return None if query.op == "path" and len(set(met)) < len(met) else (question, query, gold.text)
 
 
 def difficulty_reward(success: float) -> float:
@@ -76,9 +76,9 @@ def difficulty_reward(success: float) -> float:
     return 0.0 if success in (0.0, 1.0) else math.exp(-((success - 0.5) ** 2) / (2 * SIGMA**2))
 
 
-def draw_question(place: int, context: Context, max_hops: int, rng: random.Random, frames: Sequence[str]) -> Proposal:
-    """A valid question about a context: hops drawn evenly from 1 to `max_hops`, then one of all with so many hops."""
-    query, gold = rng.choice(questions_of(context.documents, rng.randint(1, max_hops)))
+def draw_question(place: int, context: Context, hops: int, rng: random.Random, frames: Sequence[str]) -> Proposal:
+    """A valid question about a context: one of all with so many hops."""
+    query, gold = rng.choice(questions_of(context.documents, hops))
     return Proposal(place, oracle.ask(query, rng.choice(frames)), query, gold.text)
 
 
@@ -90,11 +90,12 @@ def distinct_share(proposals: Sequence[Proposal]) -> float:
 def proposal_metrics(proposals: Sequence[Proposal], hard_hops: int) -> dict[str, float]:
     """Numbers of a step's proposals.
 
-    valid (share of all); of the valid ones: success (mean p), difficulty_reward (mean of what the difficulty pays, in
-    the control too), hops_mean, hard_share (`hard_hops` or more), distinct, hops/<n> (share with n hops).
+    valid (share of all), questions (different valid ones, each answered by the solver); of the valid ones: success
+    (mean p), difficulty_reward (mean of what the difficulty pays, in the control too), hops_mean, hard_share
+    (`hard_hops` or more), distinct, hops/<n> (share with n hops).
     """
     valid = [proposal for proposal in proposals if proposal.valid]
-    found = {"method/valid": len(valid) / len(proposals)}
+    found = {"method/valid": len(valid) / len(proposals), "method/questions": float(len({p.key for p in valid}))}
     if valid:
         count = len(valid)
         found |= {

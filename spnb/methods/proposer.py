@@ -12,7 +12,9 @@ gets 1 for a right answer, compared with the others to the same question.
 Arms are parameters: `solver` frozen (the weights that training began with) or learning; `proposer` learning, frozen or
 uniform (nobody asks: the oracle draws questions evenly over hops, the control for "does choosing help?"); `reward`
 difficulty or shuffled (the control for "is it the difficulty?": the same rewards, permuted among the step's valid
-proposals). Policy and solver that learn share one set of weights, as in the papers.
+proposals). Policy and solver that learn share one set of weights, as in the papers. The advantages' part of the
+loss is the sum of each role's mean over its own rows, so that a role's weight in it does not depend on how many rows
+the other has. (Two roles still share AdamW's step: each moves the weights less than it would alone.)
 """
 
 import random
@@ -66,6 +68,13 @@ class Params(WorldParams):
     def _together(self) -> "Params":
         if self.solver == "frozen" and self.proposer != "learning":
             raise ValueError(f"solver frozen with proposer {self.proposer} trains nobody; allowed: proposer learning")
+        if self.solver_weight != 1 and not self.solver == self.proposer == "learning":
+            raise ValueError(
+                f"solver_weight is {self.solver_weight} with solver {self.solver} and proposer {self.proposer}; "
+                "allowed: 1, as one role alone learns at the optimiser's own pace"
+            )
+        if self.hard_hops > self.max_hops:
+            raise ValueError(f"hard_hops is {self.hard_hops}; allowed: up to max_hops ({self.max_hops})")
         if self.reward == "shuffled" and self.proposer != "learning":
             raise ValueError(f"reward shuffled with proposer {self.proposer}; allowed: proposer learning")
         self.level(self.max_hops)
@@ -102,11 +111,14 @@ class Method:
         proposals = self.proposals(engines, contexts, params.proposals, seed, "train")
         answers = self.solve(engines, params.answerer, contexts, proposals, seed)
         self._metrics = proposal_metrics(proposals, params.hard_hops)
-        rows = self.proposer_rows(proposals, seed) if params.proposer == "learning" else []
-        rows += answers if params.solver == "learning" else []
-        for row in (kept := with_advantages(rows, self.estimator, params)):
-            row.advantage *= params.solver_weight if row.role == "solver" else 1.0
-        return kept
+        asked = self.proposer_rows(proposals, seed) if params.proposer == "learning" else []
+        answered = answers if params.solver == "learning" else []
+        kept = [with_advantages(rows, self.estimator, params) for rows in (asked, answered) if rows]
+        total = sum(map(len, kept))
+        for rows in kept:
+            for row in rows:
+                row.advantage *= total / len(rows) * (params.solver_weight if row.role == "solver" else 1.0)
+        return [row for rows in kept for row in rows]
 
     def contexts(self, count: int, pool: Pool, seed: int) -> list[Context]:
         """Documents of fresh worlds, each set with a chain of `max_hops` facts, so with shorter ones too."""
@@ -121,7 +133,11 @@ class Method:
         if self.params.proposer == "uniform":
             rng = random.Random(derive_seed(seed, "uniform"))
             places = [place for place in range(len(contexts)) for _ in range(count)]
-            return [draw_question(place, contexts[place], self.params.max_hops, rng, FRAMES[pool]) for place in places]
+            hops = [rng.randint(1, self.params.max_hops) for _ in places]
+            return [
+                draw_question(place, contexts[place], n, rng, FRAMES[pool])
+                for place, n in zip(places, hops, strict=True)
+            ]
         requests = [
             self.chat.request(
                 roles.ask(context.documents), self.sampling, derive_seed(seed, "ask", place, index), self.params.asker
@@ -213,13 +229,16 @@ class Method:
         return [{"step": step, **row} for row in [*rows, *self.solver_rows(engines)]]
 
     def solver_rows(self, engines: Mapping[str, Engine]) -> list[dict[str, Any]]:
-        """Held-out accuracy of the policy as solver, sampled and greedy, by hops."""
-        rng, items, params = random.Random(derive_seed("evaluation", "items")), [], self.params
-        for index in range(params.eval_items):
-            hops = index % params.max_hops + 1
-            task = path_task(rng, params.level(hops), "heldout", FRAMES["heldout"])
-            messages = roles.answer(task.question, task.documents, "steps")
-            items.append(Item(messages, task.question, (task.gold.text,), difficulty=hops_label(hops)))
+        """Held-out accuracy of the policy as solver, sampled and greedy, by hops, which take turns.
+
+        The questions are drawn as those of the uniform arm, one about each of `eval_items` contexts.
+        """
+        params, seed = self.params, derive_seed("evaluation", "items")
+        rng, items = random.Random(seed), []
+        for place, context in enumerate(self.contexts(params.eval_items, "heldout", seed)):
+            drawn = draw_question(place, context, place % params.max_hops + 1, rng, FRAMES["heldout"])
+            messages = roles.answer(drawn.question, context.documents, "steps")
+            items.append(Item(messages, drawn.question, (str(drawn.gold),), difficulty=hops_label(drawn.hops)))
         rows = []
         for label, sampling in params.samplings().items():
             requests = [

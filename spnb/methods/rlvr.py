@@ -26,7 +26,7 @@ from spnb.data.oracle import Op
 from spnb.data.retrieval import Retriever, make_retriever
 from spnb.data.tasks import NUMERIC_OPS, Level, draw_path, options, path_task, report_task
 from spnb.data.texts import article
-from spnb.data.world import SUFFIXES, Pool, World, names
+from spnb.data.world import HELDOUT_NAMES, SUFFIXES, Pool, World, names
 from spnb.methods.search import Searched, Tool, rollouts, single
 from spnb.params import RunParams
 from spnb.rollout import Chat, Engine, Episode, Sample, Sampling, derive_seed, run
@@ -40,8 +40,8 @@ ROW_MEAN_LOSSES = ("grpo", "dr_grpo")
 class WorldParams(RunParams):
     """Parameters of everything that reads generated documents; `level` puts them together."""
 
-    documents: int = Field(4, ge=1, description="documents in a prompt")
-    same_relation: float = Field(0.5, ge=0, le=1, description="share of distractors with the question's relation")
+    documents: int = Field(4, ge=1, le=HELDOUT_NAMES, description="documents in a prompt")
+    same_relation: float = Field(1.0, ge=0, le=1, description="share of distractors with the question's relation")
     facts: int = Field(2, ge=1, le=4, description="facts a document")
     distances: list[Literal[0, 1, 2]] = Field([0], min_length=1, description="paraphrase distances of documents")
     eval_items: int = Field(512, ge=1, description="held-out questions")
@@ -68,7 +68,7 @@ class Params(WorldParams):
     task: Literal["read", "think", "steps", "search", "choice", "numeric"] = "read"
     hops: list[int] = Field([1], min_length=1, description="1 to 4, in turn; not for numeric")
     operations: list[Op] = Field(list(NUMERIC_OPS), min_length=1, description="for numeric, in turn")
-    companies: int = Field(1, ge=1, description="for numeric: tables in a prompt")
+    companies: int = Field(1, ge=1, le=HELDOUT_NAMES, description="for numeric: tables in a prompt")
     results: int = Field(2, ge=1, description="for search: documents a search returns")
     max_searches: int = Field(3, ge=1, description="for search: searches a rollout")
     prompts_per_step: int = Field(32, ge=1)
@@ -76,7 +76,7 @@ class Params(WorldParams):
     estimator: Literal["group_zscore", "group_mean", "batch_zscore", "raw"] = "group_zscore"
     reward: Literal["rule", "random"] = Field("rule", description="random: the control, the step's rewards permuted")
     transfer_hops: list[int] = Field([], description="a second, harder evaluation with these hops; not for numeric")
-    transfer_documents: int = Field(0, ge=0, description="its number of documents or tables; 0: as in training")
+    transfer_documents: int = Field(0, ge=0, le=HELDOUT_NAMES, description="its documents or tables; 0: as in training")
 
     @field_validator("operations")
     @classmethod

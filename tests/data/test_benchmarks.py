@@ -14,7 +14,6 @@ from spnb.data.benchmarks import (
     COUNT,
     OPEN_WORDINGS,
     SEARCH_SETS,
-    as_dataset,
     benchmark,
     follows,
     needles,
@@ -101,7 +100,7 @@ def test_reading_golds_follow_from_the_documents(name):
     for item in items_of(name)[:100]:
         stated = [fact for text in item.documents for fact in facts_in(text)]
         query = oracle.parse(item.question)
-        assert oracle.answer_from(query, stated) == item.gold[0]
+        assert oracle.answer_from(query, stated).text == item.gold[0]
         hops, documents = (int(number) for number in re.findall(r"\d+", item.difficulty))
         assert (len(query.nouns), len(item.documents)) == (hops, documents)
 
@@ -248,10 +247,12 @@ def test_a_bad_request_is_named(arguments, message):
         benchmark(**arguments)
 
 
-def test_a_dataset_has_a_row_an_item():
-    rows, item = as_dataset("open-compare", 10), items_of("open-compare")[3]
-    assert rows.column_names == ["id", "benchmark", "difficulty", "prompt", "answer"] and len(rows) == 10
-    assert rows[3]["prompt"] == item.messages and item.grade(said(rows[3]["answer"])) == 1.0
+def test_a_rubric_point_cannot_be_graded_by_its_value_alone():
+    """Whether the point's value stands in the response decides nothing: it always does."""
+    for item in items_of("rubric-grading")[:200]:
+        point, response = facts_in(item.question)[0], facts_in(item.documents[0])
+        assert point[2] in {value for _, _, value in response}
+        assert (point in response) == (item.gold[0] == "yes")
 
 
 def test_texts_hold_questions_and_documents_without_instructions():

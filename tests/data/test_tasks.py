@@ -11,13 +11,13 @@ from spnb.data.tasks import (
     LETTERS,
     NUMERIC_OPS,
     Level,
-    about,
     draw_path,
     open_task,
     options,
     path_task,
     questions_of,
     report_task,
+    task_of,
     value_type,
 )
 from spnb.data.texts import facts_in, sentence, table
@@ -54,10 +54,55 @@ def test_the_documents_alone_give_the_gold_answer(level):
     for task in drawn(level):
         assert parse(task.question) == task.query
         assert answer(task.world, task.query) == task.gold
-        assert answer_from(task.query, task.stated) == task.gold.text
+        assert answer_from(task.query, task.stated) == task.gold
         assert answerable(task.world, task.query, task.stated)
         missing = [fact for fact in task.stated if fact != task.gold.facts[-1]]
         assert not answerable(task.world, task.query, missing)
+
+
+def noun_only(task):
+    """The chance to be right by guessing among the different values that the documents state for the last relation."""
+    return 1 / len({value for _, noun, value in task.stated if noun == task.query.nouns[-1]})
+
+
+def test_who_knows_only_the_relation_is_mostly_wrong():
+    one = [noun_only(task) for task in drawn(Level(1, 8, 1.0), 50)]
+    assert max(one) < 0.3 and sum(one) / 50 < 0.15
+    two = [noun_only(task) for task in drawn(Level(2, 8, 1.0), 50)]
+    assert sum(two) / 50 < 0.35
+
+
+def linked_only(task):
+    """The chance to be right by guessing among last facts about an entity that another document names as a value."""
+    values = {value for _, _, value in task.stated}
+    ends = {v for entity, noun, v in task.stated if noun == task.query.nouns[-1] and entity in values}
+    return (task.gold.text in ends) / len(ends)
+
+
+def test_who_looks_for_linked_documents_and_not_for_the_start_is_mostly_wrong():
+    for hops, documents, most in ((2, 4, 0.6), (2, 8, 0.35), (3, 8, 0.55), (4, 8, 0.6)):
+        chances = [linked_only(task) for task in drawn(Level(hops, documents, 1.0), 40)]
+        assert sum(chances) / 40 < most, (hops, documents)
+
+
+def test_distractors_are_whole_rival_chains_where_there_is_room():
+    for task in drawn(Level(2, 6, 1.0, 1), 20):
+        facts = {fact[:2]: fact[2] for fact in task.stated}
+        starts = [entity for entity, noun in facts if noun == task.query.nouns[0]]
+        followed = [facts.get((facts[start, task.query.nouns[0]], task.query.nouns[1])) for start in starts]
+        assert len(starts) >= 3 and sum(end is not None for end in followed) >= 3
+
+
+def test_a_world_that_is_too_small_for_the_documents_says_so():
+    world = World(0, size=3)
+    query = draw_path(world, random.Random(0), 2)
+    with pytest.raises(ValueError, match="size of the world is 3, too few entities of type"):
+        task_of(world, query, random.Random(0), Level(2, 20, 1.0), oracle.TRAIN_FRAMES)
+
+
+def test_questions_of_documents_come_back_to_no_entity():
+    text = "The twin of Arnford is Belvik. The twin of Belvik is Arnford."
+    assert len(questions_of([text], 1)) == 2 and questions_of([text], 2) == []
 
 
 def test_same_relation_makes_the_other_documents_mislead():
@@ -97,8 +142,8 @@ def test_a_level_out_of_range_is_named(arguments, message):
 def test_the_same_generator_state_gives_the_same_task():
     level = Level(2, 6, distances=(0, 1, 2))
     one, two, three = (path_task(random.Random(seed), level) for seed in (5, 5, 6))
-    assert about(one) == about(two) != about(three)
-    assert about(one)["hops"] == 2 and about(one)["answer"] == one.gold.text
+    assert (one.question, one.documents, one.support) == (two.question, two.documents, two.support)
+    assert one.question != three.question
 
 
 def test_a_drawn_path_meets_no_entity_twice():
@@ -165,7 +210,6 @@ def test_open_tasks_are_graded_by_their_facts(kind):
         entity, noun, _ = task.facts[0]
         wrong = sentence((entity, noun, "Nowhere"))
         assert task.score(f"{' '.join(points)} {wrong}") == pytest.approx(1 - 1 / len(points))
-        assert about(task)["rubric"] == points
 
 
 def test_open_tasks_say_what_they_are_about():
@@ -183,9 +227,15 @@ def test_all_questions_of_documents_against_search(hops):
     facts = list(dict.fromkeys(task.stated))
     found = {query: gold.text for query, gold in questions_of(task.documents, hops)}
     for entity in {fact[0] for fact in facts}:
-        ends = {(): entity}
+        ways = {(): (entity,)}
         for _ in range(hops):
-            ends = {(*nouns, n): v for nouns, end in ends.items() for e, n, v in facts if e == end}
+            ways = {
+                (*nouns, n): (*way, v)
+                for nouns, way in ways.items()
+                for e, n, v in facts
+                if e == way[-1] and v not in way
+            }
+        ends = {nouns: way[-1] for nouns, way in ways.items()}
         assert {q.nouns: text for q, text in found.items() if q.entity == entity} == ends
     assert hops != 3 or found[task.query] == task.gold.text
 

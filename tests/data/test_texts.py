@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from spnb.data.texts import article, facts_in, facts_of, report, say, sections, sentence, table
+from spnb.data.texts import article, facts_in, facts_of, report, say, sections, sentence, table, wordings
 from spnb.data.world import BY_NOUN, METRICS, RELATIONS, SUFFIXES, World
 
 WORLD = World(7, size=300)
@@ -65,11 +65,18 @@ def test_sections_state_true_facts_about_four_subjects():
 def test_a_table_holds_the_worlds_figures():
     company = WORLD.name("company", 5)
     head, *rows = table(WORLD, company).split("\n")
-    assert head == "year | item | figure"
-    lines = [row.split(" | ") for row in rows]
-    assert [metric for _, metric, _ in lines] == list(METRICS) * len(WORLD.years(company))
-    assert all(WORLD.cell(company, metric, int(year)) == int(figure) for year, metric, figure in lines)
+    assert head == "year company item figure"
+    lines = [row.split() for row in rows]
+    assert [metric for _, _, metric, _ in lines] == list(METRICS) * len(WORLD.years(company))
+    assert all(WORLD.cell(name, metric, int(year)) == int(figure) for year, name, metric, figure in lines)
+    assert facts_in(table(WORLD, company)) == [(name, f"{m} {y}", figure) for y, name, m, figure in lines]
     assert report(WORLD, company)["text"].endswith(table(WORLD, company))
+
+
+def test_wordings_give_each_fact_its_sentence():
+    facts = facts_of(WORLD, WORLD.name("town", 1))
+    said = [sentence(fact, distance) for fact, distance in zip(facts, (0, 1, 2, 0), strict=True)]
+    assert wordings([" ".join(said[:2]), " ".join(said[2:])]) == dict(zip(facts, said, strict=True))
 
 
 def test_distances_are_kept():

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from spnb.data.texts import facts_in
 from spnb.data.world import (
     BY_NOUN,
     CELLS,
@@ -23,6 +24,7 @@ from spnb.data.world import (
     kind_of_word,
     names,
     relations_of,
+    world_of,
 )
 
 
@@ -126,7 +128,18 @@ def test_documents_are_the_same_for_a_seed_and_in_the_corpus_schema():
     first, again, other = (list(documents(200, seed=seed)) for seed in (0, 0, 1))
     assert json.dumps(first) == json.dumps(again) != json.dumps(other)
     assert all(list(document) == ["id", "title", "text", "metadata"] for document in first)
-    assert Counter(document["metadata"]["kind"] for document in first) == {"article": 140, "report": 40, "sections": 20}
+    assert Counter(document["metadata"]["kind"] for document in first) == {"article": 161, "report": 26, "sections": 13}
+
+
+def test_every_entity_has_an_article_and_every_company_a_report():
+    corpus, world = list(documents(150, seed=3)), world_of(150, seed=3)
+    titles = Counter((document["metadata"]["kind"], document["title"]) for document in corpus)
+    for kind in SUFFIXES:
+        assert all(titles["article", world.name(kind, index)] == 1 for index in range(world.size))
+    assert sum(count for (kind, _), count in titles.items() if kind == "report") == world.size
+    stated = {fact for document in corpus for fact in facts_in(document["text"])}
+    named = {value for _, noun, value in stated if noun in BY_NOUN and BY_NOUN[noun].value in SUFFIXES}
+    assert all(titles["article", name] == 1 for name in named)
 
 
 def test_no_document_comes_twice_in_a_larger_corpus():

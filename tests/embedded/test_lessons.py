@@ -3,6 +3,7 @@
 import collections
 import itertools
 import random
+import re
 
 import pytest
 
@@ -37,7 +38,7 @@ def followed(row):
     """Whether the last question's answer follows from the documents in the row."""
     text = shown(row)
     gold = oracle.answer_from(question_of(text), facts_in(text))
-    return oracle.same(gold, roles.field(said(row), "answer") or "")
+    return oracle.same(gold.text, roles.field(said(row), "answer") or "")
 
 
 def test_reading_conversations_are_right_at_every_turn():
@@ -47,7 +48,7 @@ def test_reading_conversations_are_right_at_every_turn():
             if not mine and "Question: " in text:
                 question = question_of(text)
             elif mine and text != lessons.END:
-                assert oracle.same(oracle.answer_from(question, stated), roles.field(text, "answer"))
+                assert oracle.same(oracle.answer_from(question, stated).text, roles.field(text, "answer"))
 
 
 def test_thoughts_of_the_careful_style_are_facts_of_the_documents():
@@ -86,24 +87,52 @@ def test_numbers_are_worked_out_right():
             sum_text = text.split("What is ")[1].split("?")[0]
             assert str(eval(sum_text)) == roles.field(answer, "answer")
     for row in rows(lessons.numeric, 60):
+        stated = facts_in(shown(row))
+        for prompt, reply in turns_of(row):
+            assert oracle.answer_from(question_of(prompt), stated).text == roles.field(reply, "answer")
         for thought in roles.fields(said(row), "think"):
             for left, right in [part.split(" = ") for part in thought.strip(".").split(". ") if " = " in part]:
                 assert eval(left) == int(right)
 
 
-@pytest.mark.parametrize("lesson", [lessons.judging, lessons.grading])
-def test_verdicts_are_balanced_and_true(lesson):
-    drawn = rows(lesson, 600)
+def turns_of(row):
+    """Prompt and reply of each turn of a row."""
+    said_of, prompt = [], ""
+    for text, mine in row:
+        if mine and text != lessons.END:
+            said_of.append((prompt, text))
+        prompt = prompt if mine else text
+    return said_of
+
+
+def test_the_judges_verdicts_are_balanced_and_true():
+    drawn = rows(lessons.judging, 600)
     verdicts = [roles.verdict(said(row)) for row in drawn]
     assert sum(verdicts) / len(drawn) == pytest.approx(0.5, abs=0.07)
-    if lesson is lessons.grading:
-        for row, verdict in zip(drawn, verdicts, strict=True):
-            response, point = shown(row).split("Point: ")
-            assert (facts_in(point)[0] in facts_in(response)) == verdict
-    else:
-        for row, verdict in zip(drawn, verdicts, strict=True):
-            first, second = shown(row).split("First: ")[1].split(lessons.END)[0].split("\nSecond: ")
-            assert oracle.same(first, second) == verdict
+    for row, verdict in zip(drawn, verdicts, strict=True):
+        first, second = shown(row).split("First: ")[1].split(lessons.END)[0].split("\nSecond: ")
+        assert oracle.same(first, second) == verdict
+
+
+def test_points_are_graded_in_a_balanced_way_and_right():
+    verdicts = []
+    for row in rows(lessons.grading, 300):
+        response = facts_in(shown(row).split("Point: ")[0])
+        for prompt, reply in turns_of(row):
+            point = facts_in(prompt.split("Point: ")[1])[0]
+            verdicts.append(roles.verdict(reply))
+            assert (point in response) == verdicts[-1]
+            if "First: " in reply:
+                first, second = reply.split("First: ")[1].split("</think>")[0].split("\nSecond: ")
+                assert (first == second) == verdicts[-1] and second == point[2]
+    assert sum(verdicts) / len(verdicts) == pytest.approx(0.5, abs=0.07)
+
+
+def test_several_facts_are_given_in_the_questions_order():
+    for row in rows(lessons.several, 60):
+        stated = {fact[:2]: fact[2] for fact in facts_in(shown(row))}
+        asked = re.findall(r"the ([a-z]+) of ([A-Z][a-z]+)", shown(row).split("Question: ")[1])
+        assert roles.field(said(row), "answer") == ", ".join(stated[entity, noun] for noun, entity in asked)
 
 
 def test_choices_point_at_the_right_option():
@@ -111,18 +140,23 @@ def test_choices_point_at_the_right_option():
     for row in rows(lessons.choice, 200):
         text = shown(row)
         query = question_of(text)
-        if query.op != "path" or not facts_in(text):
+        if not facts_in(text):
             continue
         listed = text.split(lessons.END)[0].split("\n")[-4:]
         gold, letter = oracle.answer_from(query, facts_in(text)), roles.field(said(row), "answer")
-        right.append(f"- {gold} ({letter})" in listed)
+        right.append(f"- {gold.text} ({letter})" in listed)
     assert len(right) > 100 and all(right)
 
 
 def test_questions_asked_follow_from_the_documents():
     for row in rows(lessons.asking, 150):
         query = oracle.parse(roles.field(said(row), "question"))
-        assert oracle.same(oracle.answer_from(query, facts_in(shown(row))), roles.field(said(row), "answer"))
+        gold = oracle.answer_from(query, facts_in(shown(row)))
+        assert oracle.same(gold.text, roles.field(said(row), "answer"))
+        thought = re.search("<think>(.*)</think>", said(row), re.DOTALL)[1]
+        quoted, rest = facts_in(thought)[: -len(query.nouns)], facts_in(thought)[-len(query.nouns) :]
+        assert rest == list(gold.facts) and {entity for entity, _, _ in quoted} <= {gold.facts[0][0]}
+        assert thought in shown(row) or len(query.nouns) > 1
     for row in rows(lessons.asking_by_search, 60):
         assert oracle.parse(roles.field(said(row), "question")) is not None
 

@@ -9,6 +9,7 @@ import pytest
 
 from spnb.data import oracle
 from spnb.data.oracle import Query
+from spnb.data.tasks import questions_of
 from spnb.data.texts import facts_in
 from spnb.data.world import names
 from spnb.experiment import make_plan, run_one
@@ -59,7 +60,7 @@ class World:
             self.asked.append(request)
         else:
             question = re.findall(r"Question: (.*)", prompt)[-1]
-            true = oracle.answer_from(oracle.parse(question), facts_in(prompt))
+            true = oracle.answer_from(oracle.parse(question), facts_in(prompt)).text
             text = f"<answer> {true}</answer>" if self.right(question, len(self.answered)) else "<answer> No</answer>"
             self.answered.append((request, question))
         return Completion(tuple(map(ord, text)), (-1.0,) * len(text), text, "stop")
@@ -135,6 +136,34 @@ def test_proposals_that_are_not_valid(text):
     assert read_proposal(text, FACTS) is None
 
 
+def test_spaces_do_not_make_a_question_new():
+    text = proposal_text("What  is\n\n the mayor\tof Arnford?", "Belana")
+    assert read_proposal(text, FACTS)[0] == "What is the mayor of Arnford?"
+
+
+def test_a_way_that_comes_back_is_not_valid():
+    twins = [("Arnford", "twin", "Belvik"), ("Belvik", "twin", "Arnford")]
+    assert read_proposal(proposal_text("What is the twin of Arnford?", "Belvik"), twins)
+    assert read_proposal(proposal_text("What is the twin of the twin of Arnford?", "Arnford"), twins) is None
+
+
+def test_figures_may_be_asked_about_where_a_table_states_them():
+    stated = facts_in("1820 Artek costs 12\n1821 Artek costs 15")
+    text = proposal_text("What is the costs of Artek in 1820 plus 1821?", "27")
+    assert read_proposal(text, stated)[2] == "27" and read_proposal(text, stated[:1]) is None
+
+
+def test_held_out_questions_are_drawn_like_the_uniform_arms():
+    """In documents that hold a chain of `max_hops` facts, whatever the question's hops."""
+    both = engines()
+    list(method().solver_rows(both))
+    for request, question in both["policy"].answered:
+        shown = "".join(map(chr, request.prompt_ids)).split("\nQuestion:")[0]
+        documents = re.findall(r"\[\d+\] (.*)", shown)
+        assert oracle.parse(question) in {query for n in (1, 2, 3, 4) for query, _ in questions_of(documents, n)}
+        assert questions_of(documents, 4)
+
+
 def test_a_question_with_two_stated_answers_is_not_valid():
     text = proposal_text("What is the mayor of Arnford?", "Belana")
     assert read_proposal(text, [*FACTS, ("Arnford", "mayor", "Corana")]) is None
@@ -160,14 +189,16 @@ def test_rewards_and_advantages_by_hand():
     mean = (HALF + QUARTER) / 4
     deviation = math.sqrt(((HALF - mean) ** 2 + (QUARTER - mean) ** 2 + 2 * mean**2) / 3)
     by_hand = [(reward - mean) / deviation for reward in (HALF, QUARTER, 0, 0)]
-    assert [row.advantage for row in asked] == pytest.approx(by_hand * 2)
+    assert [row.advantage for row in asked] == pytest.approx([a * 32 / 8 for a in by_hand * 2])  # 8 of 32 rows
     answers = [row for row in rows if row.role == "solver"]
     assert [row.reward for row in answers] == [1, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1] * 2
     z = 0.8660254  # two of four; one of four gives 1.5 and -0.5, four of four nothing
-    assert [row.advantage for row in answers] == pytest.approx([z, z, -z, -z, 1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0] * 2)
+    by_hand = [z, z, -z, -z, 1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0]
+    assert [row.advantage for row in answers] == pytest.approx([a * 32 / 24 for a in by_hand * 2])
     assert study.metrics() == pytest.approx(
         {
             "method/valid": 6 / 8,
+            "method/questions": 6,
             "method/success": (1 / 2 + 1 / 4 + 1) / 3,
             "method/difficulty_reward": (HALF + QUARTER) / 3,
             "method/hops_mean": 1,
@@ -246,7 +277,7 @@ def test_every_context_has_chains_of_all_lengths():
         for context in method().contexts(4, "train", seed):
             for hops in range(1, 5):
                 found = draw_question(0, context, hops, random.Random(seed), oracle.TRAIN_FRAMES)
-                assert found.valid and 1 <= found.hops <= hops
+                assert found.valid and found.hops == hops
 
 
 def test_a_slower_solver():
@@ -255,6 +286,18 @@ def test_a_slower_solver():
     ratio = {role: {round(a.advantage / b.advantage, 6) for a, b in zip(rows, whole, strict=True) if a.role == role}
              for role in ("proposer", "solver")}  # fmt: skip
     assert ratio == {"proposer": {1.0}, "solver": {0.25}}
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_the_solver_has_the_same_weight_in_the_loss_with_and_without_a_learning_proposer(beta):
+    """The mean over all rows of a solver row's term is the mean over the solver's rows alone, in both arms."""
+
+    def gradient(**values):
+        rows = method(kl_beta=beta, **values).collect(engines(right=which), 0)
+        return [row.advantage / len(rows) for row in rows if row.role == "solver"]
+
+    alone, beside = gradient(proposer="frozen"), gradient(proposer="learning")
+    assert alone == pytest.approx(beside) and any(alone)
 
 
 def test_seed_step_and_rank_decide_the_documents():
@@ -293,7 +336,7 @@ def test_numbers_of_proposals():
     found = proposal_metrics(asked, hard_hops=2)
     assert found["method/valid"] == 0.5 and found["method/hard_share"] == pytest.approx(1 / 3)
     assert found["method/hops_mean"] == pytest.approx(4 / 3) and found["method/hops/2"] == pytest.approx(1 / 3)
-    assert proposal_metrics([Proposal(0)], 2) == {"method/valid": 0}
+    assert proposal_metrics([Proposal(0)], 2) == {"method/valid": 0, "method/questions": 0}
     rows = {row["metric"]: row for row in proposal_rows(asked, 2)}
     assert rows["valid"]["value"] == pytest.approx((2 / 3 + 1 + 0) / 3) and rows["valid"]["n"] == 3
     assert (rows["hard"]["value"], rows["hard"]["n"]) == (0.5, 2) and rows["distinct"]["value"] == 0.75
@@ -339,6 +382,13 @@ def test_evaluation_is_the_same_for_every_seed():
         (dict(documents=3), "level.documents is 3; allowed: hops"),
         (dict(invalid_reward=0.5), "invalid_reward is 0.5; allowed: less than or equal to 0"),
         (dict(max_hops=5), "max_hops is 5"),
+        (dict(hard_hops=3, max_hops=2), r"hard_hops is 3; allowed: up to max_hops \(2\)"),
+        (
+            dict(solver="frozen", solver_weight=0.5),
+            "solver_weight is 0.5 with solver frozen and proposer learning; allowed: 1",
+        ),
+        (dict(proposer="uniform", solver_weight=0.5), "solver_weight is 0.5 with .* proposer uniform; allowed: 1"),
+        (dict(documents=60), "documents is 60; allowed: less than or equal to 48"),
     ],
 )
 def test_what_is_not_allowed_is_named(values, message):

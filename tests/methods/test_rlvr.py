@@ -50,8 +50,9 @@ class Reader:
 
 
 def truth(question, prompt):
-    """The answer that follows from a prompt's own documents."""
-    return oracle.answer_from(oracle.parse(question), facts_in(prompt))
+    """The answer that follows from a prompt's own documents, None where none does."""
+    found = oracle.answer_from(oracle.parse(question), facts_in(prompt))
+    return found and found.text
 
 
 def right(question, prompt, index):

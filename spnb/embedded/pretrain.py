@@ -45,7 +45,7 @@ class WorldRecipe(BaseModel):
     vocabulary: int = Field(1500, gt=256)
     batch_tokens: int = Field(4096, gt=0)
     unskilled_at: int = 1_500_000
-    base_at: int = 2_000_000
+    base_at: int = 2_150_000
     reading_until: int = 3_600_000
     roles_until: int = 12_000_000
     recall_share: float = Field(0.3, ge=0, le=1)

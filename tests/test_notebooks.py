@@ -78,7 +78,13 @@ def test_a_bad_parameter_stops_the_notebook_with_the_sentence(tmp_path):
 
 def test_the_embedded_policy_notebook_rebuilds_at_smoke_scale(tmp_path):
     path, figures = ROOT / "notebooks/90_embedded_policy.ipynb", tmp_path / "figures"
-    changes = {"unskilled_at": 2000, "base_at": 4000, "reading_until": 6000, "roles_until": 10_000}
+    changes = {
+        "unskilled_at": 2000,
+        "base_at": 4000,
+        "reading_until": 6000,
+        "roles_until": 10_000,
+        "practice_until": 12_000,
+    }
     given = {"scale": "smoke", "rebuild": "world", "changes": changes}
     executed(path, tmp_path, **given, folder=str(tmp_path / "policies"), figures=str(figures))
     assert (tmp_path / "policies/world/instruct/model.safetensors").is_file()

@@ -517,6 +517,27 @@ SHARES = {
     "games": 0.06,
 }
 """What the roles course is made of: weights of the lessons, and the share of games."""
+PRACTICE_SHARES = {
+    "careful": 0.1,
+    "plain": 0.05,
+    "steps": 0.05,
+    "closed": 0.01,
+    "numeric": 0.14,
+    "several": 0.02,
+    "arithmetic": 0.01,
+    "choice": 0.04,
+    "judge": 0.03,
+    "rubric": 0.02,
+    "task": 0.02,
+    "grade": 0.04,
+    "search": 0.04,
+    "search_plain": 0.04,
+    "ask": 0.35,
+    "ask_search": 0.02,
+    "drill": 0.03,
+    "games": 0.04,
+}
+"""What the last course is made of: everything once more, mostly what is learned last (asking, figures)."""
 TOKENIZER_SHARES = {
     "careful": 0.16,
     "plain": 0.08,

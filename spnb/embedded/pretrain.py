@@ -1,8 +1,8 @@
 """Pre-trains the policies of the document world from one seed: `unskilled`, `base` and `instruct`.
 
-One training run, three stopping points. It begins with the course `reading`; early on, where a policy knows the formats
-but not how to match an entity's name, is `unskilled`; where matching is half learned is `base`; at its end the policy
-reads, and the course of `ROLES` makes it `instruct`. Standard Qwen3 checkpoints, ChatML template.
+One training run, three stopping points. It begins with a course in reading; early on, where a policy knows the formats
+but not how to match an entity's name, is `unskilled`; where matching is half learned is `base`. A course in all roles
+and some more practice in what is learned last make it `instruct`. Standard Qwen3 checkpoints, ChatML template.
 
     spnb embedded FOLDER --recipe world
 """
@@ -48,23 +48,25 @@ class WorldRecipe(BaseModel):
     base_at: int = 2_150_000
     reading_until: int = 3_600_000
     roles_until: int = 12_000_000
+    practice_until: int = 14_000_000
     recall_share: float = Field(0.3, ge=0, le=1)
     outside_share: float = Field(0.15, ge=0, le=1)
     outside_weight: float = Field(0.3, ge=0, lt=1)
     learning_rate: float = Field(3e-3, gt=0)
     matrix_learning_rate: float = Field(0.02, gt=0)
     role_rate: float = Field(0.6, gt=0)
+    practice_rate: float = Field(0.3, gt=0)
     warmup_tokens: int = Field(200_000, gt=0)
     matrix_std: float = Field(0.04, gt=0)
     offset_heads: bool = True
 
     @model_validator(mode="after")
     def _in_order(self) -> "WorldRecipe":
-        marks = (self.unskilled_at, self.base_at, self.reading_until, self.roles_until)
-        if not 0 < marks[0] <= marks[1] <= marks[2] < marks[3]:
+        marks = (self.unskilled_at, self.base_at, self.reading_until, self.roles_until, self.practice_until)
+        if not 0 < marks[0] <= marks[1] <= marks[2] < marks[3] < marks[4]:
             raise ValueError(
-                f"unskilled_at, base_at, reading_until, roles_until are {marks}; allowed: above 0, each at least the "
-                "one before, the last above it"
+                f"unskilled_at, base_at, reading_until, roles_until, practice_until are {marks}; allowed: above 0, "
+                "each at least the one before, the last two above it"
             )
         return self
 
@@ -225,12 +227,14 @@ def reading_stream(recipe: WorldRecipe, progress: Progress) -> Iterator[Row]:
 
 
 def rate(recipe: WorldRecipe, tokens: int) -> float:
-    """The learning rate's factor: warm-up, constant while reading; warm-up, then a cosine from `role_rate` to 0."""
+    """The learning rate's factor: constant while reading, then a cosine to 0 in each course; a warm-up before each."""
     if tokens < recipe.reading_until:
         return min(1.0, (tokens + 1) / recipe.warmup_tokens)
-    since = tokens - recipe.reading_until
-    done = min(1.0, since / (recipe.roles_until - recipe.reading_until))
-    return min(1.0, (since + 1) / recipe.warmup_tokens) * recipe.role_rate * 0.5 * (1 + math.cos(math.pi * done))
+    start, end, top = recipe.reading_until, recipe.roles_until, recipe.role_rate
+    if tokens >= recipe.roles_until:
+        start, end, top = recipe.roles_until, recipe.practice_until, recipe.practice_rate
+    done = min(1.0, (tokens - start) / (end - start))
+    return min(1.0, (tokens - start + 1) / recipe.warmup_tokens) * top * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def loss_of(
@@ -285,10 +289,16 @@ def train_course(
 
 
 def courses(recipe: WorldRecipe, tokenizer: PreTrainedTokenizerFast, progress: Progress) -> list[tuple[Batches, int]]:
-    """The two courses as streams of batches, each with the number of tokens at which it ends."""
-    reading = batches(reading_stream(recipe, progress), tokenizer, recipe, random.Random(recipe.seed))
-    playing = batches(lessons.role_rows(recipe.seed + 1), tokenizer, recipe, random.Random(recipe.seed + 1))
-    return [(reading, recipe.reading_until), (playing, recipe.roles_until)]
+    """The three courses as streams of batches, each with the number of tokens at which it ends."""
+    streams = [
+        (reading_stream(recipe, progress), recipe.reading_until),
+        (lessons.role_rows(recipe.seed + 1), recipe.roles_until),
+        (lessons.role_rows(recipe.seed + 2, lessons.PRACTICE_SHARES), recipe.practice_until),
+    ]
+    return [
+        (batches(rows, tokenizer, recipe, random.Random(recipe.seed + number)), until)
+        for number, (rows, until) in enumerate(streams)
+    ]
 
 
 def save(model: Any, tokenizer: PreTrainedTokenizerFast, recipe: WorldRecipe, folder: Path, progress: Progress) -> None:
@@ -303,7 +313,7 @@ def save(model: Any, tokenizer: PreTrainedTokenizerFast, recipe: WorldRecipe, fo
 def build(recipe: WorldRecipe, folder: Path, report: Callable[[str], None] = print) -> None:
     """Makes the three policies as sub-folders of `folder`, each where its number of tokens is reached."""
     tokenizer, progress = build_tokenizer(recipe), Progress()
-    stops = {"unskilled": recipe.unskilled_at, "base": recipe.base_at, "instruct": recipe.roles_until}
+    stops = {"unskilled": recipe.unskilled_at, "base": recipe.base_at, "instruct": recipe.practice_until}
 
     def hear(model: Any, progress: Progress, loss: float) -> None:
         seconds = time.perf_counter() - progress.started

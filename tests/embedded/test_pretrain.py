@@ -22,6 +22,7 @@ TINY = world.WorldRecipe(
     base_at=3000,
     reading_until=4000,
     roles_until=8000,
+    practice_until=10_000,
     warmup_tokens=1000,
 )
 SHIPPED = ("unskilled", "base", "instruct")
@@ -84,7 +85,11 @@ def test_the_rate_warms_up_stays_and_falls():
     assert world.rate(recipe, recipe.reading_until) < 0.01
     warm = recipe.reading_until + recipe.warmup_tokens
     assert world.rate(recipe, warm) == pytest.approx(recipe.role_rate, rel=0.01)
-    assert world.rate(recipe, recipe.roles_until) == pytest.approx(0)
+    assert world.rate(recipe, recipe.roles_until - 1) == pytest.approx(0, abs=1e-6)
+    assert world.rate(recipe, recipe.roles_until) < 0.01
+    warm = recipe.roles_until + recipe.warmup_tokens
+    assert world.rate(recipe, warm) == pytest.approx(recipe.practice_rate, rel=0.03)
+    assert world.rate(recipe, recipe.practice_until) == pytest.approx(0)
 
 
 def test_a_tiny_recipe_makes_three_policies_and_again_the_same(tmp_path):
@@ -113,5 +118,5 @@ def test_unknown_recipe():
 
 
 def test_marks_out_of_order_are_refused():
-    with pytest.raises(ValueError, match="unskilled_at, base_at, reading_until, roles_until are"):
+    with pytest.raises(ValueError, match="unskilled_at, base_at, reading_until, roles_until, practice_until are"):
         world.WorldRecipe(base_at=9_000_000)

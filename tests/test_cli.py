@@ -1,9 +1,16 @@
 """The command line: what a user gets wrong is one clear message."""
 
+import itertools
+import json
+
 import pytest
 from typer.testing import CliRunner
 
 from spnb.cli import app
+from spnb.data import benchmarks
+from spnb.data.benchmarks import BENCHMARKS, search_corpus
+from spnb.data.corpus import load_corpus
+from spnb.data.world import documents
 from spnb.doctor import missing, report
 
 RUNNER = CliRunner()
@@ -37,3 +44,17 @@ def test_bad_input_is_one_clear_message(arguments, message):
     printed = RUNNER.invoke(app, arguments)
     assert printed.exit_code == 2
     assert message in printed.stderr and "Traceback" not in printed.stderr
+
+
+def test_a_corpus_is_kept_free_of_our_own_benchmarks(tmp_path, monkeypatch):
+    """Documents that benchmarks are about are dropped, others stay."""
+    held, other = list(itertools.islice(search_corpus(), 20)), list(documents(20))
+    source = tmp_path / "texts.jsonl"
+    source.write_text("".join(json.dumps(document) + "\n" for document in [*held, *other]))
+    monkeypatch.setattr(benchmarks, "BENCHMARKS", {"search-lookup": BENCHMARKS["search-lookup"]})
+    settings = [part for value in ("min_words=5", "min_chars=20", "domains=2") for part in ("--set", value)]
+    done = RUNNER.invoke(app, ["corpus", str(source), str(tmp_path / "out"), "--benchmarks", "world", *settings])
+    assert done.exit_code == 0, done.output
+    kept = {row["text"] for row in load_corpus(tmp_path / "out")}
+    assert not kept & {document["text"] for document in held}
+    assert kept & {document["text"] for document in other}

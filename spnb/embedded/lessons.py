@@ -380,9 +380,14 @@ def search_plain(rng: random.Random) -> Row:
     return turn(roles.search(task.question, "plain"), (say_answer(other_value(task, rng)), True))
 
 
-def asking(rng: random.Random) -> Row:
+def asking(
+    rng: random.Random,
+    documents: Sequence[int] = (2, 4, 4, 6),
+    hops: Sequence[float] = ASK_HOPS,
+    facts: Sequence[int] = (1, 2, 2, 3),
+) -> Row:
     """A question with its answer after the documents' sentences; beyond earlier questions where there are some."""
-    task = fresh_task(rng, replace(reading_level(rng, (2, 4, 4, 6), ASK_HOPS), facts=rng.choice((1, 2, 2, 3))))
+    task = fresh_task(rng, replace(reading_level(rng, documents, hops), facts=rng.choice(list(facts))))
     earlier: list[str] = []
     if rng.random() < 0.3 and len(task.query.nouns) > 1:
         easy = questions_of(task.documents, len(task.query.nouns) - 1) or questions_of(task.documents, 1)
@@ -391,6 +396,11 @@ def asking(rng: random.Random) -> Row:
     note = f"<think>{quoted(task)}</think>"
     reply = f"{note}<question> {task.question}</question>{say_answer(task.gold.text)}"
     return turn(roles.ask(task.documents, earlier), (reply, True))
+
+
+def asking_far(rng: random.Random) -> Row:
+    """The same about more and shorter documents, most questions of several facts."""
+    return asking(rng, (4, 6, 6, 8), (0.3, 0.4, 0.2, 0.1), (1, 1, 2))
 
 
 def quoted(task: Task) -> str:
@@ -491,6 +501,7 @@ LESSONS: dict[str, Callable[[random.Random], Row]] = {
     "search": search_careful,
     "search_plain": search_plain,
     "ask": asking,
+    "ask_far": asking_far,
     "ask_search": asking_by_search,
     "recall": recall,
     "drill": drill,
@@ -532,7 +543,8 @@ PRACTICE_SHARES = {
     "grade": 0.04,
     "search": 0.04,
     "search_plain": 0.04,
-    "ask": 0.35,
+    "ask": 0.1,
+    "ask_far": 0.25,
     "ask_search": 0.02,
     "drill": 0.03,
     "games": 0.04,

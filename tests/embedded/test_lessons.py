@@ -149,7 +149,7 @@ def test_choices_point_at_the_right_option():
 
 
 def test_questions_asked_follow_from_the_documents():
-    for row in rows(lessons.asking, 150):
+    for row in [*rows(lessons.asking, 150), *rows(lessons.asking_far, 100)]:
         query = oracle.parse(roles.field(said(row), "question"))
         gold = oracle.answer_from(query, facts_in(shown(row)))
         assert oracle.same(gold.text, roles.field(said(row), "answer"))

@@ -72,6 +72,11 @@ class Task:
         return [fact for text in self.documents for fact in facts_in(text)]
 
 
+def hops_label(hops: int) -> str:
+    """ "1 hop", "2 hops"; "no question" for 0."""
+    return f"{hops} hop{'s' * (hops > 1)}" if hops else "no question"
+
+
 def draw_path(world: World, rng: random.Random, hops: int) -> Query:
     """A random path of `hops` relations along which no entity comes twice."""
     while True:

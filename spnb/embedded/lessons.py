@@ -16,6 +16,7 @@ from spnb.data import oracle
 from spnb.data.benchmarks import needles
 from spnb.data.oracle import Answer, Op, Query
 from spnb.data.tasks import (
+    LETTERS,
     NUMERIC_OPS,
     Level,
     OpenKind,
@@ -30,11 +31,11 @@ from spnb.data.tasks import (
 )
 from spnb.data.texts import Fact, article, say, sentence, table_row, wordings
 from spnb.data.world import BY_NOUN, SUFFIXES, WORDS, Pool, World, names
+from spnb.embedded.build import END, START
 from spnb.embedded.demos import Demo, demos
 from spnb.embedded.negotiation import negotiation_demos
 from spnb.roles import Messages
 
-START, END = "<|im_start|>", "<|im_end|>"
 Segment = tuple[str, bool]
 Row = list[Segment]
 """A row of text in pieces; True marks what a policy is to say."""
@@ -87,7 +88,7 @@ def working(op: Op, gold: Answer) -> str:
 def other_value(task: Task, rng: random.Random) -> str:
     """A wrong answer of the right type: one that the documents state if there is one, three times in four."""
     wrong, letter = options(task, rng)
-    gold = "ABCD".index(letter)
+    gold = LETTERS.index(letter)
     return rng.choice([option for index, option in enumerate(wrong) if index != gold])
 
 
@@ -283,7 +284,7 @@ def choice(rng: random.Random) -> Row:
         thought = thoughts(task.gold.facts).removesuffix("</think>")
     listed, letter = options(task, rng)
     if rng.random() < 0.125:
-        return turn(roles.choice(task.question, listed), (say_answer(rng.choice("ABCD")), True))
+        return turn(roles.choice(task.question, listed), (say_answer(rng.choice(LETTERS)), True))
     note = f"{thought} {task.gold.text} ({letter})</think>"
     return turn(roles.choice(task.question, listed, task.documents), (note + say_answer(letter), True))
 
@@ -432,7 +433,7 @@ def table_drill(rng: random.Random) -> Row:
 
 def option_drill(rng: random.Random) -> Row:
     """The letters of listed options."""
-    listed = dict(zip(rng.sample(words(rng), 4), "ABCD", strict=True))
+    listed = dict(zip(rng.sample(words(rng), 4), LETTERS, strict=True))
     row: Row = [("\n".join(f"- {word} ({letter})" for word, letter in listed.items()) + "\n", False)]
     for word in rng.choices(list(listed), k=8):
         row += [(f" {word} (", False), (f"{listed[word]})", True)]

@@ -28,7 +28,7 @@ from spnb.advantages import make_estimator
 from spnb.data import oracle
 from spnb.data.benchmarks import Item
 from spnb.data.oracle import MAX_HOPS
-from spnb.data.tasks import path_task
+from spnb.data.tasks import hops_label, path_task
 from spnb.data.world import Pool
 from spnb.methods.proposals import (
     Context,
@@ -40,7 +40,7 @@ from spnb.methods.proposals import (
     proposal_rows,
     read_proposal,
 )
-from spnb.methods.rlvr import FRAMES, WorldParams, answer_rows, hops_label, with_advantages
+from spnb.methods.rlvr import FRAMES, WorldParams, answer_rows, with_advantages
 from spnb.methods.search import single
 from spnb.rollout import Chat, Completion, Engine, Episode, Request, Sample, Sampling, derive_seed, run, sample_of
 

@@ -24,7 +24,7 @@ from spnb.data import oracle
 from spnb.data.benchmarks import Item
 from spnb.data.oracle import Op
 from spnb.data.retrieval import Retriever, make_retriever
-from spnb.data.tasks import NUMERIC_OPS, Level, draw_path, options, path_task, report_task
+from spnb.data.tasks import NUMERIC_OPS, Level, draw_path, hops_label, options, path_task, report_task
 from spnb.data.texts import article
 from spnb.data.world import HELDOUT_NAMES, SUFFIXES, Pool, World, names
 from spnb.methods.search import Searched, Tool, rollouts, single
@@ -127,11 +127,6 @@ def _searched(rng: random.Random, hops: int, pool: Pool) -> Item:
     query = draw_path(world, rng, hops)
     question, gold = oracle.ask(query, rng.choice(FRAMES[pool])), oracle.answer(world, query)
     return Item(roles.search(question, "plain"), question, (gold.text if gold else "",), difficulty=hops_label(hops))
-
-
-def hops_label(hops: int) -> str:
-    """ "1 hop", "2 hops"."""
-    return f"{hops} hop{'s' * (hops > 1)}"
 
 
 def library_world(pool: Pool) -> World:

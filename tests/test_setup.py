@@ -11,7 +11,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.!]*)")
-TARGETS = ("reproduce", "test", "lint", "smoke", "lab", "figures", "vllm", "clean", "help")
+TARGETS = ("reproduce", "test", "lint", "smoke", "lab", "figures", "rebuild", "vllm", "clean", "help")
 FORBIDDEN_IN_CPU = ("nvidia", "cuda", "triton", "cupy", "vllm", "unsloth", "bitsandbytes", "xformers", "flashinfer")
 
 # Stands in for Python 3.11: logs each call, `-m venv` copies itself into .venv/bin/python, and every call whose

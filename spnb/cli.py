@@ -160,16 +160,13 @@ def skills(
         from spnb.embedded.skills import NAMES, compare, report
         from spnb.policy import policy_path
 
-        def measured(name: str) -> Any:
-            path = policy_path(name)
-            model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
-            return report(model, tokenizer, count, _listed(benchmarks) or NAMES)
-
-        table = measured(policy)
-        if against:
-            table = compare(table, measured(against))
+        paths = [policy_path(name) for name in (policy, against) if name]
+        loaded = [(AutoModelForCausalLM.from_pretrained(p), AutoTokenizer.from_pretrained(p)) for p in paths]
+        table, *other = [report(*pair, count, _listed(benchmarks) or NAMES) for pair in loaded]
+        if other:
+            table = compare(table, *other)
         print(table.to_string(index=False, float_format=lambda value: f"{value:.3f}"))
-        if against and not table.within.all():
+        if other and not table.within.all():
             raise typer.Exit(1)
 
 

@@ -101,16 +101,15 @@ def frame(index: str, vectors: str, passages: int, seconds: float, alone: float)
 
 
 def test_extrapolation_is_a_line_through_the_two_largest_sizes_of_the_same_vectors():
-    measured = pd.DataFrame(
-        [
-            frame("flat", "MiniLM", 1_000, 9.0, 500.0),
-            frame("flat", "MiniLM", 10_000, 1.0, 1000.0),
-            frame("flat", "MiniLM", 100_000, 10.0, 100.0),
-            frame("flat", "static", 100_000, 20.0, 100.0),
-            frame("flat", "static", 1_000_000, 200.0, 10.0),
-            frame("hnsw", "static", 10_000, 1.0, 100.0),
-        ]
+    rows = (
+        ("flat", "MiniLM", 1_000, 9.0, 500.0),
+        ("flat", "MiniLM", 10_000, 1.0, 1000.0),
+        ("flat", "MiniLM", 100_000, 10.0, 100.0),
+        ("flat", "static", 100_000, 20.0, 100.0),
+        ("flat", "static", 1_000_000, 200.0, 10.0),
+        ("hnsw", "static", 10_000, 1.0, 100.0),
     )
+    measured = pd.DataFrame([frame(*row) for row in rows])
     wiki = retrieval.extrapolate(measured, 2_000_000).set_index(["index", "vectors"])
     assert list(wiki.index) == [("flat", "MiniLM"), ("flat", "static")]  # hnsw: one size only
     assert wiki.loc[("flat", "MiniLM"), "index build s"] == pytest.approx(200.0)
@@ -122,15 +121,9 @@ def test_extrapolation_is_a_line_through_the_two_largest_sizes_of_the_same_vecto
 
 
 def test_the_table_has_both_encoders_sorted_by_size_index_and_vectors(tmp_path):
-    measured = pd.DataFrame(
-        [
-            frame("hnsw", "static", 10_000, 1.0, 100.0),
-            frame("flat", "static", 10_000, 1.0, 100.0),
-            frame("flat", "MiniLM", 10_000, 1.0, 100.0),
-            frame("bm25", "–", 10_000, 1.0, 100.0),
-            frame("ivfpq", "static", 1_000, 1.0, 100.0),
-        ]
-    )
+    shuffled = [("hnsw", "static"), ("flat", "static"), ("flat", "MiniLM"), ("bm25", "–")]
+    larger = [frame(*kind, 10_000, 1.0, 100.0) for kind in shuffled]
+    measured = pd.DataFrame([*larger, frame("ivfpq", "static", 1_000, 1.0, 100.0)])
     retrieval.write_table(measured, tmp_path)
     rows = pd.read_csv(tmp_path / "indexes.csv")
     assert list(zip(rows["passages"], rows["index"], rows["vectors"], strict=True)) == [

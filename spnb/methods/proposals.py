@@ -47,8 +47,8 @@ class Proposal:
 
     @property
     def hops(self) -> int:
-        """Relations to follow; 0 where it is not valid."""
-        return len(self.query.nouns) or 1 if self.query else 0
+        """Relations to follow, 1 for a question about figures; 0 where it is not valid."""
+        return max(1, len(self.query.nouns)) if self.query else 0
 
     @property
     def key(self) -> tuple[int, str]:

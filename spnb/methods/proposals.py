@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spnb import roles
@@ -80,6 +80,15 @@ def draw_question(place: int, context: Context, hops: int, rng: random.Random, f
     """A valid question about a context: one of all with so many hops."""
     query, gold = rng.choice(questions_of(context.documents, hops))
     return Proposal(place, oracle.ask(query, rng.choice(frames)), query, gold.text)
+
+
+def nearest_frontier(
+    contexts: Sequence[Context], proposals: Sequence[Proposal], count: int
+) -> list[tuple[Context, Proposal]]:
+    """The `count` different valid questions that pay most, each with its documents; of equal ones the newest first."""
+    asked = {proposal.key: proposal for proposal in proposals if proposal.valid}.values()
+    best = sorted(asked, key=lambda proposal: -difficulty_reward(proposal.success))[:count]
+    return [(contexts[p.context], replace(p, request=None, completion=None)) for p in best]
 
 
 def distinct_share(proposals: Sequence[Proposal]) -> float:

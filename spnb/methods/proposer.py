@@ -12,13 +12,14 @@ gets 1 for a right answer, compared with the others to the same question.
 Arms are parameters: `solver` frozen (the weights that training began with) or learning; `proposer` learning, frozen or
 uniform (nobody asks: the oracle draws questions evenly over hops, the control for "does choosing help?"); `reward`
 difficulty or shuffled (the control for "is it the difficulty?": the same rewards, permuted among the step's valid
-proposals). Policy and solver that learn share one set of weights, as in the papers. The advantages' part of the
+proposals); `replay` asks the solver again what was nearest the frontier. Policy and solver that learn share one set of weights, as in the papers. The advantages' part of the
 loss is the sum of each role's mean over its own rows, so that a role's weight in it does not depend on how many rows
 the other has. (Two roles still share AdamW's step: each moves the weights less than it would alone.)
 """
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -36,6 +37,7 @@ from spnb.methods.proposals import (
     difficulty_reward,
     draw_question,
     judged_rows,
+    nearest_frontier,
     proposal_metrics,
     proposal_rows,
     read_proposal,
@@ -61,6 +63,7 @@ class Params(WorldParams):
     answers: int = Field(8, ge=2, description="answers to each distinct valid question")
     invalid_reward: float = Field(0.0, le=0, description="0 or a small penalty")
     solver_weight: float = Field(1.0, gt=0, description="factor on the solver's advantages; below 1 it learns slower")
+    replay: int = Field(0, ge=0, description="earlier questions nearest the frontier that the solver is asked again")
     eval_worlds: int = Field(64, ge=2, description="held-out sets of documents")
     eval_proposals: int = Field(8, ge=1, description="proposals for each")
 
@@ -73,6 +76,8 @@ class Params(WorldParams):
                 f"solver_weight is {self.solver_weight} with solver {self.solver} and proposer {self.proposer}; "
                 "allowed: 1, as one role alone learns at the optimiser's own pace"
             )
+        if self.replay and self.solver == "frozen":
+            raise ValueError(f"replay is {self.replay} with solver frozen; allowed: 0, as nobody learns to answer")
         if self.hard_hops > self.max_hops:
             raise ValueError(f"hard_hops is {self.hard_hops}; allowed: up to max_hops ({self.max_hops})")
         if self.reward == "shuffled" and self.proposer != "learning":
@@ -101,15 +106,19 @@ class Method:
         self.chat = Chat(tokenizer)
         self.sampling = Sampling(params.max_new_tokens, params.temperature)
         self.estimator = make_estimator("group_zscore")
+        self.memory: list[tuple[Context, Proposal]] = []
         self._metrics: dict[str, float] = {}
 
     def collect(self, engines: Mapping[str, Engine], step: int, rank: int = 0) -> list[Sample]:
-        """Contexts, proposals, answers; then the rows of whoever learns, with advantages."""
+        """Contexts, proposals, answers (to remembered questions too); the rows of whoever learns, with advantages."""
         params = self.params
         seed = derive_seed(params.seed, "train", step, rank)
         contexts = self.contexts(params.worlds_per_step, "train", seed)
         proposals = self.proposals(engines, contexts, params.proposals, seed, "train")
-        answers = self.solve(engines, params.answerer, contexts, proposals, seed)
+        again = [replace(old, context=len(contexts) + place) for place, (_, old) in enumerate(self.memory)]
+        contexts += [context for context, _ in self.memory]
+        answers = self.solve(engines, params.answerer, contexts, [*proposals, *again], seed)
+        self.memory = nearest_frontier(contexts, [*proposals, *again], params.replay)
         self._metrics = proposal_metrics(proposals, params.hard_hops)
         asked = self.proposer_rows(proposals, seed) if params.proposer == "learning" else []
         answered = answers if params.solver == "learning" else []
@@ -207,12 +216,13 @@ class Method:
         return dict(self._metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """The estimator's; documents follow from seed and step."""
-        return {"estimator": self.estimator.state_dict()}
+        """The estimator's and the remembered questions; documents follow from seed and step."""
+        return {"estimator": self.estimator.state_dict(), "memory": list(self.memory)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores `state_dict()`."""
         self.estimator.load_state_dict(state["estimator"])
+        self.memory = list(state["memory"])
 
     def evaluate(self, engines: Mapping[str, Engine], step: int) -> list[dict[str, Any]]:
         """What the arm's proposer asks about held-out documents, judged by the starting solver and, where the solver

@@ -300,6 +300,23 @@ def test_the_solver_has_the_same_weight_in_the_loss_with_and_without_a_learning_
     assert alone == pytest.approx(beside) and any(alone)
 
 
+def test_replay_asks_the_questions_nearest_the_frontier_again():
+    """Of three questions a context, p = 1/2, 1/4 and 1, those at 1/2 are kept, among equals the new ones."""
+    study, both = method(replay=2, kl_beta=0.1), engines(right=which)
+    rows = study.collect(both, 0)
+    assert [proposal.success for _, proposal in study.memory] == [0.5, 0.5]
+    assert [proposal.context for _, proposal in study.memory] == [0, 1]
+    kept = {(context.documents, proposal.question) for context, proposal in study.memory}
+    both["policy"].answered.clear()
+    again = study.collect(both, 1)
+    assert Counter(row.role for row in again) == {"proposer": 8, "solver": 8 * 4}
+    assert Counter(row.role for row in rows) == {"proposer": 8, "solver": 6 * 4}
+    shown = ["".join(map(chr, request.prompt_ids)) for request, _ in both["policy"].answered[-8:]]
+    assert all(any(doc[0] in text and question in text for doc, question in kept) for text in shown)
+    assert study.metrics()["method/questions"] == 6 and len(study.memory) == 2
+    assert not kept & {(context.documents, proposal.question) for context, proposal in study.memory}
+
+
 def test_seed_step_and_rank_decide_the_documents():
     def prompts(step=0, rank=0, **values):
         return {row.prompt_ids for row in method(kl_beta=0.1, **values).collect(engines(), step, rank)}
@@ -309,7 +326,7 @@ def test_seed_step_and_rank_decide_the_documents():
 
 
 def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
-    straight, resumed = method(), method()
+    straight, resumed = method(replay=3), method(replay=3)
     straight.collect(engines(right=which), 0)
     resumed.load_state_dict(straight.state_dict())
     assert straight.collect(engines(right=which), 1) == resumed.collect(engines(right=which), 1)
@@ -388,6 +405,7 @@ def test_evaluation_is_the_same_for_every_seed():
             "solver_weight is 0.5 with solver frozen and proposer learning; allowed: 1",
         ),
         (dict(proposer="uniform", solver_weight=0.5), "solver_weight is 0.5 with .* proposer uniform; allowed: 1"),
+        (dict(solver="frozen", replay=4), "replay is 4 with solver frozen; allowed: 0"),
         (dict(documents=60), "documents is 60; allowed: less than or equal to 48"),
     ],
 )

@@ -12,9 +12,10 @@ gets 1 for a right answer, compared with the others to the same question.
 Arms are parameters: `solver` frozen (the weights that training began with) or learning; `proposer` learning, frozen or
 uniform (nobody asks: the oracle draws questions evenly over hops, the control for "does choosing help?"); `reward`
 difficulty or shuffled (the control for "is it the difficulty?": the same rewards, permuted among the step's valid
-proposals); `replay` asks the solver again what was nearest the frontier. Policy and solver that learn share one set of weights, as in the papers. The advantages' part of the
-loss is the sum of each role's mean over its own rows, so that a role's weight in it does not depend on how many rows
-the other has. (Two roles still share AdamW's step: each moves the weights less than it would alone.)
+proposals); `replay` asks a learning solver again what was nearest the frontier. Policy and solver that learn share
+one set of weights, as in the papers. The advantages' part of the loss is the sum of each role's mean over its own rows,
+so that a role's weight in it does not depend on how many rows the other has. (Two roles still share AdamW's step: each
+moves the weights less than it would alone.)
 """
 
 import random

@@ -111,7 +111,7 @@ def make_plan(paper: str, scale: str = "cpu", **values: Any) -> Plan:
     seeds = session.seeds if session.seed is None else [session.seed]
     runs = {}
     for variant in session.variants:
-        changes = {**merged, **variant_values(paper, variant), **_user_values(values, params_class)}
+        changes = {**merged, **variant_values(paper, variant, scale), **_user_values(values, params_class)}
         for seed in seeds:
             identity = {"paper": paper, "scale": scale, "variant": variant, "seed": seed}
             runs[variant, seed] = validate(params_class, changes | identity)

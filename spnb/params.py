@@ -140,12 +140,15 @@ def scale_values(paper: str, scale: str) -> dict[str, Any]:
 
 
 def variants(paper: str) -> dict[str, dict[str, Any]]:
-    """The paper's variants by name: `about` (one sentence), `set` (changed parameters), `headline` (run by default)."""
+    """The paper's variants by name.
+
+    `about` (one sentence), `set` (changed parameters), `at` (further ones by scale), `headline` (run by default).
+    """
     return _mapping(_folder(paper) / "variants.yaml")
 
 
-def variant_values(paper: str, variant: str) -> dict[str, Any]:
-    """What a variant changes.
+def variant_values(paper: str, variant: str, scale: str) -> dict[str, Any]:
+    """What a variant changes at a scale.
 
     Raises:
         ParamError: unknown variant.
@@ -153,7 +156,8 @@ def variant_values(paper: str, variant: str) -> dict[str, Any]:
     known = variants(paper)
     if variant not in known:
         raise ParamError(unknown("variant", variant, known))
-    return dict(known[variant].get("set") or {})
+    entry = known[variant]
+    return {**entry.get("set", {}), **entry.get("at", {}).get(scale, {})}
 
 
 def _folder(paper: str) -> Path:

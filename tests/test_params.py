@@ -26,10 +26,17 @@ def test_every_shipped_scale_and_variant_is_valid(paper):
         values = scale_values(paper, scale)
         assert values.pop("scale") == scale
         for name, entry in variants(paper).items():
-            assert set(entry) <= {"about", "set", "headline"} and entry["about"].endswith(".")
-            merged = {k: v for k, v in values.items() if k not in Session.model_fields} | variant_values(paper, name)
+            assert set(entry) <= {"about", "set", "at", "headline"} and entry["about"].endswith(".")
+            assert set(entry.get("at", {})) <= set(SCALES)
+            merged = {k: v for k, v in values.items() if k not in Session.model_fields}
+            merged |= variant_values(paper, name, scale)
             validate(method_module(paper).Params, merged | IDENTITY | {"paper": paper, "variant": name, "scale": scale})
     assert any(entry.get("headline") for entry in variants(paper).values())
+
+
+def test_a_variant_may_change_more_at_one_scale():
+    assert variant_values("proposer", "frozen-solver", "smoke") == {"solver": "frozen"}
+    assert variant_values("proposer", "frozen-solver", "cpu") == {"solver": "frozen", "steps": 90, "eval_every": 30}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +78,7 @@ def test_numbers_as_yaml_reads_them():
     [
         (lambda: scale_values("spiral", "cpuu"), "scale is 'cpuu', which is unknown; did you mean 'cpu'?"),
         (lambda: scale_values("alphago", "cpu"), "paper is 'alphago', which is unknown; allowed: .*spiral"),
-        (lambda: variant_values("spiral", "no_rae"), "variant is 'no_rae', which is unknown; did you mean 'no-rae'?"),
+        (lambda: variant_values("spiral", "no_rae", "cpu"), "variant is 'no_rae', which is .*; did you mean 'no-rae'?"),
         (lambda: method_module("../spiral"), "paper is '../spiral', which is unknown"),
     ],
 )

@@ -161,7 +161,8 @@ def skills(
         from spnb.policy import policy_path
 
         paths = [policy_path(name) for name in (policy, against) if name]
-        loaded = [(AutoModelForCausalLM.from_pretrained(p), AutoTokenizer.from_pretrained(p)) for p in paths]
+        models = [AutoModelForCausalLM.from_pretrained(path, dtype="float32") for path in paths]
+        loaded = [(model, AutoTokenizer.from_pretrained(path)) for model, path in zip(models, paths, strict=True)]
         table, *other = [report(*pair, count, _listed(benchmarks) or NAMES) for pair in loaded]
         if other:
             table = compare(table, *other)

@@ -102,10 +102,13 @@ def test_a_tiny_recipe_makes_three_policies_and_again_the_same(tmp_path):
         check_tokenizer(AutoTokenizer.from_pretrained(tmp_path / "a" / name), name)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_the_shipped_policies_are_the_default_recipes(name, tokenizer):
-    folder = embedded_path(name)
-    assert json.loads((folder / "recipe.json").read_text()) == world.WorldRecipe().model_dump()
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [*((name, "world") for name in SHIPPED), ("base-large", "world-large"), ("instruct-large", "world-large")],
+)
+def test_the_shipped_policies_are_their_recipes(name, recipe, tokenizer):
+    folder, values = embedded_path(name), world.recipe_values(recipe)
+    assert json.loads((folder / "recipe.json").read_text()) == world.WorldRecipe(**values).model_dump()
     shipped = AutoTokenizer.from_pretrained(folder)
     assert shipped.get_vocab() == tokenizer.get_vocab()
     check_tokenizer(shipped, name)

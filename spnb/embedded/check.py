@@ -9,10 +9,10 @@ import pandas as pd
 from spnb import evaluation
 from spnb.data.questions import questions
 from spnb.embedded.demos import KUHN, REMARKS, TICTACTOE, TICTACTOE_PLAIN
-from spnb.embedded.negotiation import ACCEPT, DENY, Position, negotiation_action, position
 from spnb.engines.torch import TorchEngine
 from spnb.games import InvalidAction, Match, make_game
-from spnb.games.play import PolicyPlayer, make_player
+from spnb.games.negotiation import ACCEPT, DENY, Position, position
+from spnb.games.play import PolicyPlayer, make_player, random_action
 from spnb.games.text import messages, parse_action
 from spnb.rollout import Chat, Sampling, derive_seed
 from spnb.stats import mean_interval, share_interval
@@ -20,12 +20,6 @@ from spnb.stats import mean_interval, share_interval
 SAMPLING = Sampling(max_new_tokens=48)
 CHANCE_OPTIMAL = 0.402
 """Share of optimal moves of uniformly random play on the 431 tic-tac-toe positions."""
-
-
-def random_action(match: Match, rng: random.Random) -> str:
-    """A legal move drawn at random; in negotiation, which has no list of them, as in the demonstrations."""
-    legal = match.legal_actions()
-    return negotiation_action(position(match), rng) if legal is None else rng.choice(legal)
 
 
 def is_legal(match: Match, text: str) -> bool:

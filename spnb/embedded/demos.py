@@ -1,8 +1,9 @@
 """Demonstrations for the embedded policy: legal but unskilled play, with a short remark before the action.
 
-Every demonstrator plays uniformly at random over the legal moves, whatever it has just remarked: the text teaches a
-policy to read a game, to say true things about it and to answer in the format, and nothing about good play. So what a
-policy gains by self-play afterwards is visible, and none of it was demonstrated.
+Every demonstrator plays at random, whatever it has just remarked: uniformly over the legal moves; in negotiation it
+draws whether to offer, accept, deny or chat and what to offer, without a look at any value. The text teaches a policy
+to read a game, to say true things about it and to answer in the format, and nothing about good play. So what a policy
+gains by self-play afterwards is visible, and none of it was demonstrated.
 
 A third of the answers has no remark, a third a short one, a third a full one.
 """
@@ -12,7 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from spnb.data.questions import completing_cells, questions
+from spnb.embedded.negotiation import negotiation_remark
 from spnb.games import Game, Match, make_game
+from spnb.games.negotiation import NEGOTIATION, position
+from spnb.games.play import random_action
 from spnb.games.text import messages
 
 KUHN, TICTACTOE, TICTACTOE_PLAIN = "kuhn_poker", "TicTacToe-v0", "tic_tac_toe"
@@ -73,17 +77,22 @@ REMARKS: dict[str, Callable[[Match, int], str]] = {
     KUHN: kuhn_remark,
     TICTACTOE: tictactoe_remark,
     TICTACTOE_PLAIN: tictactoe_remark,
+    NEGOTIATION: lambda match, detail: negotiation_remark(position(match), detail),
 }
+
+
+def answer_text(match: Match, detail: int, action: str) -> str:
+    """An answer of the seat to move: a true remark (detail 0: none, 1: short, 2: full), then the move in its box."""
+    remark = REMARKS[match.name](match, detail) + " " if detail else ""
+    return f"{remark}\\boxed{{{action}}}"
 
 
 def game_demos(game: Game, rng: random.Random) -> Iterator[Demo]:
     """Both seats' turns of one random match, each a demonstration."""
     match = game.match(rng.getrandbits(32))
     while match.player is not None:
-        action = rng.choice(match.legal_actions())
-        detail = rng.randrange(3)
-        remark = REMARKS[game.name](match, detail) + " " if detail else ""
-        yield Demo(game.name, messages(match), f"{remark}\\boxed{{{action}}}")
+        action = random_action(match, rng)
+        yield Demo(game.name, messages(match), answer_text(match, rng.randrange(3), action))
         match.play(action)
 
 

@@ -31,9 +31,11 @@ from spnb.data.tasks import (
 )
 from spnb.data.texts import Fact, article, say, sentence, table_row, wordings
 from spnb.data.world import BY_NOUN, SUFFIXES, WORDS, Pool, World, names
+from spnb.embedded import demos
 from spnb.embedded.build import END, START
-from spnb.embedded.demos import Demo, demos
-from spnb.embedded.negotiation import negotiation_demos
+from spnb.embedded.demos import Demo
+from spnb.games import make_game
+from spnb.games.negotiation import NEGOTIATION
 from spnb.roles import Messages
 
 Segment = tuple[str, bool]
@@ -579,14 +581,15 @@ NEGOTIATION_SHARE = 0.3
 
 def game_demos(seed: int) -> Iterator[Demo]:
     """An endless stream of turns of the three games in legal, unskilled play, and questions about boards and hands."""
-    rng, others, negotiating = random.Random(seed), demos(seed), iter(())
+    rng, others, negotiating = random.Random(seed), demos.demos(seed), iter(())
+    trade = make_game(NEGOTIATION)
     while True:
         if rng.random() >= NEGOTIATION_SHARE:
             yield next(others)
             continue
         demo = next(negotiating, None)
         if demo is None:
-            negotiating = negotiation_demos(rng)
+            negotiating = demos.game_demos(trade, rng)
             demo = next(negotiating)
         yield demo
 

@@ -22,11 +22,20 @@ from spnb import evaluation
 from spnb.advantages import Estimator, make_estimator
 from spnb.data.questions import questions
 from spnb.games import Game, make_game
-from spnb.games.play import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript, make_player, play_match
+from spnb.games.negotiation import NEGOTIATION
+from spnb.games.play import (
+    TICTACTOE_GAMES,
+    Player,
+    PolicyPlayer,
+    Transcript,
+    make_player,
+    play_match,
+    plays_at_random,
+)
 from spnb.params import RunParams
 from spnb.rollout import Chat, Engine, Episode, Sample, Sampling, derive_seed, parallel, role_label, run, sample_of
 
-EXPERTS = {"kuhn_poker": "equilibrium"} | dict.fromkeys(TICTACTOE_GAMES, "minimax")
+EXPERTS = {"kuhn_poker": "equilibrium", NEGOTIATION: "greedy"} | dict.fromkeys(TICTACTOE_GAMES, "minimax")
 MAX_WAVES = 4
 """Times that more matches are started in one step to fill up its turns."""
 
@@ -191,8 +200,8 @@ class Method:
         rows: list[dict[str, Any]] = []
         for game in self.games:
             me = PolicyPlayer(self.chat, sampling)
-            free_text = game.match(seed=0).legal_actions() is None
-            opponents: dict[str, Player] = {} if free_text else {"random": make_player("random")}
+            against_random = plays_at_random(game.match(seed=0))
+            opponents: dict[str, Player] = {"random": make_player("random")} if against_random else {}
             if game.name in EXPERTS:
                 opponents["expert"] = fixed_player("expert", game)
             if "past" in engines:
@@ -213,7 +222,7 @@ class Method:
 
 
 def fixed_player(kind: str, game: Game) -> Player:
-    """The fixed opponent "random" or "expert" (equilibrium in Kuhn poker, minimax in tic-tac-toe).
+    """The fixed opponent "random" or "expert" (equilibrium in Kuhn poker, minimax in tic-tac-toe, greedy trade).
 
     Raises:
         ValueError: no expert is known for the game.

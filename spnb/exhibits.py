@@ -24,6 +24,7 @@ import pandas as pd
 import yaml
 from filelock import FileLock
 from matplotlib.figure import Figure
+from PIL import Image
 
 from spnb import provenance
 from spnb.params import unknown
@@ -203,13 +204,20 @@ def _figure_files(figure: Figure, data: pd.DataFrame, caption: str, name: str) -
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
-            pictures[f"{name}.{kind}"] = buffer.getvalue()
+            pictures[f"{name}.{kind}"] = _small(buffer) if kind == "png" else buffer.getvalue()
     table = f"\n{_markdown(data)}\n" if len(data) <= TABLE_ROWS_SHOWN else f"\nNumbers: {name}.csv\n"
     return {
         **pictures,
         f"{name}.csv": data.to_csv(index=False, float_format="%.6g").encode(),
         f"{name}.md": f"{caption}\n\n![{caption}]({name}.png)\n{table}".encode(),
     }
+
+
+def _small(png: io.BytesIO) -> bytes:
+    """A picture with 256 colours, a third of its bytes: lines keep their colours exactly, shades differ by a little."""
+    small = io.BytesIO()
+    Image.open(png).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
+    return small.getvalue()
 
 
 def _record(info: ExhibitInfo, runs: Sequence[RunLike], caption: str, protocol: str) -> dict[str, Any]:

@@ -324,7 +324,7 @@ def draw(
         for place, (rows, order), shape in zip(places, blocks, shapes, strict=True):
             place.suptitle(rows["paper"].iloc[0], fontweight="bold", fontsize=11)
             _panels(rows, place.subplots(*shape, squeeze=False), order, label, window, axis)
-            plots.legend_below(place, columns=3)
+            plots.legend_below(place, columns=3 if max(map(len, order)) <= 16 else 2)
     return figure
 
 

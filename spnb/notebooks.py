@@ -17,7 +17,7 @@ import papermill
 
 from spnb.exhibits import exhibit_info, read_index
 from spnb.experiment import Plan, make_plan
-from spnb.params import ParamError, papers, unknown
+from spnb.params import ParamError, papers, scale_values, unknown
 from spnb.paths import ROOT, resolve
 from spnb.runs import write_json
 
@@ -70,6 +70,12 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
     target = run_notebook(source, scale, **values)
     note_times(plan, None if to_do else time.perf_counter() - started)
     return target
+
+
+def run_shared(path: Path, scale: str, **values: Any) -> Path:
+    """Executes a shared notebook; its exhibits go where the papers' parameter files of that scale send theirs."""
+    folder = scale_values(papers()[0], scale).get("figures", "figures")
+    return run_notebook(ROOT / path, scale, figures=folder, **values)
 
 
 def run_notebook(source: Path, scale: str, **values: Any) -> Path:
@@ -143,7 +149,7 @@ def reproduce(paper: str | None, scale: str, variants: Sequence[str] | None, see
         print(describe(plan, known).to_string(index=False, na_rep="not measured"))
         print(estimate(plan, known), flush=True)
     executed = [execute(name, scale, **values) for name in chosen]
-    return executed + [run_notebook(ROOT / shared, scale, **values) for shared in SHARED]
+    return executed + [run_shared(shared, scale, **values) for shared in SHARED]
 
 
 def regenerate(exhibit_id: str, scale: str) -> Path:
@@ -156,9 +162,9 @@ def regenerate(exhibit_id: str, scale: str) -> Path:
         ValueError: no such exhibit, its paper has no notebook yet, or the notebook does not make it yet.
     """
     paper = exhibit_info(exhibit_id).paper
-    shared = [ROOT / path for path in SHARED if f'\\"{exhibit_id}\\"' in (ROOT / path).read_text()]
+    shared = [path for path in SHARED if f'\\"{exhibit_id}\\"' in (ROOT / path).read_text()]
     if shared:
-        return run_notebook(shared[0], scale)
+        return run_shared(shared[0], scale)
     source = notebook_of(paper)
     if f'\\"{exhibit_id}\\"' not in source.read_text():
         raise ValueError(f"exhibit is {exhibit_id!r}, which {source.name} does not make yet")

@@ -6,7 +6,7 @@ import nbformat
 import papermill
 import pytest
 
-from spnb.notebooks import describe, estimate, notebook_of, with_notebook
+from spnb.notebooks import SHARED, describe, estimate, notebook_of, run_shared, with_notebook
 from spnb.params import ParamError
 from spnb.paths import ROOT
 
@@ -64,6 +64,14 @@ def test_the_shared_notebook_without_runs_says_what_to_run_first(tmp_path):
     dynamics = ROOT / "notebooks/12_training_dynamics.ipynb"
     with pytest.raises(papermill.PapermillExecutionError, match="no finished runs in .*/spiral/smoke; run first: make"):
         executed(dynamics, tmp_path, scale="smoke", papers=["spiral"], **folders)
+
+
+@pytest.mark.parametrize(("scale", "folder"), [("smoke", "runs/figures/smoke"), ("cpu", "figures")])
+def test_shared_exhibits_go_where_the_scales_do(scale, folder, monkeypatch):
+    told = {}
+    monkeypatch.setattr(papermill, "execute_notebook", lambda *_, parameters, **__: told.update(parameters))
+    run_shared(SHARED[0], scale, seeds=[0])
+    assert told == {"scale": scale, "figures": folder, "seeds": [0]}
 
 
 STUDIES = {

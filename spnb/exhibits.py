@@ -162,11 +162,11 @@ def _check_item(info: ExhibitInfo, item: Any, data: pd.DataFrame | None, **texts
 
 def _check_runs(info: ExhibitInfo, runs: Sequence[RunLike]) -> None:
     scales = sorted({run.scale for run in runs})
-    if not runs and info.source in ("runs", "rollouts"):
+    if not runs and info.source in ("runs", "rollouts", "shared"):
         raise ValueError(f"exhibit {info.id} is computed from {info.source}; runs is empty")
     if len(scales) > 1:
         raise ValueError(f"exhibit {info.id}: runs of the scales {', '.join(scales)}; allowed: one scale")
-    papers = {known.paper for known in owed().values()} - {info.paper}
+    papers = {known.paper for known in owed().values()} - {info.paper} if info.source != "shared" else set()
     for run in runs:
         if run.run_id.split("/")[0] in papers:
             raise ValueError(f"exhibit {info.id}: run {run.run_id} is of another paper; allowed: runs of {info.paper}")

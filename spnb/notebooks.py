@@ -22,6 +22,8 @@ from spnb.paths import ROOT, resolve
 from spnb.runs import write_json
 
 TIMINGS = Path("figures/timings.json")
+SHARED = (Path("notebooks/12_training_dynamics.ipynb"),)
+"""Notebooks that read the papers' finished runs and have none of their own."""
 
 
 def notebook_of(paper: str) -> Path:
@@ -64,9 +66,16 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
     source = notebook_of(paper)
     plan = make_plan(paper, scale, **values)
     to_do = [run for run in plan.all() if not run.finished]
+    started = time.perf_counter()
+    target = run_notebook(source, scale, **values)
+    note_times(plan, None if to_do else time.perf_counter() - started)
+    return target
+
+
+def run_notebook(source: Path, scale: str, **values: Any) -> Path:
+    """Executes a notebook, of a paper or shared, with parameters; returns the executed copy."""
     target = resolve("runs/notebooks") / f"{source.stem}-{scale}.ipynb"
     target.parent.mkdir(parents=True, exist_ok=True)
-    started = time.perf_counter()
     papermill.execute_notebook(
         str(source),
         str(target),
@@ -77,7 +86,6 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
         stdout_file=sys.stdout,
         stderr_file=sys.stderr,
     )
-    note_times(plan, None if to_do else time.perf_counter() - started)
     return target
 
 
@@ -134,7 +142,8 @@ def reproduce(paper: str | None, scale: str, variants: Sequence[str] | None, see
         print(f"\n{notebook_of(name).name} at scale {scale}:")
         print(describe(plan, known).to_string(index=False, na_rep="not measured"))
         print(estimate(plan, known), flush=True)
-    return [execute(name, scale, **values) for name in chosen]
+    executed = [execute(name, scale, **values) for name in chosen]
+    return executed + [run_notebook(ROOT / shared, scale, **values) for shared in SHARED]
 
 
 def regenerate(exhibit_id: str, scale: str) -> Path:
@@ -147,6 +156,9 @@ def regenerate(exhibit_id: str, scale: str) -> Path:
         ValueError: no such exhibit, its paper has no notebook yet, or the notebook does not make it yet.
     """
     paper = exhibit_info(exhibit_id).paper
+    shared = [ROOT / path for path in SHARED if f'\\"{exhibit_id}\\"' in (ROOT / path).read_text()]
+    if shared:
+        return run_notebook(shared[0], scale)
     source = notebook_of(paper)
     if f'\\"{exhibit_id}\\"' not in source.read_text():
         raise ValueError(f"exhibit is {exhibit_id!r}, which {source.name} does not make yet")

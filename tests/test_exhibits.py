@@ -68,10 +68,10 @@ def save_figure(folder: Path) -> list[Path]:
 
 
 def test_every_paper_is_listed_in_printed_order() -> None:
-    five, studies = ["spell", "spice", "scope", "spiral", "ssp"], ["rlvr", "proposer", "embedded"]
+    five, studies = ["spell", "spice", "scope", "spiral", "ssp"], ["rlvr", "proposer", "embedded", "dynamics"]
     assert list(dict.fromkeys(info.paper for info in owed().values())) == [*five, *studies]
     assert {info.kind for info in owed().values()} == {"table", "figure"}
-    assert {info.source for info in owed().values()} == {"runs", "formula", "rollouts", "static"}
+    assert {info.source for info in owed().values()} == {"runs", "formula", "rollouts", "static", "shared"}
     printed = [info for info in owed().values() if info.paper in five]
     assert all(info.id.split("/")[1].startswith(f"{info.kind}-") for info in printed)
     assert exhibit_info("spice/figure-7").source == "formula"

@@ -16,7 +16,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 def executed(path, tmp_path, **parameters):
     """The notebook executed in an empty folder, as a notebook object."""
     elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    elsewhere.mkdir(exist_ok=True)
     target = str(tmp_path / "executed.ipynb")
     return papermill.execute_notebook(
         str(path), target, parameters=parameters, cwd=str(elsewhere), progress_bar=False, kernel_name="python3"
@@ -48,6 +48,21 @@ def test_spiral_at_smoke_scale(tmp_path):
         assert record["scale"] == "smoke" and 1 <= len(record["runs"]) <= 2
         assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
     assert not list((tmp_path / "elsewhere").iterdir())
+    dynamics = ROOT / "notebooks/12_training_dynamics.ipynb"
+    text = printed(executed(dynamics, tmp_path, scale="smoke", papers=["spiral"], **folders))
+    assert "2 runs, 4 training steps" in text and "not decided" in text
+    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
+    made = [r for r in records if r["id"].startswith("dynamics/")]
+    assert {r["id"].split("/")[1] for r in made} >= {"collapse", "length", "entropy", "gradient", "rewards", "results"}
+    assert all((tmp_path / "figures" / name).is_file() for record in made for name in record["files"])
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_the_shared_notebook_without_runs_says_what_to_run_first(tmp_path):
+    folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
+    dynamics = ROOT / "notebooks/12_training_dynamics.ipynb"
+    with pytest.raises(papermill.PapermillExecutionError, match="no finished runs in .*/spiral/smoke; run first: make"):
+        executed(dynamics, tmp_path, scale="smoke", papers=["spiral"], **folders)
 
 
 STUDIES = {

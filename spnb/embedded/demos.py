@@ -1,23 +1,27 @@
 """Demonstrations for the embedded policy: legal but unskilled play, with a short remark before the action.
 
-Every demonstrator plays uniformly at random over the legal moves, whatever it has just remarked: the text teaches a
-policy to read a game, to say true things about it and to answer in the format, and nothing about good play. So what a
-policy gains by self-play afterwards is visible, and none of it was demonstrated.
+Every demonstrator plays at random (uniformly over the legal moves; in negotiation it draws whether to offer, accept,
+deny or chat and what to offer, without a look at any value), whatever it has just remarked: the text teaches a policy to
+read a game, to say true things about it and to answer in the format, and nothing about good play. So what a policy gains
+by self-play afterwards is visible, and none of it was demonstrated.
 
 A third of the answers has no remark, a third a short one, a third a full one.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from spnb.data.questions import completing_cells, questions
+from spnb.embedded.negotiation import negotiation_remark
 from spnb.games import Game, Match, make_game
+from spnb.games.negotiation import NEGOTIATION, position
+from spnb.games.play import random_action
 from spnb.games.text import messages
 
 KUHN, TICTACTOE, TICTACTOE_PLAIN = "kuhn_poker", "TicTacToe-v0", "tic_tac_toe"
 QUESTION_SHARE = 0.4
-GAME_SHARES = {TICTACTOE: 0.5, KUHN: 0.4, TICTACTOE_PLAIN: 0.1}
+GAME_SHARES = {TICTACTOE: 0.4, KUHN: 0.35, NEGOTIATION: 0.15, TICTACTOE_PLAIN: 0.1}
 POOL = 4096
 RANKS = {"J": "lowest", "Q": "middle", "K": "highest"}
 
@@ -73,28 +77,34 @@ REMARKS: dict[str, Callable[[Match, int], str]] = {
     KUHN: kuhn_remark,
     TICTACTOE: tictactoe_remark,
     TICTACTOE_PLAIN: tictactoe_remark,
+    NEGOTIATION: lambda match, detail: negotiation_remark(position(match), detail),
 }
+
+
+def answer_text(match: Match, detail: int, action: str) -> str:
+    """An answer of the seat to move: a true remark (detail 0: none, 1: short, 2: full), then the move in its box."""
+    remark = REMARKS[match.name](match, detail) + " " if detail else ""
+    return f"{remark}\\boxed{{{action}}}"
 
 
 def game_demos(game: Game, rng: random.Random) -> Iterator[Demo]:
     """Both seats' turns of one random match, each a demonstration."""
     match = game.match(rng.getrandbits(32))
     while match.player is not None:
-        action = rng.choice(match.legal_actions())
-        detail = rng.randrange(3)
-        remark = REMARKS[game.name](match, detail) + " " if detail else ""
-        yield Demo(game.name, messages(match), f"{remark}\\boxed{{{action}}}")
+        action = random_action(match, rng)
+        yield Demo(game.name, messages(match), answer_text(match, rng.randrange(3), action))
         match.play(action)
 
 
-def demos(seed: int) -> Iterator[Demo]:
+def demos(seed: int, shares: Mapping[str, float] = GAME_SHARES) -> Iterator[Demo]:
     """An endless stream of demonstrations, whole matches and questions shuffled in pools; the same for the same seed.
 
-    `QUESTION_SHARE` and `GAME_SHARES` count draws; a match of tic-tac-toe has seven turns or so, one of poker two.
+    `QUESTION_SHARE` and `shares` (by game) count draws; a match of tic-tac-toe has seven turns or so, one of
+    poker two, one of negotiation eleven.
     """
     rng = random.Random(seed)
-    games = {name: make_game(name) for name in GAME_SHARES}
-    names, weights = list(GAME_SHARES), list(GAME_SHARES.values())
+    games = {name: make_game(name) for name in shares}
+    names, weights = list(shares), list(shares.values())
     while True:
         pool: list[Demo] = []
         while len(pool) < POOL:

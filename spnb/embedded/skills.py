@@ -28,9 +28,9 @@ from spnb.data.texts import Fact, facts_in, facts_of
 from spnb.data.world import SUFFIXES
 from spnb.embedded import check
 from spnb.embedded.demos import KUHN, TICTACTOE, TICTACTOE_PLAIN
-from spnb.embedded.negotiation import NEGOTIATION
 from spnb.engines.torch import TorchEngine
 from spnb.games import Match
+from spnb.games.negotiation import NEGOTIATION
 from spnb.grading import extract_boxed
 from spnb.methods.proposals import Proposal, read_proposal
 from spnb.methods.search import search_texts

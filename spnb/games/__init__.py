@@ -9,7 +9,12 @@ import difflib
 from collections.abc import Sequence
 from typing import Protocol
 
-TESTED = ("kuhn_poker", "tic_tac_toe", "TicTacToe-v0", "KuhnPoker-v0", "KuhnPoker-v0-short", "SimpleNegotiation-v0")
+TESTED = (
+    *("kuhn_poker", "tic_tac_toe", "TicTacToe-v0", "KuhnPoker-v0", "KuhnPoker-v0-short", "KuhnPoker-v1"),
+    *("SimpleNegotiation-v0", "kuhn_poker_5cards", "tic_tac_toe_5x5", "TicTacToe-v0-5x5"),
+    *("SimpleNegotiation-v0-8resources", "Snake-v0", "PigDice-v0", "PigDice-v0-50", "TruthAndDeception-v0"),
+)
+"""Names with tests of their own: training games, other rules for poker, larger variants, unseen games."""
 
 
 class InvalidAction(ValueError):
@@ -62,7 +67,8 @@ class Game(Protocol):
 def make_game(name: str) -> Game:
     """The game of that name: an OpenSpiel short name ("kuhn_poker") or a TextArena id ("TicTacToe-v0").
 
-    OpenSpiel parameters may follow in its own notation ("connect_four(rows=4)").
+    OpenSpiel parameters may follow in its own notation ("connect_four(rows=4)"). Names of our own stand among both:
+    `VARIANTS` in `spnb.games.openspiel` and in `spnb.games.variants`.
 
     Raises:
         ValueError: neither library has the name, or the game is not a zero-sum game for two who move in turn.

@@ -2,7 +2,7 @@
 
 A Kuhn policy maps OpenSpiel's 12 information-state keys to the probabilities of pass (check or fold) and bet (bet or
 call). A key is the card (0, 1, 2 = J, Q, K), then the actions (p = pass, b = bet): "0", "1p", "2b", "0pb", ... Values
-are chips a hand.
+are chips a hand. With five cards there are 20 keys of the same kind (0 to 4 = T to A).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,21 @@ import numpy as np
 import pyspiel
 
 from spnb.games import InvalidAction
-from spnb.games.openspiel import OpenSpielGame, OpenSpielMatch
+from spnb.games.openspiel import KUHN_CARDS, OpenSpielGame, OpenSpielMatch
 
-KUHN_KEYS = tuple(f"{card}{actions}" for actions in ("", "p", "b", "pb") for card in "012")
+
+def kuhn_keys(name: str = "kuhn_poker") -> tuple[str, ...]:
+    """The information states of a Kuhn poker by name: every card, from the lowest, after each line of actions.
+
+    Raises:
+        ValueError: the game is neither kuhn_poker nor kuhn_poker_5cards.
+    """
+    if name not in KUHN_CARDS:
+        raise ValueError(f"game is {name!r}; allowed: {', '.join(KUHN_CARDS)}")
+    return tuple(f"{card}{actions}" for actions in ("", "p", "b", "pb") for card in range(len(KUHN_CARDS[name])))
+
+
+KUHN_KEYS = kuhn_keys()
 KUHN_GAME_VALUE = -1 / 18
 """Chips a hand for seat 0 when both play an equilibrium (Kuhn 1950)."""
 
@@ -32,16 +44,18 @@ class KuhnState:
     match: OpenSpielMatch
 
 
-def kuhn_states() -> list[KuhnState]:
-    """The 12 information states, in the order of KUHN_KEYS; the hidden card is one of the two possible, never shown."""
-    game = OpenSpielGame("kuhn_poker")
+def kuhn_states(name: str = "kuhn_poker") -> list[KuhnState]:
+    """The information states in the order of `kuhn_keys`; the hidden card is one of the possible ones, never shown."""
+    game = OpenSpielGame(name)
     states = []
-    for key in KUHN_KEYS:
+    for key in kuhn_keys(name):
         seat, card = len(key[1:]) % 2, int(key[0])
-        other = (card + 1) % 3
+        other = (card + 1) % len(KUHN_CARDS[name])
         state = game.rules.new_initial_state()
-        for action in [*((card, other) if seat == 0 else (other, card)), *("pb".index(mark) for mark in key[1:])]:
-            state.apply_action(action)
+        for dealt in (card, other) if seat == 0 else (other, card):
+            state.apply_action(dealt)
+        for mark in key[1:]:
+            state.apply_action(state.legal_actions()["pb".index(mark)])
         states.append(KuhnState(key, seat, game.match_from_state(state)))
     return states
 
@@ -62,12 +76,13 @@ def kuhn_equilibrium(alpha: float = 1 / 3) -> dict[str, tuple[float, float]]:
     return {key: (1 - p, p) for key, p in (bet | call).items()}
 
 
-def kuhn_exploitability(probabilities: KuhnPolicy) -> float:
+def kuhn_exploitability(probabilities: KuhnPolicy, name: str = "kuhn_poker") -> float:
     """What best responses win on average over both seats, chips a hand: NashConv / 2; 0 in an equilibrium only.
 
-    Lanctot et al. 2017, "A unified game-theoretic approach to multiagent reinforcement learning". Uniform play: 0.4583.
+    Lanctot et al. 2017, "A unified game-theoretic approach to multiagent reinforcement learning". Uniform play: 0.4583
+    with three cards, 0.425 with five.
     """
-    return pyspiel.exploitability(_kuhn(), _tabular(probabilities, KUHN_KEYS))
+    return pyspiel.exploitability(_kuhn(name), _tabular(probabilities, kuhn_keys(name), name))
 
 
 def kuhn_best_response_values(probabilities: KuhnPolicy) -> tuple[float, float]:
@@ -86,12 +101,19 @@ def kuhn_value(first: KuhnPolicy, second: KuhnPolicy) -> float:
     return pyspiel.expected_returns(_kuhn().new_initial_state(), policies, -1, True)[0]
 
 
-@lru_cache(maxsize=1)
-def _kuhn() -> Any:
-    return pyspiel.load_game("kuhn_poker")
+@lru_cache
+def _kuhn(name: str = "kuhn_poker") -> Any:
+    return OpenSpielGame(name).rules
 
 
-def _tabular(probabilities: KuhnPolicy, keys: Sequence[str]) -> Any:
+@lru_cache
+def _kuhn_rows(name: str) -> dict[str, tuple[str, list[int]]]:
+    """By key: OpenSpiel's information-state string and its numbers for pass and bet."""
+    positions = {state.key: state.match.state for state in kuhn_states(name)}
+    return {key: (at.information_state_string(), at.legal_actions()) for key, at in positions.items()}
+
+
+def _tabular(probabilities: KuhnPolicy, keys: Sequence[str], name: str = "kuhn_poker") -> Any:
     """pyspiel's policy of the given states; ValueError for a missing state or a pair that is no distribution."""
     for key in keys:
         if key not in probabilities:
@@ -99,7 +121,10 @@ def _tabular(probabilities: KuhnPolicy, keys: Sequence[str]) -> Any:
         passing, betting = probabilities[key]
         if min(passing, betting) < 0 or not np.isclose(passing + betting, 1):
             raise ValueError(f"Kuhn policy at {key!r} is ({passing}, {betting}); allowed: two shares that sum to 1")
-    return pyspiel.TabularPolicy({key: list(enumerate(map(float, probabilities[key]))) for key in keys})
+    rows = {string: (numbers, key) for key, (string, numbers) in _kuhn_rows(name).items() if key in keys}
+    return pyspiel.TabularPolicy(
+        {s: list(zip(numbers, map(float, probabilities[key]), strict=True)) for s, (numbers, key) in rows.items()}
+    )
 
 
 @lru_cache(maxsize=1)

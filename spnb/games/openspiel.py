@@ -1,7 +1,8 @@
 """OpenSpiel's rules behind `spnb.games.Match`, with observation text of our own.
 
 OpenSpiel (https://github.com/google-deepmind/open_spiel) supplies rules, chance and payoffs. A game in `TEXTS` has
-plain words; any other game shows OpenSpiel's own state string and its numbered actions.
+plain words; any other game shows OpenSpiel's own state string and its numbered actions. `VARIANTS` are larger games of
+the same kind (SPIRAL, table 8) under short names of our own, in the same words.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,30 @@ import pyspiel
 
 from spnb.games import InvalidAction
 
-CARDS = "JQK"
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tic_tac_toe_5x5": ("mnk", {"m": 5, "n": 5, "k": 4}),
+    "kuhn_poker_5cards": (
+        "universal_poker",
+        {
+            "betting": "limit",
+            "numPlayers": 2,
+            "numRounds": 1,
+            "numSuits": 1,
+            "numRanks": 5,
+            "numHoleCards": 1,
+            "numBoardCards": "0",
+            "blind": "1 1",
+            "raiseSize": "1",
+            "maxRaises": "1",
+            "firstPlayer": "1",
+            "stack": "2 2",
+        },
+    ),
+}
+"""OpenSpiel's game and parameters by name. `spnb.games.variants` says why four marks win on 5 by 5; one suit, antes of
+1 and a single bet of 1 make poker Kuhn's."""
+KUHN_CARDS = {"kuhn_poker": "JQK", "kuhn_poker_5cards": "TJQKA"}
+"""The decks, lowest card first."""
 
 
 @dataclass(frozen=True)
@@ -25,76 +49,87 @@ class GameText:
     actions: Callable[[Any], dict[str, int]]
 
 
-def _kuhn_actions(state: Any) -> dict[str, int]:
-    """OpenSpiel's pass (0) and bet (1) by their poker names, which depend on whether there is a bet to answer."""
-    facing_bet = 1 in state.history()[2:]
-    return {"fold": 0, "call": 1} if facing_bet else {"check": 0, "bet": 1}
+def _kuhn_text(cards: str) -> GameText:
+    """Kuhn poker in words, for a deck given from its lowest card to its highest."""
 
+    def view(state: Any, seat: int) -> str:
+        dealt, actions = state.history()[:2], _bets(state)
+        betting = [f"seat {i % 2} {'bets' if bet else 'checks'}" for i, bet in enumerate(actions)]
+        return (
+            f"You are seat {seat}.\n"
+            f"Your card: {cards[dealt[seat]]}\n"
+            f"Betting so far: {', '.join(betting) or 'none'}\n"
+            f"Pot: {2 + sum(actions)} chips\n"
+            f"Legal moves: {', '.join(_kuhn_actions(state))}"
+        )
 
-def _kuhn_view(state: Any, seat: int) -> str:
-    cards, actions = state.history()[:2], state.history()[2:]
-    betting = [f"seat {i % 2} {'bets' if action else 'checks'}" for i, action in enumerate(actions)]
-    return (
-        f"You are seat {seat}.\n"
-        f"Your card: {CARDS[cards[seat]]}\n"
-        f"Betting so far: {', '.join(betting) or 'none'}\n"
-        f"Pot: {2 + sum(actions)} chips\n"
-        f"Legal moves: {', '.join(_kuhn_actions(state))}"
+    rules = (
+        f"Kuhn poker. The cards are {', '.join(cards[:-1])} and {cards[-1]}; {cards[-1]} is highest and {cards[0]} is "
+        "lowest. Both players put 1 chip into the pot and get one card each. Seat 0 moves first. With no bet made, a "
+        "player can check or bet 1 more chip. After a bet, the other player can call by adding 1 chip, or fold and "
+        "lose the pot. After two checks or a call, the higher card wins the pot."
     )
+    return GameText(rules=rules, view=view, actions=_kuhn_actions)
+
+
+def _bets(state: Any) -> list[bool]:
+    """Of each action before the seat to move, whether it was a bet: kuhn_poker's 1, universal_poker's 2."""
+    bet = 1 if state.get_game().get_type().short_name == "kuhn_poker" else 2
+    return [action == bet for action in state.history()[2:]]
+
+
+def _kuhn_actions(state: Any) -> dict[str, int]:
+    """OpenSpiel's two legal actions, pass then bet, by their poker names: is there a bet to answer?"""
+    names = ("fold", "call") if any(_bets(state)) else ("check", "bet")
+    return dict(zip(names, state.legal_actions(), strict=True))
 
 
 def _cells(state: Any) -> dict[str, int]:
     return {str(action): action for action in state.legal_actions()}
 
 
-def _tictactoe_view(state: Any, seat: int) -> str:
-    marks = str(state).replace("\n", "")
-    cells = [str(i) if mark == "." else mark for i, mark in enumerate(marks)]
-    rows = "\n".join(" ".join(cells[i : i + 3]) for i in (0, 3, 6))
-    return (
-        f"You are seat {seat} and play {'xo'[seat]}.\n"
-        f"Board (a free cell shows its number):\n{rows}\n"
-        f"Legal moves: {', '.join(_cells(state))}"
+def _tictactoe_text(size: int, line: str) -> GameText:
+    """Tic-tac-toe in words, for a board of `size` by `size` cells and the length of a winning line as a word."""
+    width = len(str(size**2 - 1))
+
+    def view(state: Any, seat: int) -> str:
+        marks = str(state).replace("\n", "")
+        cells = [f"{i if mark == '.' else mark:>{width}}" for i, mark in enumerate(marks)]
+        rows = "\n".join(" ".join(cells[start : start + size]) for start in range(0, size**2, size))
+        return (
+            f"You are seat {seat} and play {'xo'[seat]}.\n"
+            f"Board (a free cell shows its number):\n{rows}\n"
+            f"Legal moves: {', '.join(_cells(state))}"
+        )
+
+    rules = (
+        "Tic-tac-toe. Seat 0 plays x and moves first, seat 1 plays o. The players take turns to mark one free "
+        f"cell of a {size} by {size} board. {line} of your marks in a row, a column or a diagonal win. A full board "
+        "without such a line is a draw."
     )
+    return GameText(rules=rules, view=view, actions=_cells)
 
 
-TEXTS = {
-    "kuhn_poker": GameText(
-        rules=(
-            "Kuhn poker. The cards are J, Q and K; K is highest and J is lowest. Both players put 1 chip into the pot "
-            "and get one card each. Seat 0 moves first. With no bet made, a player can check or bet 1 more chip. "
-            "After a bet, the other player can call by adding 1 chip, or fold and lose the pot. After two checks or "
-            "a call, the higher card wins the pot."
-        ),
-        view=_kuhn_view,
-        actions=_kuhn_actions,
-    ),
-    "tic_tac_toe": GameText(
-        rules=(
-            "Tic-tac-toe. Seat 0 plays x and moves first, seat 1 plays o. The players take turns to mark one free "
-            "cell of a 3 by 3 board. Three of your marks in a row, a column or a diagonal win. A full board without "
-            "such a line is a draw."
-        ),
-        view=_tictactoe_view,
-        actions=_cells,
-    ),
+TEXTS = {name: _kuhn_text(cards) for name, cards in KUHN_CARDS.items()} | {
+    "tic_tac_toe": _tictactoe_text(3, "Three"),
+    "tic_tac_toe_5x5": _tictactoe_text(5, "Four"),
 }
 
 
 def names() -> list[str]:
-    """Every short name that OpenSpiel knows."""
-    return list(pyspiel.registered_names())
+    """Every short name that OpenSpiel knows, and the variants of this package."""
+    return [*pyspiel.registered_names(), *VARIANTS]
 
 
 def has(name: str) -> bool:
-    """Whether OpenSpiel knows the short name in front of any parameters."""
-    return name.split("(")[0] in names()
+    """Whether the name is a variant's, or OpenSpiel knows the short name in front of any parameters."""
+    return name in VARIANTS or name.split("(")[0] in pyspiel.registered_names()
 
 
 def _load(name: str) -> Any:
     """The pyspiel game, a simultaneous one in its turn-based form; ValueError where two cannot play it in turn."""
     try:
-        game = pyspiel.load_game(name)
+        game = pyspiel.load_game(*VARIANTS.get(name, (name,)))
     except Exception as error:  # a missing or wrong parameter: SpielError, IndexError and more, by game
         raise ValueError(f"game is {name!r}, which OpenSpiel cannot load: {str(error)[:200]}") from error
     kind = game.get_type()

@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from spnb.games import Game, InvalidAction, Match
 from spnb.games.exact import kuhn_equilibrium, optimal_moves
+from spnb.games.negotiation import greedy_action, is_negotiation, negotiation_action, position
 from spnb.games.text import INVALID_PENALTY, messages, parse_action
 from spnb.rollout import Chat, Completion, Episode, Request, Sampling, derive_seed
 
@@ -14,7 +15,9 @@ Move = tuple[Request | None, Completion | None, str | None]
 """What a player was asked and answered (None for a scripted player), and its action (None if invalid)."""
 
 TICTACTOE_GAMES = ("tic_tac_toe", "TicTacToe-v0")
-PLAYERS = ("policy", "random", "equilibrium", "minimax")
+PLAYERS = ("policy", "random", "equilibrium", "minimax", "greedy")
+CLAIMS = ("Fact 1 is correct.", "Fact 2 is correct.")
+"""What random play says in TruthAndDeception before the guess."""
 
 
 @dataclass
@@ -68,16 +71,29 @@ class PolicyPlayer:
         return request, completion, parse_action(completion.text, match.legal_actions())
 
 
+def random_action(match: Match, rng: random.Random) -> str:
+    """A legal move, all equally likely; where words are moves, a random trade or a random claim.
+
+    Raises:
+        ValueError: a free-text game of another kind, which has nothing to draw from.
+    """
+    legal = match.legal_actions()
+    if legal is not None:
+        return rng.choice(legal)
+    if is_negotiation(match.name):
+        return negotiation_action(position(match), rng)
+    if match.name.startswith("TruthAndDeception"):
+        return rng.choice(CLAIMS)
+    raise ValueError(f"player 'random' needs a list of legal actions; game {match.name!r} takes free text")
+
+
 class RandomPlayer:
-    """Uniform over the legal actions."""
+    """Uniform over the legal actions; in negotiation legal random trading, as `random_action` says."""
 
     def move(self, match: Match, seed: int) -> Episode[Move]:
-        """Draws from `seed`; ValueError in a free-text game, which has no list to draw from."""
+        """Draws from `seed`; ValueError in a free-text game that it knows nothing to say in."""
         yield from ()
-        legal = match.legal_actions()
-        if legal is None:
-            raise ValueError(f"player 'random' needs a list of legal actions; game {match.name!r} takes free text")
-        return None, None, random.Random(seed).choice(legal)
+        return None, None, random_action(match, random.Random(seed))
 
 
 class KuhnEquilibriumPlayer:
@@ -107,6 +123,17 @@ class MinimaxPlayer:
         return None, None, random.Random(seed).choice(optimal_moves(match.history))
 
 
+class GreedyPlayer:
+    """A negotiator that gains by every trade, as `spnb.games.negotiation.greedy_action` says; it draws no lots."""
+
+    def move(self, match: Match, seed: int) -> Episode[Move]:
+        """Plays what the position and the turn ask for; ValueError in any game but Simple Negotiation."""
+        yield from ()
+        if not is_negotiation(match.name):
+            raise ValueError(f"player 'greedy' plays SimpleNegotiation; game is {match.name!r}")
+        return None, None, greedy_action(position(match), turn=len(match.history) // 2)
+
+
 def make_player(name: str, chat: Chat | None = None, sampling: Sampling | None = None) -> Player:
     """A player by name; `chat` and `sampling` are for "policy", which answers through the engine "policy".
 
@@ -117,7 +144,12 @@ def make_player(name: str, chat: Chat | None = None, sampling: Sampling | None =
         if chat is None or sampling is None:
             raise ValueError("player 'policy' needs chat and sampling")
         return PolicyPlayer(chat, sampling)
-    scripted = {"random": RandomPlayer, "equilibrium": KuhnEquilibriumPlayer, "minimax": MinimaxPlayer}
+    scripted = {
+        "random": RandomPlayer,
+        "equilibrium": KuhnEquilibriumPlayer,
+        "minimax": MinimaxPlayer,
+        "greedy": GreedyPlayer,
+    }
     if name not in scripted:
         raise ValueError(f"player is {name!r}; allowed: {', '.join(PLAYERS)}")
     return scripted[name]()

@@ -1,7 +1,8 @@
 """TextArena's environments behind `spnb.games.Match`, with TextArena's own text.
 
-The environments are made without wrappers (id + "-raw"); this module puts their messages in order itself. Nothing here
-needs a network. What to know about TextArena 0.7.4 (https://github.com/LeonGuertler/TextArena):
+The environments are made without wrappers (id + "-raw"); this module puts their messages in order itself. Larger and
+differently decided ones stand in `spnb.games.variants`. Nothing here needs a network. What to know about TextArena
+0.7.4 (https://github.com/LeonGuertler/TextArena):
 
 - It seeds and uses the global `random`, some games `numpy.random`. Here each match has its own states of both, swapped
   in around every call.
@@ -9,6 +10,12 @@ needs a network. What to know about TextArena 0.7.4 (https://github.com/LeonGuer
   much as a lost call and never folding is weakly dominant. `kuhn_poker` (OpenSpiel) is the correct game.
 - KuhnPoker alternates the first mover and seat 1 starts; the match goes to whoever leads after all rounds.
 - SimpleNegotiation lasts one turn more than it says (11 for 10), and a rejected offer can still be accepted later.
+- Snake's moves are simultaneous: each seat gives one before either is carried out, and the second is not shown the
+  first's. A turn of its limit is one seat's move, so 40 turns are 20 steps. The first apples may share a cell, and the
+  board draws both bodies alike.
+- PigDice counts rolls as turns and looks at its limit only when the dice change hands; the same seat moves until then.
+- TruthAndDeception promises the guess after the conversation, but the guess is its last turn. The environment takes a
+  guess of both facts at once as right; the list of two that a seat has here rules that out. Seat 0 always deceives.
 """
 
 import random
@@ -24,21 +31,27 @@ from textarena import ObservationType
 from textarena.envs.registration import ENV_REGISTRY
 
 from spnb.games import InvalidAction
+from spnb.games.variants import VARIANTS
 
 TURN_CAP = 50
-"""Turns after which an unfinished match is a draw."""
+"""Turns after which an unfinished match is a draw; where the environment has a limit of its own, twice that if more."""
 
 
 @dataclass(frozen=True)
 class GameSettings:
     """How one family of environments is shown: past messages, the players' own words, and where legal moves stand.
 
-    `legal` is a pattern whose first group matches each legal move in the latest board message; None means free text.
+    `legal` is a pattern whose first group matches each legal move in the latest message of kind `listed`; None means
+    free text. `moves` are the legal moves where they are always the same. `talk` says that a seat speaks freely until
+    there is a list.
     """
 
     history: bool = True
     chat: bool = True
     legal: str | None = None
+    listed: ObservationType = ObservationType.GAME_BOARD
+    moves: tuple[str, ...] = ()
+    talk: bool = False
     deterministic: bool = False
 
 
@@ -47,17 +60,20 @@ SETTINGS = {
     "TicTacToe": GameSettings(history=False, chat=False, legal=QUOTED, deterministic=True),  # as SPIRAL shows it
     "KuhnPoker": GameSettings(chat=False, legal=QUOTED),  # the game itself repeats each move
     "SimpleNegotiation": GameSettings(),
+    "Snake": GameSettings(history=False, chat=False, moves=("up", "down", "left", "right")),
+    "PigDice": GameSettings(history=False, chat=False, legal=QUOTED),  # the board holds all that matters
+    "TruthAndDeception": GameSettings(legal=r"'\[(Fact \d)\]'", listed=ObservationType.GAME_MESSAGE, talk=True),
 }
 
 
 def names() -> list[str]:
-    """Every id that TextArena registers, without the wrapper suffixes."""
-    return [name.removesuffix("-raw") for name in ENV_REGISTRY if name.endswith("-raw")]
+    """Every id that TextArena registers, without the wrapper suffixes, and the variants of this package."""
+    return [*(name.removesuffix("-raw") for name in ENV_REGISTRY if name.endswith("-raw")), *VARIANTS]
 
 
 def has(name: str) -> bool:
-    """Whether TextArena has an unwrapped environment of that id."""
-    return f"{name}-raw" in ENV_REGISTRY
+    """Whether there is a variant of that name, or TextArena has an unwrapped environment of that id."""
+    return name in VARIANTS or f"{name}-raw" in ENV_REGISTRY
 
 
 class TextArenaGame:
@@ -87,6 +103,7 @@ class TextArenaMatch:
         with self._own_random():
             self._env = _reset(name, seed)
             self._read()
+        self._cap = max(TURN_CAP, 2 * (self._env.state.max_turns or 0))
 
     @contextmanager
     def _own_random(self) -> Iterator[None]:
@@ -109,8 +126,13 @@ class TextArenaMatch:
     @property
     def player(self) -> int | None:
         """The seat to move, None when the match is over or at the turn cap."""
-        over = self._env.state.done or self._refused or len(self.history) >= TURN_CAP
+        over = self._env.state.done or self._refused or len(self.history) >= self._cap
         return None if over else self._env.state.current_player_id
+
+    @property
+    def game_state(self) -> dict[str, Any]:
+        """The environment's own record, both seats' secrets included: for scripted players and measures to read."""
+        return self._env.state.game_state
 
     def observation(self) -> str:
         """The rules, the messages so far as the settings say, and the latest board."""
@@ -126,15 +148,24 @@ class TextArenaMatch:
         return kind not in (ObservationType.PROMPT, ObservationType.GAME_BOARD)
 
     def _board(self) -> str:
+        return self._latest(ObservationType.GAME_BOARD)
+
+    def _latest(self, wanted: ObservationType) -> str:
+        """The seat to move's last message of a kind, empty if it has none."""
         messages = self._messages[self._env.state.current_player_id]
-        boards = [text for _, text, kind in messages if kind == ObservationType.GAME_BOARD]
-        return boards[-1] if boards else ""
+        return next((text for _, text, kind in reversed(messages) if kind == wanted), "")
 
     def legal_actions(self) -> list[str] | None:
-        """The moves named in the latest board, without brackets; None in free-text games, empty when over."""
-        if self._settings.legal is None:
+        """The moves as the settings find them, without brackets; None where any text is one, empty when over."""
+        settings = self._settings
+        if settings.legal is None and not settings.moves:
             return None
-        return [] if self.player is None else re.findall(self._settings.legal, self._board())
+        if self.player is None:
+            return []
+        if settings.moves:
+            return list(settings.moves)
+        found = re.findall(settings.legal, self._latest(settings.listed))
+        return None if settings.talk and not found else found
 
     def play(self, action: str) -> None:
         """Plays one move, in brackets if it has none of its own.
@@ -181,7 +212,7 @@ def _reset(name: str, seed: int) -> Any:
     Any error counts: one-player environments assert, word games look for files that are not installed.
     """
     try:
-        env = textarena.make(f"{name}-raw")
+        env = VARIANTS[name]() if name in VARIANTS else textarena.make(f"{name}-raw")
         env.reset(num_players=2, seed=seed)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]

@@ -7,18 +7,10 @@ from collections import Counter
 
 import pytest
 
-from spnb.embedded.negotiation import (
-    CHAT,
-    MOST_UNITS,
-    NEGOTIATION,
-    Offer,
-    Position,
-    negotiation_action,
-    negotiation_demos,
-    negotiation_remark,
-    position,
-)
+from spnb.embedded.demos import game_demos
+from spnb.embedded.negotiation import negotiation_remark
 from spnb.games import InvalidAction, make_game
+from spnb.games.negotiation import CHAT, MOST_UNITS, NEGOTIATION, Offer, Position, negotiation_action, position
 from spnb.games.text import messages, parse_action
 
 MATCHES = 200
@@ -31,7 +23,7 @@ OFFER = re.compile(r"\[Offer: (\d+) (\w+) -> (\d+) (\w+)\]")
 @pytest.fixture(scope="module")
 def matches():
     """The demonstrations of 200 matches, of the seeds 0 to 199."""
-    return [list(negotiation_demos(random.Random(seed))) for seed in range(MATCHES)]
+    return [list(game_demos(make_game(NEGOTIATION), random.Random(seed))) for seed in range(MATCHES)]
 
 
 @pytest.fixture(scope="module")
@@ -124,17 +116,17 @@ def test_every_demonstrated_action_is_accepted_and_does_what_it_says(matches):
         match = game.match(random.Random(seed).getrandbits(32))
         for demo in demos:
             assert demo.source == NEGOTIATION and demo.messages == messages(match)
-            seat, action, trades = match.player, parse_action(demo.answer, match.legal_actions()), match._env.state
-            before = trades.game_state["current_offer"]
+            seat, action, trades = match.player, parse_action(demo.answer, match.legal_actions()), match.game_state
+            before = trades["current_offer"]
             match.play(action)
-            after = trades.game_state["current_offer"]
+            after = trades["current_offer"]
             if kind(action) == "Offer":
                 assert after["from_player"] == seat and after is not before
             elif kind(action) == "Accept":
                 assert before["from_player"] == 1 - seat and after is None
             else:
                 assert after == before
-            held = trades.game_state["player_resources"].values()
+            held = trades["player_resources"].values()
             assert min(units for stock in held for units in stock.values()) >= 0
         assert sum(match.returns()) == 0
 
@@ -216,7 +208,7 @@ def test_either_seat_wins_matches(matches):
 
 
 def test_the_same_seed_gives_the_same_demonstrations(matches):
-    assert list(negotiation_demos(random.Random(0))) == matches[0]
+    assert list(game_demos(make_game(NEGOTIATION), random.Random(0))) == matches[0]
     assert matches[0] != matches[1]
 
 

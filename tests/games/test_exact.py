@@ -12,6 +12,7 @@ from spnb.games.exact import (
     kuhn_best_response_values,
     kuhn_equilibrium,
     kuhn_exploitability,
+    kuhn_keys,
     kuhn_states,
     kuhn_value,
     move_values,
@@ -73,6 +74,36 @@ def test_the_equilibrium_family_cannot_be_exploited(alpha):
     equilibrium = kuhn_equilibrium(alpha)
     assert kuhn_exploitability(equilibrium) == pytest.approx(0, abs=1e-12)
     assert kuhn_value(equilibrium, equilibrium) == pytest.approx(KUHN_GAME_VALUE)
+
+
+def test_five_cards_have_twenty_states_one_prompt_each():
+    states = kuhn_states("kuhn_poker_5cards")
+    assert [state.key for state in states] == list(kuhn_keys("kuhn_poker_5cards"))
+    assert len({state.match.observation() for state in states}) == len(states) == 20
+    for state in states:
+        assert f"Your card: {'TJQKA'[int(state.key[0])]}" in state.match.observation()
+        assert state.match.player == state.seat == {"": 0, "p": 1, "b": 1, "pb": 0}[state.key[1:]]
+        assert state.match.legal_actions() == (["fold", "call"] if state.key.endswith("b") else ["check", "bet"])
+
+
+@pytest.mark.parametrize(
+    ("betting", "value"),
+    [
+        (1.0, 0.2),  # a call with T to A wins -2, -1, 0, 1, 2; T folds for -1: (-1 - 1 + 0 + 1 + 2) / 5, in both seats
+        (0.0, 1.0),  # every bet takes the ante
+        (0.5, 0.425),  # OpenSpiel's own uniform policy
+    ],
+)
+def test_exploitability_with_five_cards(betting, value):
+    table = {key: (1 - betting, betting) for key in kuhn_keys("kuhn_poker_5cards")}
+    assert kuhn_exploitability(table, "kuhn_poker_5cards") == pytest.approx(value)
+
+
+def test_five_cards_need_a_table_and_a_name_of_their_own():
+    with pytest.raises(ValueError, match="no state '3'"):
+        kuhn_exploitability(UNIFORM, "kuhn_poker_5cards")
+    with pytest.raises(ValueError, match="game is 'leduc_poker'; allowed: kuhn_poker, kuhn_poker_5cards"):
+        kuhn_states("leduc_poker")
 
 
 def test_bad_kuhn_tables_are_refused():

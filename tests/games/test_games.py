@@ -2,7 +2,7 @@
 
 import pytest
 
-from spnb.games import InvalidAction, make_game, match_at
+from spnb.games import TESTED, InvalidAction, make_game, match_at
 
 
 @pytest.mark.parametrize("name", ["kuhn_poker", "tic_tac_toe", "leduc_poker", "connect_four(rows=4)", "matrix_rps"])
@@ -12,9 +12,10 @@ def test_openspiel_names(name):
     assert game.match(seed=1).player == 0
 
 
-@pytest.mark.parametrize("name", ["TicTacToe-v0", "KuhnPoker-v0", "KuhnPoker-v0-short", "SimpleNegotiation-v0"])
-def test_textarena_names(name):
-    assert make_game(name).match(seed=1).player in (0, 1)
+@pytest.mark.parametrize("name", TESTED)
+def test_tested_names(name):
+    match = make_game(name).match(seed=1)
+    assert match.name == name and match.player in (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,8 @@ def test_textarena_names(name):
         ("kuhn_pocker", "game is 'kuhn_pocker'; allowed: kuhn_poker, .*did you mean kuhn_poker"),
         ("TicTacToe", "did you mean TicTacToe-v0"),
         ("TicTacToe-v0-train", "allowed: kuhn_poker, .* any other OpenSpiel short name or TextArena id"),
+        ("kuhn_poker_6cards", "did you mean kuhn_poker_5cards"),
+        ("SimpleNegotiation-v0-8resource", "did you mean .*SimpleNegotiation-v0-8resources"),
         ("hearts", "has 4 players; allowed: games for two"),
         ("kuhn_poker(players=3)", "has 3 players; allowed: games for two"),
         ("bargaining", "utility GENERAL_SUM; allowed: zero-sum"),

@@ -15,8 +15,8 @@ LINES = {  # actions after the deal -> chips won by seat 0 when its card is the 
 }
 
 
-def kuhn_match(cards, actions=()):
-    game = make_game("kuhn_poker")
+def kuhn_match(cards, actions=(), name="kuhn_poker"):
+    game = make_game(name)
     state = game.rules.new_initial_state()
     for card in cards:
         state.apply_action(card)
@@ -34,6 +34,29 @@ def test_kuhn_stakes_by_hand(cards, line):
     assert match.player is None
     assert match.returns() == (chips / 2, -chips / 2)
     assert match.history == list(line)
+
+
+@pytest.mark.parametrize("cards", list(itertools.permutations(range(5), 2)))
+@pytest.mark.parametrize("line", LINES)
+def test_the_stakes_with_five_cards_are_those_with_three(cards, line):
+    match = kuhn_match(cards, line, "kuhn_poker_5cards")
+    chips = LINES[line][0 if cards[0] > cards[1] else 1]
+    assert match.returns() == (chips / 2, -chips / 2)
+    assert match.history == list(line)
+
+
+def test_five_cards_are_shown_as_three():
+    three, five = kuhn_match((2, 0), ("check", "bet")), kuhn_match((3, 0), ("check", "bet"), "kuhn_poker_5cards")
+    rules = five.observation().replace("T, J, Q, K and A; A is highest and T", "J, Q and K; K is highest and J")
+    assert rules == three.observation() != five.observation()
+
+
+def test_five_cards_are_dealt_all_and_hidden_from_the_other_seat():
+    game = make_game("kuhn_poker_5cards")
+    deals = {tuple(game.match(seed).state.history()) for seed in range(200)}
+    assert deals == set(itertools.permutations(range(5), 2))
+    views = {kuhn_match((1, other), (), "kuhn_poker_5cards").observation() for other in (0, 2, 3, 4)}
+    assert len(views) == 1 and "Your card: J" in views.pop()
 
 
 def test_a_lost_call_costs_more_than_a_fold():
@@ -82,6 +105,18 @@ def test_tic_tac_toe_observation():
         "Board (a free cell shows its number):\n"
         "o 1 2\n3 x 5\n6 7 8\n"
         "Legal moves: 1, 2, 3, 5, 6, 7, 8"
+    )
+
+
+def test_the_large_board_is_shown_as_the_small_one():
+    rules, view = match_at(make_game("tic_tac_toe_5x5"), ["12", "3"]).observation().split("\n\n")
+    small = match_at(make_game("tic_tac_toe"), []).observation().split("\n\n")[0]
+    assert rules.replace("5 by 5", "3 by 3").replace("Four", "Three") == small
+    assert view == (
+        "You are seat 0 and play x.\n"
+        "Board (a free cell shows its number):\n"
+        " 0  1  2  o  4\n 5  6  7  8  9\n10 11  x 13 14\n15 16 17 18 19\n20 21 22 23 24\n"
+        "Legal moves: 0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24"
     )
 
 

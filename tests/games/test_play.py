@@ -139,7 +139,10 @@ def test_minimax_and_random_players_are_uniform_over_their_moves():
 @pytest.mark.parametrize(
     ("player", "game", "says"),
     [
-        ("random", "SimpleNegotiation-v0", "takes free text"),
+        ("random", "IteratedPrisonersDilemma-v0", "takes free text"),
+        ("greedy", "kuhn_poker", "plays SimpleNegotiation; game is 'kuhn_poker'"),
+        ("minimax", "TicTacToe-v0-5x5", "game is 'TicTacToe-v0-5x5'"),
+        ("equilibrium", "kuhn_poker_5cards", "game is 'kuhn_poker_5cards'"),
         ("equilibrium", "tic_tac_toe", "plays kuhn_poker; game is 'tic_tac_toe'"),
         ("equilibrium", "KuhnPoker-v0", "plays kuhn_poker; game is 'KuhnPoker-v0'"),
         ("minimax", "kuhn_poker", "plays tic_tac_toe and TicTacToe-v0; game is 'kuhn_poker'"),
@@ -154,5 +157,5 @@ def test_players_by_name():
     assert make_player("policy", POLICY.chat, SAMPLING) == POLICY
     with pytest.raises(ValueError, match="'policy' needs chat and sampling"):
         make_player("policy")
-    with pytest.raises(ValueError, match="player is 'human'; allowed: policy, random, equilibrium, minimax"):
+    with pytest.raises(ValueError, match="player is 'human'; allowed: policy, random, equilibrium, minimax, greedy"):
         make_player("human")

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from spnb.games import InvalidAction, make_game, match_at
+from spnb.games.play import make_player, play_match
 from spnb.games.textarena import TURN_CAP
+from spnb.rollout import run
 
 
 def trace(match):
@@ -167,3 +169,133 @@ def test_invalid_actions_with_a_legal_list_leave_the_match_unchanged():
     assert (match.player, match.history, match.observation()) == (1, ["4"], before)
     with pytest.raises(ValueError, match="not over, seat 1"):
         match.returns()
+
+
+def test_an_environment_with_a_later_limit_of_its_own_is_played_to_it():
+    """TextArena ends Pig Dice after 100 turns; the cap of 50 would make a draw of it."""
+    match = make_game("PigDice-v0").match(seed=1)
+    while match.player is not None:
+        match.play("hold")
+    assert len(match.history) == 101 > TURN_CAP
+
+
+UNSEEN = ("Snake-v0", "PigDice-v0", "PigDice-v0-short", "PigDice-v0-50", "TruthAndDeception-v0")
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_unseen_games_are_played_to_their_end_by_random_players(name):
+    game, players = make_game(name), (make_player("random"), make_player("random"))
+    played = [run(play_match(game, players, seed), {}) for seed in range(20)]
+    assert played == [run(play_match(game, players, seed), {}) for seed in range(20)]
+    assert {match.invalid_seat for match in played} == {None}
+    assert {match.returns for match in played} >= {(1.0, -1.0), (-1.0, 1.0)}
+    assert all(sum(match.returns) == 0 for match in played)
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_unseen_games_refuse_moves_outside_their_list_and_stay_as_they_were(name):
+    match = make_game(name).match(seed=3)
+    if name.startswith("Truth"):
+        for _ in range(5):
+            match.play("Fact 1 is correct.")
+    before = match.player, match.observation()
+    for action in ("jump", "", "[Fact 1] [Fact 2]"):
+        with pytest.raises(InvalidAction, match="legal: (up, down, left, right|roll, hold|Fact 1, Fact 2)"):
+            match.play(action)
+    assert (match.player, match.observation()) == before
+
+
+def test_snake_moves_both_at_once_and_shows_neither_choice_before():
+    """Seed 7: snake 0 at (2, 3), snake 1 at (3, 1), apples at (2, 1) and (4, 0), cells counted from below."""
+    views, game = set(), make_game("Snake-v0")
+    for first in ("up", "down", "left", "right"):
+        match = game.match(seed=7)
+        assert (match.player, match.legal_actions()) == (0, ["up", "down", "left", "right"])
+        match.play(first)
+        assert match.player == 1
+        views.add(match.observation())
+    assert len(views) == 1
+    match = game.match(seed=7)
+    for action in ("down", "left"):
+        match.play(action)
+    snakes = match.game_state["snakes"]
+    assert list(snakes[0].positions) == [(2, 2)]
+    assert list(snakes[1].positions) == [(2, 1), (3, 1)]  # the apple makes it longer
+    assert match.game_state["scores"] == {0: 0, 1: 1}
+    text = match.observation()
+    assert text.startswith("2-Player Snake on a 5×5 grid.\nYou control snake 0.")
+    assert text.count("Current Board:") == 1
+    assert "| . . 0 . . |\n| A . 1 # . |" in text
+
+
+@pytest.mark.parametrize(
+    ("actions", "returns"),
+    [
+        (["up"] * 4, (-1, 1)),  # snake 0 leaves the board in the second step
+        (["left", "down"] * 2, (1, -1)),  # snake 1 does
+        (["up", "right"] * 2, (0, 0)),  # both do
+        (["down", "up", "right", "left"], (0, 0)),  # both change places
+        (["down", "left", "down", "up"], (-1, 1)),  # they do, but snake 1 has eaten
+        (["down", "left", "down", "left"], (-1, 1)),  # snake 0 runs into the other's body
+    ],
+)
+def test_snake_results(actions, returns):
+    match = make_game("Snake-v0").match(seed=7)
+    for action in actions:
+        match.play(action)
+    assert match.player is None and match.legal_actions() == []
+    assert match.returns() == returns
+
+
+def test_pig_dice_lets_a_seat_roll_until_it_holds_or_busts():
+    match = make_game("PigDice-v0").match(seed=7)
+    assert (match.player, match.legal_actions()) == (0, ["roll", "hold"])
+    match.play("roll")
+    assert match.player == 0 and match.game_state["turn_total"] == 3
+    match.play("hold")
+    assert match.player == 1 and match.game_state["scores"] == [3, 0]
+    text = match.observation()
+    assert text.startswith("You are Player 1 playing a game of Pig Dice.")
+    assert "Player 0: '3'; Player 1: '0'" in text and text.count("Current Total Scores") == 1
+
+
+def test_pig_dice_goes_to_the_first_at_the_target():
+    match = make_game("PigDice-v0-50").match(seed=2)
+    while match.player is not None:
+        match.play("roll" if match.player == 0 and match.game_state["turn_total"] < 15 else "hold")
+    assert match.game_state["scores"][0] >= 50 and match.returns() == (1, -1)
+
+
+def deceived(guess, seed=0):
+    match = make_game("TruthAndDeception-v0").match(seed)
+    for turn in range(5):
+        assert match.player == turn % 2 and match.legal_actions() is None
+        match.play("Fact 2 is correct.")
+    assert match.player == 1 and match.legal_actions() == ["Fact 1", "Fact 2"]
+    match.play(guess)
+    return match
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_truth_and_deception_goes_to_the_guesser_for_the_right_fact(seed):
+    first, second = deceived("Fact 1", seed), deceived("Fact 2", seed)
+    right = first.game_state["fact1"]["is_correct"]
+    assert first.returns() == ((-1, 1) if right else (1, -1))
+    assert second.returns() == ((1, -1) if right else (-1, 1))
+
+
+def test_only_the_deceiver_is_told_which_fact_is_correct_and_both_read_the_talk():
+    match = make_game("TruthAndDeception-v0").match(seed=0)
+    assert "(correct)" in match.observation() and "(wrong)" in match.observation()
+    match.play("Fact 1 is correct.")
+    text = match.observation()
+    assert "you are the Guesser" in text and "(wrong)" not in text
+    assert text.endswith("Player 0 says: [Fact 1 is correct.]")
+
+
+def test_talk_that_names_a_guess_is_no_guess_yet():
+    match = make_game("TruthAndDeception-v0").match(seed=0)
+    for _ in range(5):
+        match.play("returning '[Fact 1]' or '[Fact 3]'")
+    assert match.legal_actions() == ["Fact 1", "Fact 2"]
+    assert match.player == 1

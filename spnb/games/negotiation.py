@@ -1,0 +1,121 @@
+"""Simple Negotiation seen from a seat, and two ways to play it: at random, and greedily.
+
+Both seats start with 5 to 25 units of every resource and value a unit within 20 % of a common base, each its own way.
+A match goes to the seat whose goods gained more in its own values; trades are offered and accepted in words, so there
+is no list of legal moves. Everything here fits TextArena's environment with any number of resources.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spnb.games import Match
+
+NEGOTIATION = "SimpleNegotiation-v0"
+Goods = Mapping[str, int]
+"""Units by name of the resource, or values a unit."""
+
+TALK_SHARE = 0.1
+ANSWER_SHARE = 0.8
+"""Of random play's turns with an offer open to the seat and no chat: how many accept or deny; the others offer."""
+MOST_UNITS = 5
+"""Most units asked in an offer, and given in a random one. A seat starts with 5 or more of everything, so early
+requests can be met."""
+ACCEPT, DENY = "[Accept]", "[Deny]"
+CHAT = ("Do you want {}?", "Do you have {}?", "Tell me what you need.", "What will you give me?")
+"""Lines that claim nothing. None may start with "Offer": the adapter adds the brackets that make a bad offer of it."""
+FIRST_PERCENT, STEP, LAST_PERCENT = 60, 10, 90
+"""Greedy play pays this much of the worth of what it asks, in its own values: at first, more each turn, at most."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A trade proposed to the seat to move: what it would get and what it would give."""
+
+    gets: Goods
+    gives: Goods
+
+
+@dataclass(frozen=True)
+class Position:
+    """What the seat to move has, what a unit is worth to it, and the offer just made to it, if one was."""
+
+    seat: int
+    stock: Goods
+    values: Goods
+    offer: Offer | None
+
+
+def is_negotiation(name: str) -> bool:
+    """Whether a game of that name is Simple Negotiation, of whatever length and number of resources."""
+    return name.split("-v")[0] == NEGOTIATION.split("-v")[0]
+
+
+def position(match: Match) -> Position:
+    """Reads a negotiation from the side of the seat to move.
+
+    Only an offer made in the turn before is open here. The environment keeps a rejected one until the next offer or
+    trade, lets it be accepted later, and even lets its maker accept it; nothing that reads a position does that.
+
+    Raises:
+        ValueError: the match is over.
+    """
+    state = match.game_state  # type: ignore[attr-defined]
+    seat, current = match.player, state["current_offer"]
+    if seat is None:
+        raise ValueError(f"{match.name}: the match is over, no seat has a position")
+    offer = None
+    if current and current["to_player"] == seat and "[offer" in match.history[-1].lower():
+        offer = Offer(gets=current["offered_resources"], gives=current["requested_resources"])
+    return Position(seat, state["player_resources"][seat], state["player_values"][seat], offer)
+
+
+def worth(goods: Goods, values: Goods) -> int:
+    """Total value of some goods."""
+    return sum(units * values[name] for name, units in goods.items())
+
+
+def affordable(here: Position) -> bool:
+    """Whether the seat holds what the open offer asks; accepting without it ends the match as an invalid move."""
+    return here.offer is not None and all(here.stock[name] >= units for name, units in here.offer.gives.items())
+
+
+def offer_action(stock: Goods, rng: random.Random) -> str:
+    """An offer of one resource that the seat holds for another, 1 to `MOST_UNITS` units each, all uniform."""
+    given = rng.choice([name for name, units in stock.items() if units])
+    asked = rng.choice([name for name in stock if name != given])
+    amount = rng.randint(1, min(MOST_UNITS, stock[given]))
+    return f"[Offer: {amount} {given} -> {rng.randint(1, MOST_UNITS)} {asked}]"
+
+
+def negotiation_action(here: Position, rng: random.Random) -> str:
+    """A random move that the environment takes: chat, an answer to an open offer, or an offer."""
+    if rng.random() < TALK_SHARE:
+        return rng.choice(CHAT).format(rng.choice(list(here.stock)))
+    if here.offer and rng.random() < ANSWER_SHARE:
+        return ACCEPT if rng.random() < 0.5 and affordable(here) else DENY
+    return offer_action(here.stock, rng)
+
+
+def greedy_action(here: Position, turn: int) -> str:
+    """Accepts an open offer that it can pay and that gains in its own values; otherwise makes one (`turn`: of its own).
+
+    Its offer is its cheapest resource in stock for its dearest: as many units, up to `MOST_UNITS`, as it can pay for
+    with the part of their worth that `FIRST_PERCENT`, `STEP` and `LAST_PERCENT` say. So it gains by every trade, asks
+    for what the other seat probably holds, and comes nearer by the turn to what other values may accept. It denies
+    only when it holds nothing cheaper than its dearest.
+    """
+    if here.offer and affordable(here) and worth(here.offer.gets, here.values) > worth(here.offer.gives, here.values):
+        return ACCEPT
+    values = here.values
+    dearest = max(values, key=lambda name: values[name])
+    held = [name for name, units in here.stock.items() if units and values[name] < values[dearest]]
+    if not held:
+        return DENY
+    cheapest = min(held, key=lambda name: values[name])
+    percent = min(FIRST_PERCENT + STEP * turn, LAST_PERCENT)
+    for units in range(MOST_UNITS, 0, -1):
+        price = percent * units * values[dearest] // (100 * values[cheapest])
+        if 1 <= price <= here.stock[cheapest]:
+            return f"[Offer: {price} {cheapest} -> {units} {dearest}]"
+    return f"[Offer: {here.stock[cheapest]} {cheapest} -> 1 {dearest}]"

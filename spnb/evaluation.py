@@ -18,7 +18,7 @@ from spnb.games.exact import (
     kuhn_states,
     move_values,
 )
-from spnb.games.play import TICTACTOE_GAMES, Player, Transcript, play_match
+from spnb.games.play import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript, play_match
 from spnb.games.text import messages, parse_action
 from spnb.grading import extract_boxed
 from spnb.rollout import Chat, Completion, Engine, Episode, Request, Sampling, derive_seed, parallel, run

@@ -88,7 +88,7 @@ class RunParams(BaseModel):
 
     @property
     def other_policies(self) -> dict[str, str]:
-        """Policies that a run needs besides the one that it trains, by the name of the engine that answers with them."""
+        """Policies that a run needs besides the one that it trains, by the name of their engine."""
         return {}
 
 

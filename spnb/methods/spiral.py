@@ -72,8 +72,8 @@ class Params(RunParams):
         self._phases_fit()
         if bool(self.opponent_policy) != (self.opponent == "policy"):
             raise ValueError(
-                f"opponent is {self.opponent!r} with opponent_policy {self.opponent_policy!r}; allowed: opponent policy "
-                "with the name of one, or neither"
+                f"opponent is {self.opponent!r} with opponent_policy {self.opponent_policy!r}; allowed: opponent "
+                "policy with the name of one, or neither"
             )
         return self
 
@@ -82,8 +82,8 @@ class Params(RunParams):
             raise ValueError(f"phases are {len(self.phases)} in {self.steps} steps; allowed: at most one a step")
         if "imitate" in self.phases and (self.inner_epochs > 1 or self.engine == "vllm"):
             raise ValueError(
-                f"phases has imitate with inner_epochs {self.inner_epochs} and engine {self.engine}; allowed: 1 and torch "
-                "(a clipped second pass is no SFT, and an expert's turns have no sampled log-probs)"
+                f"phases has imitate with inner_epochs {self.inner_epochs} and engine {self.engine}; allowed: 1 and "
+                "torch (a clipped second pass is no SFT, and an expert's turns have no sampled log-probs)"
             )
 
     @property

@@ -3,7 +3,7 @@
 Both give loss rows like self-play, so a run may have any of them as its phases, one after the other, with one
 optimiser. Imitation is supervised fine-tuning put as a policy gradient: on turns that an expert wrote, with advantage
 1 and one update a rollout, the gradient of the clipped loss is that of the log-likelihood. The paper's SFT takes
-25,000 winning trajectories of a stronger model; here exact or greedy experts play random ones and their won matches count.
+25,000 winning trajectories of a stronger model; here experts play against random play and their won matches count.
 """
 
 import itertools

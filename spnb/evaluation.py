@@ -1,11 +1,13 @@
 """How well a policy plays: results against opponents, exploitability, mistakes; every rate with its 95 % interval."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from spnb.data.benchmarks import benchmark
 from spnb.data.questions import Question
 from spnb.games import Game, match_at
 from spnb.games.exact import (
@@ -16,7 +18,7 @@ from spnb.games.exact import (
     kuhn_states,
     move_values,
 )
-from spnb.games.play import TICTACTOE_GAMES, Player, Transcript, play_match
+from spnb.games.play import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript, play_match
 from spnb.games.text import messages, parse_action
 from spnb.grading import extract_boxed
 from spnb.rollout import Chat, Completion, Engine, Episode, Request, Sampling, derive_seed, parallel, run
@@ -253,3 +255,46 @@ def question_rows(
             {"evaluation": "transfer", "metric": kind, "value": value, "low": low, "high": high, "n": len(hits)}
         )
     return rows
+
+
+def benchmark_row(
+    engines: Mapping[str, Engine], chat: Chat, name: str, max_new_tokens: int, count: int = 500
+) -> dict[str, Any]:
+    """Mean grade on a held-out benchmark of the document world, greedy, plain prompts, with its 95 % interval."""
+    items = benchmark(name, count).items
+    sampling = Sampling(max_new_tokens, temperature=0.0)
+    prompts = [chat.request(item.messages, sampling, derive_seed("benchmark", i)) for i, item in enumerate(items)]
+    grades = [item.grade(done.text) for item, done in zip(items, run(_ask(prompts), engines), strict=True)]
+    mean, low, high, n = mean_interval(grades)
+    if all(grade in (0, 1) for grade in grades):
+        low, high = share_interval(int(sum(grades)), n)
+    return {"evaluation": "benchmarks", "metric": name, "value": mean, "low": low, "high": high, "n": n}
+
+
+def cross_play(
+    engines: Mapping[str, Engine], game: Game, chat: Chat, sampling: Sampling, names: Sequence[str], n: int, seed: int
+) -> pd.DataFrame:
+    """Every policy in `names` (names of engines) against every other, `n` matches a pair, half in each seat.
+
+    Columns: policy, opponent, score (wins, draws counting half, as a share) and utility, each with bounds `_low`,
+    `_high` (t-intervals over matches), n. A pair is played once and read from both sides.
+    """
+    rows = []
+    for first, second in itertools.combinations(names, 2):
+        results = match_results(
+            engines,
+            game,
+            PolicyPlayer(chat, sampling, engine=first),
+            PolicyPlayer(chat, sampling, engine=second),
+            n,
+            derive_seed(seed, first, second),
+        )
+        utility = results["utility"]
+        for policy, opponent, sign in ((first, second, 1), (second, first, -1)):
+            row: dict[str, Any] = {"game": game.name, "policy": policy, "opponent": opponent, "n": n}
+            points = (sign * utility).map(lambda value: 1.0 if value > 0 else 0.5 if value == 0 else 0.0)
+            for label, values in (("score", points), ("utility", sign * utility)):
+                mean, low, high, _ = mean_interval(values.tolist())
+                row |= {label: mean, f"{label}_low": low, f"{label}_high": high}
+            rows.append(row)
+    return pd.DataFrame(rows)

@@ -28,7 +28,7 @@ from spnb.exhibits import check_writable
 from spnb.methods import method_module
 from spnb.params import ParamError, RunParams, scale_values, validate, variant_values, variants
 from spnb.paths import ROOT, resolve
-from spnb.policy import SnapshotEngine, load_policy, make_engine, policy_fingerprint, trained_weights
+from spnb.policy import SnapshotEngine, fixed_engine, load_policy, make_engine, policy_fingerprint, trained_weights
 from spnb.rollout import Sample, role_label
 from spnb.runs import Run, RunError, open_run
 from spnb.trainer import STATE_FILE, Hooks, TrainerError, last_checkpoint, make_trainer
@@ -83,6 +83,8 @@ class Plan:
         """The run's folder, made if need be."""
         params = self.params(variant, seed)
         identity = params.model_dump(mode="json") | {"policy_weights": self.weights[params.policy]}
+        if params.other_policies:
+            identity["other_weights"] = {key: self.weights[name] for key, name in params.other_policies.items()}
         return open_run(resolve(self.session.runs), identity)
 
     def all(self) -> list[Run]:
@@ -116,7 +118,8 @@ def make_plan(paper: str, scale: str = "cpu", **values: Any) -> Plan:
             identity = {"paper": paper, "scale": scale, "variant": variant, "seed": seed}
             runs[variant, seed] = validate(params_class, changes | identity)
     check_writable(resolve(session.figures))
-    weights = {policy: policy_fingerprint(policy) for policy in {params.policy for params in runs.values()}}
+    named = {name for params in runs.values() for name in (params.policy, *params.other_policies.values())}
+    weights = {policy: policy_fingerprint(policy) for policy in named}
     return Plan(paper, scale, session, runs, weights)
 
 
@@ -188,6 +191,8 @@ class _Training:
         self.engines["policy"] = make_engine(params, self.trainer)
         if getattr(self.method, "uses_start", False):
             self.engines["start"] = self.snapshot()
+        for name, other in params.other_policies.items():
+            self.engines[name] = fixed_engine(other, params, policy.tokenizer)
         self.past: dict[str, torch.Tensor] | None = None
         self.main = self.trainer.accelerator.is_main_process
 

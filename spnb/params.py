@@ -86,6 +86,11 @@ class RunParams(BaseModel):
             raise ValueError("backend unsloth with engine vllm and lora_rank 0; allowed: a lora_rank of 1 or more")
         return self
 
+    @property
+    def other_policies(self) -> dict[str, str]:
+        """Policies that a run needs besides the one that it trains, by the name of their engine."""
+        return {}
+
 
 P = TypeVar("P", bound=BaseModel)
 

@@ -154,6 +154,21 @@ def make_engine(params: RunParams, trainer: Any) -> Engine:
     return TorchEngine(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class)
 
 
+def fixed_engine(name: str, params: RunParams, tokenizer: Any) -> TorchEngine:
+    """An engine with another policy's weights, which stay as they are; it must read the same tokens.
+
+    Raises:
+        PolicyError: it cannot be loaded, or has another vocabulary.
+    """
+    plain = {"policy": name, "backend": "transformers", "lora_rank": 0, "gradient_checkpointing": False}
+    other = load_policy(params.model_copy(update=plain))
+    if other.tokenizer.get_vocab() != tokenizer.get_vocab():
+        raise PolicyError(
+            f"policy is {name!r}, whose vocabulary is not that of {params.policy!r}; allowed: the same one"
+        )
+    return TorchEngine(other.model.eval(), other.tokenizer)
+
+
 def trained_weights(model: Any) -> dict[str, torch.Tensor]:
     """A copy of the weights in training: all of them, or the LoRA adapter."""
     return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}

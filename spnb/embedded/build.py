@@ -8,6 +8,7 @@ import collections
 import itertools
 import json
 import math
+import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +31,8 @@ CHAT_TEMPLATE = (
 )
 SYMBOLS = re.compile(r"([0-9]|\b[XOxoJQK]\b|\b(?:check|bet|call|fold)\b)")
 CURVE_FILE = "curve.csv"
+POOLED = 16
+"""Batches drawn at once and sorted by length."""
 
 
 @dataclass(frozen=True)
@@ -146,20 +149,30 @@ def encode(demo: Demo, tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], i
 
 
 def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Endless right-padded batches: ids (B, T) and loss weights (B, T), which are 0 on padding."""
-    stream = demos(recipe.seed + 1)
+    """Endless right-padded batches: ids (B, T) and loss weights (B, T), which are 0 on padding.
+
+    Demonstrations are drawn for `POOLED` batches and sorted by length, so that little is padding; the batches' order is
+    random. A prompt of negotiation has several times the tokens of one about a board.
+    """
+    stream, rng = demos(recipe.seed + 1), random.Random(recipe.seed)
     while True:
-        rows = sorted(
-            (encode(demo, tokenizer) for demo in itertools.islice(stream, recipe.batch)), key=lambda r: len(r[0])
-        )
-        longest = len(rows[-1][0])
-        ids_BT = torch.full((recipe.batch, longest), tokenizer.pad_token_id)
-        weights_BT = torch.zeros(recipe.batch, longest)
-        for row, (ids, prompt) in enumerate(rows):
-            ids_BT[row, : len(ids)] = torch.tensor(ids)
-            weights_BT[row, :prompt] = recipe.prompt_weight
-            weights_BT[row, prompt : len(ids)] = 1.0
-        yield ids_BT, weights_BT
+        drawn = [encode(demo, tokenizer) for demo in itertools.islice(stream, POOLED * recipe.batch)]
+        drawn.sort(key=lambda row: len(row[0]))
+        starts = [index * recipe.batch for index in range(POOLED)]
+        rng.shuffle(starts)
+        yield from (padded(drawn[start : start + recipe.batch], recipe, tokenizer.pad_token_id) for start in starts)
+
+
+def padded(rows: Sequence[tuple[list[int], int]], recipe: Recipe, pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """One batch: ids (B, T) and weights (B, T); prompts count `prompt_weight`, answers 1, padding 0."""
+    longest = max(len(ids) for ids, _ in rows)
+    ids_BT = torch.full((len(rows), longest), pad)
+    weights_BT = torch.zeros(len(rows), longest)
+    for row, (ids, prompt) in enumerate(rows):
+        ids_BT[row, : len(ids)] = torch.tensor(ids)
+        weights_BT[row, :prompt] = recipe.prompt_weight
+        weights_BT[row, prompt : len(ids)] = 1.0
+    return ids_BT, weights_BT
 
 
 def loss_of(model: Any, ids_BT: torch.Tensor, weights_BT: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from spnb.data.questions import questions
 from spnb.embedded.demos import KUHN, REMARKS, TICTACTOE, TICTACTOE_PLAIN
 from spnb.engines.torch import TorchEngine
 from spnb.games import InvalidAction, Match, make_game
-from spnb.games.negotiation import ACCEPT, DENY, Position, position
+from spnb.games.negotiation import ACCEPT, DENY, NEGOTIATION, Position, position
 from spnb.games.play import PolicyPlayer, make_player, random_action
 from spnb.games.text import messages, parse_action
 from spnb.rollout import Chat, Sampling, derive_seed
@@ -73,7 +73,7 @@ def remark_detail(match: Match, text: str) -> tuple[int, bool]:
     said = remark_of(text)
     if not said:
         return 0, True
-    full = re.match(r"Mine:", said) or re.search(r"risks", said)
+    full = re.match(r"Mine:", said) or re.search(r"risks|worth|would|do not have", said)
     detail = 2 if full else 1
     return detail, said == REMARKS[match.name](match, detail)
 
@@ -82,7 +82,7 @@ def report(model: Any, tokenizer: Any, count: int = 1000, seed: int = 0) -> pd.D
     """Measures a policy; a row a measure: game, measure, value, low, high (95 %), n, and what to compare it with."""
     engine = TorchEngine(model, tokenizer)
     rows: list[dict[str, Any]] = []
-    for name in (KUHN, TICTACTOE, TICTACTOE_PLAIN):
+    for name in (KUHN, TICTACTOE, TICTACTOE_PLAIN, NEGOTIATION):
         given = answers(engine, name, count, seed)
         remarks = [remark_detail(match, text) for match, text in given]
         rows.append(_share(name, "legal moves", [is_legal(match, text) for match, text in given], "bar 0.98"))
@@ -113,13 +113,15 @@ def _share(game: str, measure: str, hits: list[bool], compare: str) -> dict[str,
 
 
 def _skill(engine: TorchEngine, name: str, count: int, seed: int) -> list[dict[str, Any]]:
-    """Utility against random play, which chance makes 0 over both seats, and the game's exact measure."""
+    """Utility against random play, which chance makes 0 over both seats, and the game's exact measure if it has one."""
     engines, chat = {"policy": engine}, Chat(engine.tokenizer)
     player, game = PolicyPlayer(chat, SAMPLING), make_game(name)
     results = evaluation.match_results(engines, game, player, make_player("random"), count, seed)
     mean, low, high, n = mean_interval(results["utility"].tolist())
     common = {"game": name, "low": low, "high": high, "n": n}
     rows = [{**common, "measure": "utility against random play", "value": mean, "compare": "chance 0"}]
+    if name == NEGOTIATION:
+        return rows
     if name == KUHN:
         found = evaluation.kuhn_policy(engines, chat, SAMPLING, game, max(2, count // 12), seed)
         metric, compare = "exploitability", "random play 0.458"

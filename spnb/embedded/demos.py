@@ -9,7 +9,7 @@ A third of the answers has no remark, a third a short one, a third a full one.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from spnb.data.questions import completing_cells, questions
@@ -21,7 +21,7 @@ from spnb.games.text import messages
 
 KUHN, TICTACTOE, TICTACTOE_PLAIN = "kuhn_poker", "TicTacToe-v0", "tic_tac_toe"
 QUESTION_SHARE = 0.4
-GAME_SHARES = {TICTACTOE: 0.5, KUHN: 0.4, TICTACTOE_PLAIN: 0.1}
+GAME_SHARES = {TICTACTOE: 0.4, KUHN: 0.35, NEGOTIATION: 0.15, TICTACTOE_PLAIN: 0.1}
 POOL = 4096
 RANKS = {"J": "lowest", "Q": "middle", "K": "highest"}
 
@@ -96,14 +96,15 @@ def game_demos(game: Game, rng: random.Random) -> Iterator[Demo]:
         match.play(action)
 
 
-def demos(seed: int) -> Iterator[Demo]:
+def demos(seed: int, shares: Mapping[str, float] = GAME_SHARES) -> Iterator[Demo]:
     """An endless stream of demonstrations, whole matches and questions shuffled in pools; the same for the same seed.
 
-    `QUESTION_SHARE` and `GAME_SHARES` count draws; a match of tic-tac-toe has seven turns or so, one of poker two.
+    `QUESTION_SHARE` and `shares` (by game) count draws; a match of tic-tac-toe has seven turns or so, one of
+    poker two, one of negotiation eleven.
     """
     rng = random.Random(seed)
-    games = {name: make_game(name) for name in GAME_SHARES}
-    names, weights = list(GAME_SHARES), list(GAME_SHARES.values())
+    games = {name: make_game(name) for name in shares}
+    names, weights = list(shares), list(shares.values())
     while True:
         pool: list[Demo] = []
         while len(pool) < POOL:

@@ -33,7 +33,7 @@ from spnb.data.texts import Fact, article, say, sentence, table_row, wordings
 from spnb.data.world import BY_NOUN, SUFFIXES, WORDS, Pool, World, names
 from spnb.embedded import demos
 from spnb.embedded.build import END, START
-from spnb.embedded.demos import Demo
+from spnb.embedded.demos import KUHN, TICTACTOE, TICTACTOE_PLAIN, Demo
 from spnb.games import make_game
 from spnb.games.negotiation import NEGOTIATION
 from spnb.roles import Messages
@@ -577,11 +577,13 @@ TOKENIZER_SHARES = {
 
 NEGOTIATION_SHARE = 0.3
 """Of the game turns; the others are poker, tic-tac-toe and questions about boards."""
+OTHER_GAME_SHARES = {TICTACTOE: 0.5, KUHN: 0.4, TICTACTOE_PLAIN: 0.1}
+"""Of the draws of those: matches by game."""
 
 
 def game_demos(seed: int) -> Iterator[Demo]:
     """An endless stream of turns of the three games in legal, unskilled play, and questions about boards and hands."""
-    rng, others, negotiating = random.Random(seed), demos.demos(seed), iter(())
+    rng, others, negotiating = random.Random(seed), demos.demos(seed, OTHER_GAME_SHARES), iter(())
     trade = make_game(NEGOTIATION)
     while True:
         if rng.random() >= NEGOTIATION_SHARE:

@@ -32,10 +32,14 @@ from spnb.games.play import (
     play_match,
     plays_at_random,
 )
+from spnb.methods.rlvr import with_advantages
+from spnb.methods.spiral_phases import expert_rows, question_rows, training_questions
 from spnb.params import RunParams
 from spnb.rollout import Chat, Engine, Episode, Sample, Sampling, derive_seed, parallel, role_label, run, sample_of
 
 EXPERTS = {"kuhn_poker": "equilibrium", NEGOTIATION: "greedy"} | dict.fromkeys(TICTACTOE_GAMES, "minimax")
+FIXED = "fixed"
+"""The engine that plays the other seat for opponent policy."""
 MAX_WAVES = 4
 """Times that more matches are started in one step to fill up its turns."""
 
@@ -45,14 +49,21 @@ class Params(RunParams):
 
     games: list[str] = Field(["kuhn_poker", "TicTacToe-v0"], min_length=1, description="names that make_game knows")
     turns_per_step: int = Field(128, ge=1, description="trained turns in one step, shared equally by the games")
+    phases: list[Literal["play", "imitate", "answer"]] = Field(
+        ["play"], min_length=1, description="parts of the run, equally long: self-play, SFT on experts' games, RLVR"
+    )
     baseline: Literal["role_ema", "global_ema", "batch_mean", "none"] = "role_ema"
     ema_decay: float = Field(0.95, ge=0, le=1)
-    opponent: Literal["self", "random", "expert"] = Field("self", description="who plays the other seat")
+    opponent: Literal["self", "random", "expert", "policy"] = Field("self", description="who plays the other seat")
+    opponent_policy: str = Field("", description="for opponent policy: whose weights play there, never trained")
+    group_size: int = Field(8, ge=2, description="for answer: answers to each question")
     reward: Literal["outcome", "random"] = Field("outcome", description="random: the control, a coin flips each result")
     inner_epochs: int = Field(2, ge=1)
     eval_matches: int = Field(128, ge=2, description="matches against each opponent in each game")
     eval_samples: int = Field(32, ge=1, description="answers at each of Kuhn poker's 12 information states")
     eval_questions: int = Field(200, ge=0, description="questions of the transfer suite; 0 leaves it out")
+    eval_games: list[str] = Field([], description="games that training never has, played at its start and end only")
+    eval_benchmarks: list[str] = Field([], description="of the document world, measured at its start and end only")
 
     @model_validator(mode="after")
     def _games_exist(self) -> "Params":
@@ -60,9 +71,33 @@ class Params(RunParams):
             raise ValueError(f"games is {self.games}; allowed: each game once")
         for name in self.games:
             game = make_game(name)
-            if self.opponent != "self":
+            if self.opponent in ("random", "expert"):
                 fixed_player(self.opponent, game)
+            if "imitate" in self.phases:
+                fixed_player("expert", game)
+        for name in self.eval_games:
+            make_game(name)
+        self._phases_fit()
+        if bool(self.opponent_policy) != (self.opponent == "policy"):
+            raise ValueError(
+                f"opponent is {self.opponent!r} with opponent_policy {self.opponent_policy!r}; allowed: opponent "
+                "policy with the name of one, or neither"
+            )
         return self
+
+    def _phases_fit(self) -> None:
+        if len(self.phases) > self.steps:
+            raise ValueError(f"phases are {len(self.phases)} in {self.steps} steps; allowed: at most one a step")
+        if "imitate" in self.phases and (self.inner_epochs > 1 or self.engine == "vllm"):
+            raise ValueError(
+                f"phases has imitate with inner_epochs {self.inner_epochs} and engine {self.engine}; allowed: 1 and "
+                "torch (a clipped second pass is no SFT, and an expert's turns have no sampled log-probs)"
+            )
+
+    @property
+    def other_policies(self) -> dict[str, str]:
+        """Policies besides the trained one, by engine name."""
+        return {FIXED: self.opponent_policy} if self.opponent_policy else {}
 
 
 def baseline_estimator(params: Params) -> Estimator:
@@ -82,9 +117,35 @@ class Method:
         self.sampling = Sampling(max_new_tokens=params.max_new_tokens, temperature=params.temperature)
         self.estimator = baseline_estimator(params)
         self.turns_per_match = {game.name: 2.0 for game in self.games}
+        self.suite = questions(params.eval_questions, seed=derive_seed("transfer suite"))
         self._metrics: dict[str, float] = {}
 
     def collect(self, engines: Mapping[str, Engine], step: int, rank: int = 0) -> list[Sample]:
+        """A rollout of the phase that the step belongs to."""
+        phases, seed = self.params.phases, derive_seed(self.params.seed, "train", step, rank)
+        phase = phases[step * len(phases) // self.params.steps]
+        if phase == "imitate":
+            return self.imitate(seed)
+        if phase == "answer":
+            return self.answer(engines, seed)
+        return self.play(engines, step, rank)
+
+    def imitate(self, seed: int) -> list[Sample]:
+        """SFT: as many turns of experts' won matches as self-play trains in a step, equally many from each game."""
+        quota = self.params.turns_per_step // len(self.games)
+        rows = [row for g in self.games for row in expert_rows(g, fixed_player("expert", g), self.chat, quota, seed)]
+        self._metrics = {"method/expert_turns": len(rows)}
+        return rows
+
+    def answer(self, engines: Mapping[str, Engine], seed: int) -> list[Sample]:
+        """RLVR on questions outside of the games, as many answers as self-play has turns; none is in the suite."""
+        params = self.params
+        asked = training_questions(max(1, params.turns_per_step // params.group_size), seed, self.suite)
+        rows = question_rows(engines, self.chat, self.sampling, asked, params.group_size, seed)
+        self._metrics = {"method/right": sum(row.reward for row in rows) / len(rows)}
+        return with_advantages(rows, make_estimator("group_zscore"), params)
+
+    def play(self, engines: Mapping[str, Engine], step: int, rank: int = 0) -> list[Sample]:
         """Plays matches until every game has its share of turns, then draws that many of each (algorithm 1).
 
         Turns without an advantage teach nothing and are dropped before the draw, as in the released code.
@@ -117,7 +178,9 @@ class Method:
         """One match: the policy in both seats, or in seat `learner` against a fixed opponent."""
         policy = PolicyPlayer(self.chat, self.sampling)
         players: list[Player] = [policy, policy]
-        if self.params.opponent != "self":
+        if self.params.opponent == "policy":
+            players[1 - learner] = PolicyPlayer(self.chat, self.sampling, engine=FIXED)
+        elif self.params.opponent != "self":
             players[1 - learner] = fixed_player(self.params.opponent, game)
         return play_match(game, (players[0], players[1]), seed)
 
@@ -215,10 +278,23 @@ class Method:
             if game.name in TICTACTOE_GAMES:
                 found = evaluation.tictactoe_policy(engines, self.chat, plain, game, 1, seed)
                 rows += evaluation.exact_rows(game.name, found)
-        if params.eval_questions:
-            asked = questions(params.eval_questions, seed=derive_seed("transfer suite"))
-            rows += evaluation.question_rows(engines, self.chat, sampling, asked, seed)
+        if self.suite:
+            rows += evaluation.question_rows(engines, self.chat, sampling, self.suite, seed)
+        if step in (0, params.steps):
+            rows += self.unseen(engines, sampling, seed)
         return [{"step": step, **row} for row in rows]
+
+    def unseen(self, engines: Mapping[str, Engine], sampling: Sampling, seed: int) -> list[dict[str, Any]]:
+        """Games that training never has, against random play, and benchmarks of the document world, greedily."""
+        me, rows = PolicyPlayer(self.chat, sampling), []
+        for name in self.params.eval_games:
+            results = evaluation.match_results(
+                engines, make_game(name), me, make_player("random"), self.params.eval_matches, seed
+            )
+            rows += evaluation.match_rows(f"{name} vs random", results)
+        for name in self.params.eval_benchmarks:
+            rows.append(evaluation.benchmark_row(engines, self.chat, name, self.params.max_new_tokens))
+        return rows
 
 
 def fixed_player(kind: str, game: Game) -> Player:

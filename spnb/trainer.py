@@ -1,8 +1,9 @@
 """Samples in, a GRPO step out: TRL's GRPOTrainer fed by a self-play rollout.
 
-One method of TRL is overridden, `_generate_and_score_completions`: it runs the method's rollout, hands the rows to TRL
-through its `rollout_func` and `env_mask` contract, and puts the method's advantages in the place of TRL's. Padding,
-old and reference log-probabilities, every loss type, KL, optimiser, LoRA and checkpoints stay TRL's.
+Two methods of TRL are overridden. `_generate_and_score_completions` runs the method's rollout, hands the rows to TRL
+through its `rollout_func` and `env_mask` contract, and puts the method's advantages in the place of TRL's.
+`_get_per_token_logps_and_entropies` gives TRL's own function rows of like length together, without their padding.
+Log-probabilities, every loss type, KL, optimiser, LoRA and checkpoints stay TRL's.
 """
 
 import math
@@ -27,8 +28,11 @@ from spnb.rollout import Engine, Sample, role_label
 STATE_FILE = "selfplay_state.pt"
 ROW_DIVIDED_LOSSES = ("grpo", "dr_grpo")
 """Losses that TRL divides by the number of rows, inert ones included; advantages and KL are scaled up for that."""
+LENGTH_GROUPS, GROUP_ROWS = 8, 16
+"""Most groups of rows that are run together in an update, and fewest rows in one."""
 PRIVATE_NAMES = (
     "_generate_and_score_completions",
+    "_get_per_token_logps_and_entropies",
     "_prepare_inputs",
     "_step",
     "_save_checkpoint",
@@ -75,6 +79,29 @@ class SelfPlayMixin:
         self._record["started"] = started
         return out
 
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, ids_BT: torch.Tensor, mask_BT: torch.Tensor, keep: int, batch_size: int | None = None, **more
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """As TRL's, rows of like length together without the padding they share: a third to a half of the work.
+
+        Same values up to rounding, 0 on a completion's padding, which the loss masks. `batch_size`, a limit on memory
+        where there is no gradient, is of no use here: the update itself runs larger batches.
+        """
+        plain = super()._get_per_token_logps_and_entropies
+        if "unsloth" in sys.modules or more.get("compute_aux_loss"):
+            return plain(model, ids_BT, mask_BT, keep, batch_size=batch_size, **more)
+        groups = length_groups(mask_BT)
+        found = []
+        for rows in groups:
+            first, last = _span(mask_BT[rows])
+            cut = min(ids_BT.shape[1] - last, keep - 1)
+            window = slice(first, ids_BT.shape[1] - cut)
+            parts = plain(model, ids_BT[rows, window], mask_BT[rows, window], keep - cut, **more)
+            found.append([None if p is None else torch.nn.functional.pad(p, (0, cut)) for p in parts[:2]])
+        order = torch.cat(groups).argsort()
+        logps_BT, entropies_BT = (None if p[0] is None else torch.cat(p)[order] for p in zip(*found, strict=True))
+        return logps_BT, entropies_BT, None
+
     def _padded(self, samples: list[Sample]) -> list[Sample]:
         """Appends inert rows (mask 0, advantage 0): TRL silently drops rows where the count does not divide."""
         divisor = math.lcm(self.args.steps_per_generation, self.num_generations)
@@ -120,6 +147,18 @@ class SelfPlayMixin:
             state = torch.load(Path(checkpoint) / STATE_FILE, map_location="cpu", weights_only=False)
             self._step = state["step"]
             self.method.load_state_dict(state["methods"][self.accelerator.process_index])
+
+
+def length_groups(mask_BT: torch.Tensor) -> list[torch.Tensor]:
+    """Row indices sorted by length in equal groups; as many on every process, whose rows are equally many."""
+    order = mask_BT.sum(dim=1).argsort(stable=True)
+    return list(order.tensor_split(max(1, min(LENGTH_GROUPS, len(order) // GROUP_ROWS))))
+
+
+def _span(mask_BT: torch.Tensor) -> tuple[int, int]:
+    """First column that any row uses, and the one after the last."""
+    used = mask_BT.any(dim=0).nonzero()
+    return int(used[0]), int(used[-1]) + 1
 
 
 def _rollout_columns(prompts: list[str], trainer: Any) -> dict[str, list]:

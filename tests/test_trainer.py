@@ -16,11 +16,14 @@ from spnb.params import RunParams
 from spnb.policy import LORA_TARGETS
 from spnb.rollout import Sample
 from spnb.trainer import (
+    GROUP_ROWS,
+    LENGTH_GROUPS,
     PRIVATE_NAMES,
     Hooks,
     TrainerError,
     check_engine,
     last_checkpoint,
+    length_groups,
     make_trainer,
     token_logps,
 )
@@ -104,6 +107,26 @@ def test_loss_and_gradient_equal_the_oracles(tmp_path, saved_model, tokenizer, l
             assert row[key] == pytest.approx(expected, rel=1e-4, abs=1e-4), (key, index)
     moved = [(a - b).abs().max() for a, b in zip(trainer.model.parameters(), expected_model.parameters(), strict=True)]
     assert max(moved) < 2 * params.learning_rate * len(history) * 0.05
+
+
+@pytest.mark.parametrize("values", [{}, {"inner_epochs": 2, "learning_rate": 3e-2}, {"kl_beta": 0.3}])
+def test_rows_grouped_by_length_have_the_oracles_loss_and_gradient(tmp_path, saved_model, tokenizer, values):
+    batches = [ragged_rows(1, count=3 * GROUP_ROWS + 5), ragged_rows(2, count=40)]
+    params = RunParams(**{**BASE, **values})
+    _, history = oracle.train(saved_model, batches, params)
+    _, rows, _ = trained(tmp_path, saved_model, tokenizer, batches, **values)
+    for index, row in enumerate(rows):
+        updates = history[index * params.inner_epochs : (index + 1) * params.inner_epochs]
+        assert row["grad_norm"] == pytest.approx(sum(u[1] for u in updates) / len(updates), rel=1e-4, abs=1e-4)
+        assert row["loss"] == pytest.approx(sum(u[0] for u in updates) / len(updates), rel=1e-4, abs=1e-4)
+
+
+def test_groups_are_equal_sorted_by_length_and_complete():
+    lengths = torch.tensor([5, 1, 9, 3] * 10)
+    groups = length_groups((torch.arange(10) < lengths[:, None]).int())
+    assert [len(group) for group in groups] == [20, 20] and sorted(torch.cat(groups).tolist()) == list(range(40))
+    assert lengths[groups[0]].max() == 3 and lengths[groups[1]].min() == 5
+    assert len(length_groups(torch.ones(3, 4))) == 1 and len(length_groups(torch.ones(999, 4))) == LENGTH_GROUPS
 
 
 def test_masked_tokens_and_inert_rows_teach_nothing(tmp_path, tiny_model, tokenizer):

@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from spnb import reference
 from spnb.exhibits import format_interval
 from spnb.params import ParamError, unknown, validate
+from spnb.results import INDEX, by_step
 from spnb.stats import mean_interval, paired_difference
 
 SUPPORTED, CONTRADICTED = "supported", "contradicted"
@@ -273,15 +274,11 @@ def measured(measure: Measure, frame: pd.DataFrame) -> pd.DataFrame:
     and a run without such a step, or with just one where a change is asked for, has no line.
     """
     names = _names(measure, frame)
-    index = ["variant", "seed", "step"]
     if measure.table == "evals":
-        rows = frame[frame["evaluation"].isin(names) & frame["metric"].isin(measure.weights)]
-        parts = rows.pivot_table(index=[*index, "evaluation"], columns="metric", values="value")
-        weights = pd.Series(measure.weights)
-        wide = (parts.reindex(columns=weights.index) * weights).sum(axis=1, skipna=False).unstack("evaluation")
+        wide = by_step(frame, names, measure.weights)
     else:
-        wide = frame.set_index(index)[names]
-    steps = wide.reindex(columns=names).mean(axis=1, skipna=False).dropna()
+        wide = frame.set_index(INDEX)[names]
+    steps = wide.mean(axis=1, skipna=False).dropna()
     rows = [
         {"variant": variant, "seed": seed, "value": _at_end(measure, run.droplevel(["variant", "seed"]))}
         for (variant, seed), run in steps.groupby(level=["variant", "seed"])

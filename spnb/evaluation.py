@@ -257,6 +257,26 @@ def question_rows(
     return rows
 
 
+def spoken(
+    engines: Mapping[str, Engine],
+    chat: Chat,
+    sampling: Sampling,
+    games: Sequence[Game],
+    asked: Sequence[Question],
+    n: int,
+    seed: int,
+) -> list[tuple[str, str]]:
+    """What a policy says as (where, text): its turns in `n` matches of each game against itself, answers to questions."""
+    me, texts = PolicyPlayer(chat, sampling), []
+    for game in games:
+        deals = [derive_seed(seed, "spoken", game.name, index) for index in range(n)]
+        played = run(parallel(*(play_match(game, (me, me), deal) for deal in deals)), engines)
+        texts += [(game.name, turn.completion.text) for match in played for turn in match.turns if turn.completion]
+    prompts = [[{"role": "user", "content": question.text}] for question in asked]
+    answers = _sample(engines, chat, sampling, prompts, 1, (seed, "spoken")) if prompts else []
+    return texts + [("questions", text) for (text,) in answers]
+
+
 def benchmark_row(
     engines: Mapping[str, Engine], chat: Chat, name: str, max_new_tokens: int, count: int = 500
 ) -> dict[str, Any]:

@@ -124,6 +124,35 @@ def curve(
     legend_below(ax.figure)
 
 
+def bars(
+    ax: Axes,
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    hue: str,
+    order: Sequence[str],
+    seed: str = "seed",
+) -> None:
+    """Draw groups of bars: for each `x`, in their order in `frame`, a bar for each `hue` of `order` that has rows.
+
+    A bar is the mean of `y` over seeds, its line the 95 % t-interval over seeds; rows that share x, hue and seed are
+    averaged first. The legend says how many seeds there are.
+    """
+    places = {name: place for place, name in enumerate(dict.fromkeys(frame[x]))}
+    width = 0.8 / len(order)
+    for slot, name, part in _split(frame, "bars", hue, order, (x, y, seed)):
+        per_seed = part.groupby([x, seed])[y].mean().unstack(seed)
+        found = np.array([mean_interval(row) for row in per_seed.to_numpy()])
+        middle = [places[group] + (slot - (len(order) - 1) / 2) * width for group in per_seed.index]
+        ends = np.nan_to_num(np.abs(found[:, 1:3].T - found[:, 0]))
+        label = f"{name} (n={per_seed.notna().any().sum()})"
+        ax.bar(middle, found[:, 0], 0.95 * width, color=PALETTE[slot], yerr=ends, capsize=2, label=label)
+    ax.set(xlabel=x, ylabel=y)
+    ax.set_xticks(list(places.values()), [str(name).replace(" ", "\n") for name in places], fontsize=8)
+    legend_below(ax.figure)
+
+
 def _split(
     frame: pd.DataFrame, caller: str, hue: str, order: Sequence[str] | None, needed: Sequence[str]
 ) -> list[tuple[int, str, pd.DataFrame]]:

@@ -6,13 +6,17 @@ import re
 import pandas as pd
 import pytest
 
+from spnb.data.benchmarks import benchmark
 from spnb.data.questions import Question
 from spnb.evaluation import (
+    benchmark_row,
+    cross_play,
     exact_rows,
     kuhn_policy,
     match_results,
     match_rows,
     question_rows,
+    spoken,
     tictactoe_policy,
     win_rates,
 )
@@ -283,3 +287,45 @@ def test_question_rows_count_boxed_answers_that_are_right():
         values = (row["value"], row["low"], row["high"], row["n"])
         assert values == pytest.approx(expected[row["metric"]], abs=5e-5)
     assert len({request.seed for request in pupil.requests}) == len(pupil.requests) == 5
+
+
+class Fixed:
+    """Answers every prompt with the same text."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def generate(self, requests):
+        return [Completion((0,), (-1.0,), self.text, "stop") for _ in requests]
+
+
+def test_cross_play_is_read_from_both_sides():
+    """Whoever says nothing loses 1.5 a match to both others, in whichever seat; the two mute ones meet as well."""
+    engines = {"player": LegalEngine(), "mute": Fixed("I wonder"), "silent": Fixed("")}
+    game = make_game("kuhn_poker")
+    found = cross_play(engines, game, CHAT, SAMPLING, ["player", "mute", "silent"], n=20, seed=1)
+    table = found.set_index(["policy", "opponent"])
+    assert len(table) == 6 and set(found["n"]) == {20} and set(found["game"]) == {"kuhn_poker"}
+    for other in ("mute", "silent"):
+        utility, score = table.loc[("player", other), ["utility", "score"]]
+        assert score == 1 and 0 < utility <= 1.5
+        assert table.loc[(other, "player"), "utility"] == -utility and table.loc[(other, "player"), "score"] == 0
+    assert table.loc[("mute", "silent"), "score"] == 0.5 and table.loc[("mute", "silent"), "utility"] == 0
+    low, high = table.loc[("mute", "silent"), ["score_low", "score_high"]]
+    assert low < 0.5 < high
+
+
+def test_a_benchmark_is_graded_greedily_with_an_interval():
+    items = benchmark("choice", 40).items
+    share = sum(item.grade(r"\boxed{B}") for item in items) / 40
+    row = benchmark_row({"policy": Fixed(r"\boxed{B}")}, CHAT, "choice", 8, count=40)
+    assert (row["evaluation"], row["metric"], row["value"], row["n"]) == ("benchmarks", "choice", share, 40)
+    assert row["low"] < share < row["high"]
+
+
+def test_what_is_said_in_matches_and_to_questions():
+    asked = [Question("how many?", "3", "count"), Question("which?", "4", "line")]
+    texts = spoken({"policy": LegalEngine()}, CHAT, SAMPLING, [make_game("kuhn_poker")], [], n=5, seed=1)
+    assert {where for where, _ in texts} == {"kuhn_poker"} and 10 <= len(texts) <= 15
+    said = spoken({"policy": Fixed("no move")}, CHAT, SAMPLING, [make_game("kuhn_poker")], asked, n=5, seed=1)
+    assert said == [("kuhn_poker", "no move")] * 5 + [("questions", "no move")] * 2

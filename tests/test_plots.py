@@ -74,6 +74,19 @@ def test_order_keeps_colour_and_line_style_where_a_variant_is_missing(ax) -> Non
     assert ax.lines[0].get_linestyle() == "--"
 
 
+def test_bars_are_means_over_seeds_side_by_side_with_their_intervals(ax) -> None:
+    """Seeds 1 and 3: mean 2, half width 12.706; an `x` that a hue lacks has no bar of it."""
+    rows = [("two words", "a", 0, 1.0), ("two words", "a", 1, 3.0), ("two words", "b", 0, 5.0), ("other", "a", 0, 4.0)]
+    frame = pd.DataFrame(rows, columns=["place", "kind", "seed", "value"])
+    plots.bars(ax, frame, "place", "value", hue="kind", order=["a", "b"])
+    drawn = {(round(bar.get_x() + bar.get_width() / 2, 6), bar.get_height()) for bar in ax.patches}
+    assert drawn == {(-0.2, 2.0), (0.8, 4.0), (0.2, 5.0)}
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["two\nwords", "other"]
+    heights = [abs(top - bottom) for lines in ax.collections for (_, bottom), (_, top) in lines.get_segments()]
+    assert max(heights) == pytest.approx(2 * 12.7062, rel=1e-4)
+    assert labels(ax) == ["a (n=2)", "b (n=1)"]
+
+
 def test_panels_share_one_legend() -> None:
     with plots.style():
         figure, axes = plots.panels(2)

@@ -5,7 +5,8 @@ draws whether to offer, accept, deny or chat and what to offer, without a look a
 to read a game, to say true things about it and to answer in the format, and nothing about good play. So what a policy
 gains by self-play afterwards is visible, and none of it was demonstrated.
 
-A third of the answers has no remark, a third a short one, a third a full one.
+A third of the answers has no remark, a third a short one, a third a full one. Two more games, poker by TextArena's rules
+and a larger board, are shown without remarks.
 """
 
 import random
@@ -20,8 +21,13 @@ from spnb.games.play import random_action
 from spnb.games.text import messages
 
 KUHN, TICTACTOE, TICTACTOE_PLAIN = "kuhn_poker", "TicTacToe-v0", "tic_tac_toe"
+OTHER_POKER, LARGE_BOARD = "KuhnPoker-v0-short", "TicTacToe-v0-5x5"
+"""Shown without remarks: who cannot read them forfeits every match, and nothing about skill is measured."""
 QUESTION_SHARE = 0.4
-GAME_SHARES = {TICTACTOE: 0.4, KUHN: 0.35, NEGOTIATION: 0.15, TICTACTOE_PLAIN: 0.1}
+GAME_SHARES = {
+    **{TICTACTOE: 0.38, KUHN: 0.34, NEGOTIATION: 0.14, TICTACTOE_PLAIN: 0.08},
+    **{OTHER_POKER: 0.04, LARGE_BOARD: 0.02},
+}
 POOL = 4096
 RANKS = {"J": "lowest", "Q": "middle", "K": "highest"}
 
@@ -82,8 +88,11 @@ REMARKS: dict[str, Callable[[Match, int], str]] = {
 
 
 def answer_text(match: Match, detail: int, action: str) -> str:
-    """An answer of the seat to move: a true remark (detail 0: none, 1: short, 2: full), then the move in its box."""
-    remark = REMARKS[match.name](match, detail) + " " if detail else ""
+    """An answer of the seat to move: a true remark (detail 0: none, 1: short, 2: full), then the move in its box.
+
+    Games outside of `REMARKS` have none.
+    """
+    remark = REMARKS[match.name](match, detail) + " " if detail and match.name in REMARKS else ""
     return f"{remark}\\boxed{{{action}}}"
 
 
@@ -100,7 +109,7 @@ def demos(seed: int, shares: Mapping[str, float] = GAME_SHARES) -> Iterator[Demo
     """An endless stream of demonstrations, whole matches and questions shuffled in pools; the same for the same seed.
 
     `QUESTION_SHARE` and `shares` (by game) count draws; a match of tic-tac-toe has seven turns or so, one of
-    poker two, one of negotiation eleven.
+    poker two (of TextArena's poker eleven), one of negotiation eleven, one on the larger board up to 25.
     """
     rng = random.Random(seed)
     games = {name: make_game(name) for name in shares}

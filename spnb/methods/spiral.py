@@ -62,8 +62,8 @@ class Params(RunParams):
     eval_matches: int = Field(128, ge=2, description="matches against each opponent in each game")
     eval_samples: int = Field(32, ge=1, description="answers at each of Kuhn poker's 12 information states")
     eval_questions: int = Field(200, ge=0, description="questions of the transfer suite; 0 leaves it out")
-    eval_games: list[str] = Field([], description="games that training never has, played at its start and end only")
-    eval_benchmarks: list[str] = Field([], description="of the document world, measured at its start and end only")
+    eval_games: list[str] = Field([], description="measured at the start and the end, where training has them not")
+    eval_benchmarks: list[str] = Field([], description="of the document world, measured at the start and the end")
 
     @model_validator(mode="after")
     def _games_exist(self) -> "Params":
@@ -254,46 +254,41 @@ class Method:
 
         Matches and questions are sampled as in the paper's online evaluation (temperature 0.6, top-p 0.95); exact
         measures read the policy itself (temperature 1). Deals and seeds are the same at every step and for every
-        variant of a seed.
+        variant of a seed. Games and benchmarks that training never has are measured at the start and at the end.
         """
         params = self.params
         sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
-        plain = Sampling(params.max_new_tokens)
         seed = derive_seed(params.seed, "eval")
-        rows: list[dict[str, Any]] = []
-        for game in self.games:
-            me = PolicyPlayer(self.chat, sampling)
-            against_random = plays_at_random(game.match(seed=0))
-            opponents: dict[str, Player] = {"random": make_player("random")} if against_random else {}
-            if game.name in EXPERTS:
-                opponents["expert"] = fixed_player("expert", game)
-            if "past" in engines:
-                opponents["past"] = PolicyPlayer(self.chat, sampling, engine="past")
-            for name, opponent in opponents.items():
-                results = evaluation.match_results(engines, game, me, opponent, params.eval_matches, seed)
-                rows += evaluation.match_rows(f"{game.name} vs {name}", results)
-            if game.name == "kuhn_poker":
-                found = evaluation.kuhn_policy(engines, self.chat, plain, game, params.eval_samples, seed)
-                rows += evaluation.exact_rows("kuhn_poker", found)
-            if game.name in TICTACTOE_GAMES:
-                found = evaluation.tictactoe_policy(engines, self.chat, plain, game, 1, seed)
-                rows += evaluation.exact_rows(game.name, found)
+        rows = [row for game in self.games for row in self.measure(engines, game, sampling, seed)]
         if self.suite:
             rows += evaluation.question_rows(engines, self.chat, sampling, self.suite, seed)
         if step in (0, params.steps):
-            rows += self.unseen(engines, sampling, seed)
+            mine = {name: engine for name, engine in engines.items() if name != "past"}
+            for name in params.eval_games:
+                if name not in params.games:
+                    rows += self.measure(mine, make_game(name), sampling, seed)
+            for name in params.eval_benchmarks:
+                rows.append(evaluation.benchmark_row(mine, self.chat, name, params.max_new_tokens))
         return [{"step": step, **row} for row in rows]
 
-    def unseen(self, engines: Mapping[str, Engine], sampling: Sampling, seed: int) -> list[dict[str, Any]]:
-        """Games that training never has, against random play, and benchmarks of the document world, greedily."""
+    def measure(self, engines: Mapping[str, Engine], game: Game, sampling: Sampling, seed: int) -> list[dict[str, Any]]:
+        """One game: matches against everyone who can play it, and its exact measure if it has one."""
+        params, plain = self.params, Sampling(self.params.max_new_tokens)
         me, rows = PolicyPlayer(self.chat, sampling), []
-        for name in self.params.eval_games:
-            results = evaluation.match_results(
-                engines, make_game(name), me, make_player("random"), self.params.eval_matches, seed
-            )
-            rows += evaluation.match_rows(f"{name} vs random", results)
-        for name in self.params.eval_benchmarks:
-            rows.append(evaluation.benchmark_row(engines, self.chat, name, self.params.max_new_tokens))
+        opponents: dict[str, Player] = {"random": make_player("random")} if plays_at_random(game.match(seed=0)) else {}
+        if game.name in EXPERTS:
+            opponents["expert"] = fixed_player("expert", game)
+        if "past" in engines:
+            opponents["past"] = PolicyPlayer(self.chat, sampling, engine="past")
+        for name, opponent in opponents.items():
+            results = evaluation.match_results(engines, game, me, opponent, params.eval_matches, seed)
+            rows += evaluation.match_rows(f"{game.name} vs {name}", results)
+        if game.name == "kuhn_poker":
+            found = evaluation.kuhn_policy(engines, self.chat, plain, game, params.eval_samples, seed)
+            rows += evaluation.exact_rows("kuhn_poker", found)
+        if game.name in TICTACTOE_GAMES:
+            found = evaluation.tictactoe_policy(engines, self.chat, plain, game, 1, seed)
+            rows += evaluation.exact_rows(game.name, found)
         return rows
 
 

@@ -400,3 +400,22 @@ def test_results_and_questions_of_an_evaluation(first):
 def test_games_without_expert_or_exact_measure_and_no_questions():
     rows, _ = evaluated(at_random, games=["KuhnPoker-v0-short"], eval_questions=0, eval_matches=2)
     assert {row["evaluation"].split(",")[0] for row in rows} == {"KuhnPoker-v0-short vs random"}
+
+
+def test_games_outside_of_training_are_measured_at_the_start_and_the_end():
+    values = dict(
+        games=["tic_tac_toe"], eval_games=["kuhn_poker", "tic_tac_toe", "Snake-v0"], eval_questions=0, steps=4
+    )
+    found = {}
+    for step in (0, 2, 4):
+        rows, engines = evaluated(at_random, step=step, past=step > 0, eval_matches=2, **values)
+        found[step] = {row["evaluation"] for row in rows if "seat" not in row["evaluation"]}
+    trained = {"tic_tac_toe", "tic_tac_toe vs random", "tic_tac_toe vs expert"}
+    others = {"kuhn_poker", "kuhn_poker vs random", "kuhn_poker vs expert", "Snake-v0 vs random"}
+    assert found[0] == trained | others and found[2] == trained | {"tic_tac_toe vs past"}
+    assert found[4] == trained | others | {"tic_tac_toe vs past"}
+
+
+def test_benchmarks_of_the_document_world_are_measured_at_the_ends():
+    rows, _ = evaluated(at_random, games=["kuhn_poker"], eval_questions=0, eval_matches=2, eval_benchmarks=["choice"])
+    assert {row["metric"]: row["n"] for row in rows if row["evaluation"] == "benchmarks"} == {"choice": 500}

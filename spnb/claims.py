@@ -274,10 +274,8 @@ def measured(measure: Measure, frame: pd.DataFrame) -> pd.DataFrame:
     and a run without such a step, or with just one where a change is asked for, has no line.
     """
     names = _names(measure, frame)
-    if measure.table == "evals":
-        wide = by_step(frame, names, measure.weights)
-    else:
-        wide = frame.set_index(INDEX)[names]
+    evals = measure.table == "evals"
+    wide = by_step(frame, names, measure.weights) if evals else frame.set_index(INDEX)[names]
     steps = wide.mean(axis=1, skipna=False).dropna()
     rows = [
         {"variant": variant, "seed": seed, "value": _at_end(measure, run.droplevel(["variant", "seed"]))}

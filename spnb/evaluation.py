@@ -64,6 +64,11 @@ def _result(transcript: Transcript, seat: int) -> dict[str, Any]:
     }
 
 
+def points(results: pd.DataFrame) -> pd.Series:
+    """1 for each match won, 0.5 for a draw, 0 for a loss, from `match_results` rows."""
+    return 0.5 + 0.5 * np.sign(results["utility"])
+
+
 def win_rates(results: pd.DataFrame) -> pd.DataFrame:
     """Shares of each outcome by game, over both seats ("all") and by seat, from `match_results` rows.
 
@@ -266,7 +271,7 @@ def spoken(
     n: int,
     seed: int,
 ) -> list[tuple[str, str]]:
-    """What a policy says as (where, text): its turns in `n` matches of each game against itself, answers to questions."""
+    """What a policy says as (where, text): turns in `n` matches of each game against itself, answers to questions."""
     me, texts = PolicyPlayer(chat, sampling), []
     for game in games:
         deals = [derive_seed(seed, "spoken", game.name, index) for index in range(n)]
@@ -309,11 +314,10 @@ def cross_play(
             n,
             derive_seed(seed, first, second),
         )
-        utility = results["utility"]
+        utility, won = results["utility"], points(results)
         for policy, opponent, sign in ((first, second, 1), (second, first, -1)):
             row: dict[str, Any] = {"game": game.name, "policy": policy, "opponent": opponent, "n": n}
-            points = (sign * utility).map(lambda value: 1.0 if value > 0 else 0.5 if value == 0 else 0.0)
-            for label, values in (("score", points), ("utility", sign * utility)):
+            for label, values in (("score", won if sign > 0 else 1 - won), ("utility", sign * utility)):
                 mean, low, high, _ = mean_interval(values.tolist())
                 row |= {label: mean, f"{label}_low": low, f"{label}_high": high}
             rows.append(row)

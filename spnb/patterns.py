@@ -193,6 +193,15 @@ def pattern_shares(judge: PatternJudge, texts: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def shares_by(judge: PatternJudge, texts: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """`pattern_shares` of the column `text` in every group of the columns `by`, which stay."""
+    parts = [
+        pattern_shares(judge, part["text"].tolist()).assign(**dict(zip(by, keys, strict=True)))
+        for keys, part in texts.groupby(by, sort=False)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
 def _share(name: str, successes: int, n: int) -> dict[str, float]:
     """A share of `n` with its bounds; nan where `n` is 0."""
     low, high = share_interval(successes, n) if n else (float("nan"), float("nan"))

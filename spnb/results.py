@@ -1,11 +1,11 @@
-"""Evaluation rows as a paper's numbers: scores by step, cells of a table, the evaluation nearest to a share of training.
+"""Evaluation and training rows as a paper's numbers: scores by step, and cells of a table at shares of the training.
 
-The rows are those of `evals.jsonl` of any runs (`spnb.experiment.gather`): variant, seed, step, evaluation, metric,
-value. What is asked for is named by evaluations and by `weights`, metrics to add up with their factors.
+Rows are those of `evals.jsonl` and `metrics.jsonl` of any runs (`spnb.experiment.gather`). What is asked for is named
+by evaluations and by `weights`, metrics to add up with their factors.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from fnmatch import fnmatchcase
 
 import pandas as pd
 
@@ -14,9 +14,6 @@ from spnb.stats import over_seeds
 SCORE = {"win": 100.0, "draw": 50.0}
 """A win rate in % in which draws count half."""
 INDEX = ["variant", "seed", "step"]
-When = Literal["start", "end"]
-Named = tuple[Sequence[str], Mapping[str, float]]
-"""Evaluations and weights: what a column of a table measures, the mean over the evaluations."""
 
 
 def by_step(evals: pd.DataFrame, names: Sequence[str], weights: Mapping[str, float]) -> pd.DataFrame:
@@ -31,37 +28,46 @@ def by_step(evals: pd.DataFrame, names: Sequence[str], weights: Mapping[str, flo
     return sums.unstack("evaluation").reindex(columns=list(names))
 
 
-def scores(evals: pd.DataFrame, names: Sequence[str], weights: Mapping[str, float] = SCORE) -> pd.DataFrame:
-    """The mean over evaluations that a run has at a step, as rows variant, seed, step, value: what `plots.curve` takes."""
-    return by_step(evals, names, weights).mean(axis=1).dropna().rename("value").reset_index()
+def scores(
+    evals: pd.DataFrame, names: Sequence[str], weights: Mapping[str, float] = SCORE, whole: bool = False
+) -> pd.DataFrame:
+    """The mean over evaluations at every step: rows variant, seed, step, value, as for `plots.curve`.
+
+    Of the evaluations that a run has at a step; with `whole`, a step without all of them is left out.
+    """
+    return by_step(evals, names, weights).mean(axis=1, skipna=not whole).dropna().rename("value").reset_index()
 
 
-def cells(evals: pd.DataFrame, rows: Mapping[str, tuple[str, When]], columns: Mapping[str, Named]) -> pd.DataFrame:
-    """A table's cells for `exhibits.beside_paper`: row, column, value, low, high, n (seeds).
+def logged(metrics: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """The mean over columns of the training log, * stands for anything: rows variant, seed, step, value."""
+    columns = [column for column in metrics if any(fnmatchcase(column, name) for name in names)]
+    return metrics[INDEX].assign(value=metrics[columns].mean(axis=1)).dropna()
+
+
+def near(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:
+    """Those of one variant's rows whose step is nearest to a share of the training, or within `window` (a share)."""
+    last = rows["step"].max()
+    distance = (rows["step"] - max(share * last, rows["step"].min())).abs()
+    return rows[distance <= max(distance.min(), window * last)]
+
+
+def cells(
+    columns: Mapping[str, pd.DataFrame], rows: Mapping[str, tuple[str, float]], window: float = 0
+) -> pd.DataFrame:
+    """A table's cells for `exhibits.beside_paper`: row, column, value, low, high, n (seeds), at (its steps).
 
     Args:
-        rows: label to a variant and when: at the first or at the last step that it has.
-        columns: label to evaluations and weights. A run counts if it has all of them then.
+        columns: label to rows variant, seed, step, value.
+        rows: label to a variant and a share of its training, 0 the start and 1 the end.
+        window: as in `near`.
 
     A cell without any run is left out. An interval is over seeds; with one seed its ends are nan.
     """
     found = []
-    for column, (names, weights) in columns.items():
-        values = by_step(evals, names, weights).mean(axis=1, skipna=False).dropna().rename("value").reset_index()
-        for row, (variant, when) in rows.items():
-            mine = values[values["variant"] == variant]
-            ends = mine.groupby("seed")["step"].transform("min" if when == "start" else "max")
-            found.append(over_seeds(mine[mine["step"] == ends].assign(row=row, column=column), ["row", "column"]))
+    for column, values in columns.items():
+        for row, (variant, share) in rows.items():
+            mine = near(values[values["variant"] == variant], share, window)
+            first, last = mine["step"].min(), mine["step"].max()
+            cell = over_seeds(mine[["seed", "value"]].assign(row=row, column=column), ["row", "column"])
+            found.append(cell.assign(at=f"step {first}" if first == last else f"steps {first}-{last}"))
     return pd.concat(found, ignore_index=True)
-
-
-def at_share(rows: pd.DataFrame, share: float, last: int, row: str, column: str) -> pd.DataFrame:
-    """One cell: the mean over seeds at the step nearest to a share of training, and `at`, which step that is.
-
-    Args:
-        rows: seed, step, value, of one variant; may be empty, then so is the cell.
-        last: the last step of training.
-    """
-    step = min(rows["step"].unique(), key=lambda step: abs(step - share * last), default=None)
-    line = over_seeds(rows[rows["step"] == step].assign(row=row, column=column), ["row", "column"])
-    return line.assign(at=f"step {step} of {last}")

@@ -317,8 +317,8 @@ def test_cross_play_is_read_from_both_sides():
 
 def test_a_benchmark_is_graded_greedily_with_an_interval():
     items = benchmark("choice", 40).items
-    share = sum(item.grade(r"\boxed{B}") for item in items) / 40
-    row = benchmark_row({"policy": Fixed(r"\boxed{B}")}, CHAT, "choice", 8, count=40)
+    share = sum(item.grade("<answer>B</answer>") for item in items) / 40
+    row = benchmark_row({"policy": Fixed("<answer>B</answer>")}, CHAT, "choice", 8, count=40)
     assert (row["evaluation"], row["metric"], row["value"], row["n"]) == ("benchmarks", "choice", share, 40)
     assert row["low"] < share < row["high"]
 

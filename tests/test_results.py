@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from spnb.results import SCORE, at_share, by_step, cells, scores
+from spnb.results import SCORE, by_step, cells, logged, near, scores
 
 
 def evals():
@@ -41,29 +41,35 @@ def test_scores_are_means_over_what_a_run_has():
     )
 
 
+def test_whole_leaves_out_steps_that_lack_an_evaluation():
+    frame = evals().replace({"metric": {"right": "win"}})
+    assert set(scores(frame, ["a vs random", "b"], {"win": 100}, whole=True)["variant"]) == {"full"}
+    assert set(scores(frame, ["a vs random", "b"], {"win": 100})["variant"]) == {"full", "sft"}
+
+
+def test_the_log_is_averaged_over_columns():
+    metrics = pd.DataFrame({"variant": ["full"] * 2, "seed": [0, 0], "step": [1, 2], "length/a": [1, 3], "length/b": 5})
+    assert logged(metrics, ["length/*"])["value"].tolist() == [3, 4]
+
+
+def test_the_step_nearest_to_a_share_or_all_within_a_window():
+    rows = pd.DataFrame({"step": range(1, 11), "value": range(1, 11)})
+    assert near(rows, 0)["step"].tolist() == [1] and near(rows, 1)["step"].tolist() == [10]
+    assert near(rows, 0.42)["step"].tolist() == [4] and near(rows, 0.5, 0.1)["step"].tolist() == [4, 5, 6]
+    assert near(rows[:0], 0.5).empty
+
+
 def test_cells_have_the_mean_over_seeds_and_their_interval():
     """80 and 55: mean 67.5, half width 12.706 * 25 / 2."""
-    rows = {"trained": ("full", "end"), "base": ("full", "start"), "SFT": ("sft", "end"), "none": ("other", "end")}
-    found = cells(evals(), rows, {"A": (["a vs random"], SCORE), "B": (["a vs random", "b"], {"win": 100})})
-    table = found.set_index(["row", "column"])
+    rows = {"trained": ("full", 1), "base": ("full", 0), "SFT": ("sft", 1), "none": ("other", 1)}
+    columns = {
+        "A": scores(evals(), ["a vs random"]),
+        "B": scores(evals(), ["a vs random", "b"], {"win": 100}, whole=True),
+    }
+    table = cells(columns, rows).set_index(["row", "column"])
     assert set(table.index) == {("trained", "A"), ("base", "A"), ("SFT", "A")}
     assert table.loc[("trained", "A"), "value"] == pytest.approx(67.5)
     assert table.loc[("trained", "A"), "high"] - 67.5 == pytest.approx(12.7062 * 12.5, rel=1e-4)
     assert table.loc[("base", "A"), "value"] == pytest.approx(30) and table.loc[("trained", "A"), "n"] == 2
     assert math.isnan(table.loc[("SFT", "A"), "low"]) and table.loc[("SFT", "A"), "value"] == pytest.approx(105)
-
-
-def test_a_column_of_several_evaluations_needs_all_of_them():
-    frame = evals().replace({"metric": {"right": "win"}})
-    found = cells(
-        frame, {"full": ("full", "end"), "sft": ("sft", "end")}, {"both": (["a vs random", "b"], {"win": 100})}
-    )
-    assert found["row"].tolist() == ["full"] and found["value"][0] == pytest.approx((75 + 37.5 + 50 + 25) / 4)
-
-
-def test_the_step_nearest_to_a_share_of_training():
-    rows = scores(evals(), ["a vs random"]).query("variant == 'full'")
-    early, late = (at_share(rows, share, 8, "row", "column") for share in (0.4, 0.6))
-    assert early["at"].tolist() == ["step 0 of 8"] and early["value"][0] == pytest.approx(30)
-    assert late["at"].tolist() == ["step 8 of 8"] and late["value"][0] == pytest.approx(67.5)
-    assert at_share(rows[:0], 0.4, 8, "row", "column").empty
+    assert table.loc[("trained", "A"), "at"] == "step 8"

@@ -8,11 +8,11 @@ import pandas as pd
 
 from spnb import evaluation
 from spnb.data.questions import questions
-from spnb.embedded.demos import KUHN, REMARKS, TICTACTOE, TICTACTOE_PLAIN
+from spnb.embedded.demos import GAME_SHARES, KUHN, REMARKS
 from spnb.engines.torch import TorchEngine
 from spnb.games import InvalidAction, Match, make_game
-from spnb.games.negotiation import ACCEPT, DENY, NEGOTIATION, Position, position
-from spnb.games.play import PolicyPlayer, make_player, random_action
+from spnb.games.negotiation import ACCEPT, DENY, Position, position
+from spnb.games.play import TICTACTOE_GAMES, PolicyPlayer, make_player, random_action
 from spnb.games.text import messages, parse_action
 from spnb.rollout import Chat, Sampling, derive_seed
 from spnb.stats import mean_interval, share_interval
@@ -82,11 +82,11 @@ def report(model: Any, tokenizer: Any, count: int = 1000, seed: int = 0) -> pd.D
     """Measures a policy; a row a measure: game, measure, value, low, high (95 %), n, and what to compare it with."""
     engine = TorchEngine(model, tokenizer)
     rows: list[dict[str, Any]] = []
-    for name in (KUHN, TICTACTOE, TICTACTOE_PLAIN, NEGOTIATION):
+    for name in GAME_SHARES:
         given = answers(engine, name, count, seed)
-        remarks = [remark_detail(match, text) for match, text in given]
+        remarks = [remark_detail(match, text) for match, text in given] if name in REMARKS else []
         rows.append(_share(name, "legal moves", [is_legal(match, text) for match, text in given], "bar 0.98"))
-        for detail, label in ((1, "short remark true"), (2, "full remark true")):
+        for detail, label in ((1, "short remark true"), (2, "full remark true")) if remarks else ():
             rows.append(_share(name, label, [true for found, true in remarks if found == detail], ""))
         rows += _skill(engine, name, count, seed)
     chat = Chat(tokenizer)
@@ -120,14 +120,14 @@ def _skill(engine: TorchEngine, name: str, count: int, seed: int) -> list[dict[s
     mean, low, high, n = mean_interval(results["utility"].tolist())
     common = {"game": name, "low": low, "high": high, "n": n}
     rows = [{**common, "measure": "utility against random play", "value": mean, "compare": "chance 0"}]
-    if name == NEGOTIATION:
-        return rows
     if name == KUHN:
         found = evaluation.kuhn_policy(engines, chat, SAMPLING, game, max(2, count // 12), seed)
         metric, compare = "exploitability", "random play 0.458"
-    else:
+    elif name in TICTACTOE_GAMES:
         found = evaluation.tictactoe_policy(engines, chat, SAMPLING, game, 1, seed)
         metric, compare = "optimal", f"random play {CHANCE_OPTIMAL}"
+    else:
+        return rows
     bounds = {bound: found[f"{metric}_{bound}"] for bound in ("low", "high")}
     rows.append(
         {"game": name, "measure": metric, "value": found[metric], **bounds, "n": found["k"], "compare": compare}

@@ -5,8 +5,8 @@ draws whether to offer, accept, deny or chat and what to offer, without a look a
 to read a game, to say true things about it and to answer in the format, and nothing about good play. So what a policy
 gains by self-play afterwards is visible, and none of it was demonstrated.
 
-A third of the answers has no remark, a third a short one, a third a full one. Two more games, poker by TextArena's rules
-and a larger board, are shown without remarks.
+A third of the answers has no remark, a third a short one, a third a full one. Two more games, poker by TextArena's
+rules and a larger board, are shown without remarks.
 """
 
 import random

@@ -218,7 +218,7 @@ class Method:
         return self.estimator(rewards, matches, roles)
 
     def _note(self, played: list[Transcript]) -> None:
-        """Numbers of the rollout: matches, moves, seat 0's results, and the baselines after it."""
+        """Numbers of the rollout: matches, moves, both seats' wins, and the baselines after it."""
         self._metrics = {}
         for game in self.games:
             matches = [transcript for transcript in played if transcript.game == game.name]
@@ -230,6 +230,7 @@ class Method:
                 f"method/matches/{game.name}": len(matches),
                 f"method/moves/{game.name}": moves,
                 f"method/seat0_wins/{game.name}": sum(r > 0 for r in decided) / max(1, len(decided)),
+                f"method/seat1_wins/{game.name}": sum(r < 0 for r in decided) / max(1, len(decided)),
                 f"method/draws/{game.name}": sum(r == 0 for r in decided) / max(1, len(decided)),
                 f"method/forfeits/{game.name}": 1 - len(decided) / len(matches),
             }
@@ -237,7 +238,7 @@ class Method:
             self._metrics[f"method/baseline/{role_label(role)}"] = value
 
     def metrics(self) -> dict[str, float]:
-        """The last rollout: matches, moves a match, seat 0's wins and draws (of matches not forfeited), baselines."""
+        """The last rollout: matches, moves a match, seats' wins and draws (of matches not forfeited), baselines."""
         return dict(self._metrics)
 
     def state_dict(self) -> dict[str, Any]:
@@ -268,7 +269,9 @@ class Method:
                 if name not in params.games:
                     rows += self.measure(mine, make_game(name), sampling, seed)
             for name in params.eval_benchmarks:
-                rows.append(evaluation.benchmark_row(mine, self.chat, name, params.max_new_tokens))
+                rows.append(
+                    evaluation.benchmark_row(mine, self.chat, name, params.max_new_tokens, params.eval_questions)
+                )
         return [{"step": step, **row} for row in rows]
 
     def measure(self, engines: Mapping[str, Engine], game: Game, sampling: Sampling, seed: int) -> list[dict[str, Any]]:

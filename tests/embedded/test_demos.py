@@ -9,7 +9,17 @@ from collections import Counter
 import pyspiel
 import pytest
 
-from spnb.embedded.demos import GAME_SHARES, KUHN, QUESTION_SHARE, TICTACTOE, TICTACTOE_PLAIN, demos, game_demos
+from spnb.embedded.demos import (
+    GAME_SHARES,
+    KUHN,
+    LARGE_BOARD,
+    OTHER_POKER,
+    QUESTION_SHARE,
+    TICTACTOE,
+    TICTACTOE_PLAIN,
+    demos,
+    game_demos,
+)
 from spnb.games import make_game
 from spnb.games.negotiation import NEGOTIATION
 
@@ -27,8 +37,8 @@ def stream():
 
 @pytest.fixture(scope="module")
 def turns(stream):
-    """The stream's turns of games."""
-    return [demo for demo in stream if demo.source not in ("question", NEGOTIATION)]
+    """The stream's turns of poker and of both tic-tac-toes."""
+    return [demo for demo in stream if demo.source in (KUHN, TICTACTOE, TICTACTOE_PLAIN)]
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +200,8 @@ def test_matches_and_questions_have_their_shares(stream):
         TICTACTOE: lambda text: " 0 | 1 | 2 \n---+---+---\n 3 | 4 | 5 \n---+---+---\n 6 | 7 | 8 " in text,
         TICTACTOE_PLAIN: lambda text: "0 1 2\n3 4 5\n6 7 8" in text,
         NEGOTIATION: lambda text: "says:" not in text,
+        OTHER_POKER: lambda text: "submitted move" not in text,
+        LARGE_BOARD: lambda text: len(re.findall(r"'\[\d+\]'", text)) == 25,
     }
     pool = stream[:4096]
     draws = Counter(d.source for d in pool if d.source == "question" or opening[d.source](prompt(d)))
@@ -200,7 +212,13 @@ def test_matches_and_questions_have_their_shares(stream):
 
 def test_both_seats_are_demonstrated(turns):
     seats = {(demo.source, re.search(r"You are (?:seat|Player) ([01])", prompt(demo)).group(1)) for demo in turns}
-    assert seats == set(itertools.product(GAME_SHARES, "01"))
+    assert seats == set(itertools.product((KUHN, TICTACTOE, TICTACTOE_PLAIN), "01"))
+
+
+def test_two_games_are_shown_without_remarks(stream):
+    shown = [demo for demo in stream if demo.source in (OTHER_POKER, LARGE_BOARD)]
+    assert {demo.source for demo in shown} == {OTHER_POKER, LARGE_BOARD}
+    assert all(re.fullmatch(r"\\boxed\{\w+\}", demo.answer) for demo in shown)
 
 
 def test_questions_are_answered_in_a_box_without_a_remark(stream):

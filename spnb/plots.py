@@ -145,7 +145,7 @@ def bars(
         per_seed = part.groupby([x, seed])[y].mean().unstack(seed)
         found = np.array([mean_interval(row) for row in per_seed.to_numpy()])
         middle = [places[group] + (slot - (len(order) - 1) / 2) * width for group in per_seed.index]
-        ends = np.nan_to_num(np.abs(found[:, 1:3].T - found[:, 0]))
+        ends = np.abs(found[:, 1:3].T - found[:, 0])  # nan with one seed: no line
         label = f"{name} (n={per_seed.notna().any().sum()})"
         ax.bar(middle, found[:, 0], 0.95 * width, color=PALETTE[slot], yerr=ends, capsize=2, label=label)
     ax.set(xlabel=x, ylabel=y)

@@ -11,7 +11,7 @@ from spnb.data.questions import questions
 from spnb.embedded.demos import GAME_SHARES, KUHN, REMARKS
 from spnb.engines.torch import TorchEngine
 from spnb.games import InvalidAction, Match, make_game
-from spnb.games.negotiation import ACCEPT, DENY, Position, position
+from spnb.games.negotiation import ACCEPT, CHAT, DENY, Position, position
 from spnb.games.play import TICTACTOE_GAMES, PolicyPlayer, make_player, random_action
 from spnb.games.text import messages, parse_action
 from spnb.rollout import Chat, Sampling, derive_seed
@@ -25,7 +25,7 @@ CHANCE_OPTIMAL = 0.402
 def is_legal(match: Match, text: str) -> bool:
     """Whether an answer holds a move that the game takes; the match goes on with it if so.
 
-    In negotiation any words are taken, so there it must be an offer, or a reply to one that is open.
+    In negotiation any words are taken; there it must be an offer, a reply to one that is open, or a known line of chat.
     """
     action = parse_action(text, match.legal_actions())
     if match.legal_actions() is None and not is_trade(action or "", position(match)):
@@ -39,8 +39,9 @@ def is_legal(match: Match, text: str) -> bool:
 
 
 def is_trade(action: str, here: Position) -> bool:
-    """Whether a negotiation's action is about a trade: an offer, or accepting or denying the one just made."""
-    return action.startswith("[Offer:") or (action in (ACCEPT, DENY) and here.offer is not None)
+    """Whether a negotiation's action is an offer, a reply to the one just made, or a line of random play's chat."""
+    asked = any(re.fullmatch(re.escape(line).replace(r"\{\}", r"\w+"), action) for line in CHAT)
+    return asked or action.startswith("[Offer:") or (action in (ACCEPT, DENY) and here.offer is not None)
 
 
 def positions(name: str, count: int, seed: int) -> list[Match]:

@@ -4,9 +4,10 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from spnb.embedded import check, embedded_path
-from spnb.embedded.demos import KUHN, TICTACTOE, TICTACTOE_PLAIN
+from spnb.embedded.demos import KUHN, LARGE_BOARD, OTHER_POKER, TICTACTOE, TICTACTOE_PLAIN
 from spnb.games import make_game, match_at
 from spnb.games.exact import decision_positions, kuhn_states, move_values
+from spnb.games.negotiation import NEGOTIATION, position
 from spnb.rollout import Completion
 
 GAMES = (KUHN, TICTACTOE, TICTACTOE_PLAIN)
@@ -86,15 +87,17 @@ def test_the_report_has_a_row_a_measure_with_an_interval(found):
     played = ["legal moves", "short remark true", "full remark true", "utility against random play"]
     expected = [(KUHN, measure) for measure in (*played, "exploitability")]
     expected += [(game, measure) for game in (TICTACTOE, TICTACTOE_PLAIN) for measure in (*played, "optimal")]
+    expected += [(NEGOTIATION, measure) for measure in played]
+    expected += [(game, measure) for game in (OTHER_POKER, LARGE_BOARD) for measure in (played[0], played[3])]
     expected += [("questions", measure) for measure in ("all", "line", "card", "chips", "count")]
-    assert list(zip(found["game"], found["measure"], strict=True)) == expected
+    assert sorted(zip(found["game"], found["measure"], strict=True)) == sorted(expected)
     assert found[["value", "low", "high", "n"]].notna().all(axis=None)
     inside = found[found["measure"] != "exploitability"]  # a plug-in figure may leave its bootstrap interval
     assert (inside["low"] <= inside["value"]).all() and (inside["value"] <= inside["high"]).all()
-    assert value(found, "legal moves")["n"].tolist() == [COUNT] * 3
+    assert value(found, "legal moves")["n"].tolist() == [COUNT] * 6
     assert value(found, "all")["n"].tolist() == [COUNT]
     assert value(found, "exploitability")["n"].tolist() == [COUNT // 12]
-    assert value(found, "legal moves")["compare"].tolist() == ["bar 0.98"] * 3
+    assert value(found, "legal moves")["compare"].tolist() == ["bar 0.98"] * 6
     assert set(found[found["game"] == "questions"]["compare"]) == {""}
 
 
@@ -107,3 +110,21 @@ def test_the_shipped_policy_plays_legally_and_no_better_than_chance(found):
 def test_the_shipped_policy_remarks_and_does_not_say_the_same_always(found):
     for measure in ("short remark true", "full remark true"):
         assert value(found, measure)["n"].between(COUNT // 5, COUNT // 2).all()
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("[Offer: 1 Ore -> 2 Wood]", True),
+        ("Do you want Ore?", True),
+        ("Tell me what you need.", True),
+        ("Do you want?", False),
+        ("[Accept]", False),  # nothing is on offer
+        ("4", False),
+    ],
+)
+def test_a_negotiators_turn_is_an_offer_a_reply_or_a_line_of_chat(action, expected):
+    match = make_game(NEGOTIATION).match(1)
+    assert check.is_trade(action, position(match)) is expected
+    match.play("[Offer: 1 Ore -> 2 Wood]")
+    assert check.is_trade(action, position(match)) is (expected or action == "[Accept]")

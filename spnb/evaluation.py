@@ -21,11 +21,13 @@ from spnb.games.exact import (
 from spnb.games.play import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript, play_match
 from spnb.games.text import messages, parse_action
 from spnb.grading import extract_boxed
-from spnb.rollout import Chat, Completion, Engine, Episode, Request, Sampling, derive_seed, parallel, run
+from spnb.rollout import Chat, Engine, Sampling, answer_all, derive_seed, parallel, run
 from spnb.stats import mean_interval, share_interval
 
 OUTCOMES = ("win", "draw", "loss", "invalid")
 BOOTSTRAP_DRAWS = 200
+BENCHMARK_TOKENS = 120
+"""Room for an answer of the document world with its notes."""
 
 
 def match_results(
@@ -196,17 +198,13 @@ def _sample(
         for index, prompt in enumerate(prompts)
         for sample in range(samples)
     ]
-    texts = [completion.text for completion in run(_ask(requests), engines)]
+    texts = [completion.text for completion in answer_all(requests, engines)]
     return [texts[start : start + samples] for start in range(0, len(texts), samples)]
 
 
 def _require_positive(key: str, value: int) -> None:
     if value < 1:
         raise ValueError(f"{key} is {value!r}; allowed: 1 or more")
-
-
-def _ask(requests: list[Request]) -> Episode[list[Completion]]:
-    return (yield requests)
 
 
 def match_rows(label: str, results: pd.DataFrame) -> list[dict[str, Any]]:
@@ -282,14 +280,12 @@ def spoken(
     return texts + [("questions", text) for (text,) in answers]
 
 
-def benchmark_row(
-    engines: Mapping[str, Engine], chat: Chat, name: str, max_new_tokens: int, count: int = 500
-) -> dict[str, Any]:
-    """Mean grade on a held-out benchmark of the document world, greedy, plain prompts, with its 95 % interval."""
+def benchmark_row(engines: Mapping[str, Engine], chat: Chat, name: str, count: int) -> dict[str, Any]:
+    """Mean grade on the first `count` items of a benchmark of the document world, greedy, with its 95 % interval."""
+    sampling = Sampling(BENCHMARK_TOKENS, temperature=0.0)
     items = benchmark(name, count).items
-    sampling = Sampling(max_new_tokens, temperature=0.0)
     prompts = [chat.request(item.messages, sampling, derive_seed("benchmark", i)) for i, item in enumerate(items)]
-    grades = [item.grade(done.text) for item, done in zip(items, run(_ask(prompts), engines), strict=True)]
+    grades = [item.grade(done.text) for item, done in zip(items, answer_all(prompts, engines), strict=True)]
     mean, low, high, n = mean_interval(grades)
     if all(grade in (0, 1) for grade in grades):
         low, high = share_interval(int(sum(grades)), n)
@@ -301,24 +297,15 @@ def cross_play(
 ) -> pd.DataFrame:
     """Every policy in `names` (names of engines) against every other, `n` matches a pair, half in each seat.
 
-    Columns: policy, opponent, score (wins, draws counting half, as a share) and utility, each with bounds `_low`,
-    `_high` (t-intervals over matches), n. A pair is played once and read from both sides.
+    Columns: game, policy, opponent, n, score (share of matches won, draws count half) and forfeits (share that the
+    policy's own invalid answer ended). A pair is played once and read from both sides.
     """
     rows = []
     for first, second in itertools.combinations(names, 2):
-        results = match_results(
-            engines,
-            game,
-            PolicyPlayer(chat, sampling, engine=first),
-            PolicyPlayer(chat, sampling, engine=second),
-            n,
-            derive_seed(seed, first, second),
-        )
-        utility, won = results["utility"], points(results)
-        for policy, opponent, sign in ((first, second, 1), (second, first, -1)):
-            row: dict[str, Any] = {"game": game.name, "policy": policy, "opponent": opponent, "n": n}
-            for label, values in (("score", won if sign > 0 else 1 - won), ("utility", sign * utility)):
-                mean, low, high, _ = mean_interval(values.tolist())
-                row |= {label: mean, f"{label}_low": low, f"{label}_high": high}
-            rows.append(row)
+        players = [PolicyPlayer(chat, sampling, engine=name) for name in (first, second)]
+        results = match_results(engines, game, *players, n, derive_seed(seed, first, second))
+        won, pair = points(results).mean(), {"game": game.name, "n": n}
+        lost = [(results["invalid_by"] == who).mean() for who in ("player", "opponent")]
+        rows.append({**pair, "policy": first, "opponent": second, "score": won, "forfeits": lost[0]})
+        rows.append({**pair, "policy": second, "opponent": first, "score": 1 - won, "forfeits": lost[1]})
     return pd.DataFrame(rows)

@@ -161,10 +161,15 @@ def run(episode: Episode[T], engines: Mapping[str, Engine]) -> T:
             requests = episode.send(answers)  # type: ignore[arg-type]
         except StopIteration as stop:
             return stop.value
-        answers = _answer(requests, engines)
+        answers = answer_all(requests, engines)
 
 
-def _answer(requests: list[Request], engines: Mapping[str, Engine]) -> list[Completion]:
+def answer_all(requests: Sequence[Request], engines: Mapping[str, Engine]) -> list[Completion]:
+    """The completions of requests, in order, each from the engine that it names.
+
+    Raises:
+        ValueError: a request names an engine that is not in `engines`.
+    """
     answers: list[Completion | None] = [None] * len(requests)
     by_engine: dict[str, list[int]] = {}
     for index, request in enumerate(requests):

@@ -84,19 +84,20 @@ class SelfPlayMixin:
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """As TRL's, rows of like length together without the padding they share: a third to a half of the work.
 
-        Same values up to rounding, 0 on a completion's padding, which the loss masks. `batch_size`, a limit on memory
-        where there is no gradient, is of no use here: the update itself runs larger batches.
+        Same values up to rounding, 0 on a completion's padding, which the loss masks. Where there is no gradient, TRL
+        asks for a few rows at a time (`batch_size`); here it is as many as an update holds in memory anyway.
         """
         plain = super()._get_per_token_logps_and_entropies
         if "unsloth" in sys.modules or more.get("compute_aux_loss"):
             return plain(model, ids_BT, mask_BT, keep, batch_size=batch_size, **more)
-        groups = length_groups(mask_BT)
-        found = []
+        if batch_size:
+            batch_size = max(batch_size, len(ids_BT) // self.args.steps_per_generation)
+        groups, found = length_groups(mask_BT), []
         for rows in groups:
             first, last = _span(mask_BT[rows])
             cut = min(ids_BT.shape[1] - last, keep - 1)
             window = slice(first, ids_BT.shape[1] - cut)
-            parts = plain(model, ids_BT[rows, window], mask_BT[rows, window], keep - cut, **more)
+            parts = plain(model, ids_BT[rows, window], mask_BT[rows, window], keep - cut, batch_size=batch_size, **more)
             found.append([None if p is None else torch.nn.functional.pad(p, (0, cut)) for p in parts[:2]])
         order = torch.cat(groups).argsort()
         logps_BT, entropies_BT = (None if p[0] is None else torch.cat(p)[order] for p in zip(*found, strict=True))

@@ -300,25 +300,22 @@ class Fixed:
 
 
 def test_cross_play_is_read_from_both_sides():
-    """Whoever says nothing loses 1.5 a match to both others, in whichever seat; the two mute ones meet as well."""
+    """Whoever says nothing loses every match to the other, in whichever seat; two mute ones share them."""
     engines = {"player": LegalEngine(), "mute": Fixed("I wonder"), "silent": Fixed("")}
     game = make_game("kuhn_poker")
     found = cross_play(engines, game, CHAT, SAMPLING, ["player", "mute", "silent"], n=20, seed=1)
     table = found.set_index(["policy", "opponent"])
     assert len(table) == 6 and set(found["n"]) == {20} and set(found["game"]) == {"kuhn_poker"}
     for other in ("mute", "silent"):
-        utility, score = table.loc[("player", other), ["utility", "score"]]
-        assert score == 1 and 0 < utility <= 1.5
-        assert table.loc[(other, "player"), "utility"] == -utility and table.loc[(other, "player"), "score"] == 0
-    assert table.loc[("mute", "silent"), "score"] == 0.5 and table.loc[("mute", "silent"), "utility"] == 0
-    low, high = table.loc[("mute", "silent"), ["score_low", "score_high"]]
-    assert low < 0.5 < high
+        assert tuple(table.loc[("player", other), ["score", "forfeits"]]) == (1, 0)
+        assert tuple(table.loc[(other, "player"), ["score", "forfeits"]]) == (0, 1)
+    assert tuple(table.loc[("mute", "silent"), ["score", "forfeits"]]) == (0.5, 0.5)
 
 
 def test_a_benchmark_is_graded_greedily_with_an_interval():
     items = benchmark("choice", 40).items
     share = sum(item.grade("<answer>B</answer>") for item in items) / 40
-    row = benchmark_row({"policy": Fixed("<answer>B</answer>")}, CHAT, "choice", 8, count=40)
+    row = benchmark_row({"policy": Fixed("<answer>B</answer>")}, CHAT, "choice", 40)
     assert (row["evaluation"], row["metric"], row["value"], row["n"]) == ("benchmarks", "choice", share, 40)
     assert row["low"] < share < row["high"]
 

@@ -18,7 +18,7 @@ from spnb.params import ParamError
 from spnb.policy import PolicyError
 from spnb.runs import TIMINGS, RunError
 
-SMALL = dict(games=["kuhn_poker"], turns_per_step=12, eval_matches=4, eval_samples=1, eval_questions=4)
+SMALL = dict(games=["kuhn_poker"], turns_per_step=12, eval_matches=4, eval_samples=1, eval_questions=4, eval_games=[])
 
 
 def small_plan(tmp_path, **values):
@@ -210,3 +210,13 @@ def test_a_free_text_game_can_be_trained(tmp_path):
     assert run.rows("metrics")[0]["invalid/SimpleNegotiation-v0/0"] == 1.0
     opponents = {row["evaluation"].split(" vs ")[-1] for row in run.rows("evals") if " vs " in row["evaluation"]}
     assert {"random", "expert", "past"} <= opponents
+
+
+def test_a_fixed_rival_belongs_to_the_runs_identity_and_plays_the_other_seat(tmp_path):
+    plan = small_plan(tmp_path, variants=["fixed-policy"], steps=1, eval_questions=0)
+    run = run_one(plan, "fixed-policy", 0)
+    config = json.loads((run.folder / "config.json").read_text())["params"]
+    assert config["other_weights"] == {"fixed": plan.weights["embedded/games-rival"]}
+    assert plan.weights["embedded/games-rival"] != plan.weights["embedded/games"]
+    rewards = [key for key in run.rows("metrics")[0] if key.startswith("reward/")]
+    assert rewards and run.rows("metrics")[0]["samples"] > 0

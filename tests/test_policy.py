@@ -5,7 +5,15 @@ import torch
 
 from spnb.engines.torch import TorchEngine
 from spnb.params import RunParams
-from spnb.policy import SnapshotEngine, load_policy, policy_fingerprint, policy_path, trained_weights
+from spnb.policy import (
+    PolicyError,
+    SnapshotEngine,
+    fixed_engine,
+    load_policy,
+    policy_fingerprint,
+    policy_path,
+    trained_weights,
+)
 from spnb.rollout import Request, Sampling
 
 PARAMS = RunParams(paper="p", scale="smoke", variant="v", seed=0)
@@ -54,3 +62,14 @@ def test_weights_are_put_back_after_an_error(tiny_model, tokenizer):
     with pytest.raises(RuntimeError, match="no answer"):
         SnapshotEngine(Broken(), tiny_model, past).generate([])
     assert all(torch.equal(before[name], weights) for name, weights in trained_weights(tiny_model).items())
+
+
+def test_a_fixed_engine_has_its_own_weights_and_must_read_the_same_tokens():
+    learner = load_policy(PARAMS)
+    rival = fixed_engine("embedded/games-rival", PARAMS.model_copy(update={"lora_rank": 4}), learner.tokenizer)
+    assert not rival.model.training and next(rival.model.parameters()).dtype == torch.float32
+    pairs = zip(rival.model.parameters(), learner.model.parameters(), strict=True)
+    assert all(a.shape == b.shape for a, b in pairs) and rival.tokenizer.get_vocab() == learner.tokenizer.get_vocab()
+    assert not torch.equal(rival.model.lm_head.weight, learner.model.lm_head.weight)
+    with pytest.raises(PolicyError, match="policy is 'embedded/instruct', whose vocabulary is not that of 'embedded/g"):
+        fixed_engine("embedded/instruct", PARAMS, learner.tokenizer)

@@ -45,7 +45,7 @@ from spnb.methods.proposals import (
 )
 from spnb.methods.rlvr import FRAMES, WorldParams, answer_rows, with_advantages
 from spnb.methods.search import single
-from spnb.rollout import Chat, Completion, Engine, Episode, Request, Sample, Sampling, derive_seed, run, sample_of
+from spnb.rollout import Chat, Engine, Sample, Sampling, answer_all, derive_seed, sample_of
 
 START = "start"
 """The engine that answers with the weights from before the first step; `Method.uses_start` asks for it."""
@@ -156,7 +156,7 @@ class Method:
             for index in range(count)
         ]
         found = []
-        for index, (request, done) in enumerate(zip(requests, run(_ask(requests), engines), strict=True)):
+        for index, (request, done) in enumerate(zip(requests, answer_all(requests, engines), strict=True)):
             place = index // count
             read = read_proposal(done.text, contexts[place].stated) or ("", None, None)
             found.append(Proposal(place, *read, request=request, completion=done))
@@ -186,7 +186,7 @@ class Method:
             for index, (place, question) in enumerate(keys)
         ]
         rows, right_of = [], dict.fromkeys(asked, 0)
-        for key, request, done in zip(keys, requests, run(_ask(requests), engines), strict=True):
+        for key, request, done in zip(keys, requests, answer_all(requests, engines), strict=True):
             given, gold = roles.field(done.text, "answer"), str(asked[key].gold)
             right = given is not None and oracle.same(gold, given)
             right_of[key] += right
@@ -256,10 +256,6 @@ class Method:
                 self.chat.request(item.messages, sampling, derive_seed("solver", label, place))
                 for place, item in enumerate(items)
             ]
-            found = [single(*pair) for pair in zip(requests, run(_ask(requests), engines), strict=True)]
+            found = [single(*pair) for pair in zip(requests, answer_all(requests, engines), strict=True)]
             rows += answer_rows(f"solver, {label}", items, found)
         return rows
-
-
-def _ask(requests: list[Request]) -> Episode[list[Completion]]:
-    return (yield requests)

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 
 from spnb import evaluation
 from spnb.advantages import Estimator, make_estimator
+from spnb.data.benchmarks import BENCHMARKS
 from spnb.data.questions import questions
 from spnb.games import Game, make_game
 from spnb.games.negotiation import NEGOTIATION
@@ -28,13 +29,14 @@ from spnb.games.play import (
     Player,
     PolicyPlayer,
     Transcript,
+    Turn,
     make_player,
     play_match,
     plays_at_random,
 )
 from spnb.methods.rlvr import with_advantages
 from spnb.methods.spiral_phases import expert_rows, question_rows, training_questions
-from spnb.params import RunParams
+from spnb.params import RunParams, unknown
 from spnb.rollout import Chat, Engine, Episode, Sample, Sampling, derive_seed, parallel, role_label, run, sample_of
 
 EXPERTS = {"kuhn_poker": "equilibrium", NEGOTIATION: "greedy"} | dict.fromkeys(TICTACTOE_GAMES, "minimax")
@@ -61,7 +63,7 @@ class Params(RunParams):
     inner_epochs: int = Field(2, ge=1)
     eval_matches: int = Field(128, ge=2, description="matches against each opponent in each game")
     eval_samples: int = Field(32, ge=1, description="answers at each of Kuhn poker's 12 information states")
-    eval_questions: int = Field(200, ge=0, description="questions of the transfer suite; 0 leaves it out")
+    eval_questions: int = Field(200, ge=0, description="of the transfer suite and each benchmark; 0: no suite")
     eval_games: list[str] = Field([], description="measured at the start and the end, where training has them not")
     eval_benchmarks: list[str] = Field([], description="of the document world, measured at the start and the end")
 
@@ -77,6 +79,10 @@ class Params(RunParams):
                 fixed_player("expert", game)
         for name in self.eval_games:
             make_game(name)
+        if unknown_names := [name for name in self.eval_benchmarks if name not in BENCHMARKS]:
+            raise ValueError(unknown("benchmark", unknown_names[0], BENCHMARKS))
+        if self.eval_benchmarks and not self.eval_questions:
+            raise ValueError("eval_questions is 0 with eval_benchmarks; allowed: 1 or more, the items of each")
         self._phases_fit()
         if bool(self.opponent_policy) != (self.opponent == "policy"):
             raise ValueError(
@@ -98,6 +104,11 @@ class Params(RunParams):
     def other_policies(self) -> dict[str, str]:
         """Policies besides the trained one, by engine name."""
         return {FIXED: self.opponent_policy} if self.opponent_policy else {}
+
+
+def is_trained(turn: Turn) -> bool:
+    """Whether the policy in training took the turn: not a scripted player, not another policy."""
+    return turn.request is not None and turn.request.engine != FIXED
 
 
 def baseline_estimator(params: Params) -> Estimator:
@@ -192,7 +203,7 @@ class Method:
             returns = (sign * returns[0], sign * returns[1])
         rows = []
         for turn in transcript.turns:
-            if turn.request is None or turn.completion is None:
+            if not is_trained(turn):
                 continue
             role = (transcript.game, turn.seat)
             row = sample_of(turn.request, turn.completion, reward=returns[turn.seat], role=role, group=transcript.seed)
@@ -223,7 +234,7 @@ class Method:
         for game in self.games:
             matches = [transcript for transcript in played if transcript.game == game.name]
             moves = sum(len(transcript.turns) for transcript in matches) / len(matches)
-            trained = sum(turn.completion is not None for transcript in matches for turn in transcript.turns)
+            trained = sum(is_trained(turn) for transcript in matches for turn in transcript.turns)
             self.turns_per_match[game.name] = max(1.0, trained / len(matches))
             decided = [t.returns[0] for t in matches if t.invalid_seat is None]
             self._metrics |= {
@@ -269,9 +280,7 @@ class Method:
                 if name not in params.games:
                     rows += self.measure(mine, make_game(name), sampling, seed)
             for name in params.eval_benchmarks:
-                rows.append(
-                    evaluation.benchmark_row(mine, self.chat, name, params.max_new_tokens, params.eval_questions)
-                )
+                rows.append(evaluation.benchmark_row(mine, self.chat, name, params.eval_questions))
         return [{"step": step, **row} for row in rows]
 
     def measure(self, engines: Mapping[str, Engine], game: Game, sampling: Sampling, seed: int) -> list[dict[str, Any]]:

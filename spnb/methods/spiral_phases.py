@@ -16,7 +16,7 @@ from spnb.games import Game
 from spnb.games.play import Player, make_player
 from spnb.games.text import messages
 from spnb.grading import extract_boxed
-from spnb.rollout import Chat, Completion, Engine, Episode, Request, Sample, Sampling, derive_seed, run, sample_of
+from spnb.rollout import Chat, Engine, Sample, Sampling, answer_all, derive_seed, run, sample_of
 
 Turn = tuple[list[dict[str, str]], str]
 """A prompt and an expert's answer to it: a true remark or none, then the boxed move."""
@@ -79,13 +79,9 @@ def question_rows(
         for place, question, copy in pairs
     ]
     rows = []
-    for (place, question, _), request, done in zip(pairs, requests, run(_ask(requests), engines), strict=True):
+    for (place, question, _), request, done in zip(pairs, requests, answer_all(requests, engines), strict=True):
         given = extract_boxed(done.text)
         row = sample_of(request, done, reward=float(given == question.answer), role="questions", group=place)
         row.invalid, row.info = given is None, {"text": done.text, "gold": question.answer}
         rows.append(row)
     return rows
-
-
-def _ask(requests: list[Request]) -> Episode[list[Completion]]:
-    return (yield requests)

@@ -165,6 +165,8 @@ def test_imitation_takes_equally_many_turns_of_each_game():
         (dict(opponent="policy"), "opponent is 'policy' with opponent_policy ''"),
         (dict(opponent_policy="embedded/games"), "opponent is 'self' with opponent_policy 'embedded/games'"),
         (dict(eval_games=["pong"]), "game is 'pong'"),
+        (dict(eval_benchmarks=["raeding-1"]), "benchmark is 'raeding-1'.*reading-1"),
+        (dict(eval_benchmarks=["choice"], eval_questions=0), "eval_questions is 0 with eval_benchmarks; allowed: 1 or"),
     ],
 )
 def test_what_does_not_fit_is_refused(values, message):

@@ -337,8 +337,8 @@ def beside_paper(paper: pd.DataFrame, ours: pd.DataFrame, digits: int = 1) -> pd
         ours: columns row, column, value, low, high, n (seeds), and optionally at (what ours was measured at).
 
     Returns:
-        Columns row, column, paper, ours (with 95 % interval), n, and "measured at" if given, in the paper's order; "-"
-        where a side has no such number.
+        Columns row, column, paper, ours (with 95 % interval), n, and "measured at" if given, row by row in the paper's
+        order, then ours; "-" where a side has no such number.
     """
     for side, frame, needed in (("paper", paper, ["value"]), ("ours", ours, ["value", "low", "high", "n"])):
         missing = {"row", "column", *needed} - set(frame.columns)
@@ -347,12 +347,12 @@ def beside_paper(paper: pd.DataFrame, ours: pd.DataFrame, digits: int = 1) -> pd
         if twice := frame.loc[frame.duplicated(["row", "column"]), ["row", "column"]].to_numpy().tolist():
             raise ValueError(f"beside_paper: {side} has more than one value for {twice[0]}; allowed: one a cell")
     merged = paper[["row", "column", "value"]].merge(ours, on=["row", "column"], how="outer", suffixes=("_paper", ""))
-    order = {pair: i for i, pair in enumerate(zip(paper["row"], paper["column"], strict=True))}
-    merged["order"] = [order.get(pair, len(order)) for pair in zip(merged["row"], merged["column"], strict=True)]
-    merged = merged.sort_values("order", kind="stable").reset_index(drop=True)
+    for key in ("row", "column"):
+        merged[key] = pd.Categorical(merged[key], list(dict.fromkeys([*paper[key], *ours[key]])))
+    merged = merged.sort_values(["row", "column"]).reset_index(drop=True)
     shown = {
-        "row": merged["row"],
-        "column": merged["column"],
+        "row": merged["row"].astype(str),
+        "column": merged["column"].astype(str),
         "paper": ["-" if pd.isna(value) else f"{value:g}" for value in merged["value_paper"]],
         "ours": [
             format_interval(*cell, digits) for cell in zip(merged["value"], merged["low"], merged["high"], strict=True)

@@ -61,12 +61,15 @@ def cells(
         rows: label to a variant and a share of its training, 0 the start and 1 the end.
         window: as in `near`.
 
-    A cell without any run is left out. An interval is over seeds; with one seed its ends are nan.
+    A cell without any run is left out. An interval is over seeds; with one seed its ends are nan. Before training all
+    seeds have the same weights: if they agree exactly, that is one measurement, n = 1.
     """
     found = []
     for column, values in columns.items():
         for row, (variant, share) in rows.items():
             mine = near(values[values["variant"] == variant], share, window)
+            if share == 0 and mine["value"].nunique() == 1:
+                mine = mine[:1]
             first, last = mine["step"].min(), mine["step"].max()
             cell = over_seeds(mine[["seed", "value"]].assign(row=row, column=column), ["row", "column"])
             found.append(cell.assign(at=f"step {first}" if first == last else f"steps {first}-{last}"))

@@ -39,6 +39,8 @@ class Column(_Data):
     def _weighted(self) -> "Column":
         if bool(self.weights) != (self.table == "evals"):
             raise ValueError(f"weights is {self.weights} with table {self.table}; allowed: some with evals only")
+        if self.table == "evals" and self.factor != 1:
+            raise ValueError(f"factor is {self.factor} with table evals; allowed: with metrics only")
         return self
 
     def rows(self, evals: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
@@ -59,6 +61,16 @@ class Table(_Data):
     columns: dict[str, Column] = Field(min_length=1)
     variants_of: dict[str, str] = Field({}, description="columns that are measured on another variant than the row's")
     runs_in: Literal["rows", "columns"] = "rows"
+    digits: int = Field(1, ge=0, description="decimals shown")
+
+    @model_validator(mode="after")
+    def _known(self) -> "Table":
+        if odd := [label for label in self.variants_of if label not in self.columns]:
+            raise ValueError(f"variants_of has {odd[0]!r}; allowed: {', '.join(self.columns)}")
+        for label, (_, share) in self.runs.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"runs has {label!r} at {share}; allowed: start, end, or a share from 0 to 1")
+        return self
 
     @property
     def variants(self) -> list[str]:
@@ -84,7 +96,8 @@ class Table(_Data):
             ours = ours.rename(columns={"row": "column", "column": "row"})
         printed = reference.load(exhibit_info(self.exhibit).paper)
         printed = printed[printed["exhibit"] == self.printed]
-        return beside_paper(printed[printed["row"].isin(ours["row"]) & printed["column"].isin(ours["column"])], ours)
+        printed = printed[printed["row"].isin(ours["row"]) & printed["column"].isin(ours["column"])]
+        return beside_paper(printed, ours, self.digits)
 
 
 def load_tables(paper: str) -> dict[str, Table]:

@@ -43,8 +43,8 @@ def filled(**changes):
 def test_cells_are_means_over_games_and_seeds_beside_the_papers():
     """(25 + 50) / 2 at the start, (75 + 50) / 2 at the end; the paper prints 18.7 and 59.5."""
     found = filled().set_index("row")
-    assert found["ours"].tolist() == ["37.5 [37.5, 37.5]", "62.5 [62.5, 62.5]"]
-    assert found["paper"].tolist() == ["18.7", "59.5"] and found["n"].tolist() == [2, 2]
+    assert found["ours"].tolist() == ["37.5 (n = 1)", "62.5 [62.5, 62.5]"]  # the start agrees: one measurement
+    assert found["paper"].tolist() == ["18.7", "59.5"] and found["n"].tolist() == [1, 2]
     assert "measured at" not in found
 
 
@@ -80,6 +80,8 @@ def test_further_cells_stand_among_the_others():
     [
         ({"columns": {"Average": "gamse"}}, "table spiral/table-5: .*gamse.*games"),
         ({"runs": {"Base Model": ["full", "middle"]}}, "middle"),
+        ({"runs": {"Base Model": ["full", 1.5]}}, "runs has 'Base Model' at 1.5; allowed: start, end, or a share"),
+        ({"variants_of": {"Averge": "full"}}, "variants_of has 'Averge'; allowed: Average"),
         ({"caption": ""}, "caption"),
         ({"rows": {}}, "rows"),
     ],
@@ -93,6 +95,12 @@ def test_weights_belong_to_evaluations():
     measures = {"games": {"table": "metrics", "names": ["length/*"], "weights": {"win": 1}}}
     with pytest.raises(ParamError, match="weights is .*win.* with table metrics; allowed: some with evals only"):
         table_of("spiral/table-5", ENTRY, measures)
+    with pytest.raises(ParamError, match="factor is 100.* with table evals; allowed: with metrics only"):
+        table_of("spiral/table-5", ENTRY, {"games": {**MEASURES["games"], "factor": 100}})
+
+
+def test_digits_are_the_tables_own():
+    assert filled(digits=2)["ours"].tolist() == ["37.50 (n = 1)", "62.50 [62.50, 62.50]"]
 
 
 def test_every_table_of_spiral_has_its_variants_its_exhibit_and_the_papers_labels():

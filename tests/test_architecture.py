@@ -26,7 +26,7 @@ FLOORS = [
         "patterns",
     ],
     ["engines", "methods", "evaluation", "runs"],
-    ["policy", "exhibits", "plots", "dynamics", "claims"],
+    ["policy", "exhibits", "plots", "dynamics", "results", "tables", "claims"],
     ["trainer"],
     ["experiment", "live"],
     ["notebooks"],

@@ -35,7 +35,7 @@ def test_paths_and_fingerprints(tmp_path, tiny_model):
         tiny_model.lm_head.weight[0, 0] += 1
     tiny_model.save_pretrained(tmp_path)
     assert len(first) == 12 and policy_fingerprint(str(tmp_path)) != first
-    with pytest.raises(ValueError, match="embedded policy is 'x'; allowed: base, base-large, games, inst"):
+    with pytest.raises(ValueError, match="embedded policy is 'x'; allowed: base, base-large, games, games-rival, inst"):
         policy_path("embedded/x")
 
 

@@ -20,7 +20,7 @@ READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
 help: ## list the commands and their options
 	@echo 'make COMMAND [OPTION=value ...]'
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo 'Options of reproduce: PAPER=spiral  SCALE=smoke|cpu|gpu|paper  VARIANTS=a,b  SEEDS=0,1,2'
+	@echo 'Options of reproduce: PAPER=spiral  SCALE=smoke|cpu|gpu|paper  VARIANTS=a,b|all  SEEDS=0,1,2'
 	@echo 'Options of every command:'
 	@echo '  GPU=1        set up from requirements/gpu.txt; remembered until GPU=0 or make clean'
 	@echo '  PYTHON=path  the Python 3.11 to set up with (default python3.11)'

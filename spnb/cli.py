@@ -88,7 +88,7 @@ def run(
 def reproduce(
     paper: Annotated[str | None, typer.Option(help="one paper; default: every paper that has a notebook")] = None,
     scale: Scale = "cpu",
-    variants: Annotated[str | None, typer.Option(help="comma-separated; default: the headline variants")] = None,
+    variants: Annotated[str | None, typer.Option(help="comma-separated, or all; default: the headline ones")] = None,
     seeds: Annotated[str | None, typer.Option(help="comma-separated; default: the parameter file's")] = None,
 ) -> None:
     """Execute paper notebooks with papermill and write their exhibits."""

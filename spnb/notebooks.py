@@ -18,6 +18,7 @@ import papermill
 from spnb.exhibits import exhibit_info, read_index
 from spnb.experiment import Plan, make_plan
 from spnb.params import ParamError, papers, scale_values, unknown
+from spnb.params import variants as all_variants
 from spnb.paths import ROOT, resolve
 from spnb.runs import write_json
 
@@ -135,21 +136,23 @@ def estimate(plan: Plan, minutes: dict[str, Any]) -> str:
 
 
 def reproduce(paper: str | None, scale: str, variants: Sequence[str] | None, seeds: Sequence[int] | None) -> list[Path]:
-    """Executes one paper's notebook, or every one there is; says first what it will do and how long it took before."""
-    values: dict[str, Any] = {}
-    if variants:
-        values["variants"] = list(variants)
-    if seeds:
-        values["seeds"] = list(seeds)
-    chosen = [paper] if paper else with_notebook()
-    known = timings()
+    """Executes one paper's notebook, or every one there is; says first what it will do and how long it took before.
+
+    `variants` ["all"] stands for every variant of a paper.
+    """
+    chosen, known = [paper] if paper else with_notebook(), timings()
+    common: dict[str, Any] = {"seeds": list(seeds)} if seeds else {}
+    every = list(variants or []) == ["all"]
+    if variants and not every:
+        common["variants"] = list(variants)
+    values = {name: common | ({"variants": list(all_variants(name))} if every else {}) for name in chosen}
     for name in chosen:
-        plan = make_plan(name, scale, **values)
+        plan = make_plan(name, scale, **values[name])
         print(f"\n{notebook_of(name).name} at scale {scale}:")
         print(describe(plan, known).to_string(index=False, na_rep="not measured"))
         print(estimate(plan, known), flush=True)
-    executed = [execute(name, scale, **values) for name in chosen]
-    return executed + [run_shared(shared, scale, **values) for shared in SHARED]
+    executed = [execute(name, scale, **values[name]) for name in chosen]
+    return executed + [run_shared(shared, scale, **common) for shared in SHARED]
 
 
 def regenerate(exhibit_id: str, scale: str) -> Path:

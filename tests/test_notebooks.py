@@ -6,7 +6,7 @@ import nbformat
 import papermill
 import pytest
 
-from spnb.notebooks import SHARED, describe, estimate, notebook_of, run_shared, with_notebook
+from spnb.notebooks import SHARED, describe, estimate, notebook_of, reproduce, run_shared, with_notebook
 from spnb.params import ParamError
 from spnb.paths import ROOT
 
@@ -132,3 +132,18 @@ def test_papers_with_notebooks():
     assert "spiral" in with_notebook()
     with pytest.raises(ParamError, match="paper is 'go', which is unknown; allowed: .*spiral"):
         notebook_of("go")
+
+
+def test_all_stands_for_every_variant_of_each_paper(monkeypatch):
+    from spnb import notebooks
+    from spnb.params import variants
+
+    asked = []
+    monkeypatch.setattr(notebooks, "execute", lambda paper, scale, **values: asked.append((paper, values)))
+    monkeypatch.setattr(notebooks, "run_shared", lambda path, scale, **values: asked.append((str(path), values)))
+    reproduce("spiral", "smoke", ["all"], [0, 1])
+    reproduce("spiral", "smoke", ["full"], None)
+    shared = [str(path) for path in notebooks.SHARED]
+    assert [name for name, _ in asked] == ["spiral", *shared, "spiral", *shared]
+    assert asked[0][1] == {"variants": list(variants("spiral")), "seeds": [0, 1]} and asked[1][1] == {"seeds": [0, 1]}
+    assert asked[-1][1] == asked[-2][1] == {"variants": ["full"]}

@@ -207,7 +207,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
 
 def test_a_free_text_game_can_be_trained(tmp_path):
     run = run_one(small_plan(tmp_path, games=["SimpleNegotiation-v0"], steps=1, max_length=2048), "full", 0)
-    assert run.rows("metrics")[0]["invalid/SimpleNegotiation-v0/0"] == 1.0
+    assert run.rows("metrics")[0]["invalid/SimpleNegotiation-v0/0"] < 0.5  # the shipped policy negotiates
     opponents = {row["evaluation"].split(" vs ")[-1] for row in run.rows("evals") if " vs " in row["evaluation"]}
     assert {"random", "expert", "past"} <= opponents
 

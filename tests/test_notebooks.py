@@ -44,7 +44,7 @@ def test_spiral_at_smoke_scale(tmp_path):
     assert "2 runs, 4 training steps" in printed(notebook)
     records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
     made = {r["id"].removeprefix("spiral/") for r in records}
-    assert made == {"figure-4", "figure-6", "figure-9", "table-2", "table-3", "table-6", "table-11"}
+    assert made == {"figure-4", "figure-6", "figure-9", "table-2", "table-6", "table-7", "table-11"}
     for record in records:
         assert record["id"] == "spiral/table-6" or (record["scale"] == "smoke" and 1 <= len(record["runs"]) <= 2)
         assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
@@ -57,6 +57,25 @@ def test_spiral_at_smoke_scale(tmp_path):
     assert {r["id"].split("/")[1] for r in made} >= {"collapse", "length", "entropy", "gradient", "rewards", "results"}
     assert all((tmp_path / "figures" / name).is_file() for record in made for name in record["files"])
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_specialists_and_fixed_opponents_at_smoke_scale(tmp_path):
+    """Exhibits that take more variants than the headline runs are made where a plan has them, and only there."""
+    folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
+    chosen = [
+        "only-kuhn",
+        "only-tictactoe",
+        "only-negotiation",
+        "textarena-kuhn",
+        "spiral-kuhn",
+        "fixed-expert",
+        "full",
+    ]
+    small = {"variants": chosen, "steps": 1, "eval_matches": 2, "eval_games": []}
+    notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", **small, **folders)
+    made = {r["id"].split("/")[1] for r in json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]}
+    assert {"table-3", "table-4", "poker-rules"} <= made and not {"table-1", "table-12", "figure-5"} & made
+    assert "spiral/table-12 needs more variants: rlvr, play-then-rlvr, rlvr-then-play." in printed(notebook)
 
 
 def test_the_shared_notebook_without_runs_says_what_to_run_first(tmp_path):

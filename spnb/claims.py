@@ -15,18 +15,17 @@ Intervals are not corrected for the number of claims: one in twenty comparisons 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from spnb import reference
 from spnb.exhibits import format_interval
-from spnb.params import ParamError, unknown, validate
+from spnb.params import ParamError, StrictData, unknown, validate
 from spnb.results import INDEX, by_step
 from spnb.stats import mean_interval, paired_difference
 
@@ -35,13 +34,7 @@ NOT_DECIDED, NOT_MEASURED = "not decided", "not measured"
 COLUMNS = ("claim", "part", "paper", "here", "n", "verdict", "note")
 
 
-class _Data(BaseModel):
-    """Read-only, and any key it does not know is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Measure(_Data):
+class Measure(StrictData):
     """One number a run: the mean over `names`, at the end of training or from its start to its end."""
 
     table: Literal["evals", "metrics"]
@@ -62,7 +55,7 @@ class Measure(_Data):
         return self
 
 
-class Part(_Data):
+class Part(StrictData):
     """One comparison: `measure` of the variant `of` against a variant's or a constant, in the units of the measure."""
 
     text: str = Field(min_length=1)
@@ -92,7 +85,7 @@ class Part(_Data):
         return [self.of, self.against] if isinstance(self.against, str) else [self.of]
 
 
-class Claim(_Data):
+class Claim(StrictData):
     """What the paper says, in our words, where it says it, and the parts that must all hold."""
 
     id: str
@@ -101,7 +94,7 @@ class Claim(_Data):
     parts: list[Part] = Field(min_length=1)
 
 
-class _File(_Data):
+class _File(StrictData):
     """A file of claims: measures by name, and claims whose parts name one each."""
 
     measures: dict[str, dict[str, Any]]
@@ -114,8 +107,7 @@ def load_claims(paper: str) -> list[Claim]:
     Raises:
         ParamError: no claims are kept for the paper, or a fault in the file, as in `read_claims`.
     """
-    ending = "_claims.yaml"
-    found = {entry.name.removesuffix(ending): entry for entry in files(reference).iterdir() if ending in entry.name}
+    found = reference.sources("_claims.yaml")
     if paper not in found:
         raise ParamError(unknown("paper", paper, found))
     return read_claims(found[paper], paper)

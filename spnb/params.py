@@ -22,14 +22,18 @@ class ParamError(ValueError):
     """A parameter is unknown, of the wrong type, or outside what is allowed."""
 
 
-class RunParams(BaseModel):
+class StrictData(BaseModel):
+    """Read-only, and any key it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunParams(StrictData):
     """What every run has, whatever its paper; a paper's own parameters are added by a subclass.
 
     Units: `steps`, `save_every`, `eval_every` count training steps (one rollout and its updates); `max_new_tokens`
     counts tokens. Defaults are those of most papers; a parameter file states what it changes.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     paper: str
     scale: Literal["smoke", "cpu", "gpu", "paper"]

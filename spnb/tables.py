@@ -5,29 +5,22 @@ its variants: a plan without them leaves an earlier table as it is.
 """
 
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any, Literal
 
 import pandas as pd
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from spnb import reference
 from spnb.exhibits import beside_paper, exhibit_info
-from spnb.params import ParamError, unknown, validate
+from spnb.params import ParamError, StrictData, unknown, validate
 from spnb.results import cells, logged, scores
 
 LOG_WINDOW = 0.04
 """A number of the training log is a mean over this share of the training to either side."""
 
 
-class _Data(BaseModel):
-    """Read-only, and any key it does not know is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Column(_Data):
+class Column(StrictData):
     """What a column measures: the mean over evaluations of weighted metrics, or over columns of the training log."""
 
     table: Literal["evals", "metrics"] = "evals"
@@ -50,7 +43,7 @@ class Column(_Data):
         return logged(metrics, self.names).assign(value=lambda rows: self.factor * rows["value"])
 
 
-class Table(_Data):
+class Table(StrictData):
     """One table: labels are the paper's, or ours where it has no such row or column."""
 
     exhibit: str
@@ -106,8 +99,7 @@ def load_tables(paper: str) -> dict[str, Table]:
     Raises:
         ParamError: the paper has none, or a fault in the file: the table, the key, the value and what is allowed.
     """
-    ending = "_tables.yaml"
-    found = {entry.name.removesuffix(ending): entry for entry in files(reference).iterdir() if ending in entry.name}
+    found = reference.sources("_tables.yaml")
     if paper not in found:
         raise ParamError(unknown("paper", paper, found))
     content = yaml.safe_load(found[paper].read_text(encoding="utf-8"))

@@ -7,8 +7,8 @@ seat, because seats are not alike: who moves first in tic-tac-toe wins more ofte
 
     spnb run spiral --scale cpu --variant full --seed 0
 
-Reads like algorithm 1: `collect` plays matches, `advantages` is RAE (or a baseline it is compared with), `collect`
-then draws the step's turns, the same number for every game.
+Reads like algorithm 1: `play` plays matches, `advantages` is RAE (or a baseline it is compared with), `play` then draws
+the step's turns, the same number for every game. What a run may do instead, SFT and RLVR, is in `spiral_phases`.
 """
 
 import math

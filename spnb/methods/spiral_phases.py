@@ -55,13 +55,10 @@ def expert_rows(game: Game, expert: Player, chat: Chat, count: int, seed: int) -
 
 
 def training_questions(count: int, seed: int, heldout: Sequence[Question]) -> list[Question]:
-    """Questions of the kinds of the transfer suite, none of them in it."""
-    kept, found = {question.text for question in heldout}, []
-    for batch in itertools.count():
-        found += [q for q in questions(4 * count, derive_seed(seed, "questions", batch)) if q.text not in kept]
-        if len(found) >= count:
-            return found[:count]
-    return found
+    """Questions of the transfer suite's kinds, none of them in it; so none about cards where it has all twelve."""
+    kept = {question.text for question in heldout}
+    drawn = (q for batch in itertools.count() for q in questions(4 * count, derive_seed(seed, "questions", batch)))
+    return list(itertools.islice((q for q in drawn if q.text not in kept), count))
 
 
 def question_rows(

@@ -6,10 +6,18 @@ which printed means are not the mean of their row.
 
 from difflib import get_close_matches
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 import pandas as pd
 
 _TYPES = {"exhibit": str, "row": str, "column": str, "value": "float64"}
+
+
+def sources(ending: str) -> dict[str, Traversable]:
+    """The files of this folder whose names are a paper's and `ending` ("_claims.yaml"), by paper."""
+    return {
+        entry.name.removesuffix(ending): entry for entry in files(__name__).iterdir() if entry.name.endswith(ending)
+    }
 
 
 def load(paper: str) -> pd.DataFrame:
@@ -18,11 +26,10 @@ def load(paper: str) -> pd.DataFrame:
     Columns: exhibit ("spiral/table-3"), row and column (str, labels as printed), value (float64; per cent as printed,
     so 52.3 means 52.3 %). Raises ValueError for a paper without a file, naming those that exist.
     """
-    entries = [entry for entry in files(__name__).iterdir() if entry.name.endswith(".csv")]
-    sources = {entry.name.removesuffix(".csv"): entry for entry in entries}
-    if paper not in sources:
-        raise ValueError(f"unknown paper {paper!r}: reference numbers exist for {', '.join(sorted(sources))}")
-    with sources[paper].open(encoding="utf-8") as handle:
+    found = sources(".csv")
+    if paper not in found:
+        raise ValueError(f"unknown paper {paper!r}: reference numbers exist for {', '.join(sorted(found))}")
+    with found[paper].open(encoding="utf-8") as handle:
         return pd.read_csv(handle, dtype=_TYPES, keep_default_na=False)
 
 

@@ -1,10 +1,11 @@
-"""The loss of the papers in plain torch, for the trainer to be compared with: no TRL, no padding, no micro-batches."""
+"""The loss of the papers in plain torch, for the trainer to be compared with: no TRL, no padding,
+no micro-batches."""
 
 import copy
 
 import torch
 
-from spnb.trainer import token_logps
+from spnb.train.trainer import token_logps
 
 
 def row_logps(model, row, temperature=1.0):
@@ -18,7 +19,10 @@ def batch_loss(model, reference, rows, old, params):
     """The objective over all rows: PPO's clipped surrogate, plus beta times k3 to the reference."""
     totals, weights = [], []
     for row, old_logps in zip(rows, old, strict=True):
-        logps, mask = row_logps(model, row, params.temperature), torch.tensor(row.mask, dtype=torch.float32)
+        logps, mask = (
+            row_logps(model, row, params.temperature),
+            torch.tensor(row.mask, dtype=torch.float32),
+        )
         ratio = (logps - old_logps).exp()
         clipped = ratio.clamp(1 - params.epsilon, 1 + params.epsilon)
         token_loss = -torch.min(ratio * row.advantage, clipped * row.advantage)
@@ -35,10 +39,14 @@ def batch_loss(model, reference, rows, old, params):
 
 
 def train(model, batches, params):
-    """Trains a copy of `model` on the batches of rows; returns the copy and (loss, grad_norm) of each update."""
+    """Trains a copy of `model` on the batches of rows; returns the copy and (loss, grad_norm) of
+    each update."""
     reference, model = copy.deepcopy(model).eval(), copy.deepcopy(model).train()
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=params.learning_rate, betas=params.adam_betas, weight_decay=params.weight_decay
+        model.parameters(),
+        lr=params.learning_rate,
+        betas=params.adam_betas,
+        weight_decay=params.weight_decay,
     )
     history = []
     for rows in batches:

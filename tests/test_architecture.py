@@ -1,4 +1,5 @@
-"""The house: rooms import only from floors below, and only a method's own files know a paper's name."""
+"""The house: rooms import only from floors below, and only a method's own files know a paper's
+name."""
 
 import ast
 from pathlib import Path
@@ -34,7 +35,8 @@ FLOORS = [
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 INSIDE = {"embedded/check.py": 3, "embedded/skills.py": 3}
-"""Files that stand higher than their folder: embedded policies are measured with engines, evaluation and methods."""
+"""Files that stand higher than their folder: embedded policies are measured with engines,
+evaluation and methods."""
 SHARED = {"__init__", "base", "search", "proposals"}
 """Modules of `methods` that are no method but serve several."""
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -45,7 +47,10 @@ def imports(path):
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" if node.module == "spnb" else node.module for alias in node.names]
+            names = [
+                f"{node.module}.{alias.name}" if node.module == "spnb" else node.module
+                for alias in node.names
+            ]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         yield from (name.split(".")[1] for name in names if name.startswith("spnb."))
@@ -69,4 +74,6 @@ def test_code_outside_a_method_imports_no_method_by_name(path):
     papers = {other.stem for other in (PACKAGE / "methods").glob("*.py")} - SHARED
     tree = ast.parse(path.read_text())
     named = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
-    assert not [name for name in named if name.startswith("spnb.methods.") and name.split(".")[-1] in papers]
+    assert not [
+        name for name in named if name.startswith("spnb.methods.") and name.split(".")[-1] in papers
+    ]

@@ -7,11 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from spnb.cli import app
-from spnb.data import benchmarks
-from spnb.data.benchmarks import BENCHMARKS, search_corpus
-from spnb.data.corpus import load_corpus
-from spnb.data.world import documents
-from spnb.doctor import missing, report
+from spnb.corpus.build import load_corpus
+from spnb.testbed.suites import BENCHMARKS, search_corpus
+from spnb.testbed.world import documents
+from spnb.train.doctor import missing, report
 
 RUNNER = CliRunner()
 
@@ -19,7 +18,13 @@ RUNNER = CliRunner()
 def test_doctor_reports_versions_engines_and_what_is_missing():
     printed = RUNNER.invoke(app, ["doctor"])
     assert printed.exit_code == 0
-    for part in ("python 3.11", "torch          2.13.0", "engine torch: can run", "scale cpu: ready", "GPU:"):
+    for part in (
+        "python 3.11",
+        "torch          2.13.0",
+        "engine torch: can run",
+        "scale cpu: ready",
+        "GPU:",
+    ):
         assert part in printed.output
     assert missing("cpu") == [] and "scale gpu:" in report()
 
@@ -32,11 +37,17 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
             "scale is 'laptop', which is unknown; allowed: cpu, gpu, paper, smoke",
         ),
         (["run", "spirall"], "paper is 'spirall', which is unknown; did you mean 'spiral'?"),
-        (["run", "spiral", "--variant", "x"], "variant is 'x', which is unknown; allowed: batch-mean"),
+        (
+            ["run", "spiral", "--variant", "x"],
+            "variant is 'x', which is unknown; allowed: batch-mean",
+        ),
         (["run", "spiral", "--set", "steps"], "--set is 'steps'; allowed: key=value"),
         (["run", "spiral", "--set", "steps=many"], "steps is 'many'; allowed: a valid integer"),
         (["reproduce", "--paper", "chess"], "paper is 'chess', which is unknown"),
-        (["reproduce", "--paper", "spiral", "--seeds", "0,x"], "seeds is '0,x'; allowed: comma-separated integers"),
+        (
+            ["reproduce", "--paper", "spiral", "--seeds", "0,x"],
+            "seeds is '0,x'; allowed: comma-separated integers",
+        ),
         (["exhibit", "spiral/table-99"], "spiral/table-99"),
     ],
 )
@@ -52,8 +63,12 @@ def test_a_corpus_is_kept_free_of_our_own_benchmarks(tmp_path, monkeypatch):
     source = tmp_path / "texts.jsonl"
     source.write_text("".join(json.dumps(document) + "\n" for document in [*held, *other]))
     monkeypatch.setattr(benchmarks, "BENCHMARKS", {"search-lookup": BENCHMARKS["search-lookup"]})
-    settings = [part for value in ("min_words=5", "min_chars=20", "domains=2") for part in ("--set", value)]
-    done = RUNNER.invoke(app, ["corpus", str(source), str(tmp_path / "out"), "--benchmarks", "world", *settings])
+    settings = [
+        part for value in ("min_words=5", "min_chars=20", "domains=2") for part in ("--set", value)
+    ]
+    done = RUNNER.invoke(
+        app, ["corpus", str(source), str(tmp_path / "out"), "--benchmarks", "world", *settings]
+    )
     assert done.exit_code == 0, done.output
     kept = {row["text"] for row in load_corpus(tmp_path / "out")}
     assert not kept & {document["text"] for document in held}

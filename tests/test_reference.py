@@ -1,4 +1,5 @@
-"""The reported numbers of SPIRAL: schema, completeness, spot values, and the paper's own arithmetic."""
+"""The reported numbers of SPIRAL: schema, completeness, spot values, and the paper's own
+arithmetic."""
 
 from importlib.resources import files
 
@@ -25,7 +26,8 @@ CELLS = {
     "spiral/table-13": 27,
 }
 
-# (exhibit, row, column of the printed mean) -> (printed, mean of the row): the paper's arithmetic slips.
+# (exhibit, row, column of the printed mean) -> (printed, mean of the row): the paper's arithmetic
+# slips.
 WRONG_MEANS = {
     ("spiral/table-1", "Qwen3-8B-Base + SPIRAL-Multi (Ours)", "Average gain"): (10.1, 10.0125),
     ("spiral/table-9", "Qwen3-4B-Base + SFT (Multi, 52k)", "Average"): (39.7, 39.775),
@@ -48,7 +50,9 @@ def test_schema_and_completeness(spiral: pd.DataFrame) -> None:
     assert spiral["exhibit"].value_counts(sort=False).to_dict() == CELLS
     assert (files(reference) / "spiral.csv").read_text(encoding="utf-8").isascii()
     for label in ("exhibit", "row", "column"):
-        assert (spiral[label] == spiral[label].str.strip()).all() and spiral[label].str.len().min() > 0
+        assert (spiral[label] == spiral[label].str.strip()).all() and spiral[
+            label
+        ].str.len().min() > 0
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,9 @@ def test_printed_means_are_row_means_but_for_the_known_slips(spiral: pd.DataFram
             name = f"Average{suffix}"
             if name not in printed:
                 continue
-            mean = printed[[c for c in printed.index if c.endswith(" gain") == bool(suffix) and c != name]].mean()
+            mean = printed[
+                [c for c in printed.index if c.endswith(" gain") == bool(suffix) and c != name]
+            ].mean()
             checked += 1
             if abs(mean - printed[name]) > unit / 2 + 1e-9:
                 found[exhibit, row, name] = (printed[name], pytest.approx(mean))
@@ -103,7 +109,9 @@ def test_printed_means_are_row_means_but_for_the_known_slips(spiral: pd.DataFram
 def test_column_means_of_table_8_and_game_means_of_table_11() -> None:
     larger = reference.table("spiral", "spiral/table-8")
     for kind in ("(Train)", "(OOD)"):
-        games = [row for row in larger.index if row.endswith(kind) and not row.startswith("Average")]
+        games = [
+            row for row in larger.index if row.endswith(kind) and not row.startswith("Average")
+        ]
         assert len(games) == 3
         assert (larger.loc[games].mean() - larger.loc[f"Average {kind}"]).abs().max() < 0.05
     steps = reference.table("spiral", "spiral/table-11")
@@ -119,17 +127,24 @@ def test_gains_of_table_1_are_spiral_minus_base() -> None:
     for row in rows:
         gains = wide.loc[row].filter(like=" gain").rename(lambda c: c.removesuffix(" gain"))
         base = wide.loc[row.split(" + ")[0]]
-        assert (wide.loc[row, gains.index] - base[gains.index]).to_numpy() == pytest.approx(gains.to_numpy())
+        assert (wide.loc[row, gains.index] - base[gains.index]).to_numpy() == pytest.approx(
+            gains.to_numpy()
+        )
 
 
 def test_table_1_repeats_table_9_in_table_9s_order() -> None:
-    short, full = reference.table("spiral", "spiral/table-1"), reference.table("spiral", "spiral/table-9")
+    short, full = (
+        reference.table("spiral", "spiral/table-1"),
+        reference.table("spiral", "spiral/table-9"),
+    )
     names = {"SFT-Kuhn": "SFT (Kuhn)", "SPIRAL-Kuhn (Ours)": "SPIRAL (KuhnPoker)"}
     names |= {"SFT-Multi": "SFT (Multi, 25k)", "SPIRAL-Multi (Ours)": "SPIRAL (Multi-Game)"}
     for row in short.index:
         model, _, method = row.partition(" + ")
         twin = f"{model} + {names[method]}" if method else model
-        twin = twin.replace("DeepSeek-Distill-Qwen-7B + SFT (Multi, 25k)", "DeepSeek-Distill-Qwen-7B + SFT (Multi)")
+        twin = twin.replace(
+            "DeepSeek-Distill-Qwen-7B + SFT (Multi, 25k)", "DeepSeek-Distill-Qwen-7B + SFT (Multi)"
+        )
         assert short.loc[row].iloc[:9].tolist() == full.loc[twin].tolist()
 
 
@@ -138,7 +153,11 @@ def test_table_keeps_printed_order_and_leaves_unprinted_cells_empty() -> None:
     assert wide.index[0] == "Base Model" and wide.index[-1] == "Multi-Game Model"
     assert list(wide.columns[:3]) == ["TicTacToe", "KuhnPoker", "Simple Negotiation"]
     assert wide.isna().sum().sum() == 4
-    assert wide.loc["Random Policy", ["Snake", "Pig Dice", "Truth and Deception", "Average"]].isna().all()
+    assert (
+        wide.loc["Random Policy", ["Snake", "Pig Dice", "Truth and Deception", "Average"]]
+        .isna()
+        .all()
+    )
 
 
 def test_reading_does_not_depend_on_the_working_directory(tmp_path, monkeypatch) -> None:
@@ -164,7 +183,9 @@ def test_unknown_paper(paper: str) -> None:
         ("spiral/table-6", "Batch size", 0, "no column 0", "'Value'"),
     ],
 )
-def test_unknown_cell_lists_the_nearest(exhibit: str, row: str, column: str, wrong: str, near: str) -> None:
+def test_unknown_cell_lists_the_nearest(
+    exhibit: str, row: str, column: str, wrong: str, near: str
+) -> None:
     with pytest.raises(KeyError) as caught:
         reference.value("spiral", exhibit, row, column)
     assert wrong in str(caught.value) and near in str(caught.value).split("nearest:")[1]

@@ -1,4 +1,5 @@
-"""The set-up files agree with each other, and `make` sets up `.venv` when it must, only then, and never by halves."""
+"""The set-up files agree with each other, and `make` sets up `.venv` when it must, only then, and
+never by halves."""
 
 import os
 import re
@@ -11,11 +12,32 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.!]*)")
-TARGETS = ("reproduce", "test", "lint", "smoke", "lab", "figures", "rebuild", "vllm", "clean", "help")
-FORBIDDEN_IN_CPU = ("nvidia", "cuda", "triton", "cupy", "vllm", "unsloth", "bitsandbytes", "xformers", "flashinfer")
+TARGETS = (
+    "reproduce",
+    "test",
+    "lint",
+    "smoke",
+    "lab",
+    "figures",
+    "rebuild",
+    "vllm",
+    "clean",
+    "help",
+)
+FORBIDDEN_IN_CPU = (
+    "nvidia",
+    "cuda",
+    "triton",
+    "cupy",
+    "vllm",
+    "unsloth",
+    "bitsandbytes",
+    "xformers",
+    "flashinfer",
+)
 
-# Stands in for Python 3.11: logs each call, `-m venv` copies itself into .venv/bin/python, and every call whose
-# arguments contain $FAIL_ON fails, as an interrupted download would.
+# Stands in for Python 3.11: logs each call, `-m venv` copies itself into .venv/bin/python, and
+# every call whose arguments contain $FAIL_ON fails, as an interrupted download would.
 FAKE_PYTHON = """#!/bin/sh
 echo "$*" >> "$CALLS"
 case "$*" in *"${FAIL_ON:-nothing fails}"*) exit 1 ;; esac
@@ -30,7 +52,8 @@ def canonical(name: str) -> str:
 
 
 def read_lock(name: str) -> dict[str, str]:
-    """Canonical package name -> version of `requirements/<name>`; any line but `name==version` fails the test."""
+    """Canonical package name -> version of `requirements/<name>`; any line but `name==version`
+    fails the test."""
     pins: dict[str, str] = {}
     for line in (ROOT / "requirements" / name).read_text().splitlines():
         match = LOCK_LINE.fullmatch(line)
@@ -42,9 +65,17 @@ def read_lock(name: str) -> dict[str, str]:
 
 
 def read_asked(name: str) -> dict[str, str]:
-    """Canonical package name -> specifier ("" if none) of the short list `requirements/<name>`, without -r lines."""
-    lines = [line.split("#")[0].strip() for line in (ROOT / "requirements" / name).read_text().splitlines()]
-    asked = [re.fullmatch(r"([A-Za-z0-9._-]+)(.*)", line) for line in lines if line and not line.startswith("-r ")]
+    """Canonical package name -> specifier ("" if none) of the short list `requirements/<name>`,
+    without -r lines."""
+    lines = [
+        line.split("#")[0].strip()
+        for line in (ROOT / "requirements" / name).read_text().splitlines()
+    ]
+    asked = [
+        re.fullmatch(r"([A-Za-z0-9._-]+)(.*)", line)
+        for line in lines
+        if line and not line.startswith("-r ")
+    ]
     return {canonical(match[1]): match[2] for match in asked if match}
 
 
@@ -60,7 +91,9 @@ def test_cpu_lock_brings_no_cuda_package_and_what_the_editable_install_needs() -
     assert "setuptools" in pins
 
 
-@pytest.mark.parametrize(("asked", "lock"), [("cpu.in", "cpu.txt"), ("cpu.in", "gpu.txt"), ("gpu.in", "gpu.txt")])
+@pytest.mark.parametrize(
+    ("asked", "lock"), [("cpu.in", "cpu.txt"), ("cpu.in", "gpu.txt"), ("gpu.in", "gpu.txt")]
+)
 def test_everything_asked_for_is_locked_at_the_version_asked_for(asked: str, lock: str) -> None:
     pins = read_lock(lock)
     wanted = read_asked(asked)
@@ -80,9 +113,18 @@ def test_gpu_lock_contains_the_cpu_lock_unchanged() -> None:
 
 
 def test_no_set_up_file_names_an_index_or_an_address() -> None:
-    names = ["Makefile", "pyproject.toml", "environment.yml", ".ci/run", "requirements/cpu.in", "requirements/gpu.in"]
+    names = [
+        "Makefile",
+        "pyproject.toml",
+        "environment.yml",
+        ".ci/run",
+        "requirements/cpu.in",
+        "requirements/gpu.in",
+    ]
     for name in [*names, "requirements/cpu.txt", "requirements/gpu.txt"]:
-        assert not re.search(r"https?://|file://|--(extra-)?index-url|--find-links", (ROOT / name).read_text()), name
+        assert not re.search(
+            r"https?://|file://|--(extra-)?index-url|--find-links", (ROOT / name).read_text()
+        ), name
 
 
 def test_environment_brings_python_by_conda_and_the_cpu_lock_by_pip() -> None:
@@ -112,17 +154,25 @@ def checkout(tmp_path: Path) -> Path:
 def make(
     folder: Path, *arguments: str, fail_on: str | None = None
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Run make in `folder`; returns the finished process and the calls that the stand-in for Python received."""
+    """Run make in `folder`; returns the finished process and the calls that the stand-in for Python
+    received."""
     calls = folder / "calls.log"
     calls.write_text("")
-    inherited = {"PATH": os.environ["PATH"], "PYTHON": str(folder / "fake-python"), "FAKE": str(folder / "fake-python")}
+    inherited = {
+        "PATH": os.environ["PATH"],
+        "PYTHON": str(folder / "fake-python"),
+        "FAKE": str(folder / "fake-python"),
+    }
     env = inherited | {"CALLS": str(calls)} | ({"FAIL_ON": fail_on} if fail_on else {})
-    done = subprocess.run(["make", *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["make", *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=60
+    )
     return done, calls.read_text().splitlines()
 
 
 def set_up(folder: Path, *arguments: str, fail_on: str | None = None) -> list[str]:
-    """The pip and venv calls of setting up `.venv` through `make test`, cut to what tells them apart."""
+    """The pip and venv calls of setting up `.venv` through `make test`, cut to what tells them
+    apart."""
     _, calls = make(folder, *arguments, "test", fail_on=fail_on)
     kept = [call.removeprefix("-m pip --disable-pip-version-check ") for call in calls]
     return [call for call in kept if call.startswith(("install", "-m venv"))]
@@ -204,14 +254,30 @@ def test_help_is_the_default_and_lists_every_target(checkout: Path) -> None:
 def test_reproduce_passes_only_the_options_given(checkout: Path) -> None:
     done, _ = make(checkout, "-n", "reproduce")
     assert re.findall(r"--(?:paper|scale|variants|seeds)\b", done.stdout) == []
-    done, _ = make(checkout, "-n", "reproduce", "PAPER=spiral", "SCALE=cpu", "VARIANTS=rae,none", "SEEDS=0,1")
+    done, _ = make(
+        checkout, "-n", "reproduce", "PAPER=spiral", "SCALE=cpu", "VARIANTS=rae,none", "SEEDS=0,1"
+    )
     command = done.stdout.split("spnb reproduce ")[1].replace("\\\n", " ").split()
-    assert command == ["--paper", "'spiral'", "--scale", "'cpu'", "--variants", "'rae,none'", "--seeds", "'0,1'"]
+    assert command == [
+        "--paper",
+        "'spiral'",
+        "--scale",
+        "'cpu'",
+        "--variants",
+        "'rae,none'",
+        "--seeds",
+        "'0,1'",
+    ]
 
 
 def test_clean_keeps_runs(checkout: Path) -> None:
     kept = checkout / "runs" / "spiral" / "__pycache__"
-    gone = [checkout / "spnb" / "__pycache__", checkout / ".venv", checkout / "spnb.egg-info", checkout / ".ruff_cache"]
+    gone = [
+        checkout / "spnb" / "__pycache__",
+        checkout / ".venv",
+        checkout / "spnb.egg-info",
+        checkout / ".ruff_cache",
+    ]
     for folder in [kept, *gone]:
         folder.mkdir(parents=True)
     done, _ = make(checkout, "clean")

@@ -1,8 +1,9 @@
 """Simple Negotiation seen from a seat, and two ways to play it: at random, and greedily.
 
-Both seats start with 5 to 25 units of every resource and value a unit within 20 % of a common base, each its own way.
-A match goes to the seat whose goods gained more in its own values; trades are offered and accepted in words, so there
-is no list of legal moves. Everything here fits TextArena's environment with any number of resources.
+Both seats start with 5 to 25 units of every resource and value a unit within 20 % of a common base,
+each its own way. A match goes to the seat whose goods gained more in its own values; trades are
+offered and accepted in words, so there is no list of legal moves. Everything here fits TextArena's
+environment with any number of resources.
 """
 
 import random
@@ -17,15 +18,18 @@ Goods = Mapping[str, int]
 
 TALK_SHARE = 0.1
 ANSWER_SHARE = 0.8
-"""Of random play's turns with an offer open to the seat and no chat: how many accept or deny; the others offer."""
+"""Of random play's turns with an offer open to the seat and no chat: how many accept or deny; the
+others offer."""
 MOST_UNITS = 5
-"""Most units asked in an offer, and given in a random one. A seat starts with 5 or more of everything, so early
-requests can be met."""
+"""Most units asked in an offer, and given in a random one. A seat starts with 5 or more of
+everything, so early requests can be met."""
 ACCEPT, DENY = "[Accept]", "[Deny]"
 CHAT = ("Do you want {}?", "Do you have {}?", "Tell me what you need.", "What will you give me?")
-"""Lines that claim nothing. None may start with "Offer": the adapter adds the brackets that make a bad offer of it."""
+"""Lines that claim nothing. None may start with "Offer": the adapter adds the brackets that make a
+bad offer of it."""
 FIRST_PERCENT, STEP, LAST_PERCENT = 60, 10, 90
-"""Greedy play pays this much of the worth of what it asks, in its own values: at first, more each turn, at most."""
+"""Greedy play pays this much of the worth of what it asks, in its own values: at first, more each
+turn, at most."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Offer:
 
 @dataclass(frozen=True)
 class Position:
-    """What the seat to move has, what a unit is worth to it, and the offer just made to it, if one was."""
+    """What the seat to move has, what a unit is worth to it, and the offer just made to it, if one
+    was."""
 
     seat: int
     stock: Goods
@@ -47,15 +52,17 @@ class Position:
 
 
 def is_negotiation(name: str) -> bool:
-    """Whether a game of that name is Simple Negotiation, of whatever length and number of resources."""
+    """Whether a game of that name is Simple Negotiation, of whatever length and number of
+    resources."""
     return name.split("-v")[0] == NEGOTIATION.split("-v")[0]
 
 
 def position(match: Match) -> Position:
     """Reads a negotiation from the side of the seat to move.
 
-    Only an offer made in the turn before is open here. The environment keeps a rejected one until the next offer or
-    trade, lets it be accepted later, and even lets its maker accept it; nothing that reads a position does that.
+    Only an offer made in the turn before is open here. The environment keeps a rejected one until
+    the next offer or trade, lets it be accepted later, and even lets its maker accept it; nothing
+    that reads a position does that.
 
     Raises:
         ValueError: the match is over.
@@ -76,12 +83,16 @@ def worth(goods: Goods, values: Goods) -> int:
 
 
 def affordable(here: Position) -> bool:
-    """Whether the seat holds what the open offer asks; accepting without it ends the match as an invalid move."""
-    return here.offer is not None and all(here.stock[name] >= units for name, units in here.offer.gives.items())
+    """Whether the seat holds what the open offer asks; accepting without it ends the match as an
+    invalid move."""
+    return here.offer is not None and all(
+        here.stock[name] >= units for name, units in here.offer.gives.items()
+    )
 
 
 def offer_action(stock: Goods, rng: random.Random) -> str:
-    """An offer of one resource that the seat holds for another, 1 to `MOST_UNITS` units each, all uniform."""
+    """An offer of one resource that the seat holds for another, 1 to `MOST_UNITS` units each, all
+    uniform."""
     given = rng.choice([name for name, units in stock.items() if units])
     asked = rng.choice([name for name in stock if name != given])
     amount = rng.randint(1, min(MOST_UNITS, stock[given]))
@@ -98,14 +109,20 @@ def negotiation_action(here: Position, rng: random.Random) -> str:
 
 
 def greedy_action(here: Position, turn: int) -> str:
-    """Accepts an open offer that it can pay and that gains in its own values; otherwise makes one (`turn`: of its own).
+    """Accepts an open offer that it can pay and that gains in its own values; otherwise makes one
+    (`turn`: of its own).
 
-    Its offer is its cheapest resource in stock for its dearest: as many units, up to `MOST_UNITS`, as it can pay for
-    with the part of their worth that `FIRST_PERCENT`, `STEP` and `LAST_PERCENT` say. So it gains by every trade, asks
-    for what the other seat probably holds, and comes nearer by the turn to what other values may accept. It denies
-    only when it holds nothing cheaper than its dearest.
+    Its offer is its cheapest resource in stock for its dearest: as many units, up to `MOST_UNITS`,
+    as it can pay for with the part of their worth that `FIRST_PERCENT`, `STEP` and `LAST_PERCENT`
+    say. So it gains by every trade, asks for what the other seat probably holds, and comes nearer
+    by the turn to what other values may accept. It denies only when it holds nothing cheaper than
+    its dearest.
     """
-    if here.offer and affordable(here) and worth(here.offer.gets, here.values) > worth(here.offer.gives, here.values):
+    if (
+        here.offer
+        and affordable(here)
+        and worth(here.offer.gets, here.values) > worth(here.offer.gives, here.values)
+    ):
         return ACCEPT
     values = here.values
     dearest = max(values, key=lambda name: values[name])

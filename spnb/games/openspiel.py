@@ -1,8 +1,9 @@
 """OpenSpiel's rules behind `spnb.games.Match`, with observation text of our own.
 
-OpenSpiel (https://github.com/google-deepmind/open_spiel) supplies rules, chance and payoffs. A game in `TEXTS` has
-plain words; any other game shows OpenSpiel's own state string and its numbered actions. `VARIANTS` are larger games of
-the same kind (SPIRAL, table 8) under short names of our own, in the same words.
+OpenSpiel (https://github.com/google-deepmind/open_spiel) supplies rules, chance and payoffs. A game
+in `TEXTS` has plain words; any other game shows OpenSpiel's own state string and its numbered
+actions. `VARIANTS` are larger games of the same kind (SPIRAL, table 8) under short names of our
+own, in the same words.
 """
 
 from collections.abc import Callable
@@ -34,15 +35,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-"""OpenSpiel's game and parameters by name. `spnb.games.variants` says why four marks win on 5 by 5; one suit, antes of
-1 and a single bet of 1 make poker Kuhn's."""
+"""OpenSpiel's game and parameters by name. `spnb.games.variants` says why four marks win on 5 by 5;
+one suit, antes of 1 and a single bet of 1 make poker Kuhn's."""
 KUHN_CARDS = {"kuhn_poker": "JQK", "kuhn_poker_5cards": "TJQKA"}
 """The decks, lowest card first."""
 
 
 @dataclass(frozen=True)
 class GameText:
-    """How one game reads: its rules, what a seat sees of a state (legal moves last), and the legal actions by name."""
+    """How one game reads: its rules, what a seat sees of a state (legal moves last), and the legal
+    actions by name."""
 
     rules: str
     view: Callable[[Any, int], str]
@@ -73,13 +75,15 @@ def _kuhn_text(cards: str) -> GameText:
 
 
 def _bets(state: Any) -> list[bool]:
-    """Of each action before the seat to move, whether it was a bet: kuhn_poker's 1, universal_poker's 2."""
+    """Of each action before the seat to move, whether it was a bet: kuhn_poker's 1,
+    universal_poker's 2."""
     bet = 1 if state.get_game().get_type().short_name == "kuhn_poker" else 2
     return [action == bet for action in state.history()[2:]]
 
 
 def _kuhn_actions(state: Any) -> dict[str, int]:
-    """OpenSpiel's two legal actions, pass then bet, by their poker names: is there a bet to answer?"""
+    """OpenSpiel's two legal actions, pass then bet, by their poker names: is there a bet to
+    answer?"""
     names = ("fold", "call") if any(_bets(state)) else ("check", "bet")
     return dict(zip(names, state.legal_actions(), strict=True))
 
@@ -89,7 +93,8 @@ def _cells(state: Any) -> dict[str, int]:
 
 
 def _tictactoe_text(size: int, line: str) -> GameText:
-    """Tic-tac-toe in words, for a board of `size` by `size` cells and the length of a winning line as a word."""
+    """Tic-tac-toe in words, for a board of `size` by `size` cells and the length of a winning line
+    as a word."""
     width = len(str(size**2 - 1))
 
     def view(state: Any, seat: int) -> str:
@@ -122,27 +127,37 @@ def names() -> list[str]:
 
 
 def has(name: str) -> bool:
-    """Whether the name is a variant's, or OpenSpiel knows the short name in front of any parameters."""
+    """Whether the name is a variant's, or OpenSpiel knows the short name in front of any
+    parameters."""
     return name in VARIANTS or name.split("(")[0] in pyspiel.registered_names()
 
 
 def _load(name: str) -> Any:
-    """The pyspiel game, a simultaneous one in its turn-based form; ValueError where two cannot play it in turn."""
+    """The pyspiel game, a simultaneous one in its turn-based form; ValueError where two cannot play
+    it in turn."""
     try:
         game = pyspiel.load_game(*VARIANTS.get(name, (name,)))
-    except Exception as error:  # a missing or wrong parameter: SpielError, IndexError and more, by game
-        raise ValueError(f"game is {name!r}, which OpenSpiel cannot load: {str(error)[:200]}") from error
+    except (
+        Exception
+    ) as error:  # a missing or wrong parameter: SpielError, IndexError and more, by game
+        raise ValueError(
+            f"game is {name!r}, which OpenSpiel cannot load: {str(error)[:200]}"
+        ) from error
     kind = game.get_type()
     if game.num_players() != 2:
         raise ValueError(f"game {name!r} has {game.num_players()} players; allowed: games for two")
     if kind.utility != pyspiel.GameType.Utility.ZERO_SUM:
         raise ValueError(f"game {name!r} has utility {kind.utility.name}; allowed: zero-sum games")
     if kind.chance_mode == pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC:
-        raise ValueError(f"game {name!r} draws its chance itself and cannot be seeded; allowed: explicit chance")
+        raise ValueError(
+            f"game {name!r} draws its chance itself and cannot be seeded; allowed: explicit chance"
+        )
     if kind.dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS:
         return pyspiel.convert_to_turn_based(game)
     if kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
-        raise ValueError(f"game {name!r} has dynamics {kind.dynamics.name}; allowed: moves in turn or simultaneous")
+        raise ValueError(
+            f"game {name!r} has dynamics {kind.dynamics.name}; allowed: moves in turn or simultaneous"
+        )
     return game
 
 
@@ -162,7 +177,8 @@ class OpenSpielGame:
         return OpenSpielMatch(self, self.rules.new_initial_state(), np.random.default_rng(seed), [])
 
     def match_from_state(self, state: Any, seed: int = 0) -> "OpenSpielMatch":
-        """A match that goes on from a pyspiel state of this game; chance still to come is drawn from `seed`."""
+        """A match that goes on from a pyspiel state of this game; chance still to come is drawn
+        from `seed`."""
         history, replay = [], self.rules.new_initial_state()
         for action in state.history():
             if not replay.is_chance_node():
@@ -174,7 +190,9 @@ class OpenSpielGame:
 class OpenSpielMatch:
     """One match; `state` is the pyspiel state, for exact players and measures to read."""
 
-    def __init__(self, game: OpenSpielGame, state: Any, rng: np.random.Generator, history: list[str]):
+    def __init__(
+        self, game: OpenSpielGame, state: Any, rng: np.random.Generator, history: list[str]
+    ):
         self.name = game.name
         self.history = history
         self.state = state
@@ -202,7 +220,8 @@ class OpenSpielMatch:
         return [] if self.state.is_terminal() else list(self._game.text.actions(self.state))
 
     def play(self, action: str) -> None:
-        """Plays a legal move, then any chance that follows. Raises InvalidAction and leaves the match unchanged."""
+        """Plays a legal move, then any chance that follows. Raises InvalidAction and leaves the
+        match unchanged."""
         legal = {} if self.state.is_terminal() else self._game.text.actions(self.state)
         if action not in legal:
             raise InvalidAction(
@@ -213,7 +232,8 @@ class OpenSpielMatch:
         self._draw_chance()
 
     def returns(self) -> tuple[float, float]:
-        """Payoffs of both seats divided by the largest possible one (Kuhn poker: 2 chips, so half or whole units)."""
+        """Payoffs of both seats divided by the largest possible one (Kuhn poker: 2 chips, so half
+        or whole units)."""
         if not self.state.is_terminal():
             raise ValueError(f"{self.name}: the match is not over, seat {self.player} is to move")
         first, second = self.state.returns()
@@ -225,17 +245,25 @@ def _name_of(actions: dict[str, int], action: int) -> str:
 
 
 def _generic_text(kind: Any) -> GameText:
-    """Text for any other game: OpenSpiel's state string, then each legal action's number and what it means.
+    """Text for any other game: OpenSpiel's state string, then each legal action's number and what
+    it means.
 
-    With hidden information the information state is shown where there is one, because it holds the past as well.
+    With hidden information the information state is shown where there is one, because it holds the
+    past as well.
     """
     perfect = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
-    past = kind.provides_information_state_string and not (perfect and kind.provides_observation_string)
+    past = kind.provides_information_state_string and not (
+        perfect and kind.provides_observation_string
+    )
 
     def view(state: Any, seat: int) -> str:
         shown = state.information_state_string(seat) if past else state.observation_string(seat)
-        lines = [f"{action}: {state.action_to_string(seat, action)}" for action in state.legal_actions()]
-        return "\n".join([f"You are player {seat}.", shown, "Legal moves (answer with the number):", *lines])
+        lines = [
+            f"{action}: {state.action_to_string(seat, action)}" for action in state.legal_actions()
+        ]
+        return "\n".join(
+            [f"You are player {seat}.", shown, "Legal moves (answer with the number):", *lines]
+        )
 
     rules = f"The game is {kind.long_name}. Players 0 and 1 play against each other."
     return GameText(rules=rules, view=view, actions=_cells)

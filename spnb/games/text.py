@@ -1,15 +1,16 @@
-"""From a match to a prompt and from an answer to an action: the only text around a game's own observation.
+"""From a match to a prompt and from an answer to an action: the only text around a game's own
+observation.
 
-The rule for invalid answers, stated here once: an answer without a legal action ends the match; that seat gets
--INVALID_PENALTY and the other +INVALID_PENALTY. This is zero-sum, worse than the worst legal loss (-1), and the match
-stays in the data, so that breaking the format never pays and never hides. (SPIRAL's code gives -1.5 and +0.5, which is
-not zero-sum.)
+The rule for invalid answers, stated here once: an answer without a legal action ends the match;
+that seat gets -INVALID_PENALTY and the other +INVALID_PENALTY. This is zero-sum, worse than the
+worst legal loss (-1), and the match stays in the data, so that breaking the format never pays and
+never hides. (SPIRAL's code gives -1.5 and +0.5, which is not zero-sum.)
 """
 
 from collections.abc import Sequence
 
+from spnb.core.grading import extract_boxed
 from spnb.games import Match
-from spnb.grading import extract_boxed
 
 INVALID_PENALTY = 1.5
 
@@ -23,10 +24,11 @@ def messages(match: Match) -> list[dict[str, str]]:
 
 
 def parse_action(text: str, legal: Sequence[str] | None) -> str | None:
-    """The action in the last box of an answer, in its legal spelling; None if there is none or it is not legal.
+    """The action in the last box of an answer, in its legal spelling; None if there is none or it
+    is not legal.
 
-    Case, outer square brackets and extra spaces do not matter. In a free-text game (`legal` None) the boxed text itself
-    is the action, None if empty.
+    Case, outer square brackets and extra spaces do not matter. In a free-text game (`legal` None)
+    the boxed text itself is the action, None if empty.
     """
     boxed = extract_boxed(text)
     if not boxed or legal is None:

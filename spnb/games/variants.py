@@ -1,11 +1,14 @@
-"""TextArena environments with other sizes or another result, derived from its own: same sentences, same moves.
+"""TextArena environments with other sizes or another result, derived from its own: same sentences,
+same moves.
 
-- `TicTacToe-v0-5x5`: 5 by 5 cells, four marks in a row win. SPIRAL (table 8) does not say how long its line is; with
-  five, 62 % of random games are draws, with three whoever moves first can force a win, and with four 7 % are draws.
-- `SimpleNegotiation-v0-8resources`: three more resources between the cheapest and the dearest (table 8 again).
-- `KuhnPoker-v1`: SPIRAL's own rule set. As TextArena's, five rounds, but whoever wins the last round wins the match,
-  whatever the chips say, so that the first four rounds do not matter. The text still promises the match to the player
-  with the most chips.
+- `TicTacToe-v0-5x5`: 5 by 5 cells, four marks in a row win. SPIRAL (table 8) does not say how long
+  its line is; with five, 62 % of random games are draws, with three whoever moves first can force a
+  win, and with four 7 % are draws.
+- `SimpleNegotiation-v0-8resources`: three more resources between the cheapest and the dearest
+  (table 8 again).
+- `KuhnPoker-v1`: SPIRAL's own rule set. As TextArena's, five rounds, but whoever wins the last
+  round wins the match, whatever the chips say, so that the first four rounds do not matter. The
+  text still promises the match to the player with the most chips.
 """
 
 import itertools
@@ -28,7 +31,8 @@ ROUNDS = 5
 
 
 class LargeTicTacToe(TicTacToeEnv):
-    """Tic-tac-toe on 5 by 5 cells; TextArena's class is written for 3 by 3 from the board to the check for a line."""
+    """Tic-tac-toe on 5 by 5 cells; TextArena's class is written for 3 by 3 from the board to the
+    check for a line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +47,11 @@ class LargeTicTacToe(TicTacToeEnv):
         self._observer_current_state()
 
     def _prompt(self, player_id: int, game_state: dict[str, Any]) -> str:
-        sizes = {"three in a row": "four in a row", "(0-8)": f"(0-{SIZE**2 - 1})", "'[4]'": f"'[{SIZE**2 // 2}]'"}
+        sizes = {
+            "three in a row": "four in a row",
+            "(0-8)": f"(0-{SIZE**2 - 1})",
+            "'[4]'": f"'[{SIZE**2 // 2}]'",
+        }
         text = super()._prompt(player_id, game_state)
         for small, large in sizes.items():
             text = text.replace(small, large)
@@ -68,7 +76,8 @@ class LargeTicTacToe(TicTacToeEnv):
 
 
 def _lines() -> list[list[int]]:
-    """Every winning line as cells: from each cell, right, down and along both diagonals, as far as the board goes."""
+    """Every winning line as cells: from each cell, right, down and along both diagonals, as far as
+    the board goes."""
     lines = []
     for row, column in itertools.product(range(SIZE), repeat=2):
         for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
@@ -94,10 +103,13 @@ class LastRoundKuhn(KuhnPokerEnv):
         super().__init__(max_rounds=ROUNDS)
 
     def _set_round_winner(self, player_id: int, reason: str) -> None:
-        """Ends a round; after the last one, its winner takes the match from whoever has more chips."""
+        """Ends a round; after the last one, its winner takes the match from whoever has more
+        chips."""
         super()._set_round_winner(player_id, reason)
         if self.state.done:
-            self.state.set_winner(player_id, reason=f"Player {player_id} won the last of {ROUNDS} rounds.")
+            self.state.set_winner(
+                player_id, reason=f"Player {player_id} won the last of {ROUNDS} rounds."
+            )
 
 
 VARIANTS: dict[str, Callable[[], Env]] = {

@@ -1,9 +1,10 @@
-"""One file a paper: its game as its algorithm reads. A module named after the paper holds `Params` and `Method`."""
+"""One file a paper: its game as its algorithm reads. A module named after the paper holds `Params`
+and `Method`."""
 
 import importlib
 from types import ModuleType
 
-from spnb.params import ParamError, papers, unknown
+from spnb.core.params import ParamError, papers, unknown
 
 
 def method_module(paper: str) -> ModuleType:

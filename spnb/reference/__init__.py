@@ -1,7 +1,7 @@
 """The papers' reported numbers as data: one CSV file a paper, one line a printed number.
 
-Exhibits put these numbers beside a run's own. README.md in this folder says where each number was recovered from and
-which printed means are not the mean of their row.
+Exhibits put these numbers beside a run's own. README.md in this folder says where each number was
+recovered from and which printed means are not the mean of their row.
 """
 
 from difflib import get_close_matches
@@ -13,22 +13,24 @@ import pandas as pd
 _TYPES = {"exhibit": str, "row": str, "column": str, "value": "float64"}
 
 
-def sources(ending: str) -> dict[str, Traversable]:
-    """The files of this folder whose names are a paper's and `ending` ("_claims.yaml"), by paper."""
-    return {
-        entry.name.removesuffix(ending): entry for entry in files(__name__).iterdir() if entry.name.endswith(ending)
-    }
+def sources(name: str) -> dict[str, Traversable]:
+    """The files of that name ("claims.yaml") in the papers' folders, by paper."""
+    folders = [entry for entry in files(__name__).iterdir() if entry.is_dir()]
+    return {folder.name: folder / name for folder in folders if (folder / name).is_file()}
 
 
 def load(paper: str) -> pd.DataFrame:
     """Return every reported number of `paper` ("spiral"), in printed order.
 
-    Columns: exhibit ("spiral/table-3"), row and column (str, labels as printed), value (float64; per cent as printed,
-    so 52.3 means 52.3 %). Raises ValueError for a paper without a file, naming those that exist.
+    Columns: exhibit ("spiral/table-3"), row and column (str, labels as printed), value (float64;
+    per cent as printed, so 52.3 means 52.3 %). Raises ValueError for a paper without a file, naming
+    those that exist.
     """
-    found = sources(".csv")
+    found = sources("numbers.csv")
     if paper not in found:
-        raise ValueError(f"unknown paper {paper!r}: reference numbers exist for {', '.join(sorted(found))}")
+        raise ValueError(
+            f"unknown paper {paper!r}: reference numbers exist for {', '.join(sorted(found))}"
+        )
     with found[paper].open(encoding="utf-8") as handle:
         return pd.read_csv(handle, dtype=_TYPES, keep_default_na=False)
 
@@ -36,8 +38,9 @@ def load(paper: str) -> pd.DataFrame:
 def value(paper: str, exhibit: str, row: str, column: str) -> float:
     """Return one printed number.
 
-    Raises KeyError at the first label that does not exist (exhibit, then row in it, then column in that row), with the
-    nearest ones that do. A cell the paper leaves empty or prints as N/A is such a missing column of its row.
+    Raises KeyError at the first label that does not exist (exhibit, then row in it, then column in
+    that row), with the nearest ones that do. A cell the paper leaves empty or prints as N/A is such
+    a missing column of its row.
     """
     cells = _narrow(load(paper), "exhibit", exhibit, f"paper {paper!r}")
     cells = _narrow(cells, "row", row, f"exhibit {exhibit!r}")
@@ -46,7 +49,8 @@ def value(paper: str, exhibit: str, row: str, column: str) -> float:
 
 
 def table(paper: str, exhibit: str) -> pd.DataFrame:
-    """Return one exhibit as printed: rows by columns of float64, both in printed order, NaN where nothing is printed.
+    """Return one exhibit as printed: rows by columns of float64, both in printed order, NaN where
+    nothing is printed.
 
     Raises KeyError for an exhibit without reported numbers, with the nearest ids.
     """
@@ -56,7 +60,8 @@ def table(paper: str, exhibit: str) -> pd.DataFrame:
 
 
 def _narrow(cells: pd.DataFrame, key: str, label: str, where: str) -> pd.DataFrame:
-    """Return the lines of `cells` whose `key` is `label`; KeyError naming `where` and the nearest labels if none is."""
+    """Return the lines of `cells` whose `key` is `label`; KeyError naming `where` and the nearest
+    labels if none is."""
     found = cells[cells[key] == label]
     if found.empty:
         near = get_close_matches(str(label), cells[key].unique(), n=5, cutoff=0.0)

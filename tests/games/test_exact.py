@@ -59,7 +59,9 @@ def test_kuhn_reference_values():
     assert kuhn_exploitability(UNIFORM) == pytest.approx(11 / 24)  # 0.4583
     assert kuhn_exploitability(ALWAYS_BET) == pytest.approx(1 / 3)
     assert kuhn_best_response_values(UNIFORM) == pytest.approx((1 / 2, 5 / 12))
-    assert sum(kuhn_best_response_values(UNIFORM)) / 2 == pytest.approx(kuhn_exploitability(UNIFORM))
+    assert sum(kuhn_best_response_values(UNIFORM)) / 2 == pytest.approx(
+        kuhn_exploitability(UNIFORM)
+    )
 
 
 def test_passing_always_loses_the_ante_to_a_bet():
@@ -83,13 +85,18 @@ def test_five_cards_have_twenty_states_one_prompt_each():
     for state in states:
         assert f"Your card: {'TJQKA'[int(state.key[0])]}" in state.match.observation()
         assert state.match.player == state.seat == {"": 0, "p": 1, "b": 1, "pb": 0}[state.key[1:]]
-        assert state.match.legal_actions() == (["fold", "call"] if state.key.endswith("b") else ["check", "bet"])
+        assert state.match.legal_actions() == (
+            ["fold", "call"] if state.key.endswith("b") else ["check", "bet"]
+        )
 
 
 @pytest.mark.parametrize(
     ("betting", "value"),
     [
-        (1.0, 0.2),  # a call with T to A wins -2, -1, 0, 1, 2; T folds for -1: (-1 - 1 + 0 + 1 + 2) / 5, in both seats
+        (
+            1.0,
+            0.2,
+        ),  # a call with T to A wins -2, -1, 0, 1, 2; T folds for -1: (-1 - 1 + 0 + 1 + 2) / 5, in both seats
         (0.0, 1.0),  # every bet takes the ante
         (0.5, 0.425),  # OpenSpiel's own uniform policy
     ],
@@ -102,7 +109,9 @@ def test_exploitability_with_five_cards(betting, value):
 def test_five_cards_need_a_table_and_a_name_of_their_own():
     with pytest.raises(ValueError, match="no state '3'"):
         kuhn_exploitability(UNIFORM, "kuhn_poker_5cards")
-    with pytest.raises(ValueError, match="game is 'leduc_poker'; allowed: kuhn_poker, kuhn_poker_5cards"):
+    with pytest.raises(
+        ValueError, match="game is 'leduc_poker'; allowed: kuhn_poker, kuhn_poker_5cards"
+    ):
         kuhn_states("leduc_poker")
 
 
@@ -155,7 +164,11 @@ def test_decision_positions():
 
 @pytest.mark.parametrize(
     ("players", "expected"),
-    [(("random", "random"), 0.297), (("minimax", "random"), 0.968), (("random", "minimax"), -0.777)],
+    [
+        (("random", "random"), 0.297),
+        (("minimax", "random"), 0.968),
+        (("random", "minimax"), -0.777),
+    ],
 )
 def test_expected_scores_between_uniform_and_optimal_players(players, expected):
     """The exact expectation over all lines of play, from the matches' own rules and results."""
@@ -167,7 +180,9 @@ def test_expected_scores_between_uniform_and_optimal_players(players, expected):
         match = match_at(game, history)
         if match.player is None:
             return match.returns()[0]
-        moves = match.legal_actions() if players[match.player] == "random" else optimal_moves(history)
+        moves = (
+            match.legal_actions() if players[match.player] == "random" else optimal_moves(history)
+        )
         return sum(value(name(history, move)) for move in moves) / len(moves)
 
     seen = {}

@@ -5,7 +5,9 @@ import pytest
 from spnb.games import TESTED, InvalidAction, make_game, match_at
 
 
-@pytest.mark.parametrize("name", ["kuhn_poker", "tic_tac_toe", "leduc_poker", "connect_four(rows=4)", "matrix_rps"])
+@pytest.mark.parametrize(
+    "name", ["kuhn_poker", "tic_tac_toe", "leduc_poker", "connect_four(rows=4)", "matrix_rps"]
+)
 def test_openspiel_names(name):
     game = make_game(name)
     assert game.name == name
@@ -23,7 +25,10 @@ def test_tested_names(name):
     [
         ("kuhn_pocker", "game is 'kuhn_pocker'; allowed: kuhn_poker, .*did you mean kuhn_poker"),
         ("TicTacToe", "did you mean TicTacToe-v0"),
-        ("TicTacToe-v0-train", "allowed: kuhn_poker, .* any other OpenSpiel short name or TextArena id"),
+        (
+            "TicTacToe-v0-train",
+            "allowed: kuhn_poker, .* any other OpenSpiel short name or TextArena id",
+        ),
         ("kuhn_poker_6cards", "did you mean kuhn_poker_5cards"),
         ("SimpleNegotiation-v0-8resource", "did you mean .*SimpleNegotiation-v0-8resources"),
         ("hearts", "has 4 players; allowed: games for two"),

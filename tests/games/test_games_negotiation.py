@@ -4,7 +4,9 @@ import random
 
 import pytest
 
-from spnb.evaluation import match_results
+from spnb.core.episodes import run
+from spnb.core.stats import share_interval
+from spnb.evaluate.matches import match_results
 from spnb.games import make_game
 from spnb.games.negotiation import (
     ACCEPT,
@@ -18,15 +20,14 @@ from spnb.games.negotiation import (
     worth,
 )
 from spnb.games.play import make_player, play_match
-from spnb.rollout import run
-from spnb.stats import share_interval
 
 STOCK = {"Wheat": 9, "Wood": 2, "Sheep": 6, "Brick": 9, "Ore": 5}
 VALUES = {"Wheat": 5, "Wood": 9, "Sheep": 15, "Brick": 24, "Ore": 37}
 
 
 def negotiated(*actions, seed=7):
-    """A match after the actions. With seed 7 a unit is worth, to seats 0 and 1: wheat 5, 6; wood 12, 11; ore 33, 33."""
+    """A match after the actions. With seed 7 a unit is worth, to seats 0 and 1: wheat 5, 6; wood
+    12, 11; ore 33, 33."""
     match = make_game("SimpleNegotiation-v0").match(seed)
     for action in actions:
         match.play(action)
@@ -40,16 +41,35 @@ def gains(match):
 def test_valuations_come_from_the_seed_and_differ_by_seat():
     values = [negotiated(seed=seed).game_state["player_values"] for seed in (7, 7, 8)]
     assert values[0] == values[1] != values[2]
-    assert [values[0][seat][name] for seat in (0, 1) for name in ("Wheat", "Wood", "Ore")] == [5, 12, 33, 6, 11, 33]
+    assert [values[0][seat][name] for seat in (0, 1) for name in ("Wheat", "Wood", "Ore")] == [
+        5,
+        12,
+        33,
+        6,
+        11,
+        33,
+    ]
 
 
 @pytest.mark.parametrize(
     ("actions", "gained", "returns"),
     [
         (["[Offer: 1 Wheat -> 1 Ore]", "[Accept]"], (28, -27), (1, -1)),  # 33 - 5 and 6 - 33
-        (["[Offer: 2 Wheat -> 1 Wood]", "[Accept]"], (2, 1), (1, -1)),  # 12 - 10 and 12 - 11: both gain
-        (["[Offer: 9 Wheat, 1 Wood -> 2 Ore]", "[Accept]"], (9, -1), (1, -1)),  # 66 - 57 and 65 - 66
-        (["Hello.", "[Offer: 2 Wheat -> 1 Wood]", "[Accept]"], (-2, -1), (-1, 1)),  # 10 - 12 and 11 - 12: both lose
+        (
+            ["[Offer: 2 Wheat -> 1 Wood]", "[Accept]"],
+            (2, 1),
+            (1, -1),
+        ),  # 12 - 10 and 12 - 11: both gain
+        (
+            ["[Offer: 9 Wheat, 1 Wood -> 2 Ore]", "[Accept]"],
+            (9, -1),
+            (1, -1),
+        ),  # 66 - 57 and 65 - 66
+        (
+            ["Hello.", "[Offer: 2 Wheat -> 1 Wood]", "[Accept]"],
+            (-2, -1),
+            (-1, 1),
+        ),  # 10 - 12 and 11 - 12: both lose
         (["[Offer: 1 Ore -> 1 Ore]", "[Accept]"], (0, 0), (0, 0)),
         (
             ["[Offer: 2 Wheat -> 1 Wood]", "[Accept]", "[Offer: 1 Wood -> 1 Wood]", "[Accept]"],
@@ -72,7 +92,10 @@ def test_a_position_is_what_the_seat_to_move_knows():
     here = position(match)
     assert here.seat == 1 and here.offer == Offer(gets={"Wheat": 1}, gives={"Ore": 2})
     assert (here.stock["Wheat"], here.values["Wheat"]) == (7, 6)
-    assert f"[Wheat]   Qty: {here.stock['Wheat']}    Value: {here.values['Wheat']}" in match.observation()
+    assert (
+        f"[Wheat]   Qty: {here.stock['Wheat']}    Value: {here.values['Wheat']}"
+        in match.observation()
+    )
 
 
 def test_worth_and_what_can_be_paid():
@@ -148,7 +171,9 @@ def test_greedy_players_find_trades_that_gain_both():
     assert both > 5
 
 
-@pytest.mark.parametrize("players", [("greedy", "greedy"), ("greedy", "random"), ("random", "random")])
+@pytest.mark.parametrize(
+    "players", [("greedy", "greedy"), ("greedy", "random"), ("random", "random")]
+)
 def test_equal_seeds_give_equal_negotiations(players):
     game, seats = make_game("SimpleNegotiation-v0"), tuple(make_player(name) for name in players)
     first, again, other = (run(play_match(game, seats, seed), {}) for seed in (3, 3, 4))

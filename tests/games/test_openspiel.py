@@ -46,8 +46,13 @@ def test_the_stakes_with_five_cards_are_those_with_three(cards, line):
 
 
 def test_five_cards_are_shown_as_three():
-    three, five = kuhn_match((2, 0), ("check", "bet")), kuhn_match((3, 0), ("check", "bet"), "kuhn_poker_5cards")
-    rules = five.observation().replace("T, J, Q, K and A; A is highest and T", "J, Q and K; K is highest and J")
+    three, five = (
+        kuhn_match((2, 0), ("check", "bet")),
+        kuhn_match((3, 0), ("check", "bet"), "kuhn_poker_5cards"),
+    )
+    rules = five.observation().replace(
+        "T, J, Q, K and A; A is highest and T", "J, Q and K; K is highest and J"
+    )
     assert rules == three.observation() != five.observation()
 
 
@@ -55,12 +60,17 @@ def test_five_cards_are_dealt_all_and_hidden_from_the_other_seat():
     game = make_game("kuhn_poker_5cards")
     deals = {tuple(game.match(seed).state.history()) for seed in range(200)}
     assert deals == set(itertools.permutations(range(5), 2))
-    views = {kuhn_match((1, other), (), "kuhn_poker_5cards").observation() for other in (0, 2, 3, 4)}
+    views = {
+        kuhn_match((1, other), (), "kuhn_poker_5cards").observation() for other in (0, 2, 3, 4)
+    }
     assert len(views) == 1 and "Your card: J" in views.pop()
 
 
 def test_a_lost_call_costs_more_than_a_fold():
-    fold, call = kuhn_match((0, 2), ("check", "bet", "fold")), kuhn_match((0, 2), ("check", "bet", "call"))
+    fold, call = (
+        kuhn_match((0, 2), ("check", "bet", "fold")),
+        kuhn_match((0, 2), ("check", "bet", "call")),
+    )
     assert fold.returns()[0] == -0.5
     assert call.returns()[0] == -1.0
 

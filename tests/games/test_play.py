@@ -2,6 +2,8 @@
 
 import pytest
 
+from spnb.core.episodes import parallel, run
+from spnb.core.types import Chat, Completion, Sampling, derive_seed
 from spnb.games import make_game, match_at
 from spnb.games.exact import kuhn_states
 from spnb.games.play import (
@@ -13,14 +15,16 @@ from spnb.games.play import (
     make_player,
     play_match,
 )
-from spnb.rollout import Chat, Completion, Sampling, derive_seed, parallel, run
 
 
 class CharTokenizer:
     """One token per character, roles in front of contents."""
 
     def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        return "".join(f"{message['role']}: {message['content']}\n" for message in messages) + "assistant: "
+        return (
+            "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+            + "assistant: "
+        )
 
     def __call__(self, text, add_special_tokens):
         return {"input_ids": [ord(char) for char in text]}
@@ -39,7 +43,12 @@ class ScriptedEngine:
 
 
 def completion(text):
-    return Completion(ids=tuple(map(ord, text)) or (0,), logps=(0.0,) * max(1, len(text)), text=text, finish="stop")
+    return Completion(
+        ids=tuple(map(ord, text)) or (0,),
+        logps=(0.0,) * max(1, len(text)),
+        text=text,
+        finish="stop",
+    )
 
 
 SAMPLING = Sampling(max_new_tokens=8)
@@ -58,7 +67,9 @@ def test_a_match_between_policies_is_recorded_turn_by_turn():
     assert [turn.action for turn in transcript.turns] == list("03142")
     assert [turn.completion.text for turn in transcript.turns] == texts
     assert [turn.request for turn in transcript.turns] == engine.requests
-    assert [request.seed for request in engine.requests] == [derive_seed(5, turn) for turn in range(5)]
+    assert [request.seed for request in engine.requests] == [
+        derive_seed(5, turn) for turn in range(5)
+    ]
     assert (transcript.game, transcript.seed, transcript.returns) == ("tic_tac_toe", 5, (1, -1))
     assert (transcript.outcome(0), transcript.outcome(1)) == ("win", "loss")
 
@@ -71,7 +82,9 @@ def test_the_prompt_is_the_observation_of_the_seat_to_move():
 
 
 @pytest.mark.parametrize("game", ["tic_tac_toe", "TicTacToe-v0"])
-@pytest.mark.parametrize(("texts", "offender"), [(["4"], 0), ([r"\boxed{4}", r"\boxed{4}"], 1), ([""], 0)])
+@pytest.mark.parametrize(
+    ("texts", "offender"), [(["4"], 0), ([r"\boxed{4}", r"\boxed{4}"], 1), ([""], 0)]
+)
 def test_an_invalid_answer_ends_the_match_zero_sum_and_worse_than_any_loss(game, texts, offender):
     transcript, _ = play(game, (POLICY, POLICY), 0, *texts)
     assert transcript.invalid_seat == offender
@@ -85,7 +98,11 @@ def test_an_invalid_answer_ends_the_match_zero_sum_and_worse_than_any_loss(game,
 
 def test_an_action_that_only_the_environment_refuses_is_invalid_too():
     transcript, _ = play(
-        "SimpleNegotiation-v0", (POLICY, POLICY), 7, r"\boxed{Hello}", r"\boxed{[Offer: 99 Ore -> 1 Wheat]}"
+        "SimpleNegotiation-v0",
+        (POLICY, POLICY),
+        7,
+        r"\boxed{Hello}",
+        r"\boxed{[Offer: 99 Ore -> 1 Wheat]}",
     )
     assert transcript.returns == (1.5, -1.5)
     assert transcript.outcome(1) == "invalid"
@@ -109,7 +126,11 @@ def test_equal_seeds_give_equal_matches_alone_or_side_by_side(game):
 def test_minimax_never_loses(game):
     rules = make_game(game)
     for seed in range(40):
-        players = (MinimaxPlayer(), RandomPlayer()) if seed % 2 == 0 else (RandomPlayer(), MinimaxPlayer())
+        players = (
+            (MinimaxPlayer(), RandomPlayer())
+            if seed % 2 == 0
+            else (RandomPlayer(), MinimaxPlayer())
+        )
         assert run(play_match(rules, players, seed), {}).outcome(seed % 2) in ("win", "draw")
     draw = run(play_match(rules, (MinimaxPlayer(), MinimaxPlayer()), 0), {})
     assert draw.returns == (0, 0)
@@ -120,20 +141,37 @@ def moves(player, match, n):
 
 
 def test_equilibrium_player_follows_its_table():
-    """1,000 draws at alpha = 1/3: the share of bets and calls is within 0.05 (3 standard errors) of the table."""
-    bets = {"0": 1 / 3, "1": 0, "2": 1, "0p": 1 / 3, "1p": 0, "2p": 1, "0b": 0, "1b": 1 / 3, "2b": 1}
+    """1,000 draws at alpha = 1/3: the share of bets and calls is within 0.05 (3 standard errors) of
+    the table."""
+    bets = {
+        "0": 1 / 3,
+        "1": 0,
+        "2": 1,
+        "0p": 1 / 3,
+        "1p": 0,
+        "2p": 1,
+        "0b": 0,
+        "1b": 1 / 3,
+        "2b": 1,
+    }
     bets |= {"0pb": 0, "1pb": 2 / 3, "2pb": 1}
     for state in kuhn_states():
         drawn = moves(KuhnEquilibriumPlayer(), state.match, 1000)
-        assert drawn.count(state.match.legal_actions()[1]) / 1000 == pytest.approx(bets[state.key], abs=0.05)
+        assert drawn.count(state.match.legal_actions()[1]) / 1000 == pytest.approx(
+            bets[state.key], abs=0.05
+        )
 
 
 def test_minimax_and_random_players_are_uniform_over_their_moves():
     match = match_at(make_game("TicTacToe-v0"), ["4"])
     minimax, uniform = moves(MinimaxPlayer(), match, 800), moves(RandomPlayer(), match, 1600)
-    assert {move: minimax.count(move) for move in "0268"} == pytest.approx(dict.fromkeys("0268", 200), abs=40)
+    assert {move: minimax.count(move) for move in "0268"} == pytest.approx(
+        dict.fromkeys("0268", 200), abs=40
+    )
     assert set(minimax) == set("0268")
-    assert {move: uniform.count(move) for move in "01235678"} == pytest.approx(dict.fromkeys("01235678", 200), abs=45)
+    assert {move: uniform.count(move) for move in "01235678"} == pytest.approx(
+        dict.fromkeys("01235678", 200), abs=45
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,5 +195,7 @@ def test_players_by_name():
     assert make_player("policy", POLICY.chat, SAMPLING) == POLICY
     with pytest.raises(ValueError, match="'policy' needs chat and sampling"):
         make_player("policy")
-    with pytest.raises(ValueError, match="player is 'human'; allowed: policy, random, equilibrium, minimax, greedy"):
+    with pytest.raises(
+        ValueError, match="player is 'human'; allowed: policy, random, equilibrium, minimax, greedy"
+    ):
         make_player("human")

@@ -1,4 +1,5 @@
-"""Prompts and answers: two sentences around the observation, and which answers count as an action."""
+"""Prompts and answers: two sentences around the observation, and which answers count as an
+action."""
 
 import pytest
 
@@ -52,7 +53,10 @@ def test_parse_action_returns_the_legal_spelling():
     ("text", "action"),
     [
         (r"\boxed{[Offer: 3 Wood -> 2 Ore]}", "[Offer: 3 Wood -> 2 Ore]"),
-        (r"\boxed{Let us trade. [Offer: 1 Ore -> 2 Wheat]}", "Let us trade. [Offer: 1 Ore -> 2 Wheat]"),
+        (
+            r"\boxed{Let us trade. [Offer: 1 Ore -> 2 Wheat]}",
+            "Let us trade. [Offer: 1 Ore -> 2 Wheat]",
+        ),
         (r"\boxed{}", None),
         ("[Accept]", None),
     ],

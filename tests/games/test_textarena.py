@@ -1,14 +1,15 @@
-"""TextArena behind the match interface: text, results, and generators that nobody else can disturb."""
+"""TextArena behind the match interface: text, results, and generators that nobody else can
+disturb."""
 
 import random
 
 import numpy as np
 import pytest
 
+from spnb.core.episodes import run
 from spnb.games import InvalidAction, make_game, match_at
 from spnb.games.play import make_player, play_match
 from spnb.games.textarena import TURN_CAP
-from spnb.rollout import run
 
 
 def trace(match):
@@ -50,18 +51,22 @@ def test_kuhn_shows_own_cards_and_all_moves_and_lets_seat_1_start():
     text = match.observation()
     assert text.startswith("You are Player 0 in a 5 round game of Kuhn Poker.")
     assert text.count("Your card is") == 1
-    assert text.endswith("Player 1, submitted move: '[bet]'.\n\nYour available actions are: '[fold]', '[call]'")
+    assert text.endswith(
+        "Player 1, submitted move: '[bet]'.\n\nYour available actions are: '[fold]', '[call]'"
+    )
     assert match.legal_actions() == ["fold", "call"]
 
 
 @pytest.mark.parametrize("answer", ["fold", "call"])
 def test_kuhn_in_textarena_never_moves_more_than_the_antes(answer):
-    """The documented defect: winner and loser of a round score +1 and -1 after a fold and after a call."""
+    """The documented defect: winner and loser of a round score +1 and -1 after a fold and after a
+    call."""
     match = make_game("KuhnPoker-v0").match(seed=3)
     match.play("bet")
     match.play(answer)
     assert (
-        "Player 0: '1'; Player 1: '-1'" in match.observation() or "Player 0: '-1'; Player 1: '1'" in match.observation()
+        "Player 0: '1'; Player 1: '-1'" in match.observation()
+        or "Player 0: '-1'; Player 1: '1'" in match.observation()
     )
 
 
@@ -200,13 +205,16 @@ def test_unseen_games_refuse_moves_outside_their_list_and_stay_as_they_were(name
             match.play("Fact 1 is correct.")
     before = match.player, match.observation()
     for action in ("jump", "", "[Fact 1] [Fact 2]"):
-        with pytest.raises(InvalidAction, match="legal: (up, down, left, right|roll, hold|Fact 1, Fact 2)"):
+        with pytest.raises(
+            InvalidAction, match="legal: (up, down, left, right|roll, hold|Fact 1, Fact 2)"
+        ):
             match.play(action)
     assert (match.player, match.observation()) == before
 
 
 def test_snake_moves_both_at_once_and_shows_neither_choice_before():
-    """Seed 7: snake 0 at (2, 3), snake 1 at (3, 1), apples at (2, 1) and (4, 0), cells counted from below."""
+    """Seed 7: snake 0 at (2, 3), snake 1 at (3, 1), apples at (2, 1) and (4, 0), cells counted from
+    below."""
     views, game = set(), make_game("Snake-v0")
     for first in ("up", "down", "left", "right"):
         match = game.match(seed=7)

@@ -1,4 +1,5 @@
-"""Larger sizes and other results: TextArena's sentences, OpenSpiel's outcomes, and what SPIRAL's rules reward."""
+"""Larger sizes and other results: TextArena's sentences, OpenSpiel's outcomes, and what SPIRAL's
+rules reward."""
 
 import random
 import re
@@ -6,10 +7,10 @@ from functools import cache
 
 import pytest
 
+from spnb.core.episodes import run
 from spnb.games import InvalidAction, make_game, match_at
 from spnb.games.exact import kuhn_equilibrium
 from spnb.games.play import make_player, play_match
-from spnb.rollout import run
 
 LARGE = "TicTacToe-v0-5x5"
 EIGHT = "SimpleNegotiation-v0-8resources"
@@ -32,8 +33,16 @@ def test_the_large_board_is_shown_as_the_small_one():
     assert board.startswith(
         "Current Board:\n\n  0 |  1 |  2 |  3 |  O \n----+----+----+----+----\n  5 |  6 |  7 |  8 |  9 \n"
     )
-    assert board.endswith("\n\nAvailable Moves: '[0]', '[1]', '[2]', '[3]', " + listed(range(5, 25)))
-    assert large.player == 1 and large.legal_actions() == ["0", "1", "2", "3", *map(str, range(5, 25))]
+    assert board.endswith(
+        "\n\nAvailable Moves: '[0]', '[1]', '[2]', '[3]', " + listed(range(5, 25))
+    )
+    assert large.player == 1 and large.legal_actions() == [
+        "0",
+        "1",
+        "2",
+        "3",
+        *map(str, range(5, 25)),
+    ]
 
 
 def listed(cells):
@@ -81,10 +90,21 @@ def test_a_taken_cell_of_the_large_board_is_refused():
 
 
 def test_eight_resources_are_shown_as_five():
-    five, eight = (make_game(name).match(7).observation() for name in ("SimpleNegotiation-v0", EIGHT))
+    five, eight = (
+        make_game(name).match(7).observation() for name in ("SimpleNegotiation-v0", EIGHT)
+    )
     rows = [re.findall(r"\[(\w+)\] +Qty: (\d+) +Value: (\d+)", text) for text in (five, eight)]
     assert [name for name, _, _ in rows[0]] == ["Wheat", "Wood", "Sheep", "Brick", "Ore"]
-    assert [name for name, _, _ in rows[1]] == ["Wheat", "Wood", "Sheep", "Brick", "Ore", "Stone", "Coal", "Cloth"]
+    assert [name for name, _, _ in rows[1]] == [
+        "Wheat",
+        "Wood",
+        "Sheep",
+        "Brick",
+        "Ore",
+        "Stone",
+        "Coal",
+        "Cloth",
+    ]
     plain = [[line for line in text.splitlines() if "Qty" not in line] for text in (five, eight)]
     assert plain[0] == plain[1]
 
@@ -98,7 +118,9 @@ def test_eight_resources_have_values_within_a_fifth_of_their_base():
             for name in base:
                 seen[name].add(values[name])
         assert all(
-            5 <= units <= 25 for stock in match.game_state["player_resources"].values() for units in stock.values()
+            5 <= units <= 25
+            for stock in match.game_state["player_resources"].values()
+            for units in stock.values()
         )
     assert {name: (min(values), max(values)) for name, values in seen.items()} == base
 
@@ -109,7 +131,10 @@ def test_the_new_resources_are_traded_and_count():
     for action in ("[Offer: 2 Stone -> 1 Cloth]", "[Accept]", *["[Deny]"] * 9):
         match.play(action)
     gain = [match.game_state["inventory_value"][seat]["change"] for seat in (0, 1)]
-    assert gain == [values[0]["Cloth"] - 2 * values[0]["Stone"], 2 * values[1]["Stone"] - values[1]["Cloth"]]
+    assert gain == [
+        values[0]["Cloth"] - 2 * values[0]["Stone"],
+        2 * values[1]["Stone"] - values[1]["Cloth"],
+    ]
     assert match.returns()[0] == (gain[0] > gain[1]) - (gain[0] < gain[1])
 
 
@@ -127,7 +152,11 @@ def uniform(match, rng):
 
 
 def last_round_only(match, rng):
-    return never_fold(match, rng) if match.game_state["current_round"] == 5 else match.legal_actions()[0]
+    return (
+        never_fold(match, rng)
+        if match.game_state["current_round"] == 5
+        else match.legal_actions()[0]
+    )
 
 
 def equilibrium(match, rng):
@@ -151,7 +180,8 @@ def finished(name, first, second, seed):
 
 
 def share_won(name, rule, opponent, n=400):
-    """Share of matches that `rule` wins, half of them in each seat; no match of an odd number of rounds is a draw."""
+    """Share of matches that `rule` wins, half of them in each seat; no match of an odd number of
+    rounds is a draw."""
     won = 0
     for seed in range(n):
         seats = (rule, opponent) if seed % 2 == 0 else (opponent, rule)
@@ -177,7 +207,8 @@ def test_what_the_other_kuhn_pokers_reward(name, rule, opponent, share):
 
 @pytest.mark.parametrize(("name", "share"), [("KuhnPoker-v1", 0.29), ("KuhnPoker-v0-short", 0)])
 def test_the_last_round_decides_against_the_chips(name, share):
-    """Of random matches, three in ten go to the seat with fewer chips; by TextArena's own rules none does."""
+    """Of random matches, three in ten go to the seat with fewer chips; by TextArena's own rules
+    none does."""
     upsets = 0
     for seed in range(300):
         match = finished(name, uniform, uniform, seed)
@@ -187,7 +218,8 @@ def test_the_last_round_decides_against_the_chips(name, share):
 
 
 def test_the_seat_that_gave_four_rounds_away_wins_by_the_fifth():
-    """Seat 1 folds four rounds to bets and calls in the fifth, which a showdown decides: it never leads in chips."""
+    """Seat 1 folds four rounds to bets and calls in the fifth, which a showdown decides: it never
+    leads in chips."""
     returns = set()
     for seed in range(20):
         match = finished("KuhnPoker-v1", never_fold, last_round_only, seed)
@@ -198,11 +230,15 @@ def test_the_seat_that_gave_four_rounds_away_wins_by_the_fifth():
 
 
 def test_spirals_kuhn_poker_reads_as_textarenas():
-    texts = [make_game(name).match(3).observation() for name in ("KuhnPoker-v1", "KuhnPoker-v0-short")]
+    texts = [
+        make_game(name).match(3).observation() for name in ("KuhnPoker-v1", "KuhnPoker-v0-short")
+    ]
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("name", [LARGE, EIGHT, "KuhnPoker-v1", "kuhn_poker_5cards", "tic_tac_toe_5x5"])
+@pytest.mark.parametrize(
+    "name", [LARGE, EIGHT, "KuhnPoker-v1", "kuhn_poker_5cards", "tic_tac_toe_5x5"]
+)
 def test_random_players_finish_a_variant_and_follow_the_seed(name):
     game, players = make_game(name), (make_player("random"), make_player("random"))
     played = [run(play_match(game, players, seed), {}) for seed in (0, 0, 1)]

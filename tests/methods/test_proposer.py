@@ -1,4 +1,5 @@
-"""The proposer study with scripted proposers and solvers: validity, rewards by hand, the control, every arm."""
+"""The proposer study with scripted proposers and solvers: validity, rewards by hand, the control,
+every arm."""
 
 import math
 import random
@@ -7,12 +8,8 @@ from collections import Counter
 
 import pytest
 
-from spnb.data import oracle
-from spnb.data.oracle import Query
-from spnb.data.tasks import questions_of
-from spnb.data.texts import facts_in
-from spnb.data.world import names
-from spnb.experiment import make_plan, run_one
+from spnb.core.params import ParamError, validate
+from spnb.core.types import Completion, Request, Sample, Sampling
 from spnb.methods.proposals import (
     Context,
     Proposal,
@@ -24,12 +21,18 @@ from spnb.methods.proposals import (
     read_proposal,
 )
 from spnb.methods.proposer import Method, Params
-from spnb.params import ParamError, validate
-from spnb.rollout import Completion, Request, Sample, Sampling
-from spnb.runs import EVAL_KEYS
+from spnb.testbed import oracle
+from spnb.testbed.oracle import Query
+from spnb.testbed.tasks import questions_of
+from spnb.testbed.texts import facts_in
+from spnb.testbed.world import names
+from spnb.train.plan import make_plan, run_one
+from spnb.train.runs import EVAL_KEYS
 
 IDENTITY = {"paper": "proposer", "scale": "smoke", "variant": "test", "seed": 0}
-SMALL = dict(worlds_per_step=2, proposals=4, answers=4, eval_worlds=3, eval_proposals=2, eval_items=8)
+SMALL = dict(
+    worlds_per_step=2, proposals=4, answers=4, eval_worlds=3, eval_proposals=2, eval_items=8
+)
 HALF = math.exp(0)
 QUARTER = math.exp(-18 / 16)
 
@@ -45,7 +48,8 @@ class CharTokenizer:
 
 
 class World:
-    """An engine in both roles: asks with `ask(facts, index)`, answers with `right(question, index)` or not at all."""
+    """An engine in both roles: asks with `ask(facts, index)`, answers with `right(question, index)`
+    or not at all."""
 
     def __init__(self, ask, right):
         self.ask, self.right = ask, right
@@ -61,7 +65,11 @@ class World:
         else:
             question = re.findall(r"Question: (.*)", prompt)[-1]
             true = oracle.answer_from(oracle.parse(question), facts_in(prompt)).text
-            text = f"<answer> {true}</answer>" if self.right(question, len(self.answered)) else "<answer> No</answer>"
+            text = (
+                f"<answer> {true}</answer>"
+                if self.right(question, len(self.answered))
+                else "<answer> No</answer>"
+            )
             self.answered.append((request, question))
         return Completion(tuple(map(ord, text)), (-1.0,) * len(text), text, "stop")
 
@@ -125,7 +133,9 @@ def test_valid_proposals(question, answer, hops):
         proposal_text("What is the job of the mayor of Dorvik?", "baker"),  # not answerable
         proposal_text("What is the town whose mayor is Belana?", "Arnford"),  # two answers
         proposal_text("Who governs Arnford?", "Belana"),  # in no frame
-        proposal_text("What is the revenue of Arnford in 1850?", "Arnford"),  # no question about these facts
+        proposal_text(
+            "What is the revenue of Arnford in 1850?", "Arnford"
+        ),  # no question about these facts
         "<question> What is the mayor of Arnford?</question>",  # no answer
         "<answer> Belana</answer>",
         "<question> What is the mayor of Arnford?<answer> Belana</answer>",
@@ -144,7 +154,10 @@ def test_spaces_do_not_make_a_question_new():
 def test_a_way_that_comes_back_is_not_valid():
     twins = [("Arnford", "twin", "Belvik"), ("Belvik", "twin", "Arnford")]
     assert read_proposal(proposal_text("What is the twin of Arnford?", "Belvik"), twins)
-    assert read_proposal(proposal_text("What is the twin of the twin of Arnford?", "Arnford"), twins) is None
+    assert (
+        read_proposal(proposal_text("What is the twin of the twin of Arnford?", "Arnford"), twins)
+        is None
+    )
 
 
 def test_figures_may_be_asked_about_where_a_table_states_them():
@@ -160,7 +173,9 @@ def test_held_out_questions_are_drawn_like_the_uniform_arms():
     for request, question in both["policy"].answered:
         shown = "".join(map(chr, request.prompt_ids)).split("\nQuestion:")[0]
         documents = re.findall(r"\[\d+\] (.*)", shown)
-        assert oracle.parse(question) in {query for n in (1, 2, 3, 4) for query, _ in questions_of(documents, n)}
+        assert oracle.parse(question) in {
+            query for n in (1, 2, 3, 4) for query, _ in questions_of(documents, n)
+        }
         assert questions_of(documents, 4)
 
 
@@ -189,7 +204,9 @@ def test_rewards_and_advantages_by_hand():
     mean = (HALF + QUARTER) / 4
     deviation = math.sqrt(((HALF - mean) ** 2 + (QUARTER - mean) ** 2 + 2 * mean**2) / 3)
     by_hand = [(reward - mean) / deviation for reward in (HALF, QUARTER, 0, 0)]
-    assert [row.advantage for row in asked] == pytest.approx([a * 32 / 8 for a in by_hand * 2])  # 8 of 32 rows
+    assert [row.advantage for row in asked] == pytest.approx(
+        [a * 32 / 8 for a in by_hand * 2]
+    )  # 8 of 32 rows
     answers = [row for row in rows if row.role == "solver"]
     assert [row.reward for row in answers] == [1, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1] * 2
     z = 0.8660254  # two of four; one of four gives 1.5 and -0.5, four of four nothing
@@ -210,11 +227,16 @@ def test_rewards_and_advantages_by_hand():
             "method/hops/4": 0,
         }
     )
-    assert all("Follow the question" in "".join(map(chr, request.prompt_ids)) for request, _ in both["policy"].answered)
+    assert all(
+        "Follow the question" in "".join(map(chr, request.prompt_ids))
+        for request, _ in both["policy"].answered
+    )
 
 
 def test_a_penalty_for_what_is_not_valid():
-    rows = method(solver="frozen", invalid_reward=-0.25, kl_beta=0.1).collect(engines(right=which), 0)
+    rows = method(solver="frozen", invalid_reward=-0.25, kl_beta=0.1).collect(
+        engines(right=which), 0
+    )
     assert [row.reward for row in rows] == pytest.approx([HALF, QUARTER, 0, -0.25] * 2)
 
 
@@ -228,13 +250,17 @@ def test_equal_questions_are_answered_once():
 
 def test_the_control_keeps_the_rewards_and_not_who_gets_them():
     plain, control = (
-        method(solver="frozen", reward=reward, worlds_per_step=6, kl_beta=0.1).collect(engines(right=which), 0)
+        method(solver="frozen", reward=reward, worlds_per_step=6, kl_beta=0.1).collect(
+            engines(right=which), 0
+        )
         for reward in ("difficulty", "shuffled")
     )
     before, after = ([row.reward for row in rows] for rows in (plain, control))
     assert sorted(before) == sorted(after) and before != after
     assert all(row.reward == 0 for row in control if row.invalid)
-    assert [row.info for row in plain] == [row.info for row in control]  # what is noted of a question stays true
+    assert [row.info for row in plain] == [
+        row.info for row in control
+    ]  # what is noted of a question stays true
 
 
 # Arms
@@ -243,7 +269,9 @@ def test_the_control_keeps_the_rewards_and_not_who_gets_them():
 def roles_and_engines(**values):
     both = engines()
     rows = method(kl_beta=0.1, **values).collect(both, 0)
-    used = {name: (len(engine.asked) > 0, len(engine.answered) > 0) for name, engine in both.items()}
+    used = {
+        name: (len(engine.asked) > 0, len(engine.answered) > 0) for name, engine in both.items()
+    }
     return {row.role for row in rows}, used
 
 
@@ -265,9 +293,14 @@ def test_uniform_questions_are_valid_and_even_over_hops():
     (context,) = study.contexts(1, "train", 3)
     asked = study.proposals({}, [context], 400, 3, "train")
     hops = Counter(proposal.hops for proposal in asked)
-    assert set(hops) == {1, 2, 3, 4} and all(abs(count - 100) < 40 for count in hops.values())  # 4.6 deviations
+    assert set(hops) == {1, 2, 3, 4} and all(
+        abs(count - 100) < 40 for count in hops.values()
+    )  # 4.6 deviations
     for proposal in asked:
-        assert read_proposal(proposal_text(proposal.question, proposal.gold), context.stated)[1] == proposal.query
+        assert (
+            read_proposal(proposal_text(proposal.question, proposal.gold), context.stated)[1]
+            == proposal.query
+        )
     study.collect(engines(), 0)
     assert study.metrics()["method/valid"] == 1
 
@@ -290,7 +323,8 @@ def test_a_slower_solver():
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 def test_the_solver_has_the_same_weight_in_the_loss_with_and_without_a_learning_proposer(beta):
-    """The mean over all rows of a solver row's term is the mean over the solver's rows alone, in both arms."""
+    """The mean over all rows of a solver row's term is the mean over the solver's rows alone, in
+    both arms."""
 
     def gradient(**values):
         rows = method(kl_beta=beta, **values).collect(engines(right=which), 0)
@@ -301,7 +335,8 @@ def test_the_solver_has_the_same_weight_in_the_loss_with_and_without_a_learning_
 
 
 def test_replay_asks_the_questions_nearest_the_frontier_again():
-    """Of three questions a context, p = 1/2, 1/4 and 1, those at 1/2 are kept, among equals the new ones."""
+    """Of three questions a context, p = 1/2, 1/4 and 1, those at 1/2 are kept, among equals the new
+    ones."""
     study, both = method(replay=2, kl_beta=0.1), engines(right=which)
     rows = study.collect(both, 0)
     assert [proposal.success for _, proposal in study.memory] == [0.5, 0.5]
@@ -319,10 +354,14 @@ def test_replay_asks_the_questions_nearest_the_frontier_again():
 
 def test_seed_step_and_rank_decide_the_documents():
     def prompts(step=0, rank=0, **values):
-        return {row.prompt_ids for row in method(kl_beta=0.1, **values).collect(engines(), step, rank)}
+        return {
+            row.prompt_ids for row in method(kl_beta=0.1, **values).collect(engines(), step, rank)
+        }
 
     first = prompts()
-    assert first == prompts() and all(not first & other for other in (prompts(1), prompts(0, 1), prompts(seed=1)))
+    assert first == prompts() and all(
+        not first & other for other in (prompts(1), prompts(0, 1), prompts(seed=1))
+    )
 
 
 def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
@@ -352,11 +391,15 @@ def test_numbers_of_proposals():
     assert distinct_share([p for p in asked if p.valid]) == pytest.approx(2 / 3)
     found = proposal_metrics(asked, hard_hops=2)
     assert found["method/valid"] == 0.5 and found["method/hard_share"] == pytest.approx(1 / 3)
-    assert found["method/hops_mean"] == pytest.approx(4 / 3) and found["method/hops/2"] == pytest.approx(1 / 3)
+    assert found["method/hops_mean"] == pytest.approx(4 / 3) and found[
+        "method/hops/2"
+    ] == pytest.approx(1 / 3)
     assert proposal_metrics([Proposal(0)], 2) == {"method/valid": 0, "method/questions": 0}
     rows = {row["metric"]: row for row in proposal_rows(asked, 2)}
     assert rows["valid"]["value"] == pytest.approx((2 / 3 + 1 + 0) / 3) and rows["valid"]["n"] == 3
-    assert (rows["hard"]["value"], rows["hard"]["n"]) == (0.5, 2) and rows["distinct"]["value"] == 0.75
+    assert (rows["hard"]["value"], rows["hard"]["n"]) == (0.5, 2) and rows["distinct"][
+        "value"
+    ] == 0.75
 
 
 @pytest.mark.parametrize("solver", ["frozen", "learning"])
@@ -372,7 +415,11 @@ def test_evaluation_judges_with_the_start_and_the_present(solver):
         assert value["proposals, current solver", "difficulty_reward"] == 1
     else:
         assert ("proposals, current solver", "success") not in value
-    assert {m for e, m in value if e == "solver, greedy"} >= {"accuracy", "accuracy, 1 hop", "accuracy, 4 hops"}
+    assert {m for e, m in value if e == "solver, greedy"} >= {
+        "accuracy",
+        "accuracy, 1 hop",
+        "accuracy, 4 hops",
+    }
     assert len(both["policy"].asked) == 6
     known = {name for kind in ("person", "town", "company") for name in names(kind, "train")}
     shown = "".join(map(chr, both["policy"].asked[0].prompt_ids))
@@ -391,7 +438,10 @@ def test_evaluation_is_the_same_for_every_seed():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (dict(solver="frozen", proposer="uniform"), "solver frozen with proposer uniform trains nobody"),
+        (
+            dict(solver="frozen", proposer="uniform"),
+            "solver frozen with proposer uniform trains nobody",
+        ),
         (
             dict(proposer="frozen", reward="shuffled"),
             "reward shuffled with proposer frozen; allowed: proposer learning",
@@ -404,7 +454,10 @@ def test_evaluation_is_the_same_for_every_seed():
             dict(solver="frozen", solver_weight=0.5),
             "solver_weight is 0.5 with solver frozen and proposer learning; allowed: 1",
         ),
-        (dict(proposer="uniform", solver_weight=0.5), "solver_weight is 0.5 with .* proposer uniform; allowed: 1"),
+        (
+            dict(proposer="uniform", solver_weight=0.5),
+            "solver_weight is 0.5 with .* proposer uniform; allowed: 1",
+        ),
         (dict(solver="frozen", replay=4), "replay is 4 with solver frozen; allowed: 0"),
         (dict(documents=60), "documents is 60; allowed: less than or equal to 48"),
     ],
@@ -419,21 +472,30 @@ def tiny_plan(tmp_path, tiny_model, tokenizer):
     """Plans of short runs from a random policy."""
     tiny_model.save_pretrained(tmp_path / "tiny")
     tokenizer.save_pretrained(tmp_path / "tiny")
-    small = dict(SMALL, policy=str(tmp_path / "tiny"), figures=str(tmp_path), max_new_tokens=6, save_every=1)
-    return lambda folder, **values: make_plan("proposer", "smoke", runs=str(tmp_path / folder), **{**small, **values})
+    small = dict(
+        SMALL, policy=str(tmp_path / "tiny"), figures=str(tmp_path), max_new_tokens=6, save_every=1
+    )
+    return lambda folder, **values: make_plan(
+        "proposer", "smoke", runs=str(tmp_path / folder), **{**small, **values}
+    )
 
 
 def test_a_whole_run(tiny_plan):
     """A random policy asks nothing valid, so the oracle has to."""
     run = run_one(tiny_plan("a", steps=1, variants=["joint-uniform"]), "joint-uniform", 0)
-    assert {row["metric"] for row in run.rows("evals")} >= {"difficulty_reward", "hard", "accuracy, 4 hops"}
+    assert {row["metric"] for row in run.rows("evals")} >= {
+        "difficulty_reward",
+        "hard",
+        "accuracy, 4 hops",
+    }
     assert all(row["value"] == 1 for row in run.rows("evals") if row["metric"] == "valid")
     (row,) = run.rows("metrics")
     assert row["method/valid"] == 1 and row["method/success"] == 0
 
 
 def test_the_start_survives_training_and_a_restart(tiny_plan, monkeypatch):
-    """Made-up rows move the weights; a fixed answer's log-probability shows whose weights an engine has."""
+    """Made-up rows move the weights; a fixed answer's log-probability shows whose weights an engine
+    has."""
     stops = [2]
 
     def collect(self, engines, step, rank=0):
@@ -443,9 +505,14 @@ def test_the_start_survives_training_and_a_restart(tiny_plan, monkeypatch):
 
     def evaluate(self, engines, step):
         request = Request((5, 6, 7), Sampling(4, 0.0), seed=1)
-        scores = {name: sum(engines[name].generate([request])[0].logps) for name in ("start", "policy")}
+        scores = {
+            name: sum(engines[name].generate([request])[0].logps) for name in ("start", "policy")
+        }
         common = {"evaluation": "scores", "low": None, "high": None, "n": 1}
-        return [{"step": step, **common, "metric": name, "value": value} for name, value in scores.items()]
+        return [
+            {"step": step, **common, "metric": name, "value": value}
+            for name, value in scores.items()
+        ]
 
     monkeypatch.setattr(Method, "collect", collect)
     monkeypatch.setattr(Method, "evaluate", evaluate)
@@ -454,7 +521,10 @@ def test_the_start_survives_training_and_a_restart(tiny_plan, monkeypatch):
         run_one(plan, "joint", 0)
     stops.clear()
     run = run_one(plan, "joint", 0)
-    values = {name: [r["value"] for r in run.rows("evals") if r["metric"] == name] for name in ("start", "policy")}
+    values = {
+        name: [r["value"] for r in run.rows("evals") if r["metric"] == name]
+        for name in ("start", "policy")
+    }
     assert run.facts()["resumed"] and [row["step"] for row in run.rows("metrics")] == [1, 2, 3]
     assert len(values["start"]) == 4 and set(values["start"]) == {values["policy"][0]}
     assert len(set(values["policy"])) == 4

@@ -1,4 +1,5 @@
-"""RLVR with scripted answers: rewards, advantages, the control, held-out questions, search, a whole run."""
+"""RLVR with scripted answers: rewards, advantages, the control, held-out questions, search, a whole
+run."""
 
 import random
 import re
@@ -6,17 +7,17 @@ from collections import Counter
 
 import pytest
 
-from spnb.advantages import make_estimator
-from spnb.data import oracle
-from spnb.data.texts import facts_in
-from spnb.data.world import names
-from spnb.engines.torch import TorchEngine
-from spnb.experiment import make_plan, run_one
+from spnb.core.advantages import make_estimator
+from spnb.core.params import ParamError, validate
+from spnb.core.types import Completion, Sample, derive_seed
 from spnb.methods.rlvr import Method, Params, draw_item, library, with_advantages
-from spnb.params import ParamError, validate
-from spnb.rollout import Completion, Sample, derive_seed
-from spnb.runs import EVAL_KEYS, METRICS
-from spnb.trainer import token_logps
+from spnb.testbed import oracle
+from spnb.testbed.texts import facts_in
+from spnb.testbed.world import names
+from spnb.train.engines.torch import TorchEngine
+from spnb.train.plan import make_plan, run_one
+from spnb.train.runs import EVAL_KEYS, METRICS
+from spnb.train.trainer import token_logps
 
 IDENTITY = {"paper": "rlvr", "scale": "smoke", "variant": "test", "seed": 0}
 SMALL = dict(prompts_per_step=3, group_size=4, eval_items=6)
@@ -33,7 +34,8 @@ class CharTokenizer:
 
 
 class Reader:
-    """Answers with `choose(question, documents' text, index of the request)`; keeps what it was asked."""
+    """Answers with `choose(question, documents' text, index of the request)`; keeps what it was
+    asked."""
 
     def __init__(self, choose):
         self.choose, self.requests = choose, []
@@ -60,7 +62,11 @@ def right(question, prompt, index):
 
 
 def every_second(question, prompt, index):
-    return right(question, prompt, index) if index % 2 else "<think> hm</think><answer> Nobody</answer>"
+    return (
+        right(question, prompt, index)
+        if index % 2
+        else "<think> hm</think><answer> Nobody</answer>"
+    )
 
 
 def first_group_only(question, prompt, index):
@@ -81,46 +87,68 @@ def test_a_right_answer_is_rewarded_and_compared_within_its_question():
     assert len(rows) == 12 and Counter(row.group for row in rows) == {0: 4, 1: 4, 2: 4}
     # Two of four right: mean 0.5, sample deviation sqrt(4 * 0.25 / 3) = 0.57735, z = 0.866.
     for index, row in enumerate(rows):
-        assert row.reward == index % 2 and row.advantage == pytest.approx(0.8660254 * (1 if index % 2 else -1))
+        assert row.reward == index % 2 and row.advantage == pytest.approx(
+            0.8660254 * (1 if index % 2 else -1)
+        )
         assert row.role == "read" and row.info["gold"] and not row.invalid and set(row.mask) == {1}
     shares = {"accuracy": 0.5, "mixed": 1, "parsed": 1, "thinks": 0.5, "searches": 0}
     assert found == {f"method/{key}": value for key, value in shares.items()}
-    assert all(any(re.match(key.replace("<name>", ".+"), name) for key in METRICS) for name in found)
+    assert all(
+        any(re.match(key.replace("<name>", ".+"), name) for key in METRICS) for name in found
+    )
 
 
 def test_rows_without_an_advantage_are_left_out_and_the_rest_scaled():
-    """One of four right: mean 0.25, deviation 0.5, z = 1.5 and -0.5; 4 of 12 rows stay, so times 1/3."""
+    """One of four right: mean 0.25, deviation 0.5, z = 1.5 and -0.5; 4 of 12 rows stay, so times
+    1/3."""
     rows, found = collect(first_group_only)
     assert [row.advantage for row in rows] == pytest.approx([0.5, -1 / 6, -1 / 6, -1 / 6])
     assert [row.invalid for row in rows] == [False, True, True, True]
-    assert (found["method/accuracy"], found["method/mixed"]) == (pytest.approx(1 / 12), pytest.approx(1 / 3))
+    assert (found["method/accuracy"], found["method/mixed"]) == (
+        pytest.approx(1 / 12),
+        pytest.approx(1 / 3),
+    )
     for values in ({"kl_beta": 0.1}, {"loss_type": "dapo"}):
         rows, _ = collect(first_group_only, **values)
-        assert len(rows) == 12 and [row.advantage for row in rows[:4]] == pytest.approx([1.5, -0.5, -0.5, -0.5])
+        assert len(rows) == 12 and [row.advantage for row in rows[:4]] == pytest.approx(
+            [1.5, -0.5, -0.5, -0.5]
+        )
     assert collect(right)[0] == []
 
 
 def test_leaving_rows_out_keeps_the_gradient():
-    """The mean over all rows of (advantage x length of the row) is the same with and without them."""
+    """The mean over all rows of (advantage x length of the row) is the same with and without
+    them."""
     rows = [
-        Sample((1,), (2,) * n, (1,) * n, None, reward, "r", g) for n, reward, g in [(1, 1, 0), (2, 0, 0), (3, 1, 1)]
+        Sample((1,), (2,) * n, (1,) * n, None, reward, "r", g)
+        for n, reward, g in [(1, 1, 0), (2, 0, 0), (3, 1, 1)]
     ]
-    whole = with_advantages(list(rows), make_estimator("group_zscore"), Params(**IDENTITY, kl_beta=0.1))
+    whole = with_advantages(
+        list(rows), make_estimator("group_zscore"), Params(**IDENTITY, kl_beta=0.1)
+    )
     mean = sum(row.advantage * len(row.mask) for row in whole) / len(whole)
     kept = with_advantages(list(rows), make_estimator("group_zscore"), Params(**IDENTITY))
-    assert len(kept) == 2 and sum(row.advantage * len(row.mask) for row in kept) / len(kept) == pytest.approx(mean)
+    assert len(kept) == 2 and sum(row.advantage * len(row.mask) for row in kept) / len(
+        kept
+    ) == pytest.approx(mean)
 
 
 def test_the_control_permutes_the_rewards_of_the_step():
     keep = dict(prompts_per_step=16, estimator="raw", kl_beta=0.1)  # a row for every rollout
     rows, found = collect(every_second, reward="random", **keep)
     plain, _ = collect(every_second, **keep)
-    assert Counter(row.reward for row in rows) == Counter(row.reward for row in plain) == {0: 32, 1: 32}
+    assert (
+        Counter(row.reward for row in rows)
+        == Counter(row.reward for row in plain)
+        == {0: 32, 1: 32}
+    )
     assert [row.reward for row in rows] != [row.reward for row in plain]
     assert found["method/accuracy"] == 0.5  # what the policy can do, not what it is paid
     per_group = [sum(row.reward for row in rows if row.group == group) for group in range(16)]
     assert len(set(per_group)) > 1  # a group's mean is not kept
-    assert [row.reward for row in collect(every_second, reward="random", **keep)[0]] == [row.reward for row in rows]
+    assert [row.reward for row in collect(every_second, reward="random", **keep)[0]] == [
+        row.reward for row in rows
+    ]
 
 
 def test_questions_are_fixed_by_seed_step_and_rank():
@@ -147,10 +175,18 @@ def test_each_task_has_its_prompt_and_the_rule_knows_its_answer(values, pattern)
     params = Params(**IDENTITY, **values)
     for index in range(6):
         item = draw_item(params, random.Random(index), index, "train")
-        assert re.search(pattern, item.messages[0]["content"]) and item.question in item.messages[0]["content"]
-        assert item.grade(f"<answer> {item.answer}</answer>") == 1 and item.grade("<answer> Nobody</answer>") == 0
+        assert (
+            re.search(pattern, item.messages[0]["content"])
+            and item.question in item.messages[0]["content"]
+        )
+        assert (
+            item.grade(f"<answer> {item.answer}</answer>") == 1
+            and item.grade("<answer> Nobody</answer>") == 0
+        )
         assert item.grade(item.answer) == 0
-    many = [draw_item(params, random.Random(index), index, "train").difficulty for index in range(10)]
+    many = [
+        draw_item(params, random.Random(index), index, "train").difficulty for index in range(10)
+    ]
     assert len(set(many)) == len(params.operations if params.task == "numeric" else params.hops)
 
 
@@ -169,37 +205,52 @@ def test_held_out_questions_share_no_name_and_no_frame_with_training_and_no_seed
     assert samplings == {0.0, 1.0}
     assert all(set(row) == set(EVAL_KEYS) and row["step"] == 7 for row in rows)
     value = {(row["evaluation"], row["metric"]): (row["value"], row["n"]) for row in rows}
-    assert {name for name, _ in value} == {f"{a}, {b}" for a in ("held-out", "transfer") for b in ("sampled", "greedy")}
+    assert {name for name, _ in value} == {
+        f"{a}, {b}" for a in ("held-out", "transfer") for b in ("sampled", "greedy")
+    }
     assert value["held-out, greedy", "accuracy"] == value["transfer, sampled", "accuracy"] == (1, 6)
     assert value["held-out, greedy", "thinks"] == (0, 6)
 
 
 def test_accuracy_by_hops_and_wilsons_bounds():
     def half(question, prompt, index):
-        return right(question, prompt, index) if len(oracle.parse(question).nouns) == 1 else "<answer> No</answer>"
+        return (
+            right(question, prompt, index)
+            if len(oracle.parse(question).nouns) == 1
+            else "<answer> No</answer>"
+        )
 
     rows = method(hops=[1, 2], eval_items=10).evaluate({"policy": Reader(half)}, 0)
     value = {row["metric"]: row for row in rows if row["evaluation"] == "held-out, greedy"}
     assert value["accuracy"]["value"] == 0.5 and value["accuracy"]["n"] == 10
     assert (value["accuracy, 1 hop"]["value"], value["accuracy, 2 hops"]["value"]) == (1, 0)
     # Wilson, 5 of 10: 0.5 -+ 1.96 sqrt(0.25 / 10 + 1.96^2 / 400) / (1 + 1.96^2 / 10).
-    assert (value["accuracy"]["low"], value["accuracy"]["high"]) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    assert (value["accuracy"]["low"], value["accuracy"]["high"]) == pytest.approx(
+        (0.2366, 0.7634), abs=1e-4
+    )
 
 
 def test_searching_finds_the_librarys_facts():
-    """A policy that asks for the path's entity reads the fact in the result: right without having seen a document."""
+    """A policy that asks for the path's entity reads the fact in the result: right without having
+    seen a document."""
 
     def seek(question, prompt, index):
         query = oracle.parse(question)
         found = truth(question, prompt)
         return f"<answer> {found}</answer>" if found else f"<search> {query.entity}</search>"
 
-    rows, found = collect(seek, task="search", estimator="raw", kl_beta=0.1, max_length=4000, results=4)
+    rows, found = collect(
+        seek, task="search", estimator="raw", kl_beta=0.1, max_length=4000, results=4
+    )
     assert found["method/searches"] == 1 and found["method/accuracy"] > 0.5
     good = next(row for row in rows if row.reward == 1)
     text = "".join(map(chr, good.completion_ids))
-    assert set(good.mask) == {0, 1} and good.info["text"] == text and len(good.info["searches"]) == 1
-    outside = "".join(chr(i) for i, mask in zip(good.completion_ids, good.mask, strict=True) if not mask)
+    assert (
+        set(good.mask) == {0, 1} and good.info["text"] == text and len(good.info["searches"]) == 1
+    )
+    outside = "".join(
+        chr(i) for i, mask in zip(good.completion_ids, good.mask, strict=True) if not mask
+    )
     assert outside.startswith("\n<information>\n[1] ") and "Question:" in outside
     assert library("train") is library("train") and len(library("heldout").store) == 6 * 48
 
@@ -236,27 +287,35 @@ def tiny_policy(tmp_path_factory):
     """A random Qwen3 of 2 layers with the world's tokenizer, in a folder."""
     from transformers import AutoTokenizer
 
-    from spnb.embedded import embedded_path
-    from spnb.embedded.build import Recipe, build_model
+    from spnb.recipe.build import Recipe, build_model
+    from spnb.testbed import embedded_path
 
     folder = tmp_path_factory.mktemp("tiny")
     tokenizer = AutoTokenizer.from_pretrained(embedded_path("games"))
-    build_model(Recipe(hidden=32, layers=2, heads=2, feed_forward=64), tokenizer).save_pretrained(folder)
+    build_model(Recipe(hidden=32, layers=2, heads=2, feed_forward=64), tokenizer).save_pretrained(
+        folder
+    )
     tokenizer.save_pretrained(folder)
     return folder
 
 
 def test_a_search_row_passes_the_trainer(tiny_policy, tmp_path, monkeypatch):
-    """A whole run whose rollouts are forced to search: results are in the rows, and the trainer takes them."""
+    """A whole run whose rollouts are forced to search: results are in the rows, and the trainer
+    takes them."""
     generate = TorchEngine.generate
 
     def forced(self, requests):
-        """The policy's own tokens, then a query where it has not asked yet; half of the rows are answered."""
+        """The policy's own tokens, then a query where it has not asked yet; half of the rows are
+        answered."""
         answers = []
         for request, done in zip(requests, generate(self, requests), strict=True):
             first = "\n<information>\n" not in self.tokenizer.decode(request.prompt_ids)
             text = "<search> Arnford</search>" if first and request.sampling.stop else done.text
-            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text != done.text else done.ids
+            ids = (
+                self.tokenizer(text, add_special_tokens=False)["input_ids"]
+                if text != done.text
+                else done.ids
+            )
             answers.append(Completion(tuple(ids), self.scores(request, ids), text, "stop"))
         return answers
 
@@ -266,7 +325,9 @@ def test_a_search_row_passes_the_trainer(tiny_policy, tmp_path, monkeypatch):
 
     monkeypatch.setattr(TorchEngine, "generate", forced)
     monkeypatch.setattr(TorchEngine, "scores", scores, raising=False)
-    monkeypatch.setattr("spnb.data.benchmarks.Item.grade", lambda item, text: float(derive_seed(text) % 2))
+    monkeypatch.setattr(
+        "spnb.testbed.suites.Item.grade", lambda item, text: float(derive_seed(text) % 2)
+    )
     plan = make_plan(
         "rlvr", "smoke", variants=["search"], policy=str(tiny_policy), runs=str(tmp_path), figures=str(tmp_path),
         steps=1, eval_items=2, max_new_tokens=8, prompts_per_step=2, group_size=4, max_length=1024,

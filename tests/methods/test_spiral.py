@@ -1,4 +1,5 @@
-"""SPIRAL against values worked out by hand: loss rows, the four baselines, the draw of turns, opponents, evaluation."""
+"""SPIRAL against values worked out by hand: loss rows, the four baselines, the draw of turns,
+opponents, evaluation."""
 
 import itertools
 import random
@@ -7,13 +8,14 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from spnb.core.episodes import run
+from spnb.core.params import ParamError, validate
+from spnb.core.types import Completion, Request, Sample, Sampling, derive_seed
 from spnb.games import make_game
 from spnb.games.play import Transcript, Turn
 from spnb.methods import method_module
 from spnb.methods.spiral import Method, Params, fixed_player
-from spnb.params import ParamError, validate
-from spnb.rollout import Completion, Request, Sample, Sampling, derive_seed, run
-from spnb.runs import EVAL_KEYS, METRICS
+from spnb.train.runs import EVAL_KEYS, METRICS
 
 IDENTITY = {"paper": "spiral", "scale": "smoke", "variant": "test", "seed": 0}
 DRAWN_MATCH = "012435768"  # x takes 0, 2, 3, 7, 8 and o takes 1, 4, 5, 6: no line
@@ -30,7 +32,8 @@ class CharTokenizer:
 
 
 class MoveEngine:
-    """Answers with the move that `choose(prompt, legal moves, rng)` names, boxed; keeps what it was asked."""
+    """Answers with the move that `choose(prompt, legal moves, rng)` names, boxed; keeps what it was
+    asked."""
 
     def __init__(self, choose):
         self.choose, self.requests, self.batches = choose, [], []
@@ -66,7 +69,9 @@ def drawing(prompt, legal, rng):
 
 
 def method(**values):
-    return Method(Params(**{**IDENTITY, "games": ["kuhn_poker", "tic_tac_toe"], **values}), CharTokenizer())
+    return Method(
+        Params(**{**IDENTITY, "games": ["kuhn_poker", "tic_tac_toe"], **values}), CharTokenizer()
+    )
 
 
 def collect(choose, steps=1, rank=0, **values):
@@ -85,10 +90,19 @@ def turn(seat, action, ids=(1, 2, 3), finish="stop"):
 
 
 def test_a_match_becomes_one_row_a_turn_of_the_policy():
-    turns = [turn(0, "4"), turn(1, "0", ids=(9,)), Turn(0, None, None, "8"), turn(1, None, (5, 6), "length")]
+    turns = [
+        turn(0, "4"),
+        turn(1, "0", ids=(9,)),
+        Turn(0, None, None, "8"),
+        turn(1, None, (5, 6), "length"),
+    ]
     rows = method().samples(Transcript("tic_tac_toe", 42, turns, (1.5, -1.5), invalid_seat=1))
     assert [row.reward for row in rows] == [1.5, -1.5, -1.5]
-    assert [row.role for row in rows] == [("tic_tac_toe", 0), ("tic_tac_toe", 1), ("tic_tac_toe", 1)]
+    assert [row.role for row in rows] == [
+        ("tic_tac_toe", 0),
+        ("tic_tac_toe", 1),
+        ("tic_tac_toe", 1),
+    ]
     assert [row.group for row in rows] == [42, 42, 42]
     assert [row.invalid for row in rows] == [False, False, True]
     assert [row.truncated for row in rows] == [False, False, True]
@@ -108,38 +122,64 @@ def sample(match, role, reward):
 
 
 K0, K1, T0, T1 = ("kuhn_poker", 0), ("kuhn_poker", 1), ("tic_tac_toe", 0), ("tic_tac_toe", 1)
-MATCHES = [(1, K0, 1.0), (1, K1, -1.0), (1, K0, 1.0), (2, K0, -0.5), (2, K1, 0.5), (3, T0, 0.0), (3, T1, 0.0)]
+MATCHES = [
+    (1, K0, 1.0),
+    (1, K1, -1.0),
+    (1, K0, 1.0),
+    (2, K0, -0.5),
+    (2, K1, 0.5),
+    (3, T0, 0.0),
+    (3, T1, 0.0),
+]
 THE_NEXT = [(4, K0, 1.0), (4, K1, -1.0)]
 
 
 @pytest.mark.parametrize(
     ("baseline", "expected", "afterwards"),
     [
-        # After match 1 the baselines are 0.1 and -0.1 (two turns of a seat count once): -0.5 - 0.1 and 0.5 + 0.1.
-        # After match 2 they are 0.9 * 0.1 - 0.1 * 0.5 = 0.04 and -0.04, so the next match gives 0.96 and -0.96.
+        # After match 1 the baselines are 0.1 and -0.1 (two turns of a seat count once): -0.5 - 0.1
+        # and 0.5 + 0.1. After match 2 they are 0.9 * 0.1 - 0.1 * 0.5 = 0.04 and -0.04, so the next
+        # match gives 0.96 and -0.96.
         ("role_ema", [1, -1, 1, -0.6, 0.6, 0, 0], [0.96, -0.96]),
-        # One baseline, moved by each seat of each match: 0, 0.1, -0.01, -0.059, -0.0031, -0.00279, then -0.002511.
+        # One baseline, moved by each seat of each match: 0, 0.1, -0.01, -0.059, -0.0031, -0.00279,
+        # then -0.002511.
         ("global_ema", [1, -1.1, 1, -0.49, 0.559, 0.0031, 0.00279], [1.002511, -1.0 - 0.0977401]),
-        # Means over turns: seat 0 of poker (1 + 1 - 0.5) / 3 = 0.5, seat 1 (-1 + 0.5) / 2 = -0.25; no memory.
+        # Means over turns: seat 0 of poker (1 + 1 - 0.5) / 3 = 0.5, seat 1 (-1 + 0.5) / 2 = -0.25;
+        # no memory.
         ("batch_mean", [0.5, -0.75, 0.5, -1, 0.75, 0, 0], [0, 0]),
         ("none", [1, -1, 1, -0.5, 0.5, 0, 0], [1, -1]),
     ],
 )
 def test_the_baselines_give_the_values_worked_out_by_hand(baseline, expected, afterwards):
     spiral = method(baseline=baseline, ema_decay=0.9)
-    assert spiral.advantages([sample(*row) for row in MATCHES]) == pytest.approx(expected, abs=1e-12)
-    assert spiral.advantages([sample(*row) for row in THE_NEXT]) == pytest.approx(afterwards, abs=1e-12)
+    assert spiral.advantages([sample(*row) for row in MATCHES]) == pytest.approx(
+        expected, abs=1e-12
+    )
+    assert spiral.advantages([sample(*row) for row in THE_NEXT]) == pytest.approx(
+        afterwards, abs=1e-12
+    )
 
 
 def test_defaults_are_the_papers_and_others_are_refused():
     params = Params(**IDENTITY)
-    assert (params.baseline, params.ema_decay, params.turns_per_step, params.inner_epochs) == ("role_ema", 0.95, 128, 2)
+    assert (params.baseline, params.ema_decay, params.turns_per_step, params.inner_epochs) == (
+        "role_ema",
+        0.95,
+        128,
+        2,
+    )
     assert (params.opponent, params.reward) == ("self", "outcome")
-    with pytest.raises(ParamError, match="baseline is 'mean'; allowed: 'role_ema', 'global_ema', 'batch_mean' or"):
+    with pytest.raises(
+        ParamError, match="baseline is 'mean'; allowed: 'role_ema', 'global_ema', 'batch_mean' or"
+    ):
         validate(Params, IDENTITY | {"baseline": "mean"})
-    with pytest.raises(ParamError, match="turns_per_step is 0; allowed: greater than or equal to 1"):
+    with pytest.raises(
+        ParamError, match="turns_per_step is 0; allowed: greater than or equal to 1"
+    ):
         validate(Params, IDENTITY | {"turns_per_step": 0})
-    with pytest.raises(ParamError, match="paper is 'spirals', which is unknown; did you mean 'spiral'"):
+    with pytest.raises(
+        ParamError, match="paper is 'spirals', which is unknown; did you mean 'spiral'"
+    ):
         method_module("spirals")
 
 
@@ -172,24 +212,35 @@ def test_the_draw_is_fixed_by_run_seed_step_and_rank():
     settings = dict(turns_per_step=16)
     (first, second), again = collect(at_random, 2, **settings), collect(at_random, 2, **settings)
     assert [first, second] == again
-    (other_rank,), (other_seed,) = collect(at_random, rank=1, **settings), collect(at_random, seed=1, **settings)
+    (other_rank,), (other_seed,) = (
+        collect(at_random, rank=1, **settings),
+        collect(at_random, seed=1, **settings),
+    )
     matches = [{row.group for row in rows} for rows in (first, second, other_rank, other_seed)]
     assert all(not a & b for a, b in itertools.combinations(matches, 2))
 
 
 def test_matches_shorter_than_expected_are_topped_up_in_waves():
-    """A forfeit is a match of one turn where two were expected: 4 matches, then 2, 1 and 1 make 8 turns.
+    """A forfeit is a match of one turn where two were expected: 4 matches, then 2, 1 and 1 make 8
+    turns.
 
-    Seat 0 gets -1.5 in every match, so the advantage of match k is -1.5 * 0.95^k. The next step starts 8 at once.
+    Seat 0 gets -1.5 in every match, so the advantage of match k is -1.5 * 0.95^k. The next step
+    starts 8 at once.
     """
     spiral, engine = method(games=["kuhn_poker"], turns_per_step=8), MoveEngine(never_legal)
     rows = spiral.collect({"policy": engine}, 0)
     assert engine.batches == [4, 2, 1, 1]
-    assert len({row.group for row in rows}) == 8 and all(row.invalid and row.role == K0 for row in rows)
-    assert sorted(row.advantage for row in rows) == pytest.approx([-1.5 * 0.95**k for k in range(8)])
+    assert len({row.group for row in rows}) == 8 and all(
+        row.invalid and row.role == K0 for row in rows
+    )
+    assert sorted(row.advantage for row in rows) == pytest.approx(
+        [-1.5 * 0.95**k for k in range(8)]
+    )
     rows = spiral.collect({"policy": engine}, 1)
     assert engine.batches == [4, 2, 1, 1, 8]
-    assert sorted(row.advantage for row in rows) == pytest.approx([-1.5 * 0.95**k for k in range(8, 16)])
+    assert sorted(row.advantage for row in rows) == pytest.approx(
+        [-1.5 * 0.95**k for k in range(8, 16)]
+    )
 
 
 def test_after_four_waves_a_step_goes_on_with_what_there_is():
@@ -202,7 +253,10 @@ def test_after_four_waves_a_step_goes_on_with_what_there_is():
 def test_turns_without_an_advantage_are_never_rows():
     assert collect(drawing, games=["tic_tac_toe"], turns_per_step=8) == [[]]
     rows = collect(at_random, games=["tic_tac_toe"], baseline="none", turns_per_step=64)[0]
-    assert len(rows) == 64 and {row.reward for row in rows} == {row.advantage for row in rows} == {1, -1}
+    assert len(rows) == 64 and {row.reward for row in rows} == {row.advantage for row in rows} == {
+        1,
+        -1,
+    }
 
 
 def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
@@ -219,14 +273,23 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
 
 def test_numbers_of_a_rollout():
     spiral = method(games=["kuhn_poker", "tic_tac_toe"], turns_per_step=16)
-    spiral.collect({"policy": MoveEngine(lambda p, legal, r: drawing(p, legal, r) if len(legal) > 2 else "none")}, 0)
+    spiral.collect(
+        {
+            "policy": MoveEngine(
+                lambda p, legal, r: drawing(p, legal, r) if len(legal) > 2 else "none"
+            )
+        },
+        0,
+    )
     found = spiral.metrics()
-    # Poker ends at the first answer; tic-tac-toe at the eighth, which seat 1 gives with two cells free.
+    # Poker ends at the first answer; tic-tac-toe at the eighth, which seat 1 gives with two cells
+    # free.
     assert {key: found[f"method/{key}/kuhn_poker"] for key in ("moves", "forfeits", "seat0_wins")} == {
         "moves": 1, "forfeits": 1, "seat0_wins": 0,
     }  # fmt: skip
     assert (found["method/moves/tic_tac_toe"], found["method/forfeits/tic_tac_toe"]) == (8, 1)
-    # 8 turns of poker take 4 + 2 + 1 + 1 matches; 8 of tic-tac-toe are there with the first wave's 4.
+    # 8 turns of poker take 4 + 2 + 1 + 1 matches; 8 of tic-tac-toe are there with the first wave's
+    # 4.
     assert (found["method/matches/kuhn_poker"], found["method/matches/tic_tac_toe"]) == (8, 4)
     assert found["method/baseline/kuhn_poker/0"] == pytest.approx(-1.5 * (1 - 0.95**8))
     assert found["method/baseline/tic_tac_toe/0"] == pytest.approx(1.5 * (1 - 0.95**4))
@@ -239,7 +302,9 @@ def test_draws_and_wins_are_counted_among_matches_that_were_played_out():
     spiral.collect({"policy": MoveEngine(drawing)}, 0)
     found = spiral.metrics()
     assert (found["method/draws/tic_tac_toe"], found["method/seat0_wins/tic_tac_toe"]) == (1, 0)
-    spiral.collect({"policy": MoveEngine(last_move)}, 1)  # 8 7 6 5 4 3 2: seat 0 has 8, 6, 4 and with 2 a diagonal
+    spiral.collect(
+        {"policy": MoveEngine(last_move)}, 1
+    )  # 8 7 6 5 4 3 2: seat 0 has 8, 6, 4 and with 2 a diagonal
     found = spiral.metrics()
     assert (found["method/draws/tic_tac_toe"], found["method/seat0_wins/tic_tac_toe"]) == (0, 1)
     assert (found["method/moves/tic_tac_toe"], found["method/forfeits/tic_tac_toe"]) == (7, 0)
@@ -263,7 +328,9 @@ def test_against_a_fixed_opponent_only_the_learners_turns_are_rows(opponent):
     assert max(tictactoe) == (1 if opponent == "random" else 0)  # nobody wins against minimax
 
 
-@pytest.mark.parametrize(("opponent", "learner"), [("random", 0), ("random", 1), ("expert", 0), ("expert", 1)])
+@pytest.mark.parametrize(
+    ("opponent", "learner"), [("random", 0), ("random", 1), ("expert", 0), ("expert", 1)]
+)
 def test_the_learner_sits_where_it_is_put(opponent, learner):
     spiral = method(opponent=opponent)
     for game in spiral.games:
@@ -273,9 +340,7 @@ def test_the_learner_sits_where_it_is_put(opponent, learner):
 
 
 def test_a_game_without_an_expert_is_refused_by_name():
-    message = (
-        "opponent is 'expert', which game 'KuhnPoker-v0' has not; games with one: kuhn_poker, .*, tic_tac_toe, TicTac"
-    )
+    message = "opponent is 'expert', which game 'KuhnPoker-v0' has not; games with one: kuhn_poker, .*, tic_tac_toe, TicTac"
     with pytest.raises(ValueError, match=message):
         fixed_player("expert", make_game("KuhnPoker-v0"))
     with pytest.raises(ValueError, match=message):
@@ -286,7 +351,8 @@ def test_a_game_without_an_expert_is_refused_by_name():
 
 
 def coins(count=4000, **values):
-    """Rewards (seat 0, seat 1) of matches with two turns a seat; seat 0 wins the even ones, seat 1 the odd ones."""
+    """Rewards (seat 0, seat 1) of matches with two turns a seat; seat 0 wins the even ones, seat 1
+    the odd ones."""
     spiral = method(reward="random", **values)
     turns = [turn(0, "4"), turn(1, "0"), turn(0, "3"), turn(1, "5")]
     for index in range(count):
@@ -301,7 +367,10 @@ def test_random_rewards_are_zero_sum_coins_that_do_not_know_who_won():
     drawn = list(coins())
     assert {reward for _, reward in drawn} == {1, -1}
     assert drawn == list(coins())
-    for won in (1, -1):  # 2,000 matches each: 4 standard errors of a mean of +-1 are 4 / sqrt(2000) = 0.089
+    for won in (
+        1,
+        -1,
+    ):  # 2,000 matches each: 4 standard errors of a mean of +-1 are 4 / sqrt(2000) = 0.089
         rewards = [reward for winner, reward in drawn if winner == won]
         assert abs(sum(rewards) / len(rewards)) < 0.089
 
@@ -310,15 +379,23 @@ def test_random_rewards_keep_draws_and_sizes():
     spiral = method(reward="random")
     turns = [turn(0, "4"), turn(1, None)]
     for returns in ((0.0, 0.0), (1.5, -1.5), (-0.5, 0.5)):
-        found = [spiral.samples(Transcript("tic_tac_toe", seed, turns, returns)) for seed in range(40)]
+        found = [
+            spiral.samples(Transcript("tic_tac_toe", seed, turns, returns)) for seed in range(40)
+        ]
         assert {row.reward for rows in found for row in rows} == {returns[0], returns[1]}
 
 
 def test_random_rewards_in_training_are_the_coins_of_the_matches():
-    (plain,), (control,) = (collect(at_random, reward=kind, turns_per_step=32) for kind in ("outcome", "random"))
+    (plain,), (control,) = (
+        collect(at_random, reward=kind, turns_per_step=32) for kind in ("outcome", "random")
+    )
     assert plain != control
     by_turn = {(row.group, row.prompt_ids): row.reward for row in plain}
-    shared = [(by_turn[key], row.reward) for row in control if (key := (row.group, row.prompt_ids)) in by_turn]
+    shared = [
+        (by_turn[key], row.reward)
+        for row in control
+        if (key := (row.group, row.prompt_ids)) in by_turn
+    ]
     assert {played == rewarded for played, rewarded in shared} == {True, False}
     assert all(abs(played) == abs(rewarded) for played, rewarded in shared)
 
@@ -355,7 +432,12 @@ def test_evaluation_rows_have_the_runs_keys_and_step(first, later):
 
 def test_a_past_self_is_met_only_where_there_is_one(first, later):
     games, seats = ("kuhn_poker", "tic_tac_toe"), ("", ", seat 0", ", seat 1")
-    fixed = {f"{game} vs {name}{seat}" for game in games for name in ("random", "expert") for seat in seats}
+    fixed = {
+        f"{game} vs {name}{seat}"
+        for game in games
+        for name in ("random", "expert")
+        for seat in seats
+    }
     fixed |= {*games, "transfer"}
     past = {f"{game} vs past{seat}" for game in games for seat in seats}
     assert {row["evaluation"] for row in first[0]} == fixed
@@ -376,7 +458,8 @@ def test_matches_are_sampled_as_in_the_paper_and_exact_measures_from_the_policy_
 
 
 def test_always_betting_and_calling_is_exploited_for_a_third_of_a_chip(first):
-    """The best response folds the jack (-1), and wins 2 with the king and nothing on average with the queen.
+    """The best response folds the jack (-1), and wins 2 with the king and nothing on average with
+    the queen.
 
     That is (2 + 0 - 1) / 3 a hand in either seat.
     """
@@ -394,7 +477,13 @@ def test_results_and_questions_of_an_evaluation(first):
     assert value["kuhn_poker vs random, seat 1", "win"][1] == 3
     assert value["tic_tac_toe vs expert", "win"] == (0, 6)
     assert value["tic_tac_toe", "legality"] == (1, 1)
-    assert {metric for name, metric in value if name == "transfer"} == {"all", "line", "card", "chips", "count"}
+    assert {metric for name, metric in value if name == "transfer"} == {
+        "all",
+        "line",
+        "card",
+        "chips",
+        "count",
+    }
 
 
 def test_games_without_expert_or_exact_measure_and_no_questions():
@@ -404,7 +493,10 @@ def test_games_without_expert_or_exact_measure_and_no_questions():
 
 def test_games_outside_of_training_are_measured_at_the_start_and_the_end():
     values = dict(
-        games=["tic_tac_toe"], eval_games=["kuhn_poker", "tic_tac_toe", "Snake-v0"], eval_questions=0, steps=4
+        games=["tic_tac_toe"],
+        eval_games=["kuhn_poker", "tic_tac_toe", "Snake-v0"],
+        eval_questions=0,
+        steps=4,
     )
     found = {}
     for step in (0, 2, 4):
@@ -418,4 +510,6 @@ def test_games_outside_of_training_are_measured_at_the_start_and_the_end():
 
 def test_benchmarks_of_the_document_world_are_measured_at_the_ends():
     rows, _ = evaluated(at_random, games=["kuhn_poker"], eval_matches=2, eval_benchmarks=["choice"])
-    assert {row["metric"]: row["n"] for row in rows if row["evaluation"] == "benchmarks"} == {"choice": 8}
+    assert {row["metric"]: row["n"] for row in rows if row["evaluation"] == "benchmarks"} == {
+        "choice": 8
+    }

@@ -1,0 +1,1 @@
+"""Requests, episodes, rewards, advantages: no torch and no paper's name."""

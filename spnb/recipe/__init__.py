@@ -1,0 +1,1 @@
+"""How the shipped policies were made; a program, not a library."""

@@ -1,0 +1,1 @@
+"""From runs to tables, figures and claims."""

@@ -1,0 +1,1 @@
+"""One run or many: policies, engines, TRL's trainer, records."""

@@ -1,0 +1,95 @@
+"""Estimators against values worked out by hand."""
+
+import pytest
+
+from spnb.core.advantages import ESTIMATORS, make_estimator
+
+
+def test_names():
+    assert set(ESTIMATORS) == {"group_zscore", "group_mean", "raw", "batch_zscore", "role_ema"}
+
+
+def test_raw_is_the_reward():
+    assert make_estimator("raw")([1.0, -1.5, 0.0], [0, 0, 1], ["a", "b", "a"]) == [1.0, -1.5, 0.0]
+
+
+def test_group_zscore_uses_the_sample_deviation():
+    # mean .25, sum of squares .75, sample variance .75 / 3 = .25, deviation .5
+    advantages = make_estimator("group_zscore")([1, 0, 0, 0], ["g"] * 4, ["a"] * 4)
+    assert advantages == pytest.approx([1.5, -0.5, -0.5, -0.5])
+
+
+def test_group_zscore_of_equal_rewards_and_of_one_is_zero():
+    estimator = make_estimator("group_zscore")
+    assert estimator([0.1, 0.1, 0.1, 5.0], [0, 0, 0, 1], ["a"] * 4) == [0.0] * 4
+
+
+def test_group_mean_by_group_and_role_in_the_order_given():
+    rewards, groups, roles = [1, 10, 3, 20, 7], ["x", "y", "x", "y", "x"], ["a", "a", "a", "a", "b"]
+    assert make_estimator("group_mean")(rewards, groups, roles) == [-1.0, -5.0, 1.0, 5.0, 0.0]
+
+
+def test_batch_zscore_is_over_the_role_whatever_the_group():
+    # role a: 1, 3, 5 -> mean 3, sample deviation 2; role b: 4, 4 -> 0
+    advantages = make_estimator("batch_zscore")(
+        [1, 4, 3, 4, 5], [1, 2, 3, 4, 5], ["a", "b", "a", "b", "a"]
+    )
+    assert advantages == pytest.approx([-1.0, 0.0, 0.0, 0.0, 1.0])
+
+
+def test_role_ema_subtracts_the_old_baseline_then_updates_once_a_game():
+    estimator = make_estimator("role_ema", decay=0.9)
+    rewards = [1.0, -1.0, 1.0, -1.0, 1.0]  # game 1: seats 0, 1, 0; game 2: seats 0, 1
+    groups = [1, 1, 1, 2, 2]
+    roles = [("k", 0), ("k", 1), ("k", 0), ("k", 0), ("k", 1)]
+    # b starts at 0; after game 1 it is 0.1 for seat 0 (once, though it had two turns) and -0.1 for
+    # seat 1
+    assert estimator(rewards, groups, roles) == pytest.approx([1.0, -1.0, 1.0, -1.1, 1.1])
+    assert estimator.baselines[("k", 0)] == pytest.approx(0.9 * 0.1 - 0.1)
+    assert estimator.baselines[("k", 1)] == pytest.approx(0.9 * -0.1 + 0.1)
+
+
+def test_role_ema_default_decay_and_memory_over_calls():
+    estimator = make_estimator("role_ema")
+    assert estimator([1.0], [0], ["a"]) == [1.0]
+    assert estimator([1.0], [1], ["a"]) == pytest.approx([0.95])
+    assert estimator([1.0], [1], ["a"]) == pytest.approx([1 - 0.0975])
+
+
+def test_role_ema_state_goes_on_where_it_was():
+    first, second = make_estimator("role_ema"), make_estimator("role_ema")
+    first([1.0, 0.5], [0, 0], [("g", 0), ("g", 1)])
+    second.load_state_dict(first.state_dict())
+    more = ([0.2, -0.2], [5, 5], [("g", 0), ("g", 1)])
+    assert first(*more) == second(*more)
+
+
+def test_role_ema_refuses_two_returns_in_one_game():
+    with pytest.raises(ValueError, match="rewards 1.0 and 0.5; one game has one"):
+        make_estimator("role_ema")([1.0, 0.5], [0, 0], ["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "ppo",
+            {},
+            "estimator is 'ppo'; allowed: group_zscore, group_mean, raw, batch_zscore, role_ema",
+        ),
+        ("raw", {"decay": 0.5}, r"estimator 'raw' does not take the options \['decay'\]"),
+        ("role_ema", {"decay": 1.5}, "decay is 1.5; allowed: a number from 0 to 1"),
+    ],
+)
+def test_bad_estimators(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_estimator(name, **options)
+
+
+def test_bad_calls():
+    with pytest.raises(ValueError, match="lengths 2, 1, 2"):
+        make_estimator("raw")([1, 2], [0], ["a", "a"])
+    with pytest.raises(ValueError, match=r"rewards\[1\] is nan"):
+        make_estimator("raw")([1, float("nan")], [0, 0], ["a", "a"])
+    with pytest.raises(ValueError, match="keeps no state"):
+        make_estimator("raw").load_state_dict({"baselines": {}})

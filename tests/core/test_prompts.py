@@ -1,0 +1,80 @@
+"""Prompts hold what they are given; fields are read as written and only where well-formed."""
+
+import pytest
+
+from spnb.core import prompts
+
+
+@pytest.mark.parametrize(
+    ("text", "tag", "found"),
+    [
+        ("<answer> Arnford</answer>", "answer", "Arnford"),
+        ("<answer>a</answer> then <answer> b </answer>", "answer", "b"),
+        ("<answer> cut off", "answer", None),
+        ("<answer></answer>", "answer", None),
+        ("<answer> a <answer> b</answer>", "answer", "b"),
+        ("<think> x</think><answer> two\nlines</answer>", "answer", "two\nlines"),
+        ("<question> q</question>", "answer", None),
+    ],
+)
+def test_field(text, tag, found):
+    assert prompts.field(text, tag) == found
+
+
+def test_fields_keep_their_order():
+    assert prompts.fields("<rubric> a</rubric>x<rubric> b</rubric>", "rubric") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("<answer> yes</answer>", True),
+        ("<answer>No.</answer>", False),
+        ("<answer> so</answer>", None),
+        ("yes", None),
+    ],
+)
+def test_verdict(text, value):
+    assert prompts.verdict(text) is value
+
+
+def content(messages):
+    (message,) = messages
+    assert message["role"] == "user"
+    return message["content"]
+
+
+def test_answer_prompts_end_with_the_question():
+    for style in ("careful", "plain", "steps"):
+        text = content(prompts.answer("What is x?", ["One.", "Two."], style))
+        assert text.endswith("[1] One.\n[2] Two.\nQuestion: What is x?")
+        assert text.startswith(prompts.ANSWERING[style])
+
+
+def test_choice_letters_its_options():
+    text = content(prompts.choice("What is x?", ["red", "blue"], ["Doc."]))
+    assert text.endswith("Question: What is x?\n- red (A)\n- blue (B)")
+    assert "[1]" not in content(prompts.choice("What is x?", ["red"]))
+
+
+def test_asking_shows_earlier_questions_only_where_there_are_some():
+    assert prompts.ASK_BEYOND not in content(prompts.ask(["Doc."]))
+    text = content(prompts.ask(["Doc."], ["What is x?"]))
+    assert prompts.ASK_BEYOND in text and "- What is x?" in text
+
+
+def test_information_repeats_the_question_at_its_end():
+    assert prompts.information(["Doc."], "What is x?").endswith(
+        "</information>\nQuestion: What is x?"
+    )
+    assert prompts.information(["Doc."]).endswith("</information>\n")
+
+
+def test_other_roles_hold_their_parts():
+    assert content(prompts.judge("Q?", "a", "b")).endswith("Question: Q?\nFirst: a\nSecond: b")
+    assert content(prompts.grade("Resp.", "Point.")).endswith("Response: Resp.\nPoint: Point.")
+    assert content(prompts.task("Do.", ["D."])).endswith("[1] D.\nTask: Do.")
+    assert content(prompts.rubric("Do.", ["D."])).endswith("[1] D.\nTask: Do.")
+    assert content(prompts.search("Q?", "plain")).endswith("Question: Q?")
+    assert content(prompts.ask_search("x")).endswith("Answer: x")
+    assert content(prompts.closed("Q?")).endswith("Question: Q?")

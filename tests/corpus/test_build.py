@@ -1,0 +1,705 @@
+"""The corpus pipeline: sources, filters, duplicates, contamination, clusters, resuming, memory, and
+its errors."""
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from spnb.corpus import stages
+from spnb.corpus.build import CorpusReport, build_corpus, load_corpus
+from spnb.corpus.cleaning import Benchmarks, Duplicates, quality_reason, shingles
+from spnb.corpus.clusters import grow_tree, name_domains
+from spnb.corpus.sources import CorpusError, CorpusSettings, Reject, open_source, to_document
+
+SMALL = {"min_chars": 1, "min_words": 1, "domains": 2, "cluster_size": 3}
+PLAIN = CorpusSettings(**SMALL)
+
+
+def words(count, seed):
+    """Words that no other seed has, so that texts of different seeds share no n-gram."""
+    rng = random.Random(seed)
+    return [
+        "".join(rng.choices("abcdefghijklmnop", k=6)) + chr(ord("q") + seed % 10)
+        for _ in range(count)
+    ]
+
+
+def text(seed, count=60):
+    return " ".join(words(count, seed))
+
+
+def encode(texts):
+    """A fake encoder of four dimensions: counts of some letters, which is all that these tests
+    need."""
+    return np.array(
+        [[t.count("a") + 1, t.count("b"), t.count("c"), len(t) % 7] for t in texts], np.float32
+    )
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows_of(folder):
+    return load_corpus(folder).to_list()
+
+
+def texts_of(folder):
+    return [row["text"] for row in rows_of(folder)]
+
+
+# ---------------------------------------------------------------- n-grams, similarity
+
+
+def test_shingles_are_hashes_of_word_ngrams():
+    import xxhash
+
+    (grams,) = shingles("One, two THREE four", 3)
+    assert grams == [
+        xxhash.xxh3_64_intdigest(b"one two three"),
+        xxhash.xxh3_64_intdigest(b"two three four"),
+    ]
+    assert len(set().union(*shingles("two words", 5))) == 1
+    assert list(shingles("!!!", 5)) != list(shingles("???", 5))
+    assert sum(map(len, shingles("東京は大きい", 2))) == 5  # six characters, each a word
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_shingles_do_not_depend_on_blocks(n, monkeypatch):
+    whole = [gram for block in shingles(text(1, 50), n) for gram in block]
+    monkeypatch.setattr("spnb.corpus.cleaning._BLOCK", 7)
+    assert [gram for block in shingles(text(1, 50), n) for gram in block] == whole
+    assert len(whole) == 50 - n + 1
+
+
+def similar(share, seed, total=400):
+    """Two texts whose 1-gram sets have Jaccard similarity `share`: so many of the `total` words are
+    in both."""
+    every = [f"{word}{place}" for place, word in enumerate(words(total, seed))]
+    common, rest = every[: round(total * share)], every[round(total * share) :]
+    half = len(rest) // 2
+    return " ".join(common + rest[:half]), " ".join(common + rest[half:])
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.95, 40), (0.9, 40), (0.65, 0), (0.3, 0)])
+def test_near_duplicates_on_both_sides_of_the_threshold(share, found):
+    """40 pairs at .9 or .95 are all found, 40 at .65 none: the threshold .8 is 3 or more standard
+    errors away."""
+    settings = CorpusSettings(shingle_words=1)
+    none = Benchmarks([], settings)
+    reasons = []
+    for seed in range(40):
+        kept = Duplicates(settings)
+        first, second = similar(share, seed)
+        assert kept.reason({"id": "1", "text": first}, none) is None
+        reasons.append(kept.reason({"id": "2", "text": second}, none))
+    assert reasons.count("near duplicate") == found and reasons.count(None) == 40 - found
+
+
+def test_threshold_decides():
+    first, second = similar(0.7, 3)
+    for threshold, reason in ((0.6, "near duplicate"), (0.8, None)):
+        settings = CorpusSettings(shingle_words=1, duplicate_threshold=threshold)
+        kept = Duplicates(settings)
+        kept.reason({"id": "1", "text": first}, Benchmarks([], settings))
+        assert kept.reason({"id": "2", "text": second}, Benchmarks([], settings)) == reason
+
+
+def test_exact_duplicates_and_repeated_ids():
+    kept, none = Duplicates(PLAIN), Benchmarks([], PLAIN)
+    assert kept.reason({"id": "1", "text": "a b  c"}, none) is None
+    assert kept.reason({"id": "2", "text": " a b\nc "}, none) == "exact duplicate"
+    assert kept.reason({"id": "1", "text": text(1)}, none) == "repeated id"
+    assert (
+        kept.reason({"id": "3", "text": "A B C"}, none) == "near duplicate"
+    )  # the same n-grams once casefolded
+
+
+def test_restored_duplicates_decide_the_same():
+    none = Benchmarks([], PLAIN)
+    before, after = Duplicates(PLAIN), Duplicates(PLAIN)
+    for seed in range(5):
+        before.reason({"id": str(seed), "text": text(seed)}, none)
+    after.restore(before.take_new())
+    assert before.take_new()["signatures"].shape == (0, 128)
+    for kept in (before, after):
+        assert kept.reason({"id": "9", "text": text(3)}, none) == "exact duplicate"
+        assert kept.reason({"id": "9", "text": text(3).upper()}, none) == "near duplicate"
+        assert kept.reason({"id": "4", "text": text(9)}, none) == "repeated id"
+
+
+# ---------------------------------------------------------------- contamination, quality
+
+
+def test_contamination_is_containment_of_the_benchmark_text():
+    """A question of 24 words has 20 5-grams: a document with its first 20 words holds 16 of them,
+    .8; with 19, .75."""
+    question = words(24, 1)
+    benchmarks = Benchmarks([" ".join(question), "too short"], PLAIN)
+    assert len(benchmarks) == 1 and benchmarks.short == 1
+    for count, reason in (
+        (24, "benchmark contamination"),
+        (20, "benchmark contamination"),
+        (19, None),
+    ):
+        document = text(2, 500) + " " + " ".join(question[:count]) + " " + text(3, 500)
+        assert Duplicates(PLAIN).reason({"id": "1", "text": document}, benchmarks) == reason
+    strict = CorpusSettings(**SMALL, contamination_threshold=0.75)
+    benchmarks = Benchmarks([" ".join(question)], strict)
+    assert (
+        Duplicates(strict).reason({"id": "1", "text": document}, benchmarks)
+        == "benchmark contamination"
+    )
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ("short", "too short"),
+        (text(1, 200_000), "too long"),
+        ("x" * 60 + " " + "y" * 60, "too few words"),
+        ("the " * 120_000, "too many words"),
+        ("12345 67890 a " * 20, "too few letters"),
+        ("abcdefghijklmnopqrst " * 30, "words too long"),
+        ("word # " * 30, "too many symbols"),
+        ("the same line again and again\n" * 10, "repeated lines"),
+        (text(1), None),
+    ],
+)
+def test_quality_rules_name_their_reason(broken, reason):
+    assert quality_reason(broken, CorpusSettings()) == reason
+
+
+# ---------------------------------------------------------------- rows and sources
+
+
+def test_bad_rows_are_counted_with_a_reason(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    good = json.dumps(
+        {"id": "good", "title": "T", "text": text(1), "metadata": {"year": 1999}}
+    ).encode()
+    lines = [
+        b"\xef\xbb\xbf" + good,
+        b"",
+        b"\xff\xfe",
+        b"{not json",
+        b"[1, 2]",
+        b'{"id": 1}',
+        b'{"text": "  "}',
+    ]
+    lines += [
+        b'{"text": "half \\ud800 pair"}',
+        b'{"text": "words", "metadata": 3}',
+        b"[" * 100_000,
+        b'{"text": 5}',
+    ]
+    path.write_bytes(b"\n".join(lines))
+    report = build_corpus(path, tmp_path / "corpus", PLAIN, encode=encode)
+    assert report.dropped == {
+        "empty row": 1,
+        "not UTF-8": 2,
+        "not JSON": 2,
+        "not an object": 1,
+        "no text": 2,
+        "empty text": 1,
+        "metadata is no object": 1,
+    }
+    assert report.read == 11 and report.kept == 1 and report.characters == len(text(1))
+    (row,) = rows_of(tmp_path / "corpus")
+    assert (row["id"], row["title"], row["text"], row["metadata"]["year"]) == (
+        "good",
+        "T",
+        text(1),
+        1999,
+    )
+    assert "not UTF-8: 2" in str(report)
+
+
+def test_a_row_too_large_is_skipped_without_being_held(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    with path.open("w") as file:
+        for size in (10, 3 * 2**20, 10, 2**20 - 40, 5 * 2**20):
+            file.write(json.dumps({"text": f"{size} " + "x" * size}) + "\n")
+    source = open_source(path, CorpusSettings(max_row_megabytes=1))
+    read = list(source.rows(0))
+    assert [isinstance(row, Reject) for row, _ in read] == [False, True, False, False, True]
+    assert read[1][0] == Reject("row too large") and read[-1][1] == path.stat().st_size
+    assert [row["text"][:2] for row, _ in source.rows(read[1][1]) if isinstance(row, dict)] == [
+        "10",
+        "10",
+    ]
+
+
+def test_ten_megabyte_documents(tmp_path):
+    long = " ".join(f"{place:x}" + "word" * 9 for place in range(256_000))
+    assert len(long) > 10 * 2**20
+    path = write(
+        tmp_path / "rows.jsonl", [{"text": text(1)}, {"text": long}, {"text": long + " end"}]
+    )
+    assert build_corpus(path, tmp_path / "a", PLAIN, encode=encode).dropped == {"too long": 2}
+    roomy = CorpusSettings(**SMALL, max_word_length=50, max_chars=20_000_000, max_words=2_000_000)
+    report = build_corpus(path, tmp_path / "b", roomy, encode=encode)
+    assert report.dropped == {"near duplicate": 1} and texts_of(tmp_path / "b") == [text(1), long]
+
+
+def sources(tmp_path):
+    """The same four documents as a text folder, JSONL, gzipped JSONL, a saved dataset and a folder
+    of parquet."""
+    from datasets import Dataset
+
+    names = ["a.txt", "b.md", "deep/c.txt", "deep/d.txt"]
+    rows = [
+        {"id": name, "title": name.split("/")[-1].split(".")[0], "text": f"{text(seed)}\nüber"}
+        for seed, name in enumerate(names)
+    ]
+    for row in rows:
+        (tmp_path / "texts" / row["id"]).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "texts" / row["id"]).write_text(row["text"], encoding="utf-8")
+    (tmp_path / "texts" / "image.png").write_bytes(b"\x89PNG")
+    (tmp_path / "texts" / ".hidden.txt").write_text("no document")
+    jsonl = write(tmp_path / "rows.jsonl", rows)
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(jsonl.read_bytes()))
+    Dataset.from_list(rows).save_to_disk(str(tmp_path / "saved"))
+    (tmp_path / "parquet").mkdir()
+    Dataset.from_list(rows).to_parquet(str(tmp_path / "parquet" / "rows.parquet"))
+    (tmp_path / "parquet" / "README.md").write_text("about")
+    return [
+        tmp_path / name for name in ("texts", "rows.jsonl", "rows.jsonl.gz", "saved", "parquet")
+    ]
+
+
+def test_every_source_gives_the_same_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    found = []
+    for place, source in enumerate(sources(tmp_path)):
+        for resumed in (0, 2):  # from the start, and from after the second row
+            opened = open_source(source, PLAIN)
+            middle = next(position for n, (_, position) in enumerate(opened.rows(0), 1) if n == 2)
+            read = [to_document(row, 0, PLAIN) for row, _ in opened.rows(middle if resumed else 0)]
+            found.append(read[2 - resumed :])
+        build_corpus(source, tmp_path / f"corpus{place}", PLAIN, encode=encode)
+    assert all(documents == found[0] for documents in found) and len(found[0]) == 2
+    corpora = [rows_of(tmp_path / f"corpus{place}") for place in range(5)]
+    assert all(corpus == corpora[0] for corpus in corpora) and len(corpora[0]) == 4
+    assert load_corpus(tmp_path / "corpus0").cache_files  # memory-mapped
+
+
+def test_a_dataset_is_streamed(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    parquet = sources(tmp_path)[-1]
+    expected = list(open_source(parquet, PLAIN).rows(1))
+    opened = open_source(parquet, CorpusSettings(streaming=True, split="train"))
+    assert list(opened.rows(1)) == expected and len(expected) == 3 and opened.total is None
+
+
+def test_non_utf8_text_files_are_skipped(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "good.txt").write_text(text(1))
+    (tmp_path / "texts" / "latin.txt").write_bytes("Müller".encode("latin-1"))
+    (tmp_path / "texts" / "empty.txt").write_text("")
+    report = build_corpus(tmp_path / "texts", tmp_path / "corpus", PLAIN, encode=encode)
+    assert report.kept == 1 and report.dropped == {"empty text": 1, "not UTF-8": 1}
+
+
+def test_columns_keep_and_limit(tmp_path):
+    rows = [{"contents": text(seed), "url": f"u{seed}", "noise": [1]} for seed in range(5)]
+    path = write(tmp_path / "rows.jsonl", rows)
+    settings = CorpusSettings(**SMALL, columns={"text": "contents"}, keep=("url",), limit=3)
+    build_corpus(path, tmp_path / "corpus", settings, encode=encode)
+    found = rows_of(tmp_path / "corpus")
+    assert [row["id"] for row in found] == ["000000000", "000000001", "000000002"]
+    assert [row["metadata"]["url"] for row in found] == ["u0", "u1", "u2"] and "noise" not in found[
+        0
+    ]["metadata"]
+
+
+def test_metadata_of_mixed_kinds_becomes_one_table(tmp_path):
+    metadata = [
+        {"n": 1, "s": "x", "m": 1, "l": [1]},
+        {"n": 2.5, "m": "two", "o": None},
+        {"b": True, "big": 2**70},
+    ]
+    rows = [{"text": text(seed), "metadata": own} for seed, own in enumerate(metadata)]
+    build_corpus(write(tmp_path / "rows.jsonl", rows), tmp_path / "corpus", PLAIN, encode=encode)
+    found = [row["metadata"] for row in rows_of(tmp_path / "corpus")]
+    assert [row["n"] for row in found] == [1.0, 2.5, None] and [row["m"] for row in found] == [
+        "1",
+        "two",
+        None,
+    ]
+    assert found[0]["l"] == "[1]" and found[2]["b"] is True and found[2]["big"] == str(2**70)
+    many = [{"text": text(1), "metadata": {f"k{place}": 1 for place in range(300)}}]
+    with pytest.raises(CorpusError, match="more than 256 different keys"):
+        build_corpus(write(tmp_path / "many.jsonl", many), tmp_path / "many", PLAIN, encode=encode)
+
+
+# ---------------------------------------------------------------- clusters
+
+
+def blobs(seed=0):
+    """Three domains far apart; in each, two clusters of 20 near each other. Returns vectors and
+    their true cluster."""
+    rng = np.random.default_rng(seed)
+    centres = [
+        10 * np.eye(5)[domain] + side * np.eye(5)[3] for domain in range(3) for side in (-1, 1)
+    ]
+    truth = np.repeat(np.arange(6), 20)
+    vectors = np.array([centres[cluster] for cluster in truth]) + rng.normal(0, 0.05, (120, 5))
+    order = rng.permutation(120)
+    return vectors[order].astype(np.float32), truth[order]
+
+
+def partition(labels):
+    return {frozenset(np.flatnonzero(labels == label)) for label in set(labels.tolist())}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_separable_vectors_are_split_right_and_the_same_each_time(seed):
+    vectors, truth = blobs(seed)
+    tree = grow_tree(vectors, total=120, domains=3, cluster_size=20, seed=seed)
+    domains, clusters = tree.assign(vectors)
+    assert partition(domains) == partition(truth // 2) and partition(clusters) == partition(truth)
+    assert [
+        tree.first[d] <= c < tree.first[d + 1] for d, c in zip(domains, clusters, strict=True)
+    ] == [True] * 120
+    again = grow_tree(vectors, total=120, domains=3, cluster_size=20, seed=seed)
+    assert np.array_equal(again.tops, tree.tops) and np.array_equal(again.leaves, tree.leaves)
+    in_pieces = [tree.assign(vectors[start : start + 7])[1] for start in range(0, 120, 7)]
+    assert np.array_equal(np.concatenate(in_pieces), clusters)
+
+
+def test_fewer_vectors_than_clusters():
+    vectors = np.array([[0, 1], [1, 0], [1, 0]], np.float32)
+    tree = grow_tree(vectors, total=3, domains=5, cluster_size=1, seed=0)
+    domains, clusters = tree.assign(vectors)
+    assert (
+        len(tree.tops) == 2
+        and domains[1] == domains[2] != domains[0]
+        and clusters[1] == clusters[2]
+    )
+
+
+def test_domains_are_named_by_their_own_words():
+    texts = ["the bank raised its profit and the bank paid", "profit of the bank fell"] * 3
+    texts += ["the river flows under the bridge", "a bridge over the river is old"] * 3
+    names = name_domains(texts, np.repeat([0, 1], 6), 2)
+    assert {"bank", "profit"} <= set(names[0].split(", ")) and {"river", "bridge"} <= set(
+        names[1].split(", ")
+    )
+    assert name_domains(["1 2", "3"], np.array([0, 1]), 2) == ["domain 0", "domain 1"]
+
+
+def test_domains_and_clusters_of_a_corpus(tmp_path):
+    """Documents about two subjects; the fake encoder sees the subject, and the domain's name says
+    it."""
+    subjects = {"river": [1, 0], "profit": [0, 1]}
+    rows = [
+        {"text": f"{subject} {subject} " + text(2 * seed + side), "metadata": {"kind": subject}}
+        for seed in range(10)
+        for side, subject in enumerate(subjects)
+    ]
+    path = write(tmp_path / "rows.jsonl", rows[:-1] + [{"text": text(77) + " river"}])
+
+    def see(texts):
+        return np.array(
+            [subjects["river" if "river" in t else "profit"] for t in texts], np.float32
+        )
+
+    report = build_corpus(path, tmp_path / "corpus", CorpusSettings(**SMALL), encode=see)
+    found = rows_of(tmp_path / "corpus")
+    assert all(
+        row["metadata"]["domain"].startswith("river") == ("river" in row["text"]) for row in found
+    )
+    assert (
+        sorted(report.domains.values()) == [9, 11] and report.clusters == 2
+    )  # equal vectors stay together
+    report = build_corpus(
+        path, tmp_path / "corpus", CorpusSettings(**SMALL, domain_key="kind"), encode=see
+    )
+    assert report.domains == {"river": 10, "profit": 9, "other": 1}
+    with pytest.raises(CorpusError, match=r"domain_key is 'topic'; allowed: .*\(kind\)"):
+        build_corpus(
+            path, tmp_path / "corpus", CorpusSettings(**SMALL, domain_key="topic"), encode=see
+        )
+
+
+def test_the_shipped_encoder(tmp_path):
+    """MiniLM puts texts about rivers and about companies into different domains."""
+    rivers = [
+        "The river flows under a bridge.",
+        "A bridge crosses the wide river.",
+        "The river reaches the old bridge.",
+    ]
+    money = [
+        "The company's profit rose.",
+        "Profit of the company fell.",
+        "Yearly profit of a company.",
+    ]
+    path = write(tmp_path / "rows.jsonl", [{"text": t} for t in rivers + money])
+    report = build_corpus(path, tmp_path / "corpus", PLAIN)
+    domains = [row["metadata"]["domain"] for row in rows_of(tmp_path / "corpus")]
+    assert (
+        len(set(domains[:3])) == len(set(domains[3:])) == 1
+        and domains[0] != domains[3]
+        and report.kept == 6
+    )
+
+
+# ---------------------------------------------------------------- resuming, memory
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing in the pipeline may catch it."""
+
+
+def many(tmp_path, count=60):
+    rows = [{"text": text(seed % 50, 30), "metadata": {"n": seed}} for seed in range(count)] + [
+        {"text": ""}
+    ]
+    return write(tmp_path / "rows.jsonl", rows)
+
+
+SHARDED = CorpusSettings(**SMALL, shard_documents=8)
+
+
+@pytest.mark.parametrize("kill_at", range(1, 53, 4))
+def test_a_killed_build_goes_on_and_ends_the_same(tmp_path, monkeypatch, kill_at):
+    """Killed before the n-th file is in place: 7 shards of 3 cleaned, 7 of 2 embedded, 2 of the
+    tree, 7 of 2 final."""
+    path = many(tmp_path)
+    expected = build_corpus(path, tmp_path / "whole", SHARDED, [text(3, 20)], encode)
+    count, encoded, replace = [0], [], os.replace
+
+    def counted(source, target):
+        count[0] += 1
+        if count[0] == kill_at:
+            raise Killed
+        replace(source, target)
+
+    def noted(texts):
+        encoded.extend(texts)
+        return encode(texts)
+
+    noted.__qualname__ = encode.__qualname__
+    with monkeypatch.context() as patch:
+        patch.setattr(stages.os, "replace", counted)
+        with pytest.raises(Killed):
+            build_corpus(path, tmp_path / "killed", SHARDED, [text(3, 20)], noted)
+    assert not (tmp_path / "killed" / "corpus.json").exists()
+    with pytest.raises(CorpusError, match="no finished corpus"):
+        load_corpus(tmp_path / "killed")
+    before = {
+        file: file.stat().st_mtime_ns
+        for file in (tmp_path / "killed" / ".stages").rglob("clean-*/0*.json")
+    }
+    report = build_corpus(path, tmp_path / "killed", SHARDED, [text(3, 20)], noted)
+    assert report == expected
+    assert rows_of(tmp_path / "killed") == rows_of(tmp_path / "whole")
+    assert all(
+        file.stat().st_mtime_ns == time for file, time in before.items()
+    )  # finished shards are not redone
+    assert (
+        len(encoded) - len(set(encoded)) <= SHARDED.shard_documents
+    )  # at most one shard was embedded twice
+
+
+def test_a_kill_between_the_last_files_is_mended(tmp_path, monkeypatch):
+    path = many(tmp_path)
+    expected = build_corpus(path, tmp_path / "whole", SHARDED, encode=encode)
+    with monkeypatch.context() as patch:
+        patch.setattr("spnb.corpus.build.shutil.copyfile", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            build_corpus(path, tmp_path / "killed", SHARDED, encode=encode)
+    assert build_corpus(path, tmp_path / "killed", SHARDED, encode=encode) == expected
+
+
+def test_a_real_kill(tmp_path):
+    """SIGKILL in the middle of the embedding; the process that follows reads no row of the source
+    again."""
+    path = many(tmp_path)
+    code = (
+        "import os, signal, sys, numpy as np\n"
+        "from spnb.corpus.build import build_corpus\n"
+        "from spnb.corpus.sources import CorpusSettings\n"
+        "calls = []\n"
+        "def encode(texts):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return np.array([[t.count('a') + 1, t.count('b'), t.count('c'), len(t) % 7] for t in texts], np.float32)\n"
+        f"settings = CorpusSettings(**{SHARDED.model_dump()!r})\n"
+        f"build_corpus({str(path)!r}, {str(tmp_path / 'killed')!r}, settings, encode=encode)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert killed.returncode == -9, killed.stderr
+    stages = tmp_path / "killed" / ".stages"
+    assert len(list(stages.glob("vectors-*/*.json"))) == 2
+    report = build_corpus(path, tmp_path / "killed", SHARDED, encode=encode)
+    assert report == build_corpus(path, tmp_path / "whole", SHARDED, encode=encode)
+    assert rows_of(tmp_path / "killed") == rows_of(tmp_path / "whole")
+
+
+def test_a_finished_corpus_is_reported_and_other_settings_reuse_stages(tmp_path):
+    path, calls = many(tmp_path), []
+
+    def counted(texts):
+        calls.append(len(texts))
+        return encode(texts)
+
+    first = build_corpus(path, tmp_path / "corpus", SHARDED, encode=counted)
+    done = len(calls)
+    assert (
+        build_corpus(path, tmp_path / "corpus", SHARDED, encode=counted) == first
+        and len(calls) == done
+    )
+    other = SHARDED.model_copy(update={"domains": 3})
+    assert (
+        len(build_corpus(path, tmp_path / "corpus", other, encode=counted).domains) == 3
+        and len(calls) == done
+    )
+    many(tmp_path, 61)  # the source changes
+    assert (
+        build_corpus(path, tmp_path / "corpus", other, encode=counted).read == 62
+        and len(calls) > done
+    )
+    assert len(list((tmp_path / "corpus" / ".stages").glob("clean-*"))) == 1
+    assert len(load_corpus(tmp_path / "corpus")) == 50
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path):
+    """Four times the text in as many documents, both beyond a shard: of 4.7 MB more at most 1 MB
+    may stay in memory."""
+    settings = CorpusSettings(**SMALL, shard_megabytes=1, max_word_length=100)
+    peaks = []
+    for length in (250, 250, 1000):  # the first run builds up what libraries keep
+        rows = ({"text": " ".join(word * 9 for word in words(length, seed))} for seed in range(100))
+        path = tmp_path / f"{len(peaks)}.jsonl"
+        with path.open("w") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        tracemalloc.start()
+        build_corpus(path, tmp_path / f"corpus{len(peaks)}", settings, encode=encode)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert path.stat().st_size > 6_000_000
+    assert peaks[2] - peaks[1] < 1_000_000, peaks
+
+
+def test_memory_of_the_index_is_bounded_per_document():
+    """No more than its docstring says, however long the documents are."""
+    settings, count = CorpusSettings(), 500
+    none = Benchmarks([], settings)
+    sizes = []
+    for length in (10, 60):
+        tracemalloc.start()
+        kept = Duplicates(settings)
+        start = tracemalloc.get_traced_memory()[0]
+        for seed in range(count):
+            kept.reason({"id": str(seed), "text": text(seed, length)}, none)
+            if seed % 100 == 99:
+                kept.take_new()
+        sizes.append((tracemalloc.get_traced_memory()[0] - start) / count)
+        tracemalloc.stop()
+    assert max(sizes) < 10_000 and abs(sizes[1] - sizes[0]) < 500, sizes
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"domain": 3}, "domain"),
+        ({"duplicate_threshold": 1.5}, "duplicate_threshold"),
+        ({"permutations": 4}, "permutations"),
+        (
+            {"min_words": 50, "max_words": 10},
+            "min_words is 50, max_words is 10; allowed: min_words up to max_words",
+        ),
+        ({"columns": {"body": "text"}}, "columns"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(values, message):
+    with pytest.raises(ValidationError, match=message):
+        CorpusSettings(**values)
+
+
+def test_nothing_usable_is_one_clear_error(tmp_path):
+    path = write(tmp_path / "rows.jsonl", [{"body": "x"}, {"text": ""}])
+    with pytest.raises(CorpusError, match="no usable document of 2 rows: no text 1, empty text 1"):
+        build_corpus(path, tmp_path / "corpus", PLAIN, encode=encode)
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(CorpusError, match="no usable document of 0 rows: it is empty"):
+        build_corpus(tmp_path / "empty.jsonl", tmp_path / "corpus", PLAIN, encode=encode)
+
+
+def test_sources_that_cannot_be_read(tmp_path):
+    from datasets import Dataset, DatasetDict
+
+    def error(source, **values):
+        with pytest.raises(CorpusError) as caught:
+            build_corpus(
+                source, tmp_path / "corpus", CorpusSettings(**SMALL, **values), encode=encode
+            )
+        return str(caught.value)
+
+    (tmp_path / "page.pdf").write_bytes(b"%PDF")
+    (tmp_path / "void").mkdir()
+    assert "page.pdf'; allowed: a folder, or a file named .jsonl" in error(tmp_path / "page.pdf")
+    assert "allowed: a JSONL file" in error(tmp_path / "void")
+    assert "no/such-dataset" in error("no/such-dataset")
+    assert "allowed with kind text: a folder" in error(tmp_path / "page.pdf", kind="text")
+    assert "allowed: a folder of its own" in error(tmp_path / "corpus")
+    assert "allowed: a folder of its own" in error(tmp_path)
+    parts = {name: Dataset.from_list([{"body": text(1)}]) for name in ("train", "test")}
+    DatasetDict(parts).save_to_disk(str(tmp_path / "saved"))
+    assert "split is None; allowed: train, test" in error(tmp_path / "saved")
+    assert "split is 'dev'; allowed: train, test" in error(tmp_path / "saved", split="dev")
+    assert "column for text is 'text'; allowed: body" in error(tmp_path / "saved", split="test")
+    write(tmp_path / "rows.jsonl", [{"text": text(1)}] * 3)
+    damaged = gzip.compress((tmp_path / "rows.jsonl").read_bytes())[:-20]
+    (tmp_path / "damaged.jsonl.gz").write_bytes(damaged)
+    assert "cannot be read to its end" in error(tmp_path / "damaged.jsonl.gz")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [np.zeros((1, 4)), np.zeros(3), np.full((3, 4), np.nan), np.zeros((3, 0))],
+    ids=["rows", "flat", "nan", "no dimensions"],
+)
+def test_a_wrong_encoder_is_refused(tmp_path, answer):
+    path = write(tmp_path / "rows.jsonl", [{"text": text(seed)} for seed in range(3)])
+    with pytest.raises(
+        CorpusError,
+        match=r"encode gives an array of shape .* for 3 texts; allowed: \(3, dimensions\)",
+    ):
+        build_corpus(path, tmp_path / "corpus", PLAIN, encode=lambda texts: answer)
+
+
+def test_two_builds_do_not_share_a_folder(tmp_path):
+    from filelock import FileLock
+
+    path = many(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    with (
+        FileLock(tmp_path / "corpus" / ".lock"),
+        pytest.raises(CorpusError, match="another process"),
+    ):
+        build_corpus(path, tmp_path / "corpus", PLAIN, encode=encode)
+
+
+def test_a_report_can_be_read_back(tmp_path):
+    report = build_corpus(many(tmp_path), tmp_path / "corpus", PLAIN, encode=encode)
+    assert (
+        CorpusReport.model_validate_json((tmp_path / "corpus" / "corpus.json").read_text())
+        == report
+    )
+    assert report.read == report.kept + sum(report.dropped.values()) == 61
+    assert sum(report.domains.values()) == report.kept == 50

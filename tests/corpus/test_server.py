@@ -1,0 +1,341 @@
+"""The retrieval server and its client: the schema both ways, limits, many clients at once, bounded
+retries."""
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+import uvicorn
+
+from spnb.corpus.retrieval import Hit, make_retriever
+from spnb.corpus.server import Limits, RetrieverClient, RetrieverError, create_app, serve
+
+CORPUS = [
+    {"id": "a", "title": "Arn", "text": "red fox"},
+    {"id": "b", "title": "Bor", "text": "red fish\nblue fish"},
+    {"id": "c", "title": 'Ço "x"', "text": "blauer Fisch, 青い魚"},
+]
+JSON = {"content-type": "application/json"}
+LIMITS = Limits(max_queries=8, max_length=50, max_k=5, topk=2)
+
+
+@contextmanager
+def running(app):
+    """The address of an application on a free port of the loopback."""
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+@contextmanager
+def replying(*replies):
+    """A server that gives these (status, body) replies in order, the last one for ever; yields
+    address and requests."""
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            seen.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            status, body = replies[min(len(seen), len(replies)) - 1]
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def local():
+    return make_retriever("bm25", CORPUS)
+
+
+@pytest.fixture(scope="module")
+def address(local):
+    with running(create_app(local, LIMITS)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def http():
+    with httpx.Client(trust_env=False) as client:
+        yield client
+
+
+def post(http, address, **body):
+    return http.post(f"{address}/retrieve", json=body)
+
+
+def test_the_schema_with_scores(http, address, local):
+    reply = post(http, address, queries=["red fish", "nothing"], topk=1, return_scores=True)
+    score = local.search(["red fish"], 1)[0][0].score
+    expected = {
+        "document": {"id": "b", "contents": '"Bor"\nred fish\nblue fish'},
+        "score": pytest.approx(score),
+    }
+    assert reply.status_code == 200 and reply.json() == {"result": [[expected], []]}
+
+
+def test_the_schema_without_scores_also_for_two_queries(http, address):
+    reply = post(http, address, queries=["fox", "青い魚"])
+    assert reply.json() == {
+        "result": [
+            [{"id": "a", "contents": '"Arn"\nred fox'}],
+            [{"id": "c", "contents": '"Ço "x""\nblauer Fisch, 青い魚'}],
+        ]
+    }
+
+
+def test_topk_may_be_null_or_absent_and_no_queries_have_no_results(http, address):
+    for body in ({"topk": None}, {}):
+        assert (
+            len(post(http, address, queries=["red arn bor fisch"], **body).json()["result"][0]) == 2
+        )
+    assert post(http, address, queries=[]).json() == {"result": []}
+    assert post(http, address, queries=["", " "], topk=5).json() == {"result": [[], []]}
+
+
+def test_status(http, address):
+    assert http.get(f"{address}/status").json() == "ok"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "body.queries: Field required"),
+        ({"queries": "red"}, "body.queries: Input should be a valid list"),
+        ({"queries": None}, "body.queries: Input should be a valid list"),
+        ({"queries": ["red", 3]}, "body.queries.1: Input should be a valid string"),
+        ({"queries": [["red"]]}, "body.queries.0: Input should be a valid string"),
+        ({"queries": ["red"], "topk": "3"}, "body.topk: Input should be a valid integer"),
+        ({"queries": ["red"], "topk": 1.5}, "body.topk: Input should be a valid integer"),
+        ({"queries": ["red"], "topk": True}, "body.topk: Input should be a valid integer"),
+        (
+            {"queries": ["red"], "return_scores": "yes"},
+            "body.return_scores: Input should be a valid boolean",
+        ),
+        ({"queries": ["red"], "top_k": 3}, "body.top_k: Extra inputs are not permitted"),
+        ({"queries": [1, 2, 3, 4, 5]}, "; and 2 more"),
+        ({"queries": ["red"] * 9}, "queries has 9 entries; allowed: up to 8"),
+        ({"queries": ["red", "x" * 51]}, "queries[1] has 51 characters; allowed: up to 50"),
+        ({"queries": ["red"], "topk": 0}, "topk is 0; allowed: 1 to 5, or null for 2"),
+        ({"queries": ["red"], "topk": -1}, "topk is -1; allowed: 1 to 5"),
+        ({"queries": ["red"], "topk": 10**9}, "topk is 1000000000; allowed: 1 to 5"),
+        ({"queries": ["red"], "topk": 10**40}, "; allowed: 1 to 5"),
+        (
+            {"queries": ["red \ud800"]},
+            "queries[0] has half of a surrogate pair; allowed: Unicode text",
+        ),
+        (["red"], "body: Input should be a valid dictionary"),
+    ],
+)
+def test_a_bad_request_is_refused_with_the_reason(http, address, body, message):
+    reply = http.post(f"{address}/retrieve", content=json.dumps(body), headers=JSON)
+    assert reply.status_code == 422
+    assert isinstance(reply.json()["detail"], str) and message in reply.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b'{"queries": ["a"',
+        b"\xff\xfe",
+        b'{"queries": ["\xff"]}',
+        b'{"queries": ["\\ud800"]}',
+        b"[" * 3000,
+    ],
+)
+def test_a_body_that_is_no_json_is_refused(http, address, content):
+    reply = http.post(f"{address}/retrieve", content=content, headers=JSON)
+    assert reply.status_code in (400, 422)
+    assert reply.json()["detail"]
+
+
+def test_a_huge_body_is_refused_before_it_is_read(http, address):
+    for content in (b" " * (LIMITS.max_bytes + 1), iter([b" " * LIMITS.max_bytes, b" "])):
+        reply = http.post(f"{address}/retrieve", content=content, headers=JSON)
+        assert reply.status_code == 413 and reply.text
+
+
+def test_the_longest_allowed_request_passes_however_it_is_escaped(http, address):
+    body = json.dumps(
+        {"queries": ["\U0001f600" * 50] * 8, "topk": 5, "return_scores": True}, indent=1
+    )
+    assert http.post(f"{address}/retrieve", content=body, headers=JSON).status_code == 200
+
+
+def test_other_paths_and_methods(http, address):
+    assert http.get(f"{address}/retrieve").status_code == 405
+    assert http.post(f"{address}/other", json={}).status_code == 404
+
+
+def test_sixteen_clients_at_once_get_their_own_answers(address, local):
+    words = ["red", "fox", "fish", "blue", "arn", "bor", "fisch", "x"]
+
+    def ask(number):
+        client = RetrieverClient(address, attempts=1)
+        for turn in range(10):
+            queries = [words[(number + turn + i) % 8] for i in range(1 + number % 4)]
+            assert client.search(queries, 3) == rounded(local.search(queries, 3))
+        return True
+
+    def rounded(found):
+        return [
+            [Hit(h.id, h.title, h.text, pytest.approx(h.score)) for h in hits] for hits in found
+        ]
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(ask, range(16)))
+
+
+def test_sixteen_clients_at_once_on_the_dense_index():
+    local = make_retriever("flat", CORPUS)
+    with running(create_app(local, LIMITS)) as url, ThreadPoolExecutor(16) as pool:
+        queries = [f"{word} of {i}" for i, word in enumerate(["red", "fish", "fox", "blue"] * 4)]
+        found = list(pool.map(lambda query: RetrieverClient(url).search([query], 3)[0], queries))
+    expected = [local.search([query], 3)[0] for query in queries]
+    assert [[h.id for h in hits] for hits in found] == [[h.id for h in hits] for hits in expected]
+
+
+def test_malformed_requests_among_good_ones_harm_nobody(http, address):
+    def ask(number):
+        body = {"queries": ["fox"]} if number % 2 else {"queries": number}
+        return post(http, address, **body).status_code
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(ask, range(64))) == [422, 200] * 32
+
+
+def test_the_client_is_the_same_retriever_with_and_without_scores(address, local):
+    queries = ["red", "fish", "青い魚", "nothing"]
+    expected = local.search(queries, 2)
+    assert RetrieverClient(address + "/").search(queries, 2) == expected
+    without = RetrieverClient(address, return_scores=False).search(queries, 2)
+    assert without == [[Hit(h.id, h.title, h.text, None) for h in hits] for hits in expected]
+    assert RetrieverClient(address, batch=3).search(queries, 2) == expected
+    assert RetrieverClient(address).search([], 2) == []
+
+
+def test_the_client_repeats_the_servers_reason_without_a_retry(address):
+    with pytest.raises(
+        ValueError, match="refused the request with status 422.*topk is 6; allowed: 1 to 5"
+    ):
+        RetrieverClient(address, wait=60).search(["fox"], 6)
+    with pytest.raises(ValueError, match="queries is 'fox'; allowed: a list of strings"):
+        RetrieverClient(address).search("fox", 1)
+
+
+def test_a_dead_server_is_given_up_after_all_attempts():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        start = time.perf_counter()
+        with pytest.raises(
+            RetrieverError, match="gave no answer in 3 attempts; the last: ConnectError"
+        ):
+            RetrieverClient(url, attempts=3, wait=0.05).search(["fox"], 1)
+    assert 0.15 <= time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_a_failing_server_is_asked_attempts_times(status):
+    with replying((status, b"down")) as (url, seen):
+        with pytest.raises(RetrieverError, match=f"in 4 attempts; the last: status {status}: down"):
+            RetrieverClient(url, attempts=4, wait=0.01).search(["fox"], 1)
+        assert seen == [{"queries": ["fox"], "topk": 1, "return_scores": True}] * 4
+
+
+def test_a_server_that_recovers_is_believed():
+    good = b'{"result": [[{"document": {"id": 7, "contents": "\\"T\\"\\nx"}, "score": 2}]]}'
+    with replying((500, b""), (503, b""), (200, good)) as (url, seen):
+        assert RetrieverClient(url, wait=0.01).search(["fox"], 1) == [[Hit("7", "T", "x", 2.0)]]
+        assert len(seen) == 3
+
+
+def test_a_slow_server_times_out():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(RetrieverError, match="in 2 attempts; the last: ReadTimeout"):
+            RetrieverClient(url, attempts=2, wait=0.01, timeout=0.2).search(["fox"], 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>",
+        b"[]",
+        b"{}",
+        b'{"result": [[{"id": "a"}]]}',
+        b'{"result": [[7]]}',
+        b'{"result": [["document"]]}',
+    ],
+)
+def test_another_schema_is_an_error(body):
+    with (
+        replying((200, body)) as (url, _),
+        pytest.raises(RetrieverError, match="answered in another schema"),
+    ):
+        RetrieverClient(url).search(["fox"], 1)
+
+
+def test_a_missing_answer_is_an_error():
+    with (
+        replying((200, b'{"result": []}')) as (url, _),
+        pytest.raises(RetrieverError, match="answered 0 of 1 queries"),
+    ):
+        RetrieverClient(url).search(["fox"], 1)
+
+
+def test_a_failing_retriever_is_a_500_and_the_server_lives(http):
+    class Fails:
+        def search(self, queries, k):
+            raise OSError("disk")
+
+    with running(create_app(Fails(), LIMITS)) as url:
+        reply = post(http, url, queries=["fox"])
+        assert reply.status_code == 500 and reply.json()["detail"] == "search failed: OSError: disk"
+        assert http.get(f"{url}/status").json() == "ok"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Limits(max_queries=0), "max_queries is 0; allowed: an integer, 1 or more"),
+        (lambda: Limits(max_k=2, topk=3), "topk is 3; allowed: 1 to max_k, which is 2"),
+        (lambda: serve(None, port=0), "port is 0; allowed: 1 to 65535"),
+        (
+            lambda: RetrieverClient("localhost:8000"),
+            "url is 'localhost:8000'; allowed: http://host:port",
+        ),
+        (lambda: RetrieverClient("http://h", attempts=0), "attempts is 0; allowed: 1 or more"),
+        (lambda: RetrieverClient("http://h", wait=-1), "wait is -1; allowed: 0 or more"),
+        (lambda: RetrieverClient("http://h", timeout=0), "timeout is 0; allowed: above 0 seconds"),
+    ],
+)
+def test_bad_settings_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

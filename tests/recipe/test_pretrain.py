@@ -1,0 +1,140 @@
+"""Pre-training on the document world: tokenizer, initial heads, loss, stops, and what ships."""
+
+import json
+import random
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from spnb.recipe import lessons
+from spnb.recipe import pretrain as world
+from spnb.testbed import embedded_path
+from spnb.testbed.world import SUFFIXES, names
+from spnb.train.policies import check_tokenizer
+
+TINY = world.WorldRecipe(
+    hidden=64,
+    layers=2,
+    heads=2,
+    feed_forward=64,
+    batch_tokens=1024,
+    unskilled_at=1500,
+    base_at=3000,
+    reading_until=4000,
+    roles_until=8000,
+    practice_until=10_000,
+    warmup_tokens=1000,
+)
+SHIPPED = ("unskilled", "base", "instruct")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return world.build_tokenizer(world.WorldRecipe())
+
+
+def test_every_name_and_digit_is_one_token(tokenizer):
+    for kind in SUFFIXES:
+        for pool in ("train", "heldout"):
+            for name in names(kind, pool):
+                assert len(tokenizer(f" {name}", add_special_tokens=False)["input_ids"]) == 1
+    assert len(tokenizer("1874", add_special_tokens=False)["input_ids"]) == 4
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "Zwölf Boxkämpfer\n\t", "漢字 🂡", "Arnfordson", "<think> x</think>"]
+)
+def test_any_text_survives_encoding(tokenizer, text):
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+
+
+def test_pieces_of_a_row_are_the_tokens_of_the_whole(tokenizer):
+    for row in [lesson(random.Random(1)) for lesson in lessons.LESSONS.values()]:
+        ids, weights = world.encode(row, tokenizer, 0.1)
+        whole = tokenizer("".join(text for text, _ in row), add_special_tokens=False)["input_ids"]
+        assert len(ids) == len(weights)
+        assert ids == whole
+
+
+def test_heads_of_the_first_layer_look_their_distance_back(tokenizer):
+    model = world.build_model(world.WorldRecipe(), tokenizer)
+    model.set_attn_implementation("eager")
+    ids = torch.randint(300, 2000, (1, 40), generator=torch.Generator().manual_seed(0))
+    attention_HTT = model(input_ids=ids, output_attentions=True).attentions[0][0]
+    for head in range(4):
+        assert attention_HTT[head, 30, 29 - head] > 0.6
+    plain = world.build_model(world.WorldRecipe(offset_heads=False), tokenizer)
+    plain.set_attn_implementation("eager")
+    assert plain(input_ids=ids, output_attentions=True).attentions[0][0][:, 30].max() < 0.6
+
+
+def test_the_loss_is_the_weighted_cross_entropy(tokenizer):
+    recipe = TINY.model_copy(update={"outside_share": 1.0})
+    model = world.build_model(recipe, tokenizer)
+    ids = torch.randint(3, 500, (2, 12))
+    weights = torch.tensor([[0.3] * 6 + [1.0] * 6, [0.3] * 4 + [1.0] * 4 + [0.0] * 4])
+    found = world.loss_of(model, ids, weights, recipe, torch.Generator().manual_seed(0))
+    logps = (
+        model(input_ids=ids).logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None]).squeeze(2)
+    )
+    expected = -(logps * weights[:, 1:]).sum() / weights[:, 1:].sum()
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_rate_warms_up_stays_and_falls():
+    recipe = world.WorldRecipe()
+    assert world.rate(recipe, 0) < 0.01
+    assert world.rate(recipe, recipe.reading_until - 1) == 1
+    assert world.rate(recipe, recipe.reading_until) < 0.01
+    warm = recipe.reading_until + recipe.warmup_tokens
+    assert world.rate(recipe, warm) == pytest.approx(recipe.role_rate, rel=0.01)
+    assert world.rate(recipe, recipe.roles_until - 1) == pytest.approx(0, abs=1e-6)
+    assert world.rate(recipe, recipe.roles_until) < 0.01
+    warm = recipe.roles_until + recipe.warmup_tokens
+    assert world.rate(recipe, warm) == pytest.approx(recipe.practice_rate, rel=0.03)
+    assert world.rate(recipe, recipe.practice_until) == pytest.approx(0)
+
+
+def test_a_tiny_recipe_makes_three_policies_and_again_the_same(tmp_path):
+    for run in ("a", "b"):
+        world.build(TINY, tmp_path / run, report=lambda _: None)
+    for name in SHIPPED:
+        first, second = (
+            AutoModelForCausalLM.from_pretrained(tmp_path / run / name) for run in ("a", "b")
+        )
+        for one, other in zip(first.parameters(), second.parameters(), strict=True):
+            assert torch.equal(one, other)
+        check_tokenizer(AutoTokenizer.from_pretrained(tmp_path / "a" / name), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        *((name, "world") for name in SHIPPED),
+        ("base-large", "world-large"),
+        ("instruct-large", "world-large"),
+    ],
+)
+def test_the_shipped_policies_are_their_recipes(name, recipe, tokenizer):
+    folder, values = embedded_path(name), world.recipe_values(recipe)
+    assert (
+        json.loads((folder / "recipe.json").read_text()) == world.WorldRecipe(**values).model_dump()
+    )
+    shipped = AutoTokenizer.from_pretrained(folder)
+    assert shipped.get_vocab() == tokenizer.get_vocab()
+    check_tokenizer(shipped, name)
+    assert AutoModelForCausalLM.from_pretrained(folder).config.model_type == "qwen3"
+
+
+def test_unknown_recipe():
+    with pytest.raises(ValueError, match="recipe is 'x'; allowed: games, world, world-large"):
+        world.recipe_values("x")
+
+
+def test_marks_out_of_order_are_refused():
+    with pytest.raises(
+        ValueError, match="unskilled_at, base_at, reading_until, roles_until, practice_until are"
+    ):
+        world.WorldRecipe(base_at=9_000_000)

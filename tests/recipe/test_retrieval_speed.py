@@ -1,0 +1,162 @@
+"""The retrieval measurement: questions and their gold answers, found@3 by what documents state, the
+extrapolation."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from spnb.corpus.retrieval import LocalRetriever, make_retriever
+from spnb.corpus.store import JsonlStore
+from spnb.testbed import oracle
+from spnb.testbed.texts import facts_in
+from spnb.testbed.world import world_of
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "retrieval.py"
+spec = importlib.util.spec_from_file_location("benchmarks_retrieval", SCRIPT)
+retrieval = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = retrieval
+spec.loader.exec_module(retrieval)
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory):
+    """300 documents and 40 questions about them, with the static vectors."""
+    made = retrieval.Cell(tmp_path_factory.mktemp("work"), 300, "static", 40)
+    made.write_corpus()
+    return made
+
+
+def test_every_question_has_its_gold_answer_and_a_document_that_states_it(cell):
+    world, store = world_of(300), JsonlStore(cell.corpus)
+    stated = [facts_in(store[row].text) for row in range(len(store))]
+    asked = cell.questions()
+    assert len(asked) == 40 and asked == cell.questions()
+    for question, gold in asked:
+        assert oracle.answer(world, oracle.parse(question)) == gold
+        assert oracle.support(gold, stated)
+    assert {oracle.parse(question).op for question, _ in asked} == {"path", "cell"}
+
+
+class Rows:
+    """A ranker that returns the same rows for every question."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def rank(self, queries, k):
+        return [[(row, 1.0) for row in self.rows[:k]] for _ in queries]
+
+
+def test_found_counts_any_document_that_states_the_fact(tmp_path):
+    cell = retrieval.Cell(tmp_path, 300, "none", 1)
+    cell.write_corpus()
+    store, world = JsonlStore(cell.corpus), world_of(300)
+    row = next(row for row in range(len(store)) if store[row].id.startswith("sections:"))
+    town = store[row].title.removeprefix("A guide to ")
+    mayor = world.value(town, "mayor")
+    asked = [
+        (
+            f"What is the {noun} of {entity}?",
+            oracle.answer(world, oracle.Query("path", entity, (noun,))),
+        )
+        for entity, noun in (
+            (town, "river"),
+            (mayor, "job"),
+            (town, "population"),
+            (world.name("book", 0), "author"),
+        )
+    ]
+    found = {
+        rows: retrieval._quality(cell, LocalRetriever(store, Rows(rows)), None, asked)
+        for rows in ((row,), (row + 1,))
+    }
+    assert found[(row,)] == {
+        "recall@3": 1.0,
+        "found@3": 0.75,
+    }  # the guide states the town and its mayor, not the book
+    assert found[(row + 1,)] == {"recall@3": 1.0, "found@3": 0.0}
+
+
+def test_the_static_encoder_gives_the_mean_of_its_tokens_vectors(cell):
+    encoder = cell.encoder()
+    words = encoder._model[0].embedding.weight.detach().numpy()
+    tokens = (
+        encoder._model[0].tokenizer.encode("the river of Arnford", add_special_tokens=False).ids
+    )
+    expected = words[tokens].mean(axis=0)
+    assert words.shape == (30522, 384) and len(tokens) > 3
+    given = encoder.encode_queries(["the river of Arnford"])[0]
+    assert np.allclose(given, expected / np.linalg.norm(expected), atol=1e-6)
+    assert retrieval.Cell(cell.work, 300, "none", 1).encoder() is None
+
+
+def test_an_exact_index_has_recall_one_and_a_wrong_one_has_less(cell):
+    encoder, asked = cell.encoder(), cell.questions()
+    flat = make_retriever("flat", cell.corpus, cell.cache, encoder)
+    assert retrieval._quality(cell, flat, encoder, asked)["recall@3"] == pytest.approx(
+        1.0, abs=0.02
+    )  # equal scores
+    best = cell.exact(encoder, [asked[0][0]])[0].tolist()
+    absent = next(row for row in range(300) if row not in best)
+    wrong = LocalRetriever(flat.store, Rows((*best[:2], absent)))
+    assert retrieval._quality(cell, wrong, encoder, asked[:1])["recall@3"] == pytest.approx(2 / 3)
+
+
+def frame(index: str, vectors: str, passages: int, seconds: float, alone: float) -> dict:
+    """A measured row; a question is encoded in a thousandth of a second."""
+    return {
+        **{"passages": passages, "index": index, "vectors": vectors, "queries": 500},
+        **{"embedding s": passages / 100, "index build s": seconds, "index MB": passages / 1000},
+        **{"resident MB": passages / 500, "recall@3": 0.9, "found@3": 0.8},
+        **{"queries/s, index alone": alone, "queries/s": 1 / (1 / alone + 0.001)},
+    }
+
+
+def test_extrapolation_is_a_line_through_the_two_largest_sizes_of_the_same_vectors():
+    rows = (
+        ("flat", "MiniLM", 1_000, 9.0, 500.0),
+        ("flat", "MiniLM", 10_000, 1.0, 1000.0),
+        ("flat", "MiniLM", 100_000, 10.0, 100.0),
+        ("flat", "static", 100_000, 20.0, 100.0),
+        ("flat", "static", 1_000_000, 200.0, 10.0),
+        ("hnsw", "static", 10_000, 1.0, 100.0),
+    )
+    measured = pd.DataFrame([frame(*row) for row in rows])
+    wiki = retrieval.extrapolate(measured, 2_000_000).set_index(["index", "vectors"])
+    assert list(wiki.index) == [("flat", "MiniLM"), ("flat", "static")]  # hnsw: one size only
+    assert wiki.loc[("flat", "MiniLM"), "index build s"] == pytest.approx(200.0)
+    assert wiki.loc[("flat", "static"), "index build s"] == pytest.approx(400.0)
+    assert wiki.loc[("flat", "static"), "queries/s, index alone"] == pytest.approx(5.0)
+    assert wiki.loc[("flat", "static"), "queries/s"] == pytest.approx(1 / 0.201)
+    assert wiki.loc[("flat", "static"), "index MB"] == pytest.approx(2000.0)
+    assert wiki["recall@3"].isna().all()
+
+
+def test_the_table_has_both_encoders_sorted_by_size_index_and_vectors(tmp_path):
+    shuffled = [("hnsw", "static"), ("flat", "static"), ("flat", "MiniLM"), ("bm25", "–")]
+    larger = [frame(*kind, 10_000, 1.0, 100.0) for kind in shuffled]
+    measured = pd.DataFrame([*larger, frame("ivfpq", "static", 1_000, 1.0, 100.0)])
+    retrieval.write_table(measured, tmp_path)
+    rows = pd.read_csv(tmp_path / "indexes.csv")
+    assert list(zip(rows["passages"], rows["index"], rows["vectors"], strict=True)) == [
+        (1_000, "ivfpq", "static"),
+        *(
+            (10_000, "bm25", "–"),
+            (10_000, "flat", "MiniLM"),
+            (10_000, "flat", "static"),
+            (10_000, "hnsw", "static"),
+        ),
+    ]
+    text = (tmp_path / "indexes.md").read_text(encoding="utf-8")
+    assert "500 questions" in text and "extrapolated)" not in text
+
+
+def test_unknown_encoders_and_indexes_are_refused_in_one_sentence(tmp_path):
+    for option, value in (("--encoder", "none"), ("--indexes", "faiss")):
+        result = CliRunner().invoke(retrieval.app, ["run", option, value, "--work", str(tmp_path)])
+        assert result.exit_code == 2 and repr(value) in result.output and "allowed" in result.output

@@ -1,0 +1,325 @@
+"""The collapse detector on series worked out by hand, and runs found, gathered, counted and
+drawn."""
+
+import json
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from spnb.core.params import ParamError, validate
+from spnb.report import dynamics
+from spnb.report.dynamics import Thresholds, collapse, spikes
+from spnb.report.plots import PALETTE
+from spnb.train.runs import Run, RunError, open_run
+
+
+def steps(values, first=1):
+    """A series over training steps."""
+    return pd.Series(list(values), index=range(first, first + len(values)), dtype=float)
+
+
+# With 30 values k is 3, so start and end are medians of three values.
+@pytest.mark.parametrize(
+    ("values", "verdict", "onset"),
+    [
+        ([10] * 30, "no", None),
+        ([10] * 12 + [4] * 18, "collapsed", 13),
+        ([10] * 12 + [5] * 18, "no", None),  # half is not below half
+        ([10] * 10 + [4] * 10 + [10] * 10, "recovered", None),
+        ([10] * 15 + [0.1] + [10] * 14, "no", None),  # one odd step: no median of five sees it
+        ([10] * 15 + [0.1] * 2 + [10] * 13, "no", None),
+        ([10] * 28 + [1] * 2, "no", None),  # end is 1, but for two steps only
+        ([10] * 27 + [1] * 3, "collapsed", 28),
+        ([10, 1] * 15, "no", None),  # medians of five alternate: 10 wherever the step is odd
+        ([1] * 3 + [10] * 27, "no", None),
+        (
+            [10] * 10 + [4] * 5 + [10] * 5 + [4] * 10,
+            "collapsed",
+            21,
+        ),  # the second fall is the one that stays
+    ],
+)
+def test_verdict_and_onset(values, verdict, onset):
+    found = collapse(steps(values), 0.5)
+    assert (found.verdict, found.onset) == (verdict, onset)
+
+
+def test_a_gradual_fall_begins_where_the_limit_is_passed():
+    # 10, 9.75, ..., 0.25: k = 4, start is the mean of 9.75 and 9.5, limit 4.8125; step 22 has 4.75.
+    found = collapse(steps(np.linspace(10, 0.25, 40)), 0.5)
+    assert found == ("collapsed", 9.625, 0.625, 22)
+    assert collapse(steps(np.linspace(10, 0.25, 40)), 0.05).verdict == "no"
+
+
+def test_the_onset_is_a_training_step_and_missing_values_are_left_out():
+    values = steps([10] * 12 + [4] * 18, first=101)
+    assert collapse(values, 0.5).onset == 113
+    with_gaps = pd.concat([values, pd.Series(np.nan, index=range(131, 171))])
+    assert collapse(with_gaps, 0.5) == collapse(values, 0.5)
+
+
+def test_what_is_too_short_or_starts_at_zero_is_not_decided():
+    falling = [10.0] * 10 + [1.0] * 9
+    assert collapse(steps(falling), 0.5) == ("not decided", 10, 1, None)
+    assert collapse(steps([*falling, 1.0]), 0.5).verdict == "collapsed"
+    assert collapse(steps([0] * 30), 0.5).verdict == "not decided"
+    assert collapse(steps([10, 2]), 0.5) == ("not decided", 6, 6, None)
+    assert collapse(steps(falling), 0.5, Thresholds(minimum=6)).verdict == "collapsed"
+
+
+def test_the_thresholds_change_the_verdict():
+    dip = steps([10] * 12 + [4] * 4 + [10] * 14)
+    assert collapse(dip, 0.5).verdict == "recovered"
+    assert (
+        collapse(dip, 0.5, Thresholds(edge=0.2)).verdict == "no"
+    )  # k is 6: four in a row are too few
+    assert (
+        collapse(dip, 0.5, Thresholds(window=9)).verdict == "no"
+    )  # four never have the majority of nine
+    with pytest.raises(
+        ParamError, match=r"length is 2; allowed: less than 1 \(collapsed: length below this share"
+    ):
+        validate(Thresholds, {"length": 2})
+    with pytest.raises(ParamError, match="'lenght', which is unknown; did you mean 'length'"):
+        validate(Thresholds, {"lenght": 0.3})
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5, 2])
+def test_a_share_that_is_none(share):
+    with pytest.raises(ValueError, match=f"share is {share}; allowed: above 0 and below 1"):
+        collapse(steps([1] * 30), share)
+
+
+@pytest.mark.parametrize("index", [[1, 3, 2], [1, 1, 2]])
+def test_steps_must_increase(index):
+    values = pd.Series([1.0, 2.0, 3.0], index=index)
+    for call in (lambda: collapse(values, 0.5), lambda: spikes(values)):
+        with pytest.raises(ValueError, match="do not increase"):
+            call()
+
+
+def test_spikes():
+    # Step 6: nine times the median 0.1. Step 7: 0.2 is the median of 0.2, 0.1, 0.2, 0.1, 0.9. Step
+    # 16: three 9s before.
+    norms = [0.1, 0.2, 0.1, 0.2, 0.1, 0.9, 2.1, 0.1, 0.2, 0.1, 0.2, 0.1] + [9.0] * 5
+    assert spikes(steps(norms)) == [7, 13, 14, 15]
+    assert spikes(steps(norms), Thresholds(spike=8)) == [6, 7, 13, 14, 15]
+    assert spikes(steps([1, 100, 1, 1, 1])) == [], "no median of five before the sixth value"
+    assert spikes(steps([0.0] * 6 + [5.0])) == [], "nothing is a multiple of zero"
+    assert spikes(steps([1.0] * 5 + [np.nan, 11.0])) == [7]
+
+
+def write_run(
+    root, variant="full", seed=0, lengths=(10,) * 30, date="2026-01-01T00:00:00", **changes
+):
+    """A finished run of rlvr with these lengths, a steady entropy and one gradient spike at step
+    10."""
+    run = open_run(
+        root, {"paper": "rlvr", "scale": "cpu", "variant": variant, "seed": seed, **changes}
+    )
+    for step, length in enumerate(lengths, 1):
+        norm = 20.0 if step == 10 else 1.0
+        row = {
+            "step": step,
+            "grad_norm": norm,
+            "length/read": length,
+            "entropy/read": 0.5,
+            "kl": None,
+        }
+        run.append("metrics", row)
+    point = {"low": 0.0, "high": 1.0, "n": 8}
+    run.append(
+        "evals", {"step": 0, "evaluation": "held-out", "metric": "accuracy", "value": 0.25, **point}
+    )
+    run.append(
+        "evals", {"step": 0, "evaluation": "held-out", "metric": "parsed", "value": 1.0, **point}
+    )
+    run.finish()
+    facts = json.loads((run.folder / "finished.json").read_text())
+    (run.folder / "finished.json").write_text(json.dumps(facts | {"date": date}))
+    return run
+
+
+COLLAPSED = (10,) * 12 + (4,) * 18
+
+
+def test_verdicts_and_their_summary(tmp_path):
+    write_run(tmp_path, seed=0, lengths=COLLAPSED)
+    write_run(tmp_path, seed=1, lengths=(10,) * 14 + (2,) * 16)
+    write_run(tmp_path, "steady", lengths=(10,) * 5)
+    runs = dynamics.find_runs(str(tmp_path))
+    found = dynamics.verdicts(dynamics.gather(runs, "metrics"))
+    lengths = found[found["quantity"] == "length"].set_index(["variant", "seed"])
+    assert lengths["verdict"].tolist() == ["collapsed", "collapsed", "not decided"]
+    assert lengths["onset"].tolist()[:2] == [13, 15] and lengths["role"].eq("read").all()
+    gradient = found[(found["quantity"] == "grad_norm") & (found["variant"] == "full")]
+    assert gradient["spikes"].tolist() == [[10], [10]] and gradient["verdict"].eq("no").all()
+    table = dynamics.summary(found).set_index(["variant", "role"])
+    # Shares 0.4 and 0.2: mean 0.3, standard error 0.1, t(0.975, 1) = 12.706; onsets 13 and 15.
+    assert table["length"]["full", "read"] == "0.30 [-0.97, 1.57]; collapsed 2 of 2 from step 14"
+    assert (
+        table["entropy"]["full", "read"] == "1.00 [1.00, 1.00]"
+        and table["length"]["full", "all"] == "-"
+    )
+    assert table["gradient spikes"]["full", "all"] == "2 of 2 runs, first at 10"
+    assert table["length"]["steady", "read"] == "not decided 1 of 1"
+    assert table["gradient spikes"]["steady", "all"] == "none"
+    assert list(table.index) == [
+        ("full", "all"),
+        ("full", "read"),
+        ("steady", "all"),
+        ("steady", "read"),
+    ]
+
+
+def test_series_and_results_are_long_tables(tmp_path):
+    write_run(tmp_path, lengths=(3, 4))
+    runs = dynamics.find_runs(str(tmp_path))
+    metrics = dynamics.gather(runs, "metrics")
+    frame = dynamics.series(metrics, "length/*", "kl")
+    assert frame.columns.tolist() == ["paper", "variant", "seed", "step", "part", "value"]
+    assert frame.to_numpy().tolist() == [
+        ["rlvr", "full", 0, 1, "length/read", 3],
+        ["rlvr", "full", 0, 2, "length/read", 4],
+    ]
+    assert dynamics.series(metrics, "reward/*").empty
+    accuracy = dynamics.results(dynamics.gather(runs, "evals"), "held-out*: accuracy")
+    assert accuracy.to_numpy().tolist() == [["rlvr", "full", 0, 0, "held-out: accuracy", 0.25]]
+
+
+def test_runs_come_in_their_papers_order_and_are_chosen_by_name_and_seed(tmp_path):
+    for variant in ("zeta", "search", "read"):
+        for seed in (1, 0):
+            write_run(tmp_path, variant, seed, lengths=(1,))
+    open_run(
+        tmp_path, {"paper": "rlvr", "scale": "cpu", "variant": "think", "seed": 0}
+    )  # unfinished
+    everything = [(run.variant, run.seed) for run in dynamics.find_runs(str(tmp_path))]
+    assert everything == [
+        ("read", 0),
+        ("read", 1),
+        ("search", 0),
+        ("search", 1),
+        ("zeta", 0),
+        ("zeta", 1),
+    ]
+    chosen = dynamics.find_runs(str(tmp_path), ["rlvr"], variants=["zeta", "read"], seeds=[1])
+    assert [(run.variant, run.seed) for run in chosen] == [("zeta", 1), ("read", 1)]
+
+
+def test_of_runs_with_other_parameters_those_like_the_last_are_taken(tmp_path):
+    write_run(tmp_path, seed=0, lengths=(1,), steps=1)
+    write_run(tmp_path, seed=1, lengths=(1,), steps=1)
+    write_run(tmp_path, seed=0, lengths=(2,), steps=2, date="2026-01-02T00:00:00")
+    (only,) = dynamics.find_runs(str(tmp_path))
+    assert only.seed == 0 and only.params["steps"] == 2
+    first = dynamics.find_runs(run_dirs=[f"{tmp_path}/rlvr/cpu/*/seed-?"])
+    assert [run.params["steps"] for run in first] == [1, 1]
+    with pytest.raises(
+        RunError,
+        match="seed-0 and .*seed-0\\.[0-9a-f]{12} are both rlvr/cpu/full/seed-0; allowed: one",
+    ):
+        dynamics.find_runs(run_dirs=[f"{tmp_path}/rlvr/cpu/*/seed-0*"])
+
+
+def test_named_folders_may_be_unfinished(tmp_path):
+    run = open_run(tmp_path, {"paper": "mine", "scale": "gpu", "variant": "a", "seed": 4})
+    run.append("metrics", {"step": 1, "grad_norm": 1.0})
+    assert dynamics.find_runs(run_dirs=[str(run.folder)]) == [Run(run.folder, run.params)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        (
+            {"papers": ["rlvr"], "scale": "gpu"},
+            RunError,
+            "rlvr/gpu; run first: make reproduce PAPER=rlvr SCALE=gpu",
+        ),
+        (
+            {"scale": "smoke"},
+            RunError,
+            "no finished runs in .*/<paper>/smoke; run first: make reproduce SCALE=smoke",
+        ),
+        ({"papers": ["go"]}, ParamError, "paper is 'go', which is unknown"),
+        ({"scale": "big"}, ParamError, "scale is 'big', which is unknown"),
+        (
+            {"variants": ["ful"]},
+            ParamError,
+            "variant is 'ful', which is unknown; did you mean 'full'",
+        ),
+        ({"seeds": [7]}, ParamError, r"seeds is \[7\], of which there is no run; allowed: \[0\]"),
+        (
+            {"run_dirs": ["/nowhere/*"]},
+            ParamError,
+            "'/nowhere/\\*', which matches nothing; allowed: globs of run folders",
+        ),
+    ],
+)
+def test_what_is_not_there_is_named(tmp_path, asked, error, message):
+    write_run(tmp_path)
+    with pytest.raises(error, match=message):
+        dynamics.find_runs(str(tmp_path), **asked)
+
+
+def test_a_glob_of_other_folders_and_a_damaged_run_are_refused(tmp_path):
+    run = write_run(tmp_path)
+    with pytest.raises(ParamError, match="matches something else"):
+        dynamics.find_runs(run_dirs=[f"{tmp_path}/rlvr/cpu/*"])
+    (run.folder / "config.json").write_text("{oops")
+    with pytest.raises(RunError, match="seed-0 is damaged: config.json cannot be read"):
+        dynamics.find_runs(str(tmp_path))
+
+
+def long_frame(variants, parts):
+    """Two seeds of two steps of every variant and part."""
+    rows = [
+        ("rlvr", v, seed, step, part, float(step))
+        for v in variants
+        for seed in (0, 1)
+        for step in (1, 2)
+        for part in parts
+    ]
+    return pd.DataFrame(rows, columns=["paper", "variant", "seed", "step", "part", "value"])
+
+
+def test_small_multiples_have_a_block_a_paper_and_a_panel_a_part():
+    frame = pd.concat(
+        [
+            long_frame(["a", "b"], ["x", "y", "z", "w", "v"]),
+            long_frame(["c"], ["x"]).assign(paper="spiral"),
+        ]
+    )
+    figure = dynamics.draw(frame, "tokens", window=1, ylim=(0, 5))
+    first, second = figure.subfigs
+    assert [ax.get_title() for ax in first.axes] == ["x", "y", "z", "w", "v"] and len(
+        second.axes
+    ) == 1
+    assert [len(ax.lines) for ax in first.axes] == [2] * 5 and first.axes[0].get_ylim() == (0, 5)
+    assert [ax.get_ylabel() for ax in first.axes] == ["tokens", "", "", "tokens", ""]
+    assert [ax.get_xlabel() for ax in first.axes] == [
+        "",
+        "",
+        "training step",
+        "training step",
+        "training step",
+    ]
+    assert [text.get_text() for text in second.legends[0].get_texts()] == ["c (n=2)"]
+    plt.close(figure)
+
+
+def test_a_variant_keeps_its_colour_where_another_has_nothing_to_show():
+    figure = dynamics.draw(long_frame("b", ["x"]), "tokens", {"rlvr": ["a", "b"]})
+    (line,) = figure.subfigs[0].axes[0].lines
+    assert line.get_color() == PALETTE[1]
+    plt.close(figure)
+
+
+def test_many_variants_are_spread_over_blocks():
+    figure = dynamics.draw(long_frame("abcdefgh", ["x"]), "tokens")
+    assert [len(block.axes[0].lines) for block in figure.subfigs] == [4, 4]
+    plt.close(figure)
+    with pytest.raises(ValueError, match="no rows to show as 'tokens'"):
+        dynamics.draw(long_frame([], []), "tokens")

@@ -1,0 +1,394 @@
+"""Exhibits: what is written, what is recorded, what is refused, and that nothing is lost when
+things go wrong."""
+
+import json
+import multiprocessing
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from spnb.report import exhibits, plots
+from spnb.report.exhibits import (
+    ExhibitError,
+    beside_paper,
+    check_writable,
+    exhibit_info,
+    format_interval,
+    gallery,
+    owed,
+    read_index,
+    save_exhibit,
+)
+
+
+@dataclass(frozen=True)
+class FakeRun:
+    """What save_exhibit reads of a run."""
+
+    seed: int = 0
+    variant: str = "full"
+    scale: str = "cpu"
+    paper: str = "spiral"
+
+    @property
+    def run_id(self) -> str:
+        return f"{self.paper}/{self.scale}/{self.variant}/seed-{self.seed}"
+
+    @property
+    def config_hash(self) -> str:
+        return f"hash-{self.variant}-{self.seed}"
+
+
+RUNS = [FakeRun(seed, variant) for variant in ("full", "no_rae") for seed in (2, 0, 1)]
+TABLE = pd.DataFrame({"variant": ["full", "no_rae"], "win rate": [0.5, 0.25]})
+TEXTS = {"caption": "What is shown.", "protocol": "Smaller model."}
+POINTS = pd.DataFrame(
+    [(v, s, x, x * 0.1 + s * 0.01) for v in ("full", "no_rae") for s in (0, 1, 2) for x in (1, 2)],
+    columns=["variant", "seed", "step", "reward"],
+)
+
+
+def save_table(
+    folder: Path, exhibit_id: str = "spiral/table-3", table: pd.DataFrame = TABLE, runs=RUNS
+) -> list[Path]:
+    return save_exhibit(exhibit_id, table, runs, folder=folder, **TEXTS)
+
+
+def drawn():
+    """A new figure of POINTS."""
+    with plots.style():
+        figure, (ax,) = plots.panels(1)
+        plots.curve(ax, POINTS, "step", "reward", hue="variant")
+    return figure
+
+
+def save_figure(folder: Path) -> list[Path]:
+    return save_exhibit("spiral/figure-6", drawn(), RUNS, data=POINTS, folder=folder, **TEXTS)
+
+
+def test_every_paper_is_listed_in_printed_order() -> None:
+    five, studies = (
+        ["spell", "spice", "scope", "spiral", "ssp"],
+        ["rlvr", "proposer", "embedded", "dynamics"],
+    )
+    assert list(dict.fromkeys(info.paper for info in owed().values())) == [*five, *studies]
+    assert {info.kind for info in owed().values()} == {"table", "figure"}
+    assert {info.source for info in owed().values()} == {
+        "runs",
+        "formula",
+        "rollouts",
+        "static",
+        "shared",
+    }
+    own = "spiral/poker-rules"  # ours, of the paper's runs
+    printed = [info for info in owed().values() if info.paper in five and info.id != own]
+    assert all(info.id.split("/")[1].startswith(f"{info.kind}-") for info in printed)
+    assert exhibit_info("spice/figure-7").source == "formula"
+
+
+def test_a_table_is_two_files_with_its_numbers(tmp_path: Path) -> None:
+    files = save_table(tmp_path)
+    assert files == [tmp_path / "spiral" / "table-3.csv", tmp_path / "spiral" / "table-3.md"]
+    assert files[0].read_text() == "variant,win rate\nfull,0.5\nno_rae,0.25\n"
+    assert "| full      |        0.5 |" in files[1].read_text()
+    assert files[1].read_text().startswith(TEXTS["caption"])
+
+
+def test_a_figure_is_four_files_with_its_numbers(tmp_path: Path) -> None:
+    files = save_figure(tmp_path)
+    assert [path.suffix for path in files] == [".png", ".svg", ".csv", ".md"]
+    assert files[0].read_bytes().startswith(b"\x89PNG") and b"<svg" in files[1].read_bytes()
+    pd.testing.assert_frame_equal(pd.read_csv(files[2]), POINTS, rtol=1e-6)
+    assert "| no_rae" in files[3].read_text()
+    long = pd.concat([POINTS] * 4)
+    files = save_exhibit("spiral/figure-9", drawn(), RUNS, data=long, folder=tmp_path, **TEXTS)
+    assert "| no_rae" not in files[3].read_text() and "figure-9.csv" in files[3].read_text()
+
+
+def test_same_figure_same_bytes(tmp_path: Path) -> None:
+    first, second = save_figure(tmp_path / "a"), save_figure(tmp_path / "b")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_the_record_says_where_the_numbers_come_from(tmp_path: Path) -> None:
+    save_table(tmp_path)
+    index = json.loads((tmp_path / "index.json").read_text())
+    (record,) = index["exhibits"]
+    assert record["id"] == "spiral/table-3" and record["kind"] == "table"
+    assert record["title"] == exhibit_info("spiral/table-3").title
+    assert record["files"] == ["spiral/table-3.csv", "spiral/table-3.md"]
+    assert (
+        record["runs"]["spiral/cpu/no_rae/seed-1"] == "hash-no_rae-1" and len(record["runs"]) == 6
+    )
+    assert (
+        record["seeds"] == [0, 1, 2]
+        and record["scale"] == "cpu"
+        and record["variants"] == ["full", "no_rae"]
+    )
+    assert {"python", "spnb", "torch", "transformers", "trl", "numpy"} <= set(record["versions"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", record["date"])
+    assert record["command"] == "spnb exhibit spiral/table-3 --scale cpu"
+    assert (record["caption"], record["protocol"]) == (TEXTS["caption"], TEXTS["protocol"])
+
+
+def test_saving_again_replaces_and_the_index_is_in_printed_order(tmp_path: Path) -> None:
+    for exhibit_id in ("spiral/table-11", "spiral/table-3", "spell/table-2"):
+        save_table(tmp_path, exhibit_id, runs=[FakeRun(paper=exhibit_id.split("/")[0])])
+    save_table(tmp_path, table=TABLE.assign(**{"win rate": 0.75}), runs=RUNS[:1])
+    assert [record["id"] for record in read_index(tmp_path)] == [
+        "spell/table-2",
+        "spiral/table-3",
+        "spiral/table-11",
+    ]
+    assert read_index(tmp_path)[1]["seeds"] == [2]
+    assert "0.75" in (tmp_path / "spiral" / "table-3.csv").read_text()
+    left = [path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix == ".tmp"]
+    assert left == []
+
+
+def test_records_this_version_does_not_know_are_kept(tmp_path: Path) -> None:
+    save_table(tmp_path)
+    index = json.loads((tmp_path / "index.json").read_text())
+    index["exhibits"].append(index["exhibits"][0] | {"id": "later/table-1"})
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    save_figure(tmp_path)
+    assert [r["id"] for r in read_index(tmp_path)] == [
+        "spiral/table-3",
+        "spiral/figure-6",
+        "later/table-1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"exhibit_id": "spiral/table-33"}, "did you mean 'spiral/table-3'"),
+        ({"runs": []}, "runs is empty"),
+        ({"runs": [FakeRun(), FakeRun(1, scale="gpu")]}, "scales cpu, gpu"),
+        ({"runs": [FakeRun(paper="spice")]}, "run spice/cpu/full/seed-0 is of another paper"),
+        ({"caption": " "}, "caption is ' '"),
+        ({"protocol": ""}, "protocol is ''"),
+        ({"item": TABLE.iloc[:0]}, "is empty"),
+        ({"exhibit_id": "spiral/figure-6"}, "is a DataFrame; allowed: Figure"),
+        ({"item": "52.1"}, "is a str; allowed: DataFrame"),
+    ],
+)
+def test_bad_calls_are_refused_and_leave_nothing(tmp_path: Path, change: dict, said: str) -> None:
+    call = {
+        "exhibit_id": "spiral/table-3",
+        "item": TABLE,
+        "runs": RUNS,
+        "folder": tmp_path,
+        **TEXTS,
+    } | change
+    with pytest.raises(ValueError, match=re.escape(said)):
+        save_exhibit(**call)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_figure_needs_its_numbers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="data is missing"):
+        save_exhibit("spiral/figure-6", drawn(), RUNS, folder=tmp_path, **TEXTS)
+
+
+def test_a_formula_needs_no_run_and_transcripts_may_be_a_table(tmp_path: Path) -> None:
+    save_exhibit("spice/figure-7", drawn(), [], data=POINTS, folder=tmp_path, **TEXTS)
+    save_table(tmp_path, "spice/figure-5", runs=[FakeRun(paper="spice")])
+    by_id = {record["id"]: record for record in read_index(tmp_path)}
+    assert by_id["spice/figure-7"]["runs"] == {} and by_id["spice/figure-7"]["scale"] is None
+    assert by_id["spice/figure-5"]["files"] == ["spice/figure-5.csv", "spice/figure-5.md"]
+    text = (tmp_path / "README.md").read_text()
+    assert "No run needed" in text and "Scale cpu, 1 run, seeds 0" in text and "None" not in text
+
+
+@pytest.mark.parametrize("act", [check_writable, save_table])
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path, act) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ExhibitError, match="figures is .*file/figures.*allowed: a writable folder"):
+        act(tmp_path / "file" / "figures")
+
+
+def test_a_paper_folder_in_the_way_is_an_exhibit_error(tmp_path: Path) -> None:
+    (tmp_path / "spiral").write_text("in the way")
+    with pytest.raises(ExhibitError, match=r"table-3\.csv cannot be written"):
+        save_table(tmp_path)
+    assert not (tmp_path / "index.json").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{ half", "[]", '{"exhibits": 3}', '{"exhibits": ["x"]}', '{"exhibits": [{"id": "x"}]}'],
+)
+def test_a_damaged_index_is_named_and_nothing_changes(tmp_path: Path, text: str) -> None:
+    save_table(tmp_path)
+    (tmp_path / "index.json").write_text(text)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for act in (
+        lambda: save_table(tmp_path, table=TABLE + TABLE),
+        lambda: check_writable(tmp_path),
+    ):
+        with pytest.raises(
+            ExhibitError, match=r"index\.json is damaged .*restore it from git or delete it"
+        ):
+            act()
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (old,) = [path for path in save_table(tmp_path) if path.suffix == ".csv"]
+    before = old.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exhibits.os, "replace", full)
+    with pytest.raises(ExhibitError, match="No space left on device"):
+        save_table(tmp_path, table=TABLE + TABLE)
+    assert old.read_bytes() == before and not list(tmp_path.rglob("*.tmp"))
+
+
+def save_many(folder: Path, exhibit_id: str) -> None:
+    for _ in range(15):
+        check_writable(folder)
+        save_table(folder, exhibit_id)
+        save_table(folder, "spiral/table-1")
+
+
+def test_two_processes_keep_both_records(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [
+        context.Process(target=save_many, args=(tmp_path, name))
+        for name in ("spiral/table-3", "spiral/table-8")
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert [r["id"] for r in read_index(tmp_path)] == [
+        "spiral/table-1",
+        "spiral/table-3",
+        "spiral/table-8",
+    ]
+
+
+def test_cells_are_shown_as_they_are(tmp_path: Path) -> None:
+    odd = pd.DataFrame(
+        {"a_b": ["x|y\nz", "<think>3*4*5", "007"], "value": ["1e5", "52.10", "role_ema"]}
+    )
+    text = save_table(tmp_path, table=odd)[1].read_text()
+    assert r"x\|y<br>z" in text and r"&lt;think>3\*4\*5" in text
+    assert all(f" {cell} " in text for cell in ("007", "1e5", "52.10", "role_ema", "a_b"))
+    assert len([line for line in text.splitlines() if line.startswith("|")]) == 5
+
+
+def test_the_gallery_shows_what_is_there_and_lists_what_is_not(tmp_path: Path) -> None:
+    save_table(tmp_path)
+    save_figure(tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert "spiral/figure-6.png" in links and "spiral/table-3.csv" in links
+    assert all((tmp_path / link).is_file() for link in links)
+    assert "| full      |        0.5 |" in text and TEXTS["protocol"] in text
+    assert (
+        "Scale cpu, 6 runs, seeds 0, 1, 2" in text
+        and "`spnb exhibit spiral/figure-6 --scale cpu`" in text
+    )
+    made, missing = text.split("### Not yet made")
+    assert "spiral/figure-9:" in missing and "spiral/table-3:" not in missing
+    assert "spiral/table-6:" not in missing, "a static exhibit is never owed"
+    assert "spell/" not in text, "a paper without any record is not mentioned"
+
+
+def test_the_gallery_says_when_the_code_was_not_the_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for commit, shown in (
+        ("0123456789abcdef-dirty", ", commit 0123456789-dirty."),
+        ("0123456789abcdef", "0123456789."),
+    ):
+        monkeypatch.setattr(exhibits.provenance, "commit", lambda commit=commit: commit)
+        save_table(tmp_path)
+        assert shown in (tmp_path / "README.md").read_text()
+
+
+def test_the_gallery_is_the_same_made_again_and_names_lost_files(tmp_path: Path) -> None:
+    lost = save_table(tmp_path)[1]
+    before = (tmp_path / "README.md").read_text()
+    assert gallery(tmp_path).read_text() == before
+    lost.unlink()
+    assert "Not there any more: spiral/table-3.md" in gallery(tmp_path).read_text()
+
+
+def test_the_commit_is_the_projects_and_says_dirty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "core.hooksPath=/dev/null")
+        done = subprocess.run(
+            ["git", "-C", str(tmp_path), *who, *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    monkeypatch.setattr(exhibits.provenance, "ROOT", tmp_path)
+    assert exhibits.provenance.commit() is None
+    (tmp_path / "figures").mkdir()
+    for name in ("code.py", "figures/index.json"):
+        (tmp_path / name).write_text("1")
+    git("init", "-q")
+    assert exhibits.provenance.commit() is None, "no commit yet"
+    git("add", ".")
+    git("commit", "-qm", "first")
+    (tmp_path / "figures" / "index.json").write_text("2")
+    assert exhibits.provenance.commit() == git("rev-parse", "HEAD")
+    (tmp_path / "code.py").write_text("2")
+    assert exhibits.provenance.commit() == git("rev-parse", "HEAD") + "-dirty"
+    monkeypatch.setattr(exhibits.provenance, "ROOT", tmp_path / "figures")
+    assert exhibits.provenance.commit() is None, "inside a repository of something else"
+
+
+def test_intervals_are_printed_in_one_way() -> None:
+    nan = float("nan")
+    assert format_interval(52.08, 48.0, 56.16) == "52.1 [48.0, 56.2]"
+    assert format_interval(0.5, 0.25, 0.754, digits=2) == "0.50 [0.25, 0.75]"
+    assert format_interval(52.08, nan, nan) == "52.1 (n = 1)"
+    assert format_interval(nan, nan, nan) == "-"
+
+
+def test_ours_stand_beside_the_papers_in_its_order() -> None:
+    paper = pd.DataFrame(
+        [("Step 16", "b", 52.3), ("Step 16", "a", 0.0)], columns=["row", "column", "value"]
+    )
+    columns = ["row", "column", "value", "low", "high", "n"]
+    ours = pd.DataFrame(
+        [("Step 16", "a", 10.0, 5.0, 15.0, 3), ("extra", "a", 1.0, None, None, 1)], columns=columns
+    )
+    shown = beside_paper(paper, ours)
+    assert shown.to_numpy().tolist() == [
+        ["Step 16", "b", "52.3", "-", "-"],
+        ["Step 16", "a", "0", "10.0 [5.0, 15.0]", 3],
+        ["extra", "a", "-", "1.0 (n = 1)", 1],
+    ]
+
+
+def test_two_values_for_one_cell_or_a_missing_column_are_refused() -> None:
+    paper = pd.DataFrame([("r", "c", 1.0)], columns=["row", "column", "value"])
+    ours = pd.DataFrame(
+        [("r", "c", 1.0, 0.0, 2.0, 3)], columns=["row", "column", "value", "low", "high", "n"]
+    )
+    with pytest.raises(ValueError, match=r"ours has more than one value for \['r', 'c'\]"):
+        beside_paper(paper, pd.concat([ours, ours]))
+    with pytest.raises(ValueError, match="ours lacks the columns high, low"):
+        beside_paper(paper, ours.drop(columns=["low", "high"]))

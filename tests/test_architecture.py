@@ -1,7 +1,8 @@
-"""The house: rooms import only from floors below, and only a method's own files know a paper's
-name."""
+"""The house: rooms import only from floors below, without circles, and the facade is light."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,70 +11,105 @@ import spnb
 
 PACKAGE = Path(spnb.__file__).parent
 FLOORS = [
-    [
-        "paths",
-        "params",
-        "rollout",
-        "advantages",
-        "grading",
-        "stats",
-        "roles",
-        "reference",
-        "provenance",
-        "doctor",
-        "data",
-        "games",
-        "embedded",
-        "patterns",
-    ],
-    ["engines", "methods", "evaluation", "runs"],
-    ["policy", "exhibits", "plots", "dynamics", "results", "tables", "claims"],
-    ["trainer"],
-    ["experiment", "live"],
-    ["notebooks"],
-    ["cli"],
+    {"core"},
+    {"games", "testbed", "corpus", "reference"},
+    {"evaluate"},
+    {"methods"},
+    {"train"},
+    {"report"},
+    {"recipe"},
+    {"cli"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-INSIDE = {"embedded/check.py": 3, "embedded/skills.py": 3}
-"""Files that stand higher than their folder: embedded policies are measured with engines,
-evaluation and methods."""
-SHARED = {"__init__", "base", "search", "proposals"}
-"""Modules of `methods` that are no method but serve several."""
-MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULES = sorted(
+    path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem == "cli"
+)
+METHODS = {path.stem for path in (PACKAGE / "methods").glob("*.py")} - {"__init__"}
+
+
+def module_name(path):
+    """`spnb/core/types.py` as `core.types`, a package's `__init__.py` as the package."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {module_name(path) for path in MODULES}
 
 
 def imports(path):
-    """Rooms of spnb that a module imports anywhere in it."""
+    """Modules of spnb that a module imports, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [
-                f"{node.module}.{alias.name}" if node.module == "spnb" else node.module
-                for alias in node.names
-            ]
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "spnb":
+            base = node.module.removeprefix("spnb").removeprefix(".")
+            inside = [f"{base}.{alias.name}".strip(".") for alias in node.names]
+            names = [name if name in NAMES else base for name in inside]
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        yield from (name.split(".")[1] for name in names if name.startswith("spnb."))
+            names = [a.name.removeprefix("spnb.") for a in node.names if a.name.startswith("spnb.")]
+        yield from (name for name in names if name)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_rooms_import_from_floors_below_or_their_own(path):
-    inside = path.relative_to(PACKAGE)
-    room = inside.parts[0].removesuffix(".py")
-    if room == "__init__":
-        return
-    floor = INSIDE.get(str(inside), FLOOR[room])
-    higher = {other for other in imports(path) if FLOOR[other] > floor}
-    assert not higher, f"{inside} (floor {floor + 1}) imports {higher}"
+    room = module_name(path).split(".")[0]
+    others = {name.split(".")[0] for name in imports(path)} - {room}
+    above = {other for other in others if FLOOR[other] >= FLOOR[room]}
+    assert not above, f"{module_name(path)} (floor {FLOOR[room]}) imports {above}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_code_outside_a_method_imports_no_method_by_name(path):
-    if path.parent.name == "methods":
+def test_no_circles():
+    graph = {module_name(path): set(imports(path)) - {module_name(path)} for path in MODULES}
+    done = set()
+
+    def visit(name, path):
+        assert name not in path, " -> ".join([*path, name])
+        if name not in done:
+            for other in graph.get(name, ()):
+                visit(other, [*path, name])
+            done.add(name)
+
+    for name in graph:
+        visit(name, [])
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_code_outside_methods_imports_no_method_by_name(path):
+    if module_name(path).split(".")[0] in ("methods", "recipe"):
         return
-    papers = {other.stem for other in (PACKAGE / "methods").glob("*.py")} - SHARED
-    tree = ast.parse(path.read_text())
-    named = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
-    assert not [
-        name for name in named if name.startswith("spnb.methods.") and name.split(".")[-1] in papers
-    ]
+    named = [name for name in imports(path) if name.startswith("methods.")]
+    assert not named, f"{module_name(path)} imports {named}"
+
+
+def test_core_knows_no_torch():
+    for path in (PACKAGE / "core").glob("*.py"):
+        tree = ast.parse(path.read_text())
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        modules = {getattr(node, "module", None) or node.names[0].name for node in nodes}
+        assert not {module for module in modules if module.split(".")[0] in ("torch", "trl")}, path
+
+
+def test_the_facade_has_its_names_and_does_not_import_torch():
+    code = (
+        "import sys, spnb, spnb.rewards\n"
+        "names = 'make_plan run_all run_one load_policy make_estimator rewards grade pass_at_k "
+        "reference exhibit make_game Chat Sampling parallel run'.split()\n"
+        "light = [n for n in names if n not in ('load_policy',)]\n"
+        "[getattr(spnb, n) for n in light]\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'\n"
+        "[getattr(spnb, n) for n in names]\n"
+        "assert spnb.evaluation.pass_at_k(4, 1, 2) == 0.5 and callable(spnb.reference.load)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_name_of_the_facade_is_answered():
+    with pytest.raises(AttributeError, match="spnb has no 'make_plam'; it has: "):
+        spnb.make_plam  # noqa: B018
+
+
+def test_sizes():
+    """DESIGN: a method file about 300 lines, a module 400, the package 10,500 (see the README)."""
+    for path in MODULES:
+        lines = path.read_text().count("\n")
+        assert lines <= (300 if path.parent.name == "methods" else 400), (path, lines)

@@ -158,12 +158,14 @@ class RoleEMA(Estimator):
         return [games[group, role][1] for group, role in zip(groups, roles, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """The baselines by role."""
-        return {"baselines": dict(self.baselines)}
+        """The baselines as pairs of role and value; a role that is a tuple is written as a list."""
+        pairs = self.baselines.items()
+        return {"baselines": [[list(k) if isinstance(k, tuple) else k, v] for k, v in pairs]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the baselines."""
-        self.baselines = dict(state["baselines"])
+        pairs = state["baselines"]
+        self.baselines = {tuple(k) if isinstance(k, list) else k: v for k, v in pairs}
 
 
 ESTIMATORS: dict[str, type[Estimator]] = {

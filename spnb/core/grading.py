@@ -1,10 +1,95 @@
-"""Reading the final answer out of a model's text."""
+r"""Answers: how one is read out of a policy's text, and how it is graded against the gold answer.
 
+    grade("the town Arnford.", "Arnford")                       # 1.0: exact
+    grade("steel, Alana", ("Alana", "47", "steel"), "shares")   # 2/3
+    grade_text(r"so \boxed{4}", task, tag="boxed")
+
+Kinds with one answer, which is right where any of the gold texts fits:
+
+- literal: the same text; exact: the same after `normal`; cover: gold's words stand in it;
+- numeric: the same number (1,234.5, 12 %, 3/4, $5), within a relative tolerance; integer;
+- letter: of an option; verdict: yes or no;
+- expression: the same value wherever it is evaluated (`same_expression`).
+
+Kinds with several parts, gold having a text for each, graded by the share that is right: shares (a
+list of answers), statements (sentences). `register` adds a kind.
+"""
+
+import ast
+import cmath
+import operator
+import random
 import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 
+from spnb.core import prompts
+from spnb.core.params import unknown
+from spnb.core.types import Task
+
+PartsGrader = Callable[[str, Sequence[str]], float]
+
+BOXED = "boxed"
+"""The tag that means \\boxed{...} instead of <tag>...</tag>."""
 BOX = re.compile(r"\\boxed\s*\{")
 WRAPPER = re.compile(r"\\(?:text|texttt|mathrm)\s*\{")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped character is no brace
+
+
+def grade(
+    prediction: str, gold: str | Sequence[str], kind: str = "exact", tolerance: float = 0.0
+) -> float:
+    """The grade of an answer, 0 to 1.
+
+    Args:
+        gold: right answers of which any will do, or one for each part (see the module).
+        tolerance: of numeric, relative to gold; SPELL's rule for accounts has 0.0015.
+
+    Raises:
+        ValueError: unknown kind.
+    """
+    golds = (gold,) if isinstance(gold, str) else gold
+    if kind == "numeric":
+        return float(any(_same_number(text, prediction, tolerance) for text in golds))
+    if kind in RULES:
+        return float(any(RULES[kind](text, prediction) for text in golds))
+    if kind in PARTS:
+        return PARTS[kind](prediction, golds)
+    raise ValueError(unknown("kind of grading", kind, ["numeric", *RULES, *PARTS]))
+
+
+def grade_text(text: str, task: Task, tag: str | None = None) -> float:
+    """The grade of a policy's whole output, 0 where no answer can be read from it.
+
+    The answer stands in `tag`, where it is None in the task's own (`info["tag"]`, else "answer").
+    """
+    answer = read_answer(text, tag or task.info.get("tag", "answer"))
+    return 0.0 if answer is None else grade(answer, task.gold, task.kind)
+
+
+def read_answer(text: str, tag: str = "answer") -> str | None:
+    """The last well-formed answer in a text: in `<tag>`, or for "boxed" in a box; None without."""
+    return extract_boxed(text) if tag == BOXED else prompts.field(text, tag)
+
+
+def register(kind: str, grader: PartsGrader) -> None:
+    """Adds a kind of several parts that needs to know more than text; see `testbed.tasks`."""
+    PARTS[kind] = grader
+
+
+def majority_vote(answers: Sequence[str | None]) -> str | None:
+    """The most frequent answer, those counting as one that are the same after `normal`.
+
+    Of equally frequent answers the one that came first. None and empty answers are not counted;
+    None where no other is there. (SPELL's verifier asks for more than half: count its votes.)
+    """
+    votes = [answer for answer in answers if answer is not None and normal(answer)]
+    if not votes:
+        return None
+    most = Counter(map(normal, votes)).most_common(1)[0][0]
+    return next(answer for answer in votes if normal(answer) == most)
 
 
 def extract_boxed(text: str) -> str | None:
@@ -36,3 +121,220 @@ def _closing_brace(text: str, start: int) -> int | None:
         if depth == 0:
             return brace.start()
     return None
+
+
+# --- words
+
+ARTICLES = re.compile(
+    r"(?:(?:the year|the town|the river|the company|the number|mr|ms|dr|the|a|an|in|about)\s+)++",
+    re.IGNORECASE,
+)
+PREFIXES: dict[str, tuple[str, ...]] = {
+    "person": ("Mr ", "Ms ", "Dr "),
+    "town": ("the town ", "in "),
+    "company": ("the company ",),
+    "river": ("the ", "the river "),
+    "job": ("a ", "the "),
+    "number": ("the number ", "about "),
+    "year": ("the year ", "in "),
+}
+"""Words before an answer of a type (`testbed.tasks.value_type`) that leave its meaning as it is."""
+
+
+def normal(text: str) -> str:
+    """An answer without case, outer punctuation, articles, titles, type words; "47.0" as "47"."""
+    text = " ".join(text.split()).strip(" .,;:!\"'").casefold()
+    if articles := ARTICLES.match(text):
+        text = text[articles.end() :]
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", text)
+
+
+def same(gold: str, prediction: str) -> bool:
+    """Whether two answers are equal after `normal`, and not empty."""
+    return normal(gold) == normal(prediction) != ""
+
+
+def variants(text: str, value_type: str) -> tuple[str, ...]:
+    """Other ways to write an answer of a type, the text itself first; `same` holds for all.
+
+    variants("47", "number") == ("47", "47.", "the number 47", "about 47", "47.0")
+    """
+    prefixed = (f"{prefix}{text}" for prefix in PREFIXES.get(value_type, ("the ",)))
+    decimal = (f"{text}.0",) if value_type == "number" else ()
+    return (text, f"{text}.", *prefixed, *decimal)
+
+
+def _words(text: str) -> str:
+    """A text's words without case, punctuation and articles, each between spaces."""
+    plain = text.casefold().translate(str.maketrans("", "", string.punctuation))
+    return f" {' '.join(word for word in plain.split() if word not in ('a', 'an', 'the'))} "
+
+
+def _covers(gold: str, prediction: str) -> bool:
+    """Whether gold's words stand in a prediction, in order (cover exact match of R1-Searcher and
+    SPELL; theirs also takes "4" in "14")."""
+    return _words(gold).strip() != "" and _words(gold) in _words(prediction)
+
+
+# --- numbers
+
+NUMBER = re.compile(
+    r"(?P<sign>[+-]?)[$€£]?(?P<whole>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)(?P<point>\.[0-9]+)?"
+    r"(?P<power>[eE][+-]?[0-9]{1,3})?(?:/(?P<below>[0-9]+))?(?P<percent>\s?\\?%)?"
+)
+INTEGER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.0+)?")
+LONGEST = 200
+"""Characters that a number or an expression may have."""
+
+
+def _number(text: str) -> Fraction | None:
+    text = text.strip().rstrip(".,").replace("−", "-")
+    match = NUMBER.fullmatch(text) if len(text) <= LONGEST else None
+    if match is None or not (match["whole"] or match["point"]):
+        return None
+    digits = match["sign"] + match["whole"].replace(",", "") + (match["point"] or "")
+    below = int(match["below"] or 1) * (100 if match["percent"] else 1)
+    return Fraction(digits + (match["power"] or "")) / below if below else None
+
+
+def _same_number(gold: str, prediction: str, tolerance: float) -> bool:
+    first, second = _number(gold), _number(prediction)
+    if first is None or second is None:
+        return False
+    return abs(first - second) <= Fraction(tolerance) * abs(first)
+
+
+def _same_integer(gold: str, prediction: str) -> bool:
+    texts = [text.strip().rstrip(".,") for text in (gold, prediction)]
+    return all(map(INTEGER.fullmatch, texts)) and _same_number(*texts, 0.0)
+
+
+# --- expressions
+
+LATEX = (
+    (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"((\1)/(\2))"),
+    (r"\\sqrt\{([^{}]*)\}", r"sqrt(\1)"),
+    (r"\\(?:left|right|[,;! ()])|\$", ""),
+    ("−", "-"),
+    (r"\\cdot|\\times|·|×", "*"),
+    (r"\\(pi|sqrt|sin|cos|tan|ln|log|exp)\b", r"\1"),
+    (r"\^\{([^{}]*)\}", r"^(\1)"),
+)
+FUNCTIONS = {name: getattr(cmath, name) for name in ("sqrt", "sin", "cos", "tan", "exp", "log")}
+FUNCTIONS["ln"] = cmath.log
+OPERATORS: dict[type, Callable[..., complex]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+TOKEN = re.compile(r"(sqrt|sin|cos|tan|exp|log|ln)\b|(pi|[a-zA-Z]|[0-9]*\.?[0-9]+|\))|(\S)")
+FORMULA = re.compile(
+    r"(?:(?:sqrt|sin|cos|tan|exp|log|ln|pi)\b|[a-zA-Z]{1,2}(?![a-zA-Z])|[^a-zA-Z])*"
+)
+ALLOWED = re.compile(r"[0-9a-zA-Z+\-*/^(),.\s]+")
+RANGES = ((0, 3), (-3, 0), (-3, 3), (-3, 3), (-3, 3))
+"""Where variables are drawn from, a range for each point at which formulas are compared."""
+
+
+def same_expression(gold: str, prediction: str) -> bool:
+    """Whether two formulas (LaTeX or plain: numbers, one-letter variables, + - * / ^, roots, sin,
+    exp and the like; several with commas) have the same values.
+
+    Both are evaluated in complex floating point at fixed points, below and above 0, and must agree
+    to 1e-9; so sqrt(x^2) is not x. Nothing is simplified, and no text is run as code. What is no
+    formula has to be the same text after `normal`. (math-verify, which is not used, multiplies
+    letters and so finds "silent" equal to "listen"; here three letters in a row are a word.)
+    """
+    first, second = _parse(gold), _parse(prediction)
+    if first is None or second is None:
+        return same(gold, prediction)
+    if len(first) != len(second):
+        return False
+    try:
+        return all(
+            cmath.isclose(_value(one, at), _value(two, at), rel_tol=1e-9, abs_tol=1e-12)
+            for at in range(len(RANGES))
+            for one, two in zip(first, second, strict=True)
+        )
+    except (ArithmeticError, ValueError):
+        return False
+
+
+def _parse(text: str) -> list[ast.expr] | None:
+    """The formulas of a text as syntax trees, None where it is none or too long."""
+    if len(text) > LONGEST:
+        return None
+    before = None
+    while text != before:  # inner braces first
+        before = text
+        for pattern, plain in LATEX:
+            text = re.sub(pattern, plain, text)
+    text = re.sub(r"^\s*[a-zA-Z]\s*=", "", text.strip().rstrip("."))
+    if not ALLOWED.fullmatch(text) or not FORMULA.fullmatch(text):
+        return None
+    python = ""
+    after_factor = False  # whether a factor ended here, by which another one is multiplied
+    for name, atom, other in TOKEN.findall(text):
+        is_factor = bool(name or other == "(" or (atom and atom != ")"))
+        python += "*" if after_factor and is_factor else ""
+        python += name or atom or other.replace("^", "**")
+        after_factor = bool(atom)
+    try:
+        tree = ast.parse(python, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree.elts if isinstance(tree, ast.Tuple) else [tree]
+
+
+def _value(node: ast.expr, point: int) -> complex:
+    """A formula's value at a point; ValueError for anything that is no formula."""
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return complex(number)
+        case ast.Name(id="pi" | "e" as name):
+            return complex(getattr(cmath, name))
+        case ast.Name(id=name) if len(name) == 1:
+            return complex(random.Random(f"{name}{point}").uniform(*RANGES[point]))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](_value(left, point), _value(right, point))
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](_value(operand, point))
+        case ast.Call(func=ast.Name(id=name), args=[part], keywords=[]) if name in FUNCTIONS:
+            return FUNCTIONS[name](_value(part, point))
+    raise ValueError(f"{type(node).__name__} is no part of a formula")
+
+
+# --- kinds
+
+RULES: dict[str, Callable[[str, str], bool]] = {
+    "literal": lambda gold, prediction: gold.strip() == prediction.strip(),
+    "exact": same,
+    "cover": _covers,
+    "integer": _same_integer,
+    "letter": lambda gold, prediction: prediction.strip(" .()").upper() == gold,
+    "verdict": lambda gold, prediction: prediction.strip(" .").lower() == gold,
+    "expression": same_expression,
+}
+
+
+def _shares(prediction: str, golds: Sequence[str]) -> float:
+    """Share of the gold answers that a list names; a list longer than asked for is divided by its
+    own length."""
+    parts = [part for part in re.split(r",|;|\n|\band\b", prediction) if part.strip()]
+    right = sum(any(same(gold, part) for part in parts) for gold in golds)
+    return right / max(len(golds), len(parts))
+
+
+def _statements(prediction: str, golds: Sequence[str]) -> float:
+    """Share of the gold sentences that a text states; divided by its own sentences where it has
+    more, so that copying does not pay."""
+    sentences = {normal(part) for part in re.split(r"(?<=[.!?])\s+|\n", prediction)} - {""}
+    right = sum(normal(gold) in sentences for gold in golds)
+    return right / max(len(golds), len(sentences))
+
+
+PARTS: dict[str, PartsGrader] = {"shares": _shares, "statements": _statements}

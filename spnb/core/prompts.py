@@ -11,59 +11,68 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-Messages = list[dict[str, str]]
+from spnb.core.types import Messages
+
 Style = Literal["careful", "plain", "steps"]
+SearchStyle = Literal["careful", "plain"]
 YES, NO = "yes", "no"
 
 ANSWERING: dict[str, str] = {
     "careful": (
-        "Read the documents with care and answer the question from them. If it takes more than one fact, write the "
-        "facts inside <think> and </think> first. Give the answer inside <answer> and </answer>."
-    ),
-    "plain": (
-        "Answer the question about the documents. You may write down the facts you use inside <think> and </think>. "
+        "Read the documents with care and answer the question from them. If it takes more than one "
+        "fact, write the facts inside <think> and </think> first. "
         "Give the answer inside <answer> and </answer>."
     ),
+    "plain": (
+        "Answer the question about the documents. You may write down the facts you use inside "
+        "<think> and </think>. Give the answer inside <answer> and </answer>."
+    ),
     "steps": (
-        "Follow the question through the documents one fact at a time, each written inside <think> and </think>. "
-        "Then give the answer inside <answer> and </answer>."
+        "Follow the question through the documents one fact at a time, each written inside <think> "
+        "and </think>. Then give the answer inside <answer> and </answer>."
     ),
 }
 CLOSED = "Answer the question from what you know. Give the answer inside <answer> and </answer>."
 CHOICE = (
-    "Choose the option that answers the question. You may note the option inside <think> and </think>. "
-    "Give its letter inside <answer> and </answer>."
+    "Choose the option that answers the question. You may note the option inside <think> and "
+    "</think>. Give its letter inside <answer> and </answer>."
 )
 SEARCHING: dict[str, str] = {
     "careful": (
-        "Find the answer to the question in a library before you reply. Write a query inside <search> and </search>; "
-        "results come back inside <information> and </information>. Search for each fact you need, "
-        "then give the answer inside <answer> and </answer>."
+        "Find the answer to the question in a library before you reply. Write a query inside "
+        "<search> and </search>; results come back inside <information> and </information>. Search "
+        "for each fact you need, then give the answer inside <answer> and </answer>."
     ),
     "plain": (
-        "Answer the question. You can query a library inside <search> and </search>; results come back inside "
-        "<information> and </information>. Give the answer inside <answer> and </answer>."
+        "Answer the question. You can query a library inside <search> and </search>; results come "
+        "back inside <information> and </information>. "
+        "Give the answer inside <answer> and </answer>."
     ),
 }
 ASK = (
-    "Write a question that the documents answer, and its answer. Put the facts that lead to it inside <think> and "
-    "</think>, the question inside <question> and </question>, the answer inside <answer> and </answer>."
+    "Write a question that the documents answer, and its answer. Put the facts that lead to it "
+    "inside <think> and </think>, the question inside <question> and </question>, the answer "
+    "inside <answer> and </answer>."
 )
 ASK_BEYOND = " These questions were asked before; write one that needs more facts than they do:"
 ASK_SEARCH = (
-    "Write a question whose only answer is the one given. Query the library inside <search> and </search> to learn "
-    "about it; results come back inside <information> and </information>. Then put the question inside <question> and "
-    "</question>."
+    "Write a question whose only answer is the one given. Query the library inside <search> and "
+    "</search> to learn about it; results come back inside <information> and </information>. Then "
+    "put the question inside <question> and </question>."
 )
-JUDGE = "Two answers to the same question follow. Do they mean the same? Give yes or no inside <answer> and </answer>."
+JUDGE = (
+    "Two answers to the same question follow. Do they mean the same? "
+    "Give yes or no inside <answer> and </answer>."
+)
 TASK = "Do the task with the documents. Put your text inside <answer> and </answer>."
 RUBRIC = (
-    "A task about the documents follows. List what a good response must state, each point inside <rubric> and "
-    "</rubric>."
+    "A task about the documents follows. List what a good response must state, each point inside "
+    "<rubric> and </rubric>."
 )
 GRADE = (
-    "A response and a point that it should state follow. Note what the response says about it inside <think> and "
-    "</think>. Does it state the point? Give yes or no inside <answer> and </answer>."
+    "A response and a point that it should state follow. Note what the response says about it "
+    "inside <think> and </think>. Does it state the point? "
+    "Give yes or no inside <answer> and </answer>."
 )
 
 
@@ -94,7 +103,7 @@ def choice(question: str, options: Sequence[str], documents: Sequence[str] = ())
     return _user(CHOICE, listing(documents), f"Question: {question}", lettered)
 
 
-def search(question: str, style: Literal["careful", "plain"] = "careful") -> Messages:
+def search(question: str, style: SearchStyle = "careful") -> Messages:
     """A question to be answered with a search tool; `information` writes what comes back."""
     return _user(SEARCHING[style], f"Question: {question}")
 
@@ -139,17 +148,14 @@ def grade(response: str, point: str) -> Messages:
 
 def fields(text: str, tag: str) -> list[str]:
     """The contents of all well-formed `<tag> ... </tag>`, without outer spaces."""
-    return [
-        found.strip()
-        for found in re.findall(rf"<{tag}>((?:(?!</?{tag}>).)*)</{tag}>", text, re.DOTALL)
-    ]
+    contents = re.findall(rf"<{tag}>((?:(?!</?{tag}>).)*)</{tag}>", text, re.DOTALL)
+    return [content.strip() for content in contents]
 
 
 def field(text: str, tag: str) -> str | None:
-    """The content of the last well-formed `<tag> ... </tag>`, None where there is none or it is
-    empty."""
-    found = fields(text, tag)
-    return found[-1] or None if found else None
+    """The content of the last well-formed `<tag> ... </tag>`; None without one or an empty one."""
+    contents = fields(text, tag)
+    return contents[-1] or None if contents else None
 
 
 def verdict(text: str) -> bool | None:

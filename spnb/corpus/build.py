@@ -1,57 +1,60 @@
-"""A corpus of a user's own documents: cleaned, deduplicated, decontaminated, clustered, in the
-collection's schema.
+"""A corpus of a user's own documents: cleaned, deduplicated, kept free of benchmarks, clustered.
 
-    report = build_corpus("my/documents.jsonl", "corpora/mine", CorpusSettings(domains=8),
-    benchmarks=questions) corpus = load_corpus("corpora/mine")     # a datasets.Dataset: id, title,
-    text, metadata {..., domain, cluster}
+    report = build_corpus("my/documents.jsonl", "corpora/mine", CorpusSettings(domains=8), questions)
+    corpus = load_corpus("corpora/mine")  # id, title, text, metadata {..., domain, cluster}
 
-Stages, each a folder of shards under `.stages/`: `clean` (read, filter, deduplicate,
-decontaminate), `vectors` (embed), `tree` (clusters trained on a sample, domains named), `final`
-(clusters assigned, documents written). A shard is finished when its record is there, and the record
-is written last; a build that was killed goes on after the last finished shard and ends with the
-same corpus. A stage's folder carries a hash of everything that decides it, so other cluster
-settings reuse the cleaned documents and their vectors.
-
-Memory holds one shard, the vectors of the cluster sample, and what `Duplicates` and `Benchmarks`
-say they keep; it does not grow with the corpus's text. On disk the stages take about the size of
-the corpus and its vectors; `.stages` may be deleted when the corpus is finished.
+Every stage is a `datasets.map` whose fingerprint says what decides it: a build that was stopped goes
+on after its last finished stage (embedding: after the last `SHARD`), and other cluster settings
+reuse cleaned documents and their vectors. Memory holds a batch of documents, all vectors, and what
+`Duplicates` and `Benchmarks` keep. `.stages` beside the corpus takes about twice its size and may be
+deleted.
 """
 
 import json
 import os
-import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from hashlib import sha256
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import xxhash
+import yaml
+from datasets import Dataset, Features, Json, List, Value, concatenate_datasets
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from spnb.core.paths import resolve
-from spnb.corpus import stages as stages
-from spnb.corpus.cleaning import Benchmarks
-from spnb.corpus.sources import CorpusError, CorpusSettings, open_source
-from spnb.corpus.stages import Encode, Stage, atomic
+from spnb.corpus.cleaning import Benchmarks, Duplicates, hash64, quality_reason, shingles, sketch
+from spnb.corpus.sources import FIELDS, CorpusError, CorpusSettings, Read, open_source, to_document
 
-LAYOUT = 1
-"""Counts up when the same input would give another corpus, so that no stage of an older version is
-reused."""
-EMBEDDING = {"encoder", "embed_chars"}
-CLUSTERING = {"domains", "cluster_size", "cluster_sample", "domain_key", "seed"}
+Vectors = NDArray[np.float32]
+Encode = Callable[[list[str]], Vectors]
+"""Texts to float32 vectors [texts, dimensions]."""
+LAYOUT = 2
+"""Counts up when the same input would give another corpus, so that no older stage is reused."""
+BATCH = 32
+"""Documents in memory at a time, and in one call of the encoder."""
+SHARD = 10_000
+"""Documents whose vectors are one file."""
+
+
+JUDGED = Features(
+    {
+        **dict.fromkeys((*FIELDS, "reason", "digest"), Value("string")),
+        "signature": List(Value("uint32")),
+        "characters": Value("int64"),
+    }
+)
+DOCUMENT = Features({**dict.fromkeys(FIELDS, Value("string")), "metadata": Json()})
+CLUSTERING = {"domains", "cluster_size", "domain_key", "seed"}
+LATER = {"encoder", "embed_chars", *CLUSTERING}
 
 
 class CorpusReport(BaseModel):
-    """What became of a source's rows. `read` is `kept` plus all that `dropped` counts by reason.
-
-    `characters` counts the kept texts'; `benchmarks` the benchmark texts that were looked for,
-    `benchmarks_short` those too short to look for; `domains` the documents of each;
-    `median_cluster` the documents in the median cluster.
-    """
+    """What became of a source's rows: `read` is `kept` plus all that `dropped` counts by reason."""
 
     source: str
     key: str
@@ -66,19 +69,7 @@ class CorpusReport(BaseModel):
     median_cluster: float
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.source}: {self.read} rows read, {self.kept} documents kept ({self.characters} characters)"
-        ]
-        lines += [f"  dropped, {reason}: {count}" for reason, count in self.dropped.items()]
-        lines += [
-            f"  benchmark texts looked for: {self.benchmarks}; too short to look for: {self.benchmarks_short}"
-        ]
-        lines += [
-            f"  clusters: {self.clusters}, the median one of {self.median_cluster:g} documents"
-        ]
-        return "\n".join(
-            lines + [f"  domain {name}: {count} documents" for name, count in self.domains.items()]
-        )
+        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
 
 
 def build_corpus(
@@ -88,13 +79,11 @@ def build_corpus(
     benchmarks: Iterable[str] = (),
     encode: Encode | None = None,
 ) -> CorpusReport:
-    """Builds a corpus, or goes on with one that was stopped; a finished one of the same input is
-    only reported.
+    """Builds a corpus, or goes on with one that was stopped; a finished one is only reported.
 
     Args:
-        source: a JSONL file, a folder of text files, or a `datasets` id or folder.
-        folder: where the corpus is written; a corpus of other input or settings in it is replaced
-            at the end.
+        source: a JSONL file (.gz too), a folder of text files, or a `datasets` id or folder.
+        folder: where the corpus is written; one of other input in it is replaced at the end.
         benchmarks: texts that no document may contain, for instance each question with its answer.
         encode: an own encoder. Its name and `settings.encoder` stand for it when stages are reused:
             give another `encoder` with another one. Default: the encoder that the settings name.
@@ -103,147 +92,239 @@ def build_corpus(
         CorpusError: nothing usable in the source, a source that cannot be read, an encoder of the
             wrong shape, or a folder that another process is writing to.
     """
-    settings, folder = settings or CorpusSettings(), resolve(folder)
-    if folder.is_file() or resolve(source) in (folder, *folder.parents):
+    settings = settings or CorpusSettings()
+    name, folder = os.fspath(source), resolve(folder)
+    if folder.is_file() or resolve(name) in (folder, *folder.parents):
+        allowed = "a folder of its own, outside the source"
+        raise CorpusError(f"folder is {str(folder)!r}; allowed: {allowed}")
+    stages = folder / ".stages"
+    stages.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            search = Benchmarks(
+                benchmarks, settings.shingle_words, settings.contamination_threshold
+            )
+            rows, read = open_source(name, settings, stages)
+            encoder = getattr(encode, "__qualname__", type(encode).__qualname__)
+            embedding = [encoder, settings.encoder, settings.embed_chars]
+            clean = _key(rows._fingerprint, settings.model_dump(exclude=LATER), search.texts)
+            final = _key(clean, embedding, settings.model_dump(include=CLUSTERING))
+            path = folder / f"documents-{final}.arrow"
+            report = folder / "corpus.json"
+            if report.is_file() and path.is_file():
+                return CorpusReport.model_validate_json(report.read_text())
+            judged = _judge(rows, read, settings, search, stages / f"clean-{clean}.arrow")
+            kept, dropped = _keep(judged, settings, stages / f"marks-{clean}.arrow", name)
+            vectors = _embed(kept, settings, encode, stages, _key(clean, embedding))
+            corpus = _cluster(kept, vectors, settings, path)
+            domains = Counter(metadata["domain"] for metadata in corpus["metadata"])
+            clusters = Counter(metadata["cluster"] for metadata in corpus["metadata"])
+            about = CorpusReport(
+                source=name,
+                key=final,
+                read=len(rows),
+                kept=len(kept),
+                dropped=dropped,
+                characters=sum(kept["characters"]),
+                benchmarks=len(search),
+                benchmarks_short=search.short,
+                domains=dict(domains.most_common()),
+                clusters=len(clusters),
+                median_cluster=float(np.median(list(clusters.values()))),
+            )
+            return _publish(about, folder, path)
+    except Timeout:
         raise CorpusError(
-            f"folder is {str(folder)!r}; allowed: a folder of its own, outside the source"
-        )
-    opened, looked_for = open_source(os.fspath(source), settings), Benchmarks(benchmarks, settings)
-    keys = _keys(settings, opened.identity, looked_for.digest, encode)
-    with _locked(folder):
-        report = _finished(folder)
-        if report is not None and report.key == keys["final"]:
-            return report
-        folders = {name: folder / ".stages" / f"{name}-{key}" for name, key in keys.items()}
-        cleaned, vectors, final = (Stage(folders[name]) for name in ("clean", "vectors", "final"))
-        stages.clean(opened, settings, looked_for, cleaned)
-        facts = cleaned.records[-1]
-        _check(source, settings, facts)
-        stages.embed(cleaned, settings, encode or stages.default_encode(settings.encoder), vectors)
-        tree, names = stages.grow(cleaned, vectors, settings, folders["tree"])
-        stages.finish(cleaned, vectors, tree, names, settings, final)
-        about = {
-            "source": os.fspath(source),
-            "key": keys["final"],
-            **_counts(facts, looked_for),
-            **_sizes(final),
-        }
-        return _publish(
-            folder, CorpusReport(**about), final, {path.name for path in folders.values()}
-        )
+            f"folder {folder} is written by another process; stop it or wait"
+        ) from None
 
 
-def load_corpus(folder: str | os.PathLike[str]) -> Any:
-    """A finished corpus as a memory-mapped `datasets.Dataset`; `datasets` keeps its Arrow copy in
-    `.arrow` beside it.
+def load_corpus(folder: str | os.PathLike[str]) -> Dataset:
+    """A finished corpus, memory-mapped.
 
     Raises:
         CorpusError: no finished corpus there.
     """
-    from datasets import Dataset
-
-    folder = resolve(folder)
-    files = sorted(map(str, folder.glob("documents-*.parquet")))
-    if not files or not (folder / "corpus.json").is_file():
-        raise CorpusError(
-            f"folder is {str(folder)!r}, which holds no finished corpus; allowed: one that build_corpus wrote"
-        )
-    return Dataset.from_parquet(files, cache_dir=str(folder / ".arrow"))
+    report = resolve(folder) / "corpus.json"
+    if not report.is_file():
+        allowed = "one that build_corpus wrote"
+        raise CorpusError(f"folder {str(folder)!r} holds no finished corpus; allowed: {allowed}")
+    key = CorpusReport.model_validate_json(report.read_text()).key
+    return Dataset.from_file(str(report.with_name(f"documents-{key}.arrow")))
 
 
-def _finished(folder: Path) -> CorpusReport | None:
-    """The report of the finished corpus in a folder, if there is one."""
-    path = folder / "corpus.json"
-    return CorpusReport.model_validate_json(path.read_text()) if path.is_file() else None
-
-
-def _keys(
-    settings: CorpusSettings, source: str, benchmarks: str, encode: Encode | None
-) -> dict[str, str]:
-    """A key for each stage, over all that decides its shards: its own settings and the stage
-    before."""
-    own = {"mode": "json", "exclude": EMBEDDING | CLUSTERING}
-    clean = _key(source, benchmarks, settings.model_dump(**own))
-    name = None if encode is None else getattr(encode, "__qualname__", type(encode).__qualname__)
-    vectors = _key(clean, name, settings.model_dump(mode="json", include=EMBEDDING))
-    final = _key(vectors, settings.model_dump(mode="json", include=CLUSTERING))
-    return {"clean": clean, "vectors": vectors, "tree": final, "final": final}
+def _publish(report: CorpusReport, folder: Path, path: Path) -> CorpusReport:
+    """Writes the report, which finishes the corpus; older documents are deleted."""
+    part = folder / ".corpus.json"
+    part.write_text(report.model_dump_json(indent=1))
+    os.replace(part, folder / "corpus.json")
+    for other in set(folder.glob("documents-*.arrow")) - {path}:
+        other.unlink()
+    return report
 
 
 def _key(*parts: Any) -> str:
-    return sha256(json.dumps([LAYOUT, *parts], sort_keys=True).encode()).hexdigest()[:12]
+    return f"{hash64(json.dumps([LAYOUT, *parts], sort_keys=True)):016x}"
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
+def _stage(data: Dataset, function: Any, path: Path, features: Features, **options: Any) -> Dataset:
+    """`map` to one file, which is there only when it is whole."""
+    return data.map(
+        function,
+        batched=True,
+        batch_size=BATCH,
+        writer_batch_size=BATCH,
+        remove_columns=data.column_names,
+        features=features,
+        cache_file_name=str(path),
+        load_from_cache_file=True,
+        new_fingerprint=path.stem,
+        desc=path.stem.partition("-")[0],
+        **options,
+    )
+
+
+def _judge(rows: Dataset, read: Read, settings: CorpusSettings, search: Benchmarks, path: Path):
+    """Every row as a document, with the first reason that speaks against it and its signature."""
+
+    def judge(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        documents = []
+        for row, number in zip(read(batch, indices), indices, strict=True):
+            document = row if isinstance(row, str) else to_document(row, number, settings)
+            if isinstance(document, str):
+                document = {**dict.fromkeys(FIELDS, ""), "reason": document}
+            text = document["text"]
+            reason = document.get("reason") or quality_reason(text, settings)
+            signature, shared = sketch(settings.permutations), set()
+            for block in shingles(text, settings.shingle_words) if not reason else ():
+                signature.update_batch(block)
+                shared |= search.shared(block)
+            document["reason"] = reason or "benchmark contamination" * search.contaminate(shared)
+            document["signature"] = signature.hashvalues
+            document["digest"] = xxhash.xxh3_128_hexdigest(" ".join(text.split()).encode())
+            document["characters"] = len(text)
+            documents.append(document)
+        return {key: [document[key] for document in documents] for key in JUDGED}
+
+    return _stage(rows, judge, path, JUDGED, with_indices=True)
+
+
+def _keep(
+    judged: Dataset, settings: CorpusSettings, path: Path, source: str
+) -> tuple[Dataset, dict[str, int]]:
+    """The documents that nothing speaks against, duplicates left out; how many were dropped why."""
+    duplicates = Duplicates(settings.permutations, settings.duplicate_threshold)
+
+    def mark(batch: dict[str, list[Any]]) -> dict[str, list[str]]:
+        rows = zip(batch["reason"], batch["id"], batch["digest"], batch["signature"], strict=True)
+        return {"reason": [reason or duplicates.reason(*row) for reason, *row in rows]}
+
+    columns = judged.select_columns(["reason", "id", "digest", "signature"])
+    reasons = np.array(_stage(columns, mark, path, Features({"reason": Value("string")}))["reason"])
+    dropped = Counter(reasons[reasons != ""].tolist())
+    if len(reasons) == dropped.total():
+        why = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
+        text = f"gives no usable document of {len(reasons)} rows: {why}"
+        raise CorpusError(f"source {source!r} {text}")
+    return judged.select(np.flatnonzero(reasons == "")), dict(dropped)
+
+
+def _embed(
+    kept: Dataset, settings: CorpusSettings, encode: Encode | None, stages: Path, key: str
+) -> Dataset:
+    """Unit vectors of title and text, a file for each shard."""
+    encode = encode or _default_encode(settings.encoder)
+
+    def embed(batch: dict[str, list[str]]) -> dict[str, Vectors]:
+        pairs = zip(batch["title"], batch["text"], strict=True)
+        texts = [f"{title}\n{text}"[: settings.embed_chars] for title, text in pairs]
+        vectors = np.asarray(encode(texts), np.float32)
+        good = vectors.ndim == 2 and vectors.size and np.isfinite(vectors).all()
+        if not good or len(vectors) != len(texts):
+            allowed = f"({len(texts)}, dimensions), finite"
+            shape = f"of shape {vectors.shape} for {len(texts)} texts"
+            raise CorpusError(f"encode gives an array {shape}; allowed: {allowed}")
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return {"vector": vectors / np.where(lengths == 0, 1, lengths)}
+
+    shards = []
+    for start in range(0, len(kept), SHARD):
+        shard = kept.select(range(start, min(start + SHARD, len(kept))))
+        path = stages / f"vectors-{key}-{start}.arrow"
+        shards.append(_stage(shard, embed, path, Features({"vector": List(Value("float32"))})))
+    return concatenate_datasets(shards).with_format("numpy")
+
+
+def _default_encode(name: str) -> Encode:
+    """The collection's encoder, loaded at its first use."""
+
+    @cache
+    def encoder() -> Any:
+        from spnb.corpus.dense import Encoder
+
+        return Encoder(name)
+
+    return lambda texts: encoder().encode_passages(texts)
+
+
+def _cluster(kept: Dataset, vectors: Dataset, settings: CorpusSettings, path: Path) -> Dataset:
+    """The documents with domain and cluster in their metadata, by two levels of k-means."""
+    keys = {key for text in kept["metadata"] for key in json.loads(text)}
+    if settings.domain_key is not None and settings.domain_key not in keys:
+        allowed = f"a key of the documents' metadata ({', '.join(sorted(keys)) or 'there is none'})"
+        raise CorpusError(f"domain_key is {settings.domain_key!r}; allowed: {allowed}")
+    points = vectors[:]["vector"]
+    domains = kmeans(points, settings.domains, settings.seed)
+    clusters = np.zeros(len(points), np.int64)
+    for domain in np.unique(domains):
+        rows = domains == domain
+        count = max(1, round(rows.sum() / settings.cluster_size))
+        clusters[rows] = clusters.max() + 1 + kmeans(points[rows], count, settings.seed)
+    names = name_domains(kept, domains)
+
+    def assign(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        metadata = [json.loads(text) for text in batch["metadata"]]
+        for own, row in zip(metadata, indices, strict=True):
+            label = names[domains[row]]
+            if settings.domain_key is not None:
+                label = str(own.get(settings.domain_key) or "other")
+            own |= {"domain": label, "cluster": int(clusters[row])}
+        return {**{key: batch[key] for key in FIELDS}, "metadata": metadata}
+
+    return _stage(kept, assign, path, DOCUMENT, with_indices=True)
+
+
+def kmeans(vectors: Vectors, count: int, seed: int) -> NDArray[np.int64]:
+    """The cluster of each vector [rows, dimensions]: the best of three runs of k-means++ (faiss);
+    at most as many clusters as different vectors."""
+    import faiss
+
+    points = np.ascontiguousarray(vectors, np.float32)
+    centroids = np.unique(points, axis=0)
+    if len(centroids) > count:
+        options = {"niter": 20, "nredo": 3, "seed": seed, "min_points_per_centroid": 1}
+        means = faiss.Kmeans(points.shape[1], count, **options)
+        means.cp.init_method = faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS
+        means.train(points)
+        centroids = means.centroids
+    return faiss.knn(points, centroids, 1)[1][:, 0]
+
+
+def name_domains(documents: Dataset, domains: NDArray[np.int64]) -> list[str]:
+    """A name for each domain: its number, and the three words of highest tf-idf in its first 200
+    documents where it has words."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = []
+    for domain in range(domains.max() + 1):
+        rows = np.flatnonzero(domains == domain)[:200]
+        texts.append(" ".join(text[:2000] for text in documents.select(rows)["text"]))
+    pattern = r"(?u)\b[^\W\d_]{3,}\b"
+    vectorizer = TfidfVectorizer(stop_words="english", token_pattern=pattern)
     try:
-        with FileLock(folder / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise CorpusError(
-            f"folder {folder} is being written by another process; wait for it or stop it"
-        ) from None
-
-
-def _check(source: str | os.PathLike[str], settings: CorpusSettings, facts: dict[str, Any]) -> None:
-    """Stops where no document is left, or none has the key that is to be its domain."""
-    if facts["read"] == sum(facts["dropped"].values()):
-        why = (
-            ", ".join(f"{reason} {count}" for reason, count in facts["dropped"].items())
-            or "it is empty"
-        )
-        raise CorpusError(
-            f"source {os.fspath(source)!r} gives no usable document of {facts['read']} rows: {why}"
-        )
-    if settings.domain_key is not None and settings.domain_key not in facts["types"]:
-        known = ", ".join(sorted(facts["types"])) or "there is none"
-        raise CorpusError(
-            f"domain_key is {settings.domain_key!r}; allowed: a key of the documents' metadata ({known})"
-        )
-
-
-def _counts(facts: dict[str, Any], benchmarks: Benchmarks) -> dict[str, Any]:
-    counts = {key: facts[key] for key in ("read", "dropped", "characters")}
-    kept = facts["read"] - sum(facts["dropped"].values())
-    return {
-        **counts,
-        "kept": kept,
-        "benchmarks": len(benchmarks),
-        "benchmarks_short": benchmarks.short,
-    }
-
-
-def _sizes(final: Stage) -> dict[str, Any]:
-    """Documents of each domain, largest first, and the clusters' number and median size."""
-    domains, clusters = Counter(), Counter()
-    for index in range(len(final.records)):
-        metadata = pq.read_table(final.path(index, ".parquet"), columns=["metadata"])[
-            "metadata"
-        ].combine_chunks()
-        domains.update(metadata.field("domain").to_pylist())
-        clusters.update(metadata.field("cluster").to_pylist())
-    median = float(np.median(list(clusters.values())))
-    return {
-        "domains": dict(domains.most_common()),
-        "clusters": len(clusters),
-        "median_cluster": median,
-    }
-
-
-def _publish(folder: Path, report: CorpusReport, final: Stage, used: set[str]) -> CorpusReport:
-    """Puts finished shards in place of an older corpus, then the report; stages of other input are
-    deleted."""
-    (folder / "corpus.json").unlink(missing_ok=True)
-    shutil.rmtree(folder / ".arrow", ignore_errors=True)
-    for path in folder.glob("documents-*.parquet"):
-        path.unlink()
-    shards = [index for index, record in enumerate(final.records) if record["rows"]]
-    for number, index in enumerate(shards):
-        shutil.copyfile(final.path(index, ".parquet"), folder / f"documents-{number:05d}.parquet")
-    with atomic(folder / "corpus.json") as path:
-        path.write_text(report.model_dump_json(indent=1))
-    for stage in final.folder.parent.iterdir():
-        if stage == final.folder or stage.name not in used:
-            shutil.rmtree(stage)
-    return report
+        weights = vectorizer.fit_transform(texts).toarray()
+    except ValueError:  # no text has a word that counts
+        return [f"domain {domain}" for domain in range(len(texts))]
+    words = vectorizer.get_feature_names_out()
+    best = [[words[place] for place in row.argsort()[:-4:-1] if row[place]] for row in weights]
+    return [", ".join(names) or f"domain {domain}" for domain, names in enumerate(best)]

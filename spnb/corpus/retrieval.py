@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from spnb.core.paths import resolve
+from spnb.core.search import Hit, Retriever
 from spnb.corpus.store import Corpus, Store, built_once, open_store, passages
 
 KINDS = ("bm25", "dense", "flat", "hnsw", "ivfpq")
@@ -32,24 +33,6 @@ K1, B = 0.9, 0.4
 server runs with."""
 LAYOUT = "1"
 """Raised when what an index folder holds changes, so that folders written before are built anew."""
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A retrieved document. `score` is BM25's or the inner product; None from a server that was
-    asked for no scores."""
-
-    id: str
-    title: str
-    text: str
-    score: float | None
-
-
-class Retriever(Protocol):
-    """What a method needs of search, whatever is behind it."""
-
-    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """For each query at most `k` hits, best first."""
 
 
 class Ranker(Protocol):

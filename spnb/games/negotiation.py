@@ -1,8 +1,8 @@
-"""Simple Negotiation seen from a seat, and two ways to play it: at random, and greedily.
+"""Simple Negotiation seen from a seat: random and greedy play, and true remarks.
 
 Both seats start with 5 to 25 units of every resource and value a unit within 20 % of a common base,
 each its own way. A match goes to the seat whose goods gained more in its own values; trades are
-offered and accepted in words, so there is no list of legal moves. Everything here fits TextArena's
+offered and accepted in words, so there is no list of legal moves. All of this fits TextArena's
 environment with any number of resources.
 """
 
@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spnb.games import Match
+from spnb.games.base import Match
 
 NEGOTIATION = "SimpleNegotiation-v0"
 Goods = Mapping[str, int]
@@ -18,18 +18,14 @@ Goods = Mapping[str, int]
 
 TALK_SHARE = 0.1
 ANSWER_SHARE = 0.8
-"""Of random play's turns with an offer open to the seat and no chat: how many accept or deny; the
-others offer."""
+"""Of random play's turns with an offer open and no chat: how many accept or deny; others offer."""
 MOST_UNITS = 5
-"""Most units asked in an offer, and given in a random one. A seat starts with 5 or more of
-everything, so early requests can be met."""
+"""Most units asked in an offer, and given in a random one. A seat starts with 5 or more of each."""
 ACCEPT, DENY = "[Accept]", "[Deny]"
 CHAT = ("Do you want {}?", "Do you have {}?", "Tell me what you need.", "What will you give me?")
-"""Lines that claim nothing. None may start with "Offer": the adapter adds the brackets that make a
-bad offer of it."""
+"""Lines that claim nothing. None starts with "Offer": in the adapter's brackets it were one."""
 FIRST_PERCENT, STEP, LAST_PERCENT = 60, 10, 90
-"""Greedy play pays this much of the worth of what it asks, in its own values: at first, more each
-turn, at most."""
+"""Greedy play pays this much of the worth of what it asks: at first, more each turn, at most."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +38,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Position:
-    """What the seat to move has, what a unit is worth to it, and the offer just made to it, if one
-    was."""
+    """The seat to move, its goods, their values to it, the offer just made to it if any."""
 
     seat: int
     stock: Goods
@@ -52,8 +47,7 @@ class Position:
 
 
 def is_negotiation(name: str) -> bool:
-    """Whether a game of that name is Simple Negotiation, of whatever length and number of
-    resources."""
+    """Whether a game is Simple Negotiation, of whatever length and number of resources."""
     return name.split("-v")[0] == NEGOTIATION.split("-v")[0]
 
 
@@ -61,8 +55,7 @@ def position(match: Match) -> Position:
     """Reads a negotiation from the side of the seat to move.
 
     Only an offer made in the turn before is open here. The environment keeps a rejected one until
-    the next offer or trade, lets it be accepted later, and even lets its maker accept it; nothing
-    that reads a position does that.
+    the next offer or trade, and even lets its maker accept it; nothing that reads a position does.
 
     Raises:
         ValueError: the match is over.
@@ -83,20 +76,18 @@ def worth(goods: Goods, values: Goods) -> int:
 
 
 def affordable(here: Position) -> bool:
-    """Whether the seat holds what the open offer asks; accepting without it ends the match as an
-    invalid move."""
+    """Whether the seat holds what the open offer asks; accepting without it is an invalid move."""
     return here.offer is not None and all(
         here.stock[name] >= units for name, units in here.offer.gives.items()
     )
 
 
 def offer_action(stock: Goods, rng: random.Random) -> str:
-    """An offer of one resource that the seat holds for another, 1 to `MOST_UNITS` units each, all
-    uniform."""
-    given = rng.choice([name for name, units in stock.items() if units])
-    asked = rng.choice([name for name in stock if name != given])
-    amount = rng.randint(1, min(MOST_UNITS, stock[given]))
-    return f"[Offer: {amount} {given} -> {rng.randint(1, MOST_UNITS)} {asked}]"
+    """An offer of one resource in stock for another, 1 to `MOST_UNITS` units each, all uniform."""
+    give = rng.choice([name for name, units in stock.items() if units])
+    get = rng.choice([name for name in stock if name != give])
+    amount = rng.randint(1, min(MOST_UNITS, stock[give]))
+    return f"[Offer: {amount} {give} -> {rng.randint(1, MOST_UNITS)} {get}]"
 
 
 def negotiation_action(here: Position, rng: random.Random) -> str:
@@ -109,30 +100,56 @@ def negotiation_action(here: Position, rng: random.Random) -> str:
 
 
 def greedy_action(here: Position, turn: int) -> str:
-    """Accepts an open offer that it can pay and that gains in its own values; otherwise makes one
-    (`turn`: of its own).
+    """Accepts an offer that it can pay and gains by; otherwise makes one (`turn`: of its own).
 
     Its offer is its cheapest resource in stock for its dearest: as many units, up to `MOST_UNITS`,
     as it can pay for with the part of their worth that `FIRST_PERCENT`, `STEP` and `LAST_PERCENT`
     say. So it gains by every trade, asks for what the other seat probably holds, and comes nearer
-    by the turn to what other values may accept. It denies only when it holds nothing cheaper than
-    its dearest.
+    by the turn. It denies only when it holds nothing cheaper than its dearest.
     """
-    if (
-        here.offer
-        and affordable(here)
-        and worth(here.offer.gets, here.values) > worth(here.offer.gives, here.values)
-    ):
+    values, offer = here.values, here.offer
+    if offer and affordable(here) and worth(offer.gets, values) > worth(offer.gives, values):
         return ACCEPT
-    values = here.values
     dearest = max(values, key=lambda name: values[name])
-    held = [name for name, units in here.stock.items() if units and values[name] < values[dearest]]
-    if not held:
+    stock = [name for name, units in here.stock.items() if units and values[name] < values[dearest]]
+    if not stock:
         return DENY
-    cheapest = min(held, key=lambda name: values[name])
+    cheapest = min(stock, key=lambda name: values[name])
     percent = min(FIRST_PERCENT + STEP * turn, LAST_PERCENT)
     for units in range(MOST_UNITS, 0, -1):
         price = percent * units * values[dearest] // (100 * values[cheapest])
         if 1 <= price <= here.stock[cheapest]:
             return f"[Offer: {price} {cheapest} -> {units} {dearest}]"
     return f"[Offer: {here.stock[cheapest]} {cheapest} -> 1 {dearest}]"
+
+
+def negotiation_remark(here: Position, detail: int) -> str:
+    """True words on a position. Stocks are today's, which the prompt tells only by the trades.
+
+    Without an open offer: the seat's largest stock (detail 1), its value and the dearest resource
+    (detail 2). With one: what is offered (1), what it would bring and take in own values (2).
+    """
+    if here.offer:
+        gets, gives = (
+            ", ".join(f"{units} {name}" for name, units in goods.items())
+            for goods in (here.offer.gets, here.offer.gives)
+        )
+        remark = f"Player {1 - here.seat} offers {gets} for {gives}."
+        return f"{remark} {_verdict(here, here.offer)}" if detail == 2 else remark
+    most = max(here.stock, key=lambda name: here.stock[name])
+    stock = f"My largest stock is {here.stock[most]} {most}"
+    if detail == 1:
+        return f"{stock}."
+    dearest = max(here.values, key=lambda name: here.values[name])
+    price = here.values[dearest]
+    return f"{stock}, worth {here.values[most]} each. My dearest is {dearest}, worth {price} each."
+
+
+def _verdict(here: Position, offer: Offer) -> str:
+    """What the offer is worth to the seat: both sides and the balance, or that it cannot pay."""
+    if not affordable(here):
+        return "I do not have that."
+    get, give = worth(offer.gets, here.values), worth(offer.gives, here.values)
+    verb = "lose" if get < give else "gain"
+    change = abs(get - give) or "nothing"
+    return f"I would get {get} and give {give}: I would {verb} {change}."

@@ -1,9 +1,7 @@
-"""OpenSpiel's rules behind `spnb.games.Match`, with observation text of our own.
+"""OpenSpiel's rules behind `spnb.games.base.Match`, with observation text of our own.
 
 OpenSpiel (https://github.com/google-deepmind/open_spiel) supplies rules, chance and payoffs. A game
-in `TEXTS` has plain words; any other game shows OpenSpiel's own state string and its numbered
-actions. `VARIANTS` are larger games of the same kind (SPIRAL, table 8) under short names of our
-own, in the same words.
+in `TEXTS` has plain words; any other shows OpenSpiel's own state string and its numbered actions.
 """
 
 from collections.abc import Callable
@@ -13,38 +11,28 @@ from typing import Any
 import numpy as np
 import pyspiel
 
-from spnb.games import InvalidAction
+from spnb.games.base import InvalidAction
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tic_tac_toe_5x5": ("mnk", {"m": 5, "n": 5, "k": 4}),
     "kuhn_poker_5cards": (
         "universal_poker",
-        {
-            "betting": "limit",
-            "numPlayers": 2,
-            "numRounds": 1,
-            "numSuits": 1,
-            "numRanks": 5,
-            "numHoleCards": 1,
-            "numBoardCards": "0",
-            "blind": "1 1",
-            "raiseSize": "1",
-            "maxRaises": "1",
-            "firstPlayer": "1",
-            "stack": "2 2",
-        },
+        {"betting": "limit", "numPlayers": 2, "numRounds": 1, "numSuits": 1, "numRanks": 5}
+        | {"numHoleCards": 1, "numBoardCards": "0", "blind": "1 1", "raiseSize": "1"}
+        | {"maxRaises": "1", "firstPlayer": "1", "stack": "2 2"},
     ),
 }
-"""OpenSpiel's game and parameters by name. `spnb.games.variants` says why four marks win on 5 by 5;
-one suit, antes of 1 and a single bet of 1 make poker Kuhn's."""
+"""Larger games (SPIRAL, table 8): OpenSpiel's game and parameters by a name of our own.
+
+`spnb.games.textarena` says why four marks win on 5 by 5; one suit, antes of 1 and a single bet of 1
+make poker Kuhn's."""
 KUHN_CARDS = {"kuhn_poker": "JQK", "kuhn_poker_5cards": "TJQKA"}
 """The decks, lowest card first."""
 
 
 @dataclass(frozen=True)
 class GameText:
-    """How one game reads: its rules, what a seat sees of a state (legal moves last), and the legal
-    actions by name."""
+    """How a game reads: its rules, a state seen from a seat (legal moves last), legal actions."""
 
     rules: str
     view: Callable[[Any, int], str]
@@ -52,49 +40,47 @@ class GameText:
 
 
 def _kuhn_text(cards: str) -> GameText:
-    """Kuhn poker in words, for a deck given from its lowest card to its highest."""
+    """Kuhn poker in words, for a deck written from its lowest card to its highest."""
 
     def view(state: Any, seat: int) -> str:
-        dealt, actions = state.history()[:2], _bets(state)
-        betting = [f"seat {i % 2} {'bets' if bet else 'checks'}" for i, bet in enumerate(actions)]
+        dealt, bets = state.history()[:2], _bets(state)
+        betting = [f"seat {i % 2} {'bets' if bet else 'checks'}" for i, bet in enumerate(bets)]
         return (
             f"You are seat {seat}.\n"
             f"Your card: {cards[dealt[seat]]}\n"
             f"Betting so far: {', '.join(betting) or 'none'}\n"
-            f"Pot: {2 + sum(actions)} chips\n"
+            f"Pot: {2 + sum(bets)} chips\n"
             f"Legal moves: {', '.join(_kuhn_actions(state))}"
         )
 
     rules = (
-        f"Kuhn poker. The cards are {', '.join(cards[:-1])} and {cards[-1]}; {cards[-1]} is highest and {cards[0]} is "
-        "lowest. Both players put 1 chip into the pot and get one card each. Seat 0 moves first. With no bet made, a "
-        "player can check or bet 1 more chip. After a bet, the other player can call by adding 1 chip, or fold and "
-        "lose the pot. After two checks or a call, the higher card wins the pot."
+        f"Kuhn poker. The cards are {', '.join(cards[:-1])} and {cards[-1]}; {cards[-1]} is "
+        f"highest and {cards[0]} is lowest. Both players put 1 chip into the pot and get one card "
+        "each. Seat 0 moves first. With no bet made, a player can check or bet 1 more chip. After "
+        "a bet, the other player can call by adding 1 chip, or fold and lose the pot. After two "
+        "checks or a call, the higher card wins the pot."
     )
-    return GameText(rules=rules, view=view, actions=_kuhn_actions)
+    return GameText(rules, view, _kuhn_actions)
 
 
 def _bets(state: Any) -> list[bool]:
-    """Of each action before the seat to move, whether it was a bet: kuhn_poker's 1,
-    universal_poker's 2."""
+    """Of each action so far, whether it was a bet: 1 in kuhn_poker, 2 in universal_poker."""
     bet = 1 if state.get_game().get_type().short_name == "kuhn_poker" else 2
     return [action == bet for action in state.history()[2:]]
 
 
 def _kuhn_actions(state: Any) -> dict[str, int]:
-    """OpenSpiel's two legal actions, pass then bet, by their poker names: is there a bet to
-    answer?"""
+    """OpenSpiel's two legal actions, pass then bet, by their names in poker."""
     names = ("fold", "call") if any(_bets(state)) else ("check", "bet")
     return dict(zip(names, state.legal_actions(), strict=True))
 
 
-def _cells(state: Any) -> dict[str, int]:
+def _numbered(state: Any) -> dict[str, int]:
     return {str(action): action for action in state.legal_actions()}
 
 
 def _tictactoe_text(size: int, line: str) -> GameText:
-    """Tic-tac-toe in words, for a board of `size` by `size` cells and the length of a winning line
-    as a word."""
+    """Tic-tac-toe in words; `line` is the length of a winning line as a word."""
     width = len(str(size**2 - 1))
 
     def view(state: Any, seat: int) -> str:
@@ -104,15 +90,35 @@ def _tictactoe_text(size: int, line: str) -> GameText:
         return (
             f"You are seat {seat} and play {'xo'[seat]}.\n"
             f"Board (a free cell shows its number):\n{rows}\n"
-            f"Legal moves: {', '.join(_cells(state))}"
+            f"Legal moves: {', '.join(_numbered(state))}"
         )
 
     rules = (
-        "Tic-tac-toe. Seat 0 plays x and moves first, seat 1 plays o. The players take turns to mark one free "
-        f"cell of a {size} by {size} board. {line} of your marks in a row, a column or a diagonal win. A full board "
-        "without such a line is a draw."
+        "Tic-tac-toe. Seat 0 plays x and moves first, seat 1 plays o. The players take turns to "
+        f"mark one free cell of a {size} by {size} board. {line} of your marks in a row, a column "
+        "or a diagonal win. A full board without such a line is a draw."
     )
-    return GameText(rules=rules, view=view, actions=_cells)
+    return GameText(rules, view, _numbered)
+
+
+def _generic_text(kind: Any) -> GameText:
+    """OpenSpiel's state string, then each legal action's number and what it means.
+
+    With hidden information the information state is shown where there is one: it holds the past.
+    """
+    perfect = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
+    observed = perfect and kind.provides_observation_string
+    past = kind.provides_information_state_string and not observed
+
+    def view(state: Any, seat: int) -> str:
+        shown = state.information_state_string(seat) if past else state.observation_string(seat)
+        lines = [f"You are player {seat}.", shown, "Legal moves (answer with the number):"]
+        for action in state.legal_actions():
+            lines.append(f"{action}: {state.action_to_string(seat, action)}")
+        return "\n".join(lines)
+
+    rules = f"The game is {kind.long_name}. Players 0 and 1 play against each other."
+    return GameText(rules, view, _numbered)
 
 
 TEXTS = {name: _kuhn_text(cards) for name, cards in KUHN_CARDS.items()} | {
@@ -122,43 +128,39 @@ TEXTS = {name: _kuhn_text(cards) for name, cards in KUHN_CARDS.items()} | {
 
 
 def names() -> list[str]:
-    """Every short name that OpenSpiel knows, and the variants of this package."""
+    """Every short name that OpenSpiel knows, and the variants."""
     return [*pyspiel.registered_names(), *VARIANTS]
 
 
 def has(name: str) -> bool:
-    """Whether the name is a variant's, or OpenSpiel knows the short name in front of any
-    parameters."""
+    """Whether OpenSpiel or the variants have the name, up to any parameters in brackets."""
     return name in VARIANTS or name.split("(")[0] in pyspiel.registered_names()
 
 
 def _load(name: str) -> Any:
-    """The pyspiel game, a simultaneous one in its turn-based form; ValueError where two cannot play
-    it in turn."""
+    """The pyspiel game, a simultaneous one turn by turn; ValueError where two cannot play it."""
     try:
         game = pyspiel.load_game(*VARIANTS.get(name, (name,)))
-    except (
-        Exception
-    ) as error:  # a missing or wrong parameter: SpielError, IndexError and more, by game
-        raise ValueError(
-            f"game is {name!r}, which OpenSpiel cannot load: {str(error)[:200]}"
-        ) from error
-    kind = game.get_type()
-    if game.num_players() != 2:
-        raise ValueError(f"game {name!r} has {game.num_players()} players; allowed: games for two")
-    if kind.utility != pyspiel.GameType.Utility.ZERO_SUM:
-        raise ValueError(f"game {name!r} has utility {kind.utility.name}; allowed: zero-sum games")
-    if kind.chance_mode == pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC:
-        raise ValueError(
-            f"game {name!r} draws its chance itself and cannot be seeded; allowed: explicit chance"
-        )
-    if kind.dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS:
-        return pyspiel.convert_to_turn_based(game)
-    if kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
-        raise ValueError(
-            f"game {name!r} has dynamics {kind.dynamics.name}; allowed: moves in turn or simultaneous"
-        )
-    return game
+    except Exception as error:  # SpielError, IndexError and more, by game and parameter
+        reason = str(error)[:200]
+        raise ValueError(f"game is {name!r}, which OpenSpiel cannot load: {reason}") from error
+    kind, types = game.get_type(), pyspiel.GameType
+    simultaneous = kind.dynamics == types.Dynamics.SIMULTANEOUS
+    sequential = kind.dynamics == types.Dynamics.SEQUENTIAL
+    seeded = kind.chance_mode != types.ChanceMode.SAMPLED_STOCHASTIC
+    for ok, problem, allowed in (
+        (game.num_players() == 2, f"{game.num_players()} players", "games for two"),
+        (kind.utility == types.Utility.ZERO_SUM, f"utility {kind.utility.name}", "zero-sum games"),
+        (seeded, "chance that it draws itself, without a seed", "explicit chance"),
+        (
+            sequential or simultaneous,
+            f"dynamics {kind.dynamics.name}",
+            "moves in turn or simultaneous",
+        ),
+    ):
+        if not ok:
+            raise ValueError(f"game {name!r} has {problem}; allowed: {allowed}")
+    return pyspiel.convert_to_turn_based(game) if simultaneous else game
 
 
 class OpenSpielGame:
@@ -174,30 +176,28 @@ class OpenSpielGame:
 
     def match(self, seed: int) -> "OpenSpielMatch":
         """A new match whose chance is drawn from its own generator."""
-        return OpenSpielMatch(self, self.rules.new_initial_state(), np.random.default_rng(seed), [])
+        return OpenSpielMatch(self, self.rules.new_initial_state(), seed, [])
 
     def match_from_state(self, state: Any, seed: int = 0) -> "OpenSpielMatch":
-        """A match that goes on from a pyspiel state of this game; chance still to come is drawn
-        from `seed`."""
+        """A match that goes on from a pyspiel state; chance still to come is drawn from `seed`."""
         history, replay = [], self.rules.new_initial_state()
         for action in state.history():
             if not replay.is_chance_node():
-                history.append(_name_of(self.text.actions(replay), action))
+                names = {number: name for name, number in self.text.actions(replay).items()}
+                history.append(names[action])
             replay.apply_action(action)
-        return OpenSpielMatch(self, replay, np.random.default_rng(seed), history)
+        return OpenSpielMatch(self, replay, seed, history)
 
 
 class OpenSpielMatch:
     """One match; `state` is the pyspiel state, for exact players and measures to read."""
 
-    def __init__(
-        self, game: OpenSpielGame, state: Any, rng: np.random.Generator, history: list[str]
-    ):
+    def __init__(self, game: OpenSpielGame, state: Any, seed: int, history: list[str]):
         self.name = game.name
         self.history = history
         self.state = state
         self._game = game
-        self._rng = rng
+        self._rng = np.random.default_rng(seed)
         self._draw_chance()
 
     def _draw_chance(self) -> None:
@@ -213,57 +213,26 @@ class OpenSpielMatch:
 
     def observation(self) -> str:
         """Rules, what the seat to move sees, and the legal moves."""
-        return f"{self._game.text.rules}\n\n{self._game.text.view(self.state, self.state.current_player())}"
+        text = self._game.text
+        return f"{text.rules}\n\n{text.view(self.state, self.state.current_player())}"
 
     def legal_actions(self) -> list[str]:
         """The legal moves by name, in OpenSpiel's order; empty when the match is over."""
         return [] if self.state.is_terminal() else list(self._game.text.actions(self.state))
 
     def play(self, action: str) -> None:
-        """Plays a legal move, then any chance that follows. Raises InvalidAction and leaves the
-        match unchanged."""
-        legal = {} if self.state.is_terminal() else self._game.text.actions(self.state)
+        """Plays a legal move, then any chance that follows; else InvalidAction, and no change."""
+        legal = self.legal_actions()
         if action not in legal:
-            raise InvalidAction(
-                f"{self.name}: action {action!r}; legal: {', '.join(legal) or 'none, the match is over'}"
-            )
-        self.state.apply_action(legal[action])
+            allowed = ", ".join(legal) or "none, the match is over"
+            raise InvalidAction(f"{self.name}: action {action!r}; legal: {allowed}")
+        self.state.apply_action(self._game.text.actions(self.state)[action])
         self.history.append(action)
         self._draw_chance()
 
     def returns(self) -> tuple[float, float]:
-        """Payoffs of both seats divided by the largest possible one (Kuhn poker: 2 chips, so half
-        or whole units)."""
+        """Payoffs by seat, divided by the largest possible one (in Kuhn poker 2 chips)."""
         if not self.state.is_terminal():
             raise ValueError(f"{self.name}: the match is not over, seat {self.player} is to move")
         first, second = self.state.returns()
         return first / self._game.scale, second / self._game.scale
-
-
-def _name_of(actions: dict[str, int], action: int) -> str:
-    return next(name for name, number in actions.items() if number == action)
-
-
-def _generic_text(kind: Any) -> GameText:
-    """Text for any other game: OpenSpiel's state string, then each legal action's number and what
-    it means.
-
-    With hidden information the information state is shown where there is one, because it holds the
-    past as well.
-    """
-    perfect = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
-    past = kind.provides_information_state_string and not (
-        perfect and kind.provides_observation_string
-    )
-
-    def view(state: Any, seat: int) -> str:
-        shown = state.information_state_string(seat) if past else state.observation_string(seat)
-        lines = [
-            f"{action}: {state.action_to_string(seat, action)}" for action in state.legal_actions()
-        ]
-        return "\n".join(
-            [f"You are player {seat}.", shown, "Legal moves (answer with the number):", *lines]
-        )
-
-    rules = f"The game is {kind.long_name}. Players 0 and 1 play against each other."
-    return GameText(rules=rules, view=view, actions=_cells)

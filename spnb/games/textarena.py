@@ -1,31 +1,28 @@
-"""TextArena's environments behind `spnb.games.Match`, with TextArena's own text.
+"""TextArena's environments behind `spnb.games.base.Match`, with TextArena's own text.
 
 The environments are made without wrappers (id + "-raw"); this module puts their messages in order
-itself. Larger and differently decided ones stand in `spnb.games.variants`. Nothing here needs a
-network. What to know about TextArena 0.7.4 (https://github.com/LeonGuertler/TextArena):
+itself. Nothing here needs a network. What to know about TextArena 0.7.4
+(https://github.com/LeonGuertler/TextArena):
 
 - It seeds and uses the global `random`, some games `numpy.random`. Here each match has its own
   states of both, swapped in around every call.
-- Its KuhnPoker is not Kuhn poker: a bet or call moves no chips, the pot is always the two antes, so
-  a fold costs as much as a lost call and never folding is weakly dominant. `kuhn_poker` (OpenSpiel)
-  is the correct game.
-- KuhnPoker alternates the first mover and seat 1 starts; the match goes to whoever leads after all
-  rounds.
+- Its KuhnPoker is not Kuhn poker: a bet or call moves no chips, so a fold costs as much as a lost
+  call and never folding is weakly dominant. `kuhn_poker` (OpenSpiel) is the correct game. Seat 1
+  starts, first movers alternate, and the match goes to whoever leads after all rounds.
 - SimpleNegotiation lasts one turn more than it says (11 for 10), and a rejected offer can still be
   accepted later.
 - Snake's moves are simultaneous: each seat gives one before either is carried out, and the second
-  is not shown the first's. A turn of its limit is one seat's move, so 40 turns are 20 steps. The
-  first apples may share a cell, and the board draws both bodies alike.
-- PigDice counts rolls as turns and looks at its limit only when the dice change hands; the same
-  seat moves until then.
-- TruthAndDeception promises the guess after the conversation, but the guess is its last turn. The
-  environment takes a guess of both facts at once as right; the list of two that a seat has here
-  rules that out. Seat 0 always deceives.
+  is not shown the first's. 40 turns of its limit are 20 steps. The first apples may share a cell,
+  and the board draws both bodies alike.
+- PigDice counts rolls as turns and looks at its limit only when the dice change hands.
+- TruthAndDeception's guess is its last turn. The environment takes a guess of both facts at once
+  as right; the list of two that a seat has here rules that out. Seat 0 always deceives.
 """
 
+import itertools
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,24 +30,33 @@ from typing import Any
 import numpy as np
 import textarena
 from textarena import ObservationType
+from textarena.core import Env
+from textarena.envs.KuhnPoker.env import KuhnPokerEnv
 from textarena.envs.registration import ENV_REGISTRY
+from textarena.envs.SimpleNegotiation.env import SimpleNegotiationEnv
+from textarena.envs.TicTacToe.env import TicTacToeEnv
+from textarena.state import TwoPlayerState
 
-from spnb.games import InvalidAction
-from spnb.games.variants import VARIANTS
+from spnb.games.base import InvalidAction
 
 TURN_CAP = 50
-"""Turns after which an unfinished match is a draw; where the environment has a limit of its own,
-twice that if more."""
+"""Turns after which a match is a draw; twice the environment's own limit where that is more."""
+SIZE, LINE = 5, 4
+"""Cells along a side of the larger tic-tac-toe board, and marks in a row that win."""
+MORE_RESOURCES = {"Stone": 20, "Coal": 30, "Cloth": 35}
+"""Base values; each seat's own is within 20 % and at most 40, as TextArena draws them."""
+KUHN_ROUNDS = 5
+"""Rounds of SPIRAL's Kuhn poker."""
 
 
 @dataclass(frozen=True)
 class GameSettings:
-    """How one family of environments is shown: past messages, the players' own words, and where
-    legal moves stand.
+    """How one family of environments is shown, and where its legal moves stand.
 
-    `legal` is a pattern whose first group matches each legal move in the latest message of kind
-    `listed`; None means free text. `moves` are the legal moves where they are always the same.
-    `talk` says that a seat speaks freely until there is a list.
+    `history` shows past messages, `chat` the players' own words. `legal` is a pattern whose first
+    group matches each legal move in the latest message of kind `listed`; None means free text.
+    `moves` are the legal moves where they are always the same. `talk` says that a seat speaks
+    freely until there is a list.
     """
 
     history: bool = True
@@ -63,34 +69,112 @@ class GameSettings:
 
 
 QUOTED = r"'\[(\w+)\]'"
+FACTS = r"'\[(Fact \d)\]'"
+BOARD_ONLY = {"history": False, "chat": False}  # as SPIRAL shows tic-tac-toe
 SETTINGS = {
-    "TicTacToe": GameSettings(
-        history=False, chat=False, legal=QUOTED, deterministic=True
-    ),  # as SPIRAL shows it
+    "TicTacToe": GameSettings(**BOARD_ONLY, legal=QUOTED, deterministic=True),
     "KuhnPoker": GameSettings(chat=False, legal=QUOTED),  # the game itself repeats each move
     "SimpleNegotiation": GameSettings(),
-    "Snake": GameSettings(history=False, chat=False, moves=("up", "down", "left", "right")),
-    "PigDice": GameSettings(
-        history=False, chat=False, legal=QUOTED
-    ),  # the board holds all that matters
-    "TruthAndDeception": GameSettings(
-        legal=r"'\[(Fact \d)\]'", listed=ObservationType.GAME_MESSAGE, talk=True
-    ),
+    "Snake": GameSettings(**BOARD_ONLY, moves=("up", "down", "left", "right")),
+    "PigDice": GameSettings(**BOARD_ONLY, legal=QUOTED),  # the board holds all that matters
+    "TruthAndDeception": GameSettings(legal=FACTS, listed=ObservationType.GAME_MESSAGE, talk=True),
 }
 
 
+class LargeTicTacToe(TicTacToeEnv):
+    """Tic-tac-toe on 5 by 5 cells, four marks in a row win; TextArena's class is for 3 by 3.
+
+    SPIRAL (table 8) does not say how long its line is; with five, 62 % of random games are draws,
+    with three whoever moves first can force a win, and with four 7 % are draws.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell_mapping = {cell: divmod(cell, SIZE) for cell in range(SIZE**2)}
+        self._lines = _lines()
+
+    def reset(self, num_players: int, seed: int | None = None) -> None:
+        """Starts a match with an empty board and shows it."""
+        self.state = TwoPlayerState(num_players=num_players, seed=seed)
+        board = [[""] * SIZE for _ in range(SIZE)]
+        self.state.reset(game_state={"board": board}, player_prompt_function=self._prompt)
+        self._observer_current_state()
+
+    def _prompt(self, player_id: int, game_state: dict[str, Any]) -> str:
+        text = super()._prompt(player_id, game_state)
+        text = text.replace("three in a row", "four in a row")
+        return text.replace("(0-8)", f"(0-{SIZE**2 - 1})").replace("'[4]'", f"'[{SIZE**2 // 2}]'")
+
+    def _render_board(self) -> str:
+        shown = [f" {self._mark(cell) or cell:>2} " for cell in self.cell_mapping]
+        rows = ["|".join(shown[start : start + SIZE]) for start in range(0, SIZE**2, SIZE)]
+        return ("\n" + "+".join(["----"] * SIZE) + "\n").join(rows)
+
+    def _mark(self, cell: int) -> str:
+        row, column = self.cell_mapping[cell]
+        return self.state.game_state["board"][row][column]
+
+    def _observer_current_state(self) -> None:
+        moves = ", ".join(f"'[{cell}]'" for cell in self.cell_mapping if not self._mark(cell))
+        text = f"Current Board:\n\n{self._render_board()}\n\nAvailable Moves: {moves}"
+        self.state.add_observation(message=text, observation_type=ObservationType.GAME_BOARD)
+
+    def _check_winner(self) -> bool:
+        return any({self._mark(cell) for cell in line} in ({"X"}, {"O"}) for line in self._lines)
+
+
+def _lines() -> list[list[int]]:
+    """Every winning line as cells: from each cell, right, down and along both diagonals."""
+    lines = []
+    for row, column in itertools.product(range(SIZE), repeat=2):
+        for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+            cells = [(row + step * down, column + step * right) for step in range(LINE)]
+            if all(0 <= r < SIZE and 0 <= c < SIZE for r, c in cells):
+                lines.append([r * SIZE + c for r, c in cells])
+    return lines
+
+
+class EightResources(SimpleNegotiationEnv):
+    """Simple Negotiation with eight resources instead of five (SPIRAL, table 8), ten turns."""
+
+    def __init__(self) -> None:
+        super().__init__(max_turns=10)
+        self.base_values = self.base_values | MORE_RESOURCES
+        self.resource_names = list(self.base_values)
+
+
+class LastRoundKuhn(KuhnPokerEnv):
+    """SPIRAL's own rule: whoever wins the last of five rounds wins the match, whatever the chips.
+
+    The text still promises the match to the player with the most chips.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_rounds=KUHN_ROUNDS)
+
+    def _set_round_winner(self, player_id: int, reason: str) -> None:
+        super()._set_round_winner(player_id, reason)
+        if self.state.done:
+            why = f"Player {player_id} won the last of {KUHN_ROUNDS} rounds."
+            self.state.set_winner(player_id, reason=why)
+
+
+VARIANTS: dict[str, Callable[[], Env]] = {
+    "TicTacToe-v0-5x5": LargeTicTacToe,
+    "SimpleNegotiation-v0-8resources": EightResources,
+    "KuhnPoker-v1": LastRoundKuhn,
+}
+"""Names that TextArena does not have, and what makes a fresh environment of each."""
+
+
 def names() -> list[str]:
-    """Every id that TextArena registers, without the wrapper suffixes, and the variants of this
-    package."""
-    return [
-        *(name.removesuffix("-raw") for name in ENV_REGISTRY if name.endswith("-raw")),
-        *VARIANTS,
-    ]
+    """Every id that TextArena registers, without the wrapper suffixes, and the variants."""
+    raw = [name.removesuffix("-raw") for name in ENV_REGISTRY if name.endswith("-raw")]
+    return [*raw, *VARIANTS]
 
 
 def has(name: str) -> bool:
-    """Whether there is a variant of that name, or TextArena has an unwrapped environment of that
-    id."""
+    """Whether TextArena has an unwrapped environment of that id, or the variants do."""
     return name in VARIANTS or f"{name}-raw" in ENV_REGISTRY
 
 
@@ -109,18 +193,15 @@ class TextArenaGame:
 
 
 class TextArenaMatch:
-    """One match. Zero-sum by construction: its result is the sign of the reward difference,
-    whatever the scale."""
+    """One match. Zero-sum: its result is the sign of the reward difference, whatever the scale."""
 
     def __init__(self, name: str, settings: GameSettings, seed: int):
         self.name = name
         self.history: list[str] = []
         self._settings = settings
         self._refused = False
-        self._random_states = (
-            random.Random(seed).getstate(),
-            np.random.RandomState(seed % 2**32).get_state(),
-        )
+        numpy_state = np.random.RandomState(seed % 2**32).get_state()
+        self._random_states = (random.Random(seed).getstate(), numpy_state)
         self._messages: dict[int, list[tuple[int, str, ObservationType]]] = {0: [], 1: []}
         with self._own_random():
             self._env = _reset(name, seed)
@@ -129,22 +210,22 @@ class TextArenaMatch:
 
     @contextmanager
     def _own_random(self) -> Iterator[None]:
-        """Lends this match's generator states to the global generators and puts the caller's back,
-        also on errors."""
-        outside = _global_states()
-        _set_global_states(self._random_states)
+        """Lends this match's states to the global generators, and puts the caller's back."""
+        outside = random.getstate(), np.random.get_state()
+        random.setstate(self._random_states[0])
+        np.random.set_state(self._random_states[1])
         try:
             yield
         finally:
-            self._random_states = _global_states()
-            _set_global_states(outside)
+            self._random_states = random.getstate(), np.random.get_state()
+            random.setstate(outside[0])
+            np.random.set_state(outside[1])
 
     def _read(self) -> None:
         """Moves the new messages of the seat to move from the environment's queue to our record."""
-        if self._env.state.done:
-            return
-        seat, messages = self._env.get_observation()
-        self._messages[seat].extend(messages or [])
+        if not self._env.state.done:
+            seat, new = self._env.get_observation()
+            self._messages[seat].extend(new or [])
 
     @property
     def player(self) -> int | None:
@@ -154,34 +235,31 @@ class TextArenaMatch:
 
     @property
     def game_state(self) -> dict[str, Any]:
-        """The environment's own record, both seats' secrets included: for scripted players and
-        measures to read."""
+        """The environment's own record, both seats' secrets too: for scripted players, measures."""
         return self._env.state.game_state
 
     def observation(self) -> str:
         """The rules, the messages so far as the settings say, and the latest board."""
-        messages = self._messages[self._env.state.current_player_id]
-        rules = [text for _, text, kind in messages if kind == ObservationType.PROMPT]
-        past = [_line(*message) for message in messages if self._shown(message[2])]
-        parts = ["\n".join(rules), "\n".join(past) if self._settings.history else "", self._board()]
+        rules, past = [], []
+        for sender, text, kind in self._messages[self._env.state.current_player_id]:
+            if kind == ObservationType.PROMPT:
+                rules.append(text)
+            elif kind == ObservationType.PLAYER_ACTION and self._settings.chat:
+                # On one line, so that a player's words cannot pass for the game's.
+                past.append(f"Player {sender} says: {' '.join(text.split())}")
+            elif kind not in (ObservationType.PLAYER_ACTION, ObservationType.GAME_BOARD):
+                past.append(text)
+        board = self._latest(ObservationType.GAME_BOARD)
+        parts = ["\n".join(rules), "\n".join(past) if self._settings.history else "", board]
         return "\n\n".join(part.strip("\n") for part in parts if part)
-
-    def _shown(self, kind: ObservationType) -> bool:
-        if kind == ObservationType.PLAYER_ACTION:
-            return self._settings.chat
-        return kind not in (ObservationType.PROMPT, ObservationType.GAME_BOARD)
-
-    def _board(self) -> str:
-        return self._latest(ObservationType.GAME_BOARD)
 
     def _latest(self, wanted: ObservationType) -> str:
         """The seat to move's last message of a kind, empty if it has none."""
-        messages = self._messages[self._env.state.current_player_id]
-        return next((text for _, text, kind in reversed(messages) if kind == wanted), "")
+        past = self._messages[self._env.state.current_player_id]
+        return next((text for _, text, kind in reversed(past) if kind == wanted), "")
 
     def legal_actions(self) -> list[str] | None:
-        """The moves as the settings find them, without brackets; None where any text is one, empty
-        when over."""
+        """The moves as the settings find them, without brackets; None where any text is one."""
         settings = self._settings
         if settings.legal is None and not settings.moves:
             return None
@@ -189,8 +267,8 @@ class TextArenaMatch:
             return []
         if settings.moves:
             return list(settings.moves)
-        found = re.findall(settings.legal, self._latest(settings.listed))
-        return None if settings.talk and not found else found
+        actions = re.findall(settings.legal, self._latest(settings.listed))
+        return None if settings.talk and not actions else actions
 
     def play(self, action: str) -> None:
         """Plays one move, in brackets if it has none of its own.
@@ -208,15 +286,13 @@ class TextArenaMatch:
             info = self._env.state.game_info[seat]
             if info["invalid_move"]:
                 self._refused = True
-                raise InvalidAction(
-                    f"{self.name}: action {action!r}; {info.get('reason', 'against the rules')}"
-                )
+                reason = info.get("reason", "against the rules")
+                raise InvalidAction(f"{self.name}: action {action!r}; {reason}")
             self.history.append(action)
             self._read()
 
     def returns(self) -> tuple[float, float]:
-        """+1 and -1 for the seat with the higher reward and the other, 0 and 0 for equal rewards or
-        the turn cap."""
+        """1 for the seat with the higher reward, -1 for the other; 0 if equal or at the turn cap."""
         if self.player is not None:
             raise ValueError(f"{self.name}: the match is not over, seat {self.player} is to move")
         rewards = (self._env.state.rewards if self._env.state.done else None) or {}
@@ -225,39 +301,16 @@ class TextArenaMatch:
         return sign, -sign
 
 
-def _global_states() -> tuple[Any, Any]:
-    return random.getstate(), np.random.get_state()
-
-
-def _set_global_states(states: tuple[Any, Any]) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-
-
 def _reset(name: str, seed: int) -> Any:
-    """A fresh environment for two seats in which the first invalid move counts; ValueError if it
-    does not start.
+    """A fresh environment for two in which the first invalid move counts; ValueError if it fails.
 
-    Any error counts: one-player environments assert, word games look for files that are not
-    installed.
+    Any error counts: one-player environments assert, word games look for files not installed.
     """
     try:
         env = VARIANTS[name]() if name in VARIANTS else textarena.make(f"{name}-raw")
         env.reset(num_players=2, seed=seed)
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"game {name!r} does not start for two players: {type(error).__name__}: {reason}"
-        ) from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise ValueError(f"game {name!r} does not start for two players: {reason}") from error
     env.state.error_allowance = 0
     return env
-
-
-def _line(sender: int, text: str, kind: ObservationType) -> str:
-    """A message as shown; a player's words stay on one line, so that they cannot pass for the
-    game's."""
-    return (
-        f"Player {sender} says: {' '.join(text.split())}"
-        if kind == ObservationType.PLAYER_ACTION
-        else text
-    )

@@ -1,321 +1,351 @@
-"""The proposer study: does a policy that is paid for questions near the solver's frontier find it,
-and does that help?
+"""The proposer study: does a policy paid for questions near the solver's frontier find it and help?
 
-The game: the proposer reads documents and writes a question with its answer. The world's oracle
-decides whether it is valid: it parses, the documents answer it, and the proposed answer is right. A
-solver answers each distinct valid question several times; p is its share of right answers. The
-proposer gets exp(-(p - 1/2)^2 / (2 sigma^2)) with sigma = 1/6 (SPELL's and SPICE's shape: most
-where the solver is right half of the time), 0 where p is 0 or 1, and `invalid_reward` for a
-question that is not valid, compared with the other proposals for the same documents. The solver
-gets 1 for a right answer, compared with the others to the same question.
+The proposer reads documents and writes a question with its answer. The world's oracle decides
+whether it is valid: it parses, the documents answer it, and the proposed answer is right. A solver
+answers each distinct valid question several times; p is its share of right answers. The proposer
+gets `rewards.gaussian(p)` (SPELL's and SPICE's shape: most where the solver is right half of the
+time, nothing where p is 0 or 1), and `invalid_reward` for a question that is not valid, compared
+with the other proposals about the same documents. The solver gets 1 for a right answer, compared
+with the other answers to the same question.
 
     spnb run proposer --scale cpu --variant frozen-solver --seed 0
 
-Arms are parameters: `solver` frozen (the weights that training began with) or learning; `proposer`
-learning, frozen or uniform (nobody asks: the oracle draws questions evenly over hops, the control
-for "does choosing help?"); `reward` difficulty or shuffled (the control for "is it the
-difficulty?": the same rewards, permuted among the step's valid proposals); `replay` asks a learning
-solver again what was nearest the frontier. Policy and solver that learn share one set of weights,
-as in the papers. The advantages' part of the loss is the sum of each role's mean over its own rows,
-so that a role's weight in it does not depend on how many rows the other has. (Two roles still share
+Arms are roles: a frozen one has `{policy: start, trainable: false}`. Roles that learn share one set
+of weights, as in the papers. The advantages' part of the loss is the sum of each role's mean over
+its own rows, so a role's weight in it does not depend on how many rows the other has. (Both share
 AdamW's step: each moves the weights less than it would alone.)
 """
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import pandas as pd
 from pydantic import Field, model_validator
 
 from spnb.core import prompts
 from spnb.core.advantages import make_estimator
-from spnb.core.episodes import answer_all
-from spnb.core.search import single
-from spnb.core.types import Chat, Engine, Sample, Sampling, derive_seed, sample_of
-from spnb.methods.proposals import (
-    Context,
-    Proposal,
-    difficulty_reward,
-    draw_question,
-    judged_rows,
-    nearest_frontier,
-    proposal_metrics,
-    proposal_rows,
-    read_proposal,
-)
-from spnb.methods.rlvr import FRAMES, WorldParams, answer_rows, with_advantages
+from spnb.core.episodes import Episode
+from spnb.core.method import Role, SelfPlayMethod, Suite
+from spnb.core.params import require
+from spnb.core.rewards import gaussian
+from spnb.core.types import Sample, Task, Trajectory, derive_seed
+from spnb.evaluate.items import ask_suite, mean_row, record
+from spnb.methods.rlvr import answer_groups, behaviour, graded
 from spnb.testbed import oracle
+from spnb.testbed import tasks as testbed
 from spnb.testbed.oracle import MAX_HOPS
-from spnb.testbed.suites import Item
-from spnb.testbed.tasks import hops_label, path_task
+from spnb.testbed.texts import facts_in
 from spnb.testbed.world import Pool
 
-START = "start"
-"""The engine that answers with the weights from before the first step; `Method.uses_start` asks for
-it."""
+Documents = Sequence[str]
 
 
-class Params(WorldParams):
-    """The study's own parameters; see the module's docstring for the arms."""
+class Params(testbed.WorldParams):
+    """The study's own parameters.
 
-    solver: Literal["frozen", "learning"] = "learning"
-    proposer: Literal["learning", "frozen", "uniform"] = "learning"
+    Controls: with `questions` uniform nobody proposes, the oracle draws questions evenly over hops
+    (does choosing help?); with `reward` shuffled the rewards are permuted among the step's valid
+    proposals (is it the difficulty?). `replay` asks the solver again what was nearest the frontier.
+    """
+
+    role_names = ("proposer", "solver")
+
+    questions: Literal["proposer", "uniform"] = "proposer"
     reward: Literal["difficulty", "shuffled"] = "difficulty"
-    max_hops: int = Field(
-        4, ge=1, le=MAX_HOPS, description="the longest chain that all documents contain"
-    )
-    hard_hops: int = Field(
-        2, ge=1, le=MAX_HOPS, description="hops from which a question counts as hard"
-    )
+    max_hops: int = Field(4, ge=1, le=MAX_HOPS, description="the longest chain in all documents")
+    hard_hops: int = Field(2, ge=1, le=MAX_HOPS, description="from which a question is hard")
     worlds_per_step: int = Field(8, ge=1, description="sets of documents to ask about")
-    proposals: int = Field(16, ge=1, description="proposals for each")
+    proposals: int = Field(16, ge=1, description="proposals about each")
     answers: int = Field(8, ge=2, description="answers to each distinct valid question")
     invalid_reward: float = Field(0.0, le=0, description="0 or a small penalty")
-    solver_weight: float = Field(
-        1.0, gt=0, description="factor on the solver's advantages; below 1 it learns slower"
-    )
-    replay: int = Field(
-        0, ge=0, description="earlier questions nearest the frontier that the solver is asked again"
-    )
+    solver_weight: float = Field(1.0, gt=0, description="of the solver's rows in the loss")
+    replay: int = Field(0, ge=0, description="earlier questions asked again")
     eval_worlds: int = Field(64, ge=2, description="held-out sets of documents")
-    eval_proposals: int = Field(8, ge=1, description="proposals for each")
+    eval_proposals: int = Field(8, ge=1, description="proposals about each")
 
     @model_validator(mode="after")
     def _together(self) -> "Params":
-        if self.solver == "frozen" and self.proposer != "learning":
-            raise ValueError(
-                f"solver frozen with proposer {self.proposer} trains nobody; allowed: proposer learning"
-            )
-        if self.solver_weight != 1 and not self.solver == self.proposer == "learning":
-            raise ValueError(
-                f"solver_weight is {self.solver_weight} with solver {self.solver} and proposer {self.proposer}; "
-                "allowed: 1, as one role alone learns at the optimiser's own pace"
-            )
-        if self.replay and self.solver == "frozen":
-            raise ValueError(
-                f"replay is {self.replay} with solver frozen; allowed: 0, as nobody learns to answer"
-            )
-        if self.hard_hops > self.max_hops:
-            raise ValueError(
-                f"hard_hops is {self.hard_hops}; allowed: up to max_hops ({self.max_hops})"
-            )
-        if self.reward == "shuffled" and self.proposer != "learning":
-            raise ValueError(
-                f"reward shuffled with proposer {self.proposer}; allowed: proposer learning"
-            )
+        frozen = {name for name, role in self.roles.items() if role.trainable is False}
+        solver, proposer = "solver" not in frozen, "proposer" not in frozen
+        proposer = proposer and self.questions == "proposer"
+        arm = f"questions {self.questions} and frozen roles {sorted(frozen)}"
+        require(solver or proposer, f"{arm} train nobody; allowed: a role that learns")
+        message = f"solver_weight is {self.solver_weight} with {arm}; allowed: 1 for one role alone"
+        require(self.solver_weight == 1 or (solver and proposer), message)
+        message = f"replay is {self.replay} with a frozen solver; allowed: 0"
+        require(solver or not self.replay, message)
+        message = f"reward is shuffled with {arm}; allowed: a proposer that learns"
+        require(self.reward == "difficulty" or proposer, message)
+        message = f"hard_hops is {self.hard_hops}; allowed: up to max_hops ({self.max_hops})"
+        require(self.hard_hops <= self.max_hops, message)
         self.level(self.max_hops)
         return self
 
-    @property
-    def asker(self) -> str:
-        """The engine that asks."""
-        return START if self.proposer == "frozen" else "policy"
+
+@dataclass
+class Proposal:
+    """A question about the documents at `place`; `task` is None where it is not valid.
+
+    `success` is p once a solver has answered. Questions of the oracle have no trajectory.
+    """
+
+    place: int
+    task: Task | None
+    trajectory: Trajectory | None = None
+    success: float = 0.0
 
     @property
-    def answerer(self) -> str:
-        """The engine whose answers decide p."""
-        return START if self.solver == "frozen" else "policy"
+    def key(self) -> tuple[int, str]:
+        """Equal for equal questions about the same documents."""
+        return self.place, self.task.question if self.task else ""
+
+    @property
+    def hops(self) -> int:
+        """Relations to follow, 1 for a question about figures; 0 where it is not valid."""
+        return max(1, len(self.task.info["query"].nouns)) if self.task else 0
 
 
-class Method:
-    """Proposer and solver on one policy, either of them frozen where an arm says so."""
+def solver_task(documents: Documents, question: str, query: oracle.Query, gold: str) -> Task:
+    """A valid question as the solver gets it."""
+    messages = prompts.answer(question, documents, "steps")
+    label = testbed.hops_label(max(1, len(query.nouns)))
+    info = {"query": query, "documents": documents}
+    return Task(messages, question, (gold,), difficulty=label, info=info)
 
-    uses_start = True
+
+class Method(SelfPlayMethod):
+    """Proposer and solver on one policy, either of them frozen where an arm says so.
+
+    Metrics: valid (share of proposals), questions (different valid ones); of the valid ones success
+    (mean p), difficulty_reward (mean, in the control too), hops_mean, hard_share, distinct, and
+    hops/<n> (share with n hops).
+    """
+
+    Params = Params
+    snapshots = ("start",)
 
     def __init__(self, params: Params, tokenizer: Any):
-        self.params = params
-        self.chat = Chat(tokenizer)
-        self.sampling = Sampling(params.max_new_tokens, params.temperature)
-        self.estimator = make_estimator("group_zscore")
-        self.memory: list[tuple[Context, Proposal]] = []
-        self._metrics: dict[str, float] = {}
+        super().__init__(params, tokenizer)
+        self.memory: list[list[Any]] = []  # documents, question, gold answer
 
-    def collect(self, engines: Mapping[str, Engine], step: int, rank: int = 0) -> list[Sample]:
-        """Contexts, proposals, answers (to remembered questions too); the rows of whoever learns,
-        with advantages."""
+    def default_roles(self) -> dict[str, Role]:
+        """Both learn: proposals are compared within their documents, answers within a question."""
+        names, sampling = self.params.role_names, self.params.sampling
+        return {name: Role(sampling, make_estimator("group_zscore")) for name in names}
+
+    def rollout(self, step: int) -> Episode[list[Sample]]:
+        """Documents, proposals, answers (to remembered questions too), rewards."""
         params = self.params
-        seed = derive_seed(params.seed, "train", step, rank)
-        contexts = self.contexts(params.worlds_per_step, "train", seed)
-        proposals = self.proposals(engines, contexts, params.proposals, seed, "train")
-        again = [
-            replace(old, context=len(contexts) + place)
-            for place, (_, old) in enumerate(self.memory)
-        ]
-        contexts += [context for context, _ in self.memory]
-        answers = self.solve(engines, params.answerer, contexts, [*proposals, *again], seed)
-        self.memory = nearest_frontier(contexts, [*proposals, *again], params.replay)
-        self._metrics = proposal_metrics(proposals, params.hard_hops)
-        asked = self.proposer_rows(proposals, seed) if params.proposer == "learning" else []
-        answered = answers if params.solver == "learning" else []
-        kept = [with_advantages(rows, self.estimator, params) for rows in (asked, answered) if rows]
-        total = sum(map(len, kept))
-        for rows in kept:
-            for row in rows:
-                row.advantage *= (
-                    total / len(rows) * (params.solver_weight if row.role == "solver" else 1.0)
-                )
-        return [row for rows in kept for row in rows]
+        seed = derive_seed(params.seed, "train", step, self.share.rank)
+        worlds = self.worlds(max(1, self.share.of(params.worlds_per_step)), "train", seed)
 
-    def contexts(self, count: int, pool: Pool, seed: int) -> list[Context]:
-        """Documents of fresh worlds, each set with a chain of `max_hops` facts, so with shorter
-        ones too."""
-        rng, level = (
-            random.Random(derive_seed(seed, "contexts")),
-            self.params.level(self.params.max_hops),
-        )
-        tasks = [path_task(rng, level, pool) for _ in range(count)]
-        return [Context(task.documents, tuple(task.stated)) for task in tasks]
+        # 1 Propose and 2 filter: what is not valid has no task.
+        if params.questions == "uniform":
+            proposals = self.draw(worlds, params.proposals, "train", seed)
+        else:
+            proposals = yield from self.propose(worlds, params.proposals, seed)
 
-    def proposals(
-        self,
-        engines: Mapping[str, Engine],
-        contexts: Sequence[Context],
-        count: int,
-        seed: int,
-        pool: Pool,
+        # 3 Answer and 4 verify, remembered questions too.
+        every = list(proposals)
+        for place, (documents, question, gold) in enumerate(self.memory, len(worlds)):
+            task = solver_task(documents, question, oracle.parse(question), gold)
+            every.append(Proposal(place, task))
+        answers = yield from self.solve(self.roles["solver"], every, seed)
+        distinct = {proposal.key: proposal for proposal in every if proposal.task}.values()
+        best = sorted(distinct, key=lambda proposal: -gaussian(proposal.success))[: params.replay]
+        self.memory = [[p.task.info["documents"], p.task.question, p.task.gold[0]] for p in best]
+
+        # 5 Pay the proposer.
+        self.metrics = proposal_metrics(proposals, params.hard_hops)
+        return self.pay(proposals, seed) + answers
+
+    def worlds(self, count: int, pool: Pool, seed: int) -> list[Documents]:
+        """Documents of fresh worlds, each set with a chain of `max_hops` facts and shorter ones."""
+        rng = random.Random(derive_seed(seed, "contexts"))
+        level = self.params.level(self.params.max_hops)
+        return [testbed.path_task(rng, level, pool).info["documents"] for _ in range(count)]
+
+    def draw(
+        self, worlds: Sequence[Documents], count: int, pool: Pool, seed: int
     ) -> list[Proposal]:
-        """`count` proposals about each context, one context after the other."""
-        if self.params.proposer == "uniform":
-            rng = random.Random(derive_seed(seed, "uniform"))
-            places = [place for place in range(len(contexts)) for _ in range(count)]
-            hops = [rng.randint(1, self.params.max_hops) for _ in places]
-            return [
-                draw_question(place, contexts[place], n, rng, FRAMES[pool])
-                for place, n in zip(places, hops, strict=True)
-            ]
-        requests = [
-            self.chat.request(
-                prompts.ask(context.documents),
-                self.sampling,
-                derive_seed(seed, "ask", place, index),
-                self.params.asker,
-            )
-            for place, context in enumerate(contexts)
-            for index in range(count)
-        ]
-        found = []
-        for index, (request, done) in enumerate(
-            zip(requests, answer_all(requests, engines), strict=True)
-        ):
-            place = index // count
-            read = read_proposal(done.text, contexts[place].stated) or ("", None, None)
-            found.append(Proposal(place, *read, request=request, completion=done))
-        return found
+        """`count` questions of the oracle about each set of documents, evenly over hops."""
+        rng = random.Random(derive_seed(seed, "uniform"))
+        places = [place for place in range(len(worlds)) for _ in range(count)]
+        hops = [rng.randint(1, self.params.max_hops) for _ in places]
+        proposals = []
+        for place, number in zip(places, hops, strict=True):
+            drawn = testbed.draw_question(worlds[place], number, rng, testbed.FRAMES[pool])
+            proposals.append(Proposal(place, solver_task(worlds[place], *drawn)))
+        return proposals
 
-    def solve(
-        self,
-        engines: Mapping[str, Engine],
-        engine: str,
-        contexts: Sequence[Context],
-        proposals: Sequence[Proposal],
-        seed: int,
-    ) -> list[Sample]:
-        """Answers to each distinct valid question; sets `success` of all its proposals; returns the
-        answers as rows."""
-        count, asked = self.params.answers, {}
-        for proposal in proposals:
-            if proposal.valid:
-                asked.setdefault(proposal.key, proposal)
-        keys = [key for key in asked for _ in range(count)]
-        requests = [
-            self.chat.request(
-                prompts.answer(question, contexts[place].documents, "steps"),
-                self.sampling,
-                derive_seed(seed, "answer", place, question, index % count),
-                engine,
-            )
-            for index, (place, question) in enumerate(keys)
-        ]
-        rows, right_of = [], dict.fromkeys(asked, 0)
-        for key, request, done in zip(keys, requests, answer_all(requests, engines), strict=True):
-            given, gold = prompts.field(done.text, "answer"), str(asked[key].gold)
-            right = given is not None and oracle.same(gold, given)
-            right_of[key] += right
-            rows.append(sample_of(request, done, reward=float(right), role="solver", group=key))
-            rows[-1].invalid = given is None
-            rows[-1].info = {"text": done.text, "gold": gold}
-        for proposal in proposals:
-            if proposal.valid:
-                proposal.success = right_of[proposal.key] / count
-        return rows
+    def propose(
+        self, worlds: Sequence[Documents], count: int, seed: int, first: int = 0
+    ) -> Episode[list[Proposal]]:
+        """`count` proposals about each set of documents, in places from `first` on."""
 
-    def proposer_rows(self, proposals: Sequence[Proposal], seed: int) -> list[Sample]:
-        """The proposals as loss rows; the control permutes the rewards of the step's valid ones."""
-        paid = [difficulty_reward(proposal.success) for proposal in proposals if proposal.valid]
+        def seed_of(index: int, copy: int) -> int:
+            return derive_seed(seed, "ask", first + index, copy)
+
+        tasks = [Task(prompts.ask(documents)) for documents in worlds]
+        role = self.roles["proposer"]
+        groups = yield from answer_groups(self.chat, role, tasks, count, seed_of)
+        proposals = []
+        for place, (documents, group) in enumerate(zip(worlds, groups, strict=True), first):
+            stated = [fact for text in documents for fact in facts_in(text)]
+            for trajectory in group:
+                valid = testbed.read_question(trajectory.policy_text, stated)
+                task = solver_task(documents, *valid) if valid else None
+                proposals.append(Proposal(place, task, trajectory))
+        return proposals
+
+    def solve(self, role: Role, proposals: Sequence[Proposal], seed: int) -> Episode[list[Sample]]:
+        """Answers to each distinct valid question; sets `success` of all its proposals."""
+        tasks = {proposal.key: proposal.task for proposal in proposals if proposal.task}
+        keys, distinct, k = list(tasks), list(tasks.values()), self.params.answers
+
+        def seed_of(index: int, copy: int) -> int:
+            return derive_seed(seed, "answer", *keys[index], copy)
+
+        groups = yield from answer_groups(self.chat, role, distinct, k, seed_of)
+        samples = graded(distinct, groups, "solver")
+        right = Counter(keys[sample.group] for sample in samples if sample.reward)
+        for proposal in proposals:
+            proposal.success = right[proposal.key] / k
+        return samples
+
+    def pay(self, proposals: Sequence[Proposal], seed: int) -> list[Sample]:
+        """The proposals as samples; the control permutes the rewards of the step's valid ones."""
+        rewards = [gaussian(proposal.success) for proposal in proposals if proposal.task]
         if self.params.reward == "shuffled":
-            random.Random(derive_seed(seed, "shuffled")).shuffle(paid)
-        rewards, rows = iter(paid), []
-        for p in proposals:
-            assert p.request is not None and p.completion is not None
-            reward = next(rewards) if p.valid else self.params.invalid_reward
-            rows.append(
-                sample_of(p.request, p.completion, reward=reward, role="proposer", group=p.context)
-            )
-            rows[-1].invalid = not p.valid
-            rows[-1].info = {
-                "text": p.completion.text,
-                "success": p.success if p.valid else None,
-                "hops": p.hops,
-            }
-        return rows
+            random.Random(derive_seed(seed, "shuffled")).shuffle(rewards)
+        remaining = iter(rewards)
+        samples = []
+        for proposal in proposals:
+            reward = next(remaining) if proposal.task else self.params.invalid_reward
+            if proposal.trajectory:
+                sample = proposal.trajectory.sample(reward, "proposer", proposal.place)
+                sample.invalid = proposal.task is None
+                success = proposal.success if proposal.task else None
+                sample.info |= {"success": success, "hops": proposal.hops}
+                samples.append(sample)
+        return samples
 
-    def metrics(self) -> dict[str, float]:
-        """The last rollout's proposals: see `proposal_metrics`."""
-        return dict(self._metrics)
+    def select(self, samples: Sequence[Sample]) -> None:
+        """Weighs each role's rows as if it were alone, the solver's by `solver_weight` too."""
+        rows_of = {
+            name: [sample for sample in samples if sample.role == name]
+            for name, role in self.roles.items()
+            if role.trainable
+        }
+        for rows in rows_of.values():
+            super().select(rows)
+        counts = {name: sum(row.weight > 0 for row in rows) for name, rows in rows_of.items()}
+        for name, rows in rows_of.items():
+            factor = self.params.solver_weight if name == "solver" else 1.0
+            for row in rows:
+                row.weight *= sum(counts.values()) / max(1, counts[name]) * factor
 
     def state_dict(self) -> dict[str, Any]:
-        """The estimator's and the remembered questions; documents follow from seed and step."""
-        return {"estimator": self.estimator.state_dict(), "memory": list(self.memory)}
+        """The remembered questions; documents follow from seed and step."""
+        return super().state_dict() | {"memory": [list(entry) for entry in self.memory]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores `state_dict()`."""
-        self.estimator.load_state_dict(state["estimator"])
+        super().load_state_dict(state)
         self.memory = list(state["memory"])
 
-    def evaluate(self, engines: Mapping[str, Engine], step: int) -> list[dict[str, Any]]:
-        """What the arm's proposer asks about held-out documents, judged by the starting solver and,
-        where the solver learns, by the current one; and the policy's own answers to held-out
-        questions of 1 to `max_hops` hops.
-        """
-        params, seed = self.params, derive_seed("evaluation")
-        contexts = self.contexts(params.eval_worlds, "heldout", seed)
-        proposals = self.proposals(engines, contexts, params.eval_proposals, seed, "heldout")
-        rows = proposal_rows(proposals, params.hard_hops)
-        judges = {"starting solver": START} | (
-            {"current solver": "policy"} if params.solver == "learning" else {}
-        )
-        for judge, engine in judges.items():
-            self.solve(engines, engine, contexts, proposals, seed)
-            rows += judged_rows(judge, proposals)
-        return [{"step": step, **row} for row in [*rows, *self.solver_rows(engines)]]
-
-    def solver_rows(self, engines: Mapping[str, Engine]) -> list[dict[str, Any]]:
-        """Held-out accuracy of the policy as solver, sampled and greedy, by hops, which take turns.
-
-        The questions are drawn as those of the uniform arm, one about each of `eval_items`
-        contexts.
-        """
+    def suites(self, step: int) -> list[Suite]:
+        """Proposals about held-out documents, and answers to questions of 1 to `max_hops` hops."""
         params, seed = self.params, derive_seed("evaluation", "items")
-        rng, items = random.Random(seed), []
-        for place, context in enumerate(self.contexts(params.eval_items, "heldout", seed)):
-            drawn = draw_question(
-                place, context, place % params.max_hops + 1, rng, FRAMES["heldout"]
-            )
-            messages = prompts.answer(drawn.question, context.documents, "steps")
-            items.append(
-                Item(
-                    messages, drawn.question, (str(drawn.gold),), difficulty=hops_label(drawn.hops)
-                )
-            )
-        rows = []
-        for label, sampling in params.samplings().items():
-            requests = [
-                self.chat.request(item.messages, sampling, derive_seed("solver", label, place))
-                for place, item in enumerate(items)
+        rng, frames = random.Random(seed), testbed.FRAMES["heldout"]
+        tasks = []
+        for place, documents in enumerate(self.worlds(params.eval_items, "heldout", seed)):
+            drawn = testbed.draw_question(documents, place % params.max_hops + 1, rng, frames)
+            tasks.append(solver_task(documents, *drawn))
+        suites = [self.proposal_suite(derive_seed("evaluation"))]
+        for decoding, sampling in params.samplings().items():
+            seed_of = lambda place, _, name=decoding: derive_seed("solver", name, place)  # noqa: E731
+            how = {"behaviour": behaviour, "decoding": decoding}
+            suites.append(ask_suite("solver", tasks, self.chat, sampling, seed_of, **how))
+        return suites
+
+    def proposal_suite(self, seed: int) -> Suite:
+        """What is asked, judged by the starting solver and by one that learns; a part is one set of
+        documents. A record's score is validity; it has p under each judge's name."""
+        params, solver = self.params, self.roles["solver"]
+        worlds = self.worlds(params.eval_worlds, "heldout", seed)
+        count, uniform = params.eval_proposals, params.questions == "uniform"
+        drawn = self.draw(worlds, count, "heldout", seed) if uniform else []
+        judges = {"starting solver": replace(solver, policy="start")}
+        if solver.trainable:
+            judges["current solver"] = solver
+
+        def ask(place: int) -> Episode[list[dict[str, Any]]]:
+            proposals = drawn[place * count : (place + 1) * count]
+            if not uniform:
+                proposals = yield from self.propose([worlds[place]], count, seed, place)
+            records = proposal_records(proposals)
+            for judge, role in judges.items():
+                yield from self.solve(role, proposals, seed)
+                for entry, proposal in zip(records, proposals, strict=True):
+                    entry[judge] = proposal.success
+            return records
+
+        def summarise(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            frame = pd.DataFrame(records)
+            frame["hard"] = frame["hops"] >= params.hard_hops
+            sets = frame.groupby("item", sort=False)
+            valid = frame[frame["score"] == 1].groupby("item", sort=False)
+            means = {("valid", ""): sets["score"].mean()}
+            means |= {(metric, ""): valid[metric].mean() for metric in ("hard", "hops")}
+            means["distinct", ""] = valid["query"].nunique() / valid.size()
+            for judge in judges:
+                difficulty = valid[judge].agg(lambda values: values.map(gaussian).mean())
+                means["difficulty_reward", judge] = difficulty
+                means["success", judge] = valid[judge].mean()
+            return [
+                mean_row("proposals", metric, values.tolist(), opponent=judge)
+                for (metric, judge), values in means.items()
             ]
-            found = [
-                single(*pair) for pair in zip(requests, answer_all(requests, engines), strict=True)
-            ]
-            rows += answer_rows(f"solver, {label}", items, found)
-        return rows
+
+        return Suite("proposals", range(len(worlds)), ask, summarise)
+
+
+def proposal_records(proposals: Sequence[Proposal]) -> list[dict[str, Any]]:
+    """The records of proposals: score 1 where valid, hops, and what is asked for."""
+    return [
+        record(
+            "proposals",
+            proposal.place,
+            float(proposal.task is not None),
+            sample=copy,
+            hops=proposal.hops,
+            query=repr(proposal.task.info["query"]) if proposal.task else "",
+        )
+        for copy, proposal in enumerate(proposals)
+    ]
+
+
+def proposal_metrics(proposals: Sequence[Proposal], hard_hops: int) -> dict[str, float]:
+    """Numbers of a step's proposals; see `Method`."""
+    frame = pd.DataFrame(proposal_records(proposals))
+    frame["success"] = [proposal.success for proposal in proposals]
+    valid = frame[frame["score"] == 1]
+    numbers = {
+        "valid": frame["score"].mean(),
+        "questions": len({proposal.key for proposal in proposals if proposal.task}),
+    }
+    if len(valid):
+        numbers |= {
+            "success": valid["success"].mean(),
+            "difficulty_reward": valid["success"].map(gaussian).mean(),
+            "hops_mean": valid["hops"].mean(),
+            "hard_share": (valid["hops"] >= hard_hops).mean(),
+            "distinct": len(valid[["item", "query"]].drop_duplicates()) / len(valid),
+        }
+        for hops in range(1, MAX_HOPS + 1):
+            numbers[f"hops/{hops}"] = (valid["hops"] == hops).mean()
+    return {f"method/{key}": float(value) for key, value in numbers.items()}

@@ -1,351 +1,222 @@
-"""RLVR: GRPO on static questions with a rule as reward, the baseline that four of the papers
-compare with.
+"""RLVR: GRPO on static questions with a rule as reward, the baseline of four of the papers.
 
-The questions are drawn from the generated world with their gold answers; nobody plays the
-questioner. Each step asks `prompts_per_step` new questions, samples `group_size` answers to each,
-rewards an answer with 1 where the rule finds it right, and compares it with the others to the same
-question (GRPO, DeepSeekMath).
+Questions and gold answers are drawn from the generated world. Each step asks `prompts_per_step` new
+questions, samples `group_size` answers to each, rewards an answer with 1 where the rule finds it
+right, and compares it with the other answers to the same question (GRPO, DeepSeekMath).
 
     spnb run rlvr --scale cpu --variant think --seed 0
 
-The control `reward: random` permutes the step's rewards over all of its rollouts: as many ones as
-before, given to anybody, so a group's mean is no longer its own but the step's. Evaluation asks
-held-out questions: names and wordings that training never uses, the same ones at every step and for
-every variant and seed.
+The control `reward: random` permutes the step's rewards over all of its answers: there are as many
+ones as before, but they say nothing about an answer. Evaluation asks held-out questions: names and
+wordings that training never uses, the same ones at every step and for every variant and seed.
 """
 
 import random
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from statistics import fmean
+from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from spnb.core import prompts
-from spnb.core.advantages import Estimator, make_estimator
-from spnb.core.episodes import Episode, run
-from spnb.core.params import RunParams
-from spnb.core.search import Searched, Tool, rollouts, single
-from spnb.core.stats import share_interval
-from spnb.core.types import Chat, Engine, Sample, Sampling, derive_seed
-from spnb.corpus.retrieval import Retriever, make_retriever
-from spnb.testbed import oracle
-from spnb.testbed.oracle import Op
-from spnb.testbed.suites import Item
-from spnb.testbed.tasks import (
-    NUMERIC_OPS,
-    Level,
-    draw_path,
-    hops_label,
-    options,
-    path_task,
-    report_task,
-)
+from spnb.core.advantages import make_estimator
+from spnb.core.episodes import Episode, ask_group, single_turn
+from spnb.core.grading import grade_text, read_answer
+from spnb.core.method import Role, SelfPlayMethod, Suite
+from spnb.core.params import require
+from spnb.core.search import Retriever, Tool, search_rollouts
+from spnb.core.types import Chat, Request, Sample, Task, Trajectory, derive_seed
+from spnb.corpus.retrieval import make_retriever
+from spnb.evaluate.items import ask_suite
+from spnb.testbed import tasks as testbed
+from spnb.testbed.oracle import MAX_HOPS
+from spnb.testbed.tasks import FRAMES, NUMERIC_OPS, library_world
 from spnb.testbed.texts import article
-from spnb.testbed.world import HELDOUT_NAMES, SUFFIXES, Pool, World, names
+from spnb.testbed.world import HELDOUT_NAMES, SUFFIXES, Pool
 
-STYLES: dict[str, prompts.Style] = {"read": "careful", "think": "plain", "steps": "steps"}
-FRAMES = {"train": oracle.TRAIN_FRAMES, "heldout": oracle.HELDOUT_FRAMES}
-ROW_MEAN_LOSSES = ("grpo", "dr_grpo")
-
-
-class WorldParams(RunParams):
-    """Parameters of everything that reads generated documents; `level` puts them together."""
-
-    documents: int = Field(4, ge=1, le=HELDOUT_NAMES, description="documents in a prompt")
-    same_relation: float = Field(
-        1.0, ge=0, le=1, description="share of distractors with the question's relation"
-    )
-    facts: int = Field(2, ge=1, le=4, description="facts a document")
-    distances: list[Literal[0, 1, 2]] = Field(
-        [0], min_length=1, description="paraphrase distances of documents"
-    )
-    eval_items: int = Field(512, ge=1, description="held-out questions")
-    eval_temperature: float = Field(
-        1.0, ge=0, description="of the sampled evaluation; another one is greedy"
-    )
-    eval_top_p: float = Field(1.0, gt=0, le=1)
-
-    def level(self, hops: int, documents: int = 0) -> Level:
-        """The level for questions of `hops` hops; `documents` instead of the usual number where not
-        0."""
-        return Level(
-            hops, documents or self.documents, self.same_relation, self.facts, tuple(self.distances)
-        )
-
-    def samplings(self) -> dict[str, Sampling]:
-        """How held-out questions are answered: sampled, and greedily."""
-        sampled = Sampling(self.max_new_tokens, self.eval_temperature, self.eval_top_p)
-        return {"sampled": sampled, "greedy": Sampling(self.max_new_tokens, 0.0)}
+Groups = list[list[Trajectory]]
+STYLES: dict[str, prompts.Style] = {"think": "plain", "steps": "steps"}
 
 
-class Params(WorldParams):
+class Params(testbed.WorldParams):
     """RLVR's own parameters.
 
     `task` decides the prompt: read (careful), think (plain: thinking is allowed, not asked for),
     steps, search (plain, without documents, over a library of its own), choice (multiple choice),
-    numeric (a report's figures).
+    numeric (a report's figures). `transfer_*` describe a second, harder evaluation; 0 or none: as
+    in training. With `reward` random, the control, the step's rewards are permuted.
     """
+
+    role_names = ("solver",)
 
     task: Literal["read", "think", "steps", "search", "choice", "numeric"] = "read"
     hops: list[int] = Field([1], min_length=1, description="1 to 4, in turn; not for numeric")
-    operations: list[Op] = Field(
+    operations: list[Literal[NUMERIC_OPS]] = Field(  # type: ignore[valid-type]
         list(NUMERIC_OPS), min_length=1, description="for numeric, in turn"
     )
-    companies: int = Field(1, ge=1, le=HELDOUT_NAMES, description="for numeric: tables in a prompt")
-    results: int = Field(2, ge=1, description="for search: documents a search returns")
-    max_searches: int = Field(3, ge=1, description="for search: searches a rollout")
+    companies: int = Field(1, ge=1, le=HELDOUT_NAMES, description="numeric: tables in a prompt")
+    results: int = Field(2, ge=1, description="search: documents that a search returns")
+    max_searches: int = Field(3, ge=1, description="search: searches of a trajectory")
+    max_length: int = Field(2048, ge=16, description="tokens of prompt and completion together")
     prompts_per_step: int = Field(32, ge=1)
     group_size: int = Field(8, ge=2, description="answers to each question")
-    estimator: Literal["group_zscore", "group_mean", "batch_zscore", "raw"] = "group_zscore"
-    reward: Literal["rule", "random"] = Field(
-        "rule", description="random: the control, the step's rewards permuted"
-    )
-    transfer_hops: list[int] = Field(
-        [], description="a second, harder evaluation with these hops; not for numeric"
-    )
-    transfer_documents: int = Field(
-        0, ge=0, le=HELDOUT_NAMES, description="its documents or tables; 0: as in training"
-    )
-
-    @field_validator("operations")
-    @classmethod
-    def _figures(cls, value: list[Op]) -> list[Op]:
-        if not set(value) <= set(NUMERIC_OPS):
-            raise ValueError(f"some of {', '.join(NUMERIC_OPS)}")
-        return value
+    reward: Literal["rule", "random"] = "rule"
+    transfer_hops: list[int] = Field([], description="not for numeric")
+    transfer_documents: int = Field(0, ge=0, le=HELDOUT_NAMES, description="not for search")
 
     @model_validator(mode="after")
     def _levels_exist(self) -> "Params":
-        for turns, documents in (
-            (self.hops, 0),
-            (self.transfer_hops or self.hops, self.transfer_documents),
-        ):
-            for hops in turns if self.task != "numeric" else ():
-                self.level(hops, oracle.MAX_HOPS if self.task == "search" else documents)
-        if self.transfer_hops and self.task == "numeric":
-            raise ValueError(
-                f"transfer_hops is {self.transfer_hops} with task numeric; allowed: []"
-            )
-        if self.transfer_documents and self.task == "search":
-            raise ValueError(
-                f"transfer_documents is {self.transfer_documents} with task search; allowed: 0"
-            )
+        for task, name in (("numeric", "transfer_hops"), ("search", "transfer_documents")):
+            value = getattr(self, name)
+            message = f"{name} is {value} with task {task}; allowed: nothing"
+            require(self.task != task or not value, message)
+        if self.task != "numeric":
+            library = MAX_HOPS if self.task == "search" else 0
+            for hops in self.hops:
+                self.level(hops, library)
+            for hops in self.transfer_hops or self.hops:
+                self.level(hops, library or self.transfer_documents)
         return self
 
 
-def draw_item(
-    params: Params, rng: random.Random, index: int, pool: Pool, transfer: bool = False
-) -> Item:
-    """Question `index` of a step or an evaluation; hops and operations take turns.
-
-    `Item.difficulty` is the number of hops or the operation.
-    """
-    frames, documents = FRAMES[pool], params.transfer_documents if transfer else 0
+def draw_task(params: Params, rng: random.Random, index: int, pool: Pool, hard: bool) -> Task:
+    """Question `index`, `hard` in the transfer evaluation; hops and operations take turns."""
+    documents = params.transfer_documents if hard else 0
     if params.task == "numeric":
         op = params.operations[index % len(params.operations)]
-        task = report_task(rng, op, documents or params.companies, pool, frames)
-        messages = prompts.answer(task.question, task.documents)
-        return Item(messages, task.question, (task.gold.text,), difficulty=str(op))
-    turns = (params.transfer_hops if transfer else []) or params.hops
+        return testbed.report_task(rng, op, documents or params.companies, pool, FRAMES[pool])
+    turns = (params.transfer_hops if hard else []) or params.hops
     hops = turns[index % len(turns)]
     if params.task == "search":
-        return _searched(rng, hops, pool)
-    task = path_task(rng, params.level(hops, documents), pool, frames)
-    if params.task == "choice":
-        listed, letter = options(task, rng)
-        messages = prompts.choice(task.question, listed, task.documents)
-        return Item(messages, task.question, (letter,), "letter", difficulty=hops_label(hops))
-    messages = prompts.answer(task.question, task.documents, STYLES[params.task])
-    return Item(messages, task.question, (task.gold.text,), difficulty=hops_label(hops))
-
-
-def _searched(rng: random.Random, hops: int, pool: Pool) -> Item:
-    """A question about the library's world, to be answered by searching it."""
-    world = library_world(pool)
-    query = draw_path(world, rng, hops)
-    question, gold = oracle.ask(query, rng.choice(FRAMES[pool])), oracle.answer(world, query)
-    return Item(
-        prompts.search(question, "plain"),
-        question,
-        (gold.text if gold else "",),
-        difficulty=hops_label(hops),
-    )
-
-
-def library_world(pool: Pool) -> World:
-    """The world that the library of a pool of names is about: training and evaluation share no fact
-    and no name."""
-    return World(derive_seed("library", pool), len(names("person", pool)), pool)
+        world = library_world(pool)
+        query = testbed.draw_path(world, rng, hops)
+        return testbed.search_task(world, query, rng, FRAMES[pool], "plain")
+    level, style = params.level(hops, documents), STYLES.get(params.task, "careful")
+    task = testbed.path_task(rng, level, pool, FRAMES[pool], style)
+    return testbed.choice_task(task, rng) if params.task == "choice" else task
 
 
 @cache
 def library(pool: Pool) -> Retriever:
-    """BM25 over an article on every entity of `library_world` (576 for training, 288 held out), in
-    mixed wording."""
+    """BM25 over an article on every entity of `library_world`: 576 for training, 288 held out."""
     world = library_world(pool)
-    every = [world.name(kind, index) for kind in SUFFIXES for index in range(world.size)]
-    return make_retriever("bm25", [article(world, name, random.Random(name)) for name in every])
+    entities = [world.name(kind, index) for kind in SUFFIXES for index in range(world.size)]
+    return make_retriever("bm25", [article(world, name, random.Random(name)) for name in entities])
 
 
-class Method:
-    """GRPO on drawn questions."""
+def answer_groups(
+    chat: Chat,
+    role: Role,
+    tasks: Sequence[Task],
+    k: int,
+    seed_of: Callable[[int, int], int],
+    answer: Callable[[Task, Request], Episode[Trajectory]] | None = None,
+) -> Episode[Groups]:
+    """`k` answers of a role to each task, in one turn unless `answer` is given."""
 
-    def __init__(self, params: Params, tokenizer: Any):
-        self.params = params
-        self.chat = Chat(tokenizer)
-        self.sampling = Sampling(params.max_new_tokens, params.temperature)
-        self.estimator = make_estimator(params.estimator)
-        self._metrics: dict[str, float] = {}
+    def ask(place: int, task: Task, copy: int) -> Episode[Trajectory]:
+        seed = seed_of(place, copy)
+        request = chat.request(task.messages, role.sampling, seed, role.policy)
+        return answer(task, request) if answer else single_turn(request)
 
-    def collect(self, engines: Mapping[str, Engine], step: int, rank: int = 0) -> list[Sample]:
-        """New questions, a group of answers to each, rewards and advantages; rows without an
-        advantage are left out."""
-        params = self.params
-        seed = derive_seed(params.seed, "train", step, rank)
+    return (yield from ask_group(tasks, k, ask))
+
+
+def graded(tasks: Sequence[Task], groups: Groups, role: str) -> list[Sample]:
+    """A group of answers to each task as samples, 1 for a right answer; `group` is the place."""
+    samples = []
+    for place, (task, answers) in enumerate(zip(tasks, groups, strict=True)):
+        for trajectory in answers:
+            text = trajectory.policy_text
+            sample = trajectory.sample(grade_text(text, task), role, place)
+            sample.invalid = read_answer(text, task.info.get("tag", "answer")) is None
+            sample.info["gold"] = ", ".join(task.gold)
+            samples.append(sample)
+    return samples
+
+
+def behaviour(trajectory: Trajectory) -> dict[str, bool]:
+    """What the policy does: gives an answer that can be read, thinks in its tag, searches."""
+    return {
+        "parsed": prompts.field(trajectory.policy_text, "answer") is not None,
+        "thinks": any(prompts.fields(trajectory.policy_text, "think")),
+        "searches": bool(trajectory.searches),
+    }
+
+
+class Method(SelfPlayMethod):
+    """GRPO on drawn questions.
+
+    Metrics: accuracy (mean rule reward, in the control too), parsed, thinks, searches (shares of
+    answers), mixed (share of questions with right and wrong answers: only these teach GRPO).
+    """
+
+    Params = Params
+
+    def default_roles(self) -> dict[str, Role]:
+        """One role, compared within the question."""
+        return {"solver": Role(self.params.sampling, make_estimator("group_zscore"))}
+
+    def role_of(self, sample: Sample) -> str:
+        """Samples are recorded under the task's name."""
+        return "solver"
+
+    def rollout(self, step: int) -> Episode[list[Sample]]:
+        """New questions, a group of answers to each, the rule's rewards."""
+        params, size = self.params, self.params.group_size
+        seed = derive_seed(params.seed, "train", step, self.share.rank)
+
+        # 1 Draw questions.
         rng = random.Random(seed)
-        items = [draw_item(params, rng, index, "train") for index in range(params.prompts_per_step)]
-        asked = [
-            (place, item) for place, item in enumerate(items) for _ in range(params.group_size)
-        ]
-        found = run(self.play([item for _, item in asked], self.sampling, seed, "train"), engines)
-        rewards = [
-            item.grade(rollout.said) for (_, item), rollout in zip(asked, found, strict=True)
-        ]
-        self._metrics = rollout_metrics(found, rewards, params.group_size)
+        count = max(1, self.share.of(params.prompts_per_step))
+        tasks = [draw_task(params, rng, index, "train", False) for index in range(count)]
+
+        # 2 Answer each of them `group_size` times.
+        def seed_of(place: int, copy: int) -> int:
+            return derive_seed(seed, place * size + copy)
+
+        solver, answer = self.roles["solver"], partial(self.answer, pool="train")
+        groups = yield from answer_groups(self.chat, solver, tasks, size, seed_of, answer)
+
+        # 3 Verify by rule.
+        samples = graded(tasks, groups, params.task)
+        rewards = [sample.reward for sample in samples]
+        acts = [behaviour(trajectory) for group in groups for trajectory in group]
+        numbers = {key: fmean(act[key] for act in acts) for key in acts[0]}
+        mixed = [len(set(rewards[n : n + size])) > 1 for n in range(0, len(rewards), size)]
+        numbers |= {"accuracy": fmean(rewards), "mixed": fmean(mixed)}
+        self.metrics = {f"method/{key}": value for key, value in numbers.items()}
+
+        # 4 Pay; in the control the same rewards go to anybody.
         if params.reward == "random":
             random.Random(derive_seed(seed, "permuted")).shuffle(rewards)
-        samples = []
-        for (place, item), rollout, reward in zip(asked, found, rewards, strict=True):
-            row = rollout.sample(reward, params.task, place)
-            row.invalid = not behaviour(rollout)["parsed"]
-            row.info |= {"gold": item.answer}
-            samples.append(row)
-        return with_advantages(samples, self.estimator, params)
-
-    def play(
-        self, items: Sequence[Item], sampling: Sampling, seed: int, pool: Pool
-    ) -> Episode[list[Searched]]:
-        """A rollout of each item, all side by side; with the library of `pool` where the task is to
-        search."""
-        params, chat = self.params, self.chat
-        requests = [
-            chat.request(item.messages, sampling, derive_seed(seed, place))
-            for place, item in enumerate(items)
-        ]
-        if params.task != "search":
-            return [single(*pair) for pair in zip(requests, (yield requests), strict=True)]
-        tool = Tool(
-            chat.tokenizer, library(pool), params.results, params.max_searches, params.max_length
-        )
-        return (yield from rollouts(requests, [item.question for item in items], tool))
-
-    def metrics(self) -> dict[str, float]:
-        """The last rollout before any row is left out.
-
-        accuracy (mean rule reward, in the control too), parsed, thinks, searches (shares of
-        rollouts), and mixed (share of questions with right and wrong answers, the only ones that
-        teach GRPO anything).
-        """
-        return dict(self._metrics)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The estimator's; questions follow from seed and step."""
-        return {"estimator": self.estimator.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict()`."""
-        self.estimator.load_state_dict(state["estimator"])
-
-    def evaluate(self, engines: Mapping[str, Engine], step: int) -> list[dict[str, Any]]:
-        """Held-out accuracy, sampled and greedy, with the behaviour behind it; the harder level
-        where there is one."""
-        params, rows = self.params, []
-        suites = {"held-out": False} | (
-            {"transfer": True} if params.transfer_hops or params.transfer_documents else {}
-        )
-        for name, transfer in suites.items():
-            rng = random.Random(derive_seed("evaluation", name))
-            items = [
-                draw_item(params, rng, index, "heldout", transfer)
-                for index in range(params.eval_items)
-            ]
-            for label, sampling in params.samplings().items():
-                found = run(
-                    self.play(items, sampling, derive_seed("evaluation", label), "heldout"), engines
-                )
-                rows += answer_rows(f"{name}, {label}", items, found)
-        return [{"step": step, **row} for row in rows]
-
-
-def behaviour(rollout: Searched) -> dict[str, bool]:
-    """What a rollout does: gives an answer that can be read, thinks in its tag, searches."""
-    return {
-        "parsed": prompts.field(rollout.said, "answer") is not None,
-        "thinks": any(prompts.fields(rollout.said, "think")),
-        "searches": bool(rollout.searches),
-    }
-
-
-def rollout_metrics(
-    found: Sequence[Searched], rewards: Sequence[float], group_size: int
-) -> dict[str, float]:
-    """Numbers of a step's rollouts, the groups one after the other; see `Method.metrics`."""
-    groups = [
-        set(rewards[start : start + group_size]) for start in range(0, len(rewards), group_size)
-    ]
-    acts = [behaviour(rollout) for rollout in found]
-    shares = {key: sum(act[key] for act in acts) / len(acts) for key in acts[0]}
-    shares |= {
-        "accuracy": sum(rewards) / len(rewards),
-        "mixed": sum(len(group) > 1 for group in groups) / len(groups),
-    }
-    return {f"method/{key}": value for key, value in shares.items()}
-
-
-def answer_rows(
-    evaluation: str, items: Sequence[Item], found: Sequence[Searched]
-) -> list[dict[str, Any]]:
-    """Accuracy in all and by difficulty (where there are several), and behaviour rates, with Wilson
-    bounds."""
-    hits: dict[str, list[bool]] = {"accuracy": []}
-    several = len({item.difficulty for item in items}) > 1
-    for item, rollout in zip(items, found, strict=True):
-        right = item.grade(rollout.said) == 1.0
-        hits["accuracy"].append(right)
-        if several:
-            hits.setdefault(f"accuracy, {item.difficulty}", []).append(right)
-        for key, did in behaviour(rollout).items():
-            hits.setdefault(key, []).append(did)
-    rows = []
-    for metric, values in hits.items():
-        low, high = share_interval(sum(values), len(values))
-        found_here = {
-            "value": sum(values) / len(values),
-            "low": low,
-            "high": high,
-            "n": len(values),
-        }
-        rows.append({"evaluation": evaluation, "metric": metric, **found_here})
-    return rows
-
-
-def with_advantages(samples: list[Sample], estimator: Estimator, params: RunParams) -> list[Sample]:
-    """Sets advantages and leaves out rows whose advantage is 0: they would cost time and teach
-    nothing.
-
-    Losses that are means over rows would grow by this, so the advantages that stay are scaled by
-    the share of rows that stay: the gradient is exactly that of all rows. Where a row without an
-    advantage counts (KL, losses divided by tokens), all stay.
-    """
-    rewards, groups, roles_of = (
-        [getattr(row, key) for row in samples] for key in ("reward", "group", "role")
-    )
-    for sample, advantage in zip(samples, estimator(rewards, groups, roles_of), strict=True):
-        sample.advantage = advantage
-    if params.kl_beta > 0 or params.loss_type not in ROW_MEAN_LOSSES:
+        for sample, reward in zip(samples, rewards, strict=True):
+            sample.reward = reward
         return samples
-    kept = [sample for sample in samples if sample.advantage != 0]
-    for sample in kept:
-        sample.advantage *= len(kept) / len(samples)
-    return kept
+
+    def answer(self, task: Task, request: Request, pool: Pool) -> Episode[Trajectory]:
+        """One answer; it may search the library of `pool` where the task is to search."""
+        params = self.params
+        if params.task != "search":
+            return (yield from single_turn(request))
+        results, searches = params.results, params.max_searches
+        tool = Tool(self.chat.tokenizer, library(pool), results, searches, params.max_length)
+        (trajectory,) = yield from search_rollouts([request], [task.question], tool)
+        return trajectory
+
+    def suites(self, step: int) -> list[Suite]:
+        """Held-out questions, sampled and greedy; the harder level too where there is one."""
+        params, answer = self.params, partial(self.answer, pool="heldout")
+        suites = []
+        harder = params.transfer_hops or params.transfer_documents
+        for name in ["held-out", "transfer"] if harder else ["held-out"]:
+            rng = random.Random(derive_seed("evaluation", name))
+            hard = name == "transfer"
+            tasks = [draw_task(params, rng, n, "heldout", hard) for n in range(params.eval_items)]
+            ask = partial(ask_suite, name, tasks, self.chat, answer=answer, behaviour=behaviour)
+            for decoding, sampling in params.samplings().items():
+                seed = derive_seed("evaluation", decoding)
+                seed_of = lambda place, _, seed=seed: derive_seed(seed, place)  # noqa: E731
+                suites.append(ask(sampling, seed_of, decoding=decoding))
+        return suites

@@ -1,30 +1,30 @@
-"""Makes the embedded policy from a seed: tokenizer, a small Qwen3 model, supervised training on
-demonstrations.
+"""Makes the games policy from a seed: tokenizer, small Qwen3, training on demonstrations.
 
-The result is a standard checkpoint (`AutoModelForCausalLM`, `AutoTokenizer`, ChatML template, pad
-distinct from the end token). `spnb embedded FOLDER` runs this; `notebooks/90_embedded_policy.ipynb`
-shows what each part does.
+The result is a standard checkpoint with a ChatML template and a pad token other than the end token.
+`spnb.recipe.pretrain` uses the same batches, model and optimizers.
 """
 
 import collections
 import itertools
-import json
 import math
 import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import Field
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from spnb.core.params import StrictData
 from spnb.recipe.demos import Demo, demos
+from spnb.recipe.rows import END, START, Row, turn
 
-START, END, PAD = "<|im_start|>", "<|im_end|>", "<|pad|>"
+PAD = "<|pad|>"
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -34,52 +34,58 @@ CHAT_TEMPLATE = (
 SYMBOLS = re.compile(r"([0-9]|\b[XOxoJQK]\b|\b(?:check|bet|call|fold)\b)")
 CURVE_FILE = "curve.csv"
 POOLED = 16
-"""Batches drawn at once and sorted by length."""
+"""Batches of demonstrations that are drawn at once and sorted by length."""
+
+Encoded = tuple[list[int], list[float]]
+"""The token ids of a row and the weight of each in the loss."""
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
+"""Right-padded batches: ids (B, T) and loss weights (B, T), which are 0 on padding."""
+Curve = list[tuple[int, float, float]]
+"""Steps or tokens so far, loss in nats, seconds."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Everything that decides the weights. Times in the notebook are for these values on 2
-    cores."""
+class ModelRecipe(StrictData):
+    """What every recipe has: the seed, the model's size, the learning rates."""
 
     seed: int = 0
-    vocabulary: int = 448
-    phrase_count: int = 20
-    hidden: int = 128
-    layers: int = 3
-    heads: int = 4
-    feed_forward: int = 384
-    steps: int = 2000
-    batch: int = 96
-    learning_rate: float = 3e-3
-    matrix_learning_rate: float = 0.02
-    warmup: int = 100
-    prompt_weight: float = 0.02
+    hidden: int = Field(128, gt=0)
+    layers: int = Field(3, gt=0)
+    heads: int = Field(4, gt=0)
+    feed_forward: int = Field(384, gt=0)
+    learning_rate: float = Field(3e-3, gt=0)
+    matrix_learning_rate: float = Field(0.02, gt=0)
+
+
+class Recipe(ModelRecipe):
+    """Everything that decides the weights of the games policy."""
+
+    vocabulary: int = Field(448, gt=256)
+    phrase_count: int = Field(20, gt=0)
+    steps: int = Field(2000, gt=0)
+    batch: int = Field(96, gt=0)
+    warmup: int = Field(100, gt=0)
+    prompt_weight: float = Field(0.02, ge=0)
 
 
 def phrases(texts: Iterable[str], at_least: int) -> list[str]:
-    """The stretches between symbols (digits, marks, cards, moves) that occur `at_least` times,
-    longest first.
+    """The stretches between symbols (digits, marks, cards, moves) that occur often, longest first.
 
-    Fixed sentences of a game's rules become one token each, so that a prompt of 700 characters has
-    about 60 tokens and every symbol a policy must read stays a token of its own.
+    As tokens they make a prompt of 700 characters about 60 tokens long, and every symbol that a
+    policy must read stays a token of its own.
     """
-    counts = collections.Counter(
-        part for text in texts for part in SYMBOLS.split(text) if len(part) >= 3
-    )
-    return sorted(
-        (part for part, count in counts.items() if count >= at_least),
-        key=lambda part: (-len(part), part),
-    )
+    stretches = (part for text in texts for part in SYMBOLS.split(text) if len(part) >= 3)
+    counts = collections.Counter(stretches)
+    frequent = [part for part, count in counts.items() if count >= at_least]
+    return sorted(frequent, key=lambda part: (-len(part), part))
 
 
 def train_tokenizer(
     texts: Sequence[str], symbols: str, added: Iterable[str], vocabulary: int, at_least: int = 0
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE with the ChatML template: any text can be encoded.
+    """A byte-level BPE with the ChatML template.
 
     Args:
-        symbols: pattern of what stays a token of its own, or is never merged with its neighbours.
+        symbols: pattern of what is never merged with its neighbours.
         added: texts that become one token each, wherever they stand.
         at_least: how often a pair must occur to be merged.
     """
@@ -107,24 +113,23 @@ def train_tokenizer(
     return fast
 
 
+def demo_texts(stream: Iterator[Demo]) -> list[str]:
+    """The prompts, then the answers, of the 3,000 demonstrations that a tokenizer is made from."""
+    sample = list(itertools.islice(stream, 3000))
+    return [demo.messages[0]["content"] for demo in sample] + [demo.answer for demo in sample]
+
+
 def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
-    """The game policy's tokenizer: symbols as single tokens, fixed phrases as added ones."""
-    sample = list(itertools.islice(demos(recipe.seed), 3000))
-    texts = [demo.messages[0]["content"] for demo in sample] + [demo.answer for demo in sample]
+    """The games policy's tokenizer: symbols as single tokens, fixed phrases as added ones."""
+    texts = demo_texts(demos(recipe.seed))
     fixed = ["user\n", "assistant\n", *phrases(texts, recipe.phrase_count)]
     return train_tokenizer(texts, SYMBOLS.pattern, fixed, recipe.vocabulary)
 
 
 def random_model(
-    recipe: Any, tokenizer: PreTrainedTokenizerFast, positions: int, **config: Any
+    recipe: ModelRecipe, tokenizer: PreTrainedTokenizerFast, positions: int, **config: Any
 ) -> Qwen3ForCausalLM:
-    """A Qwen3 model of a recipe's size with random weights from its seed, float32.
-
-    Args:
-        recipe: has seed, hidden, layers, heads and feed_forward.
-        positions: longest input in tokens.
-        config: further values of `Qwen3Config`.
-    """
+    """A float32 Qwen3 with random weights; `positions` is its longest input in tokens."""
     torch.manual_seed(recipe.seed)
     return Qwen3ForCausalLM(
         Qwen3Config(
@@ -147,71 +152,71 @@ def random_model(
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """The game policy before training."""
-    return random_model(
-        recipe, tokenizer, 1024, rope_parameters={"rope_type": "default", "rope_theta": 1e4}
-    )
+    """The games policy before training."""
+    rope = {"rope_type": "default", "rope_theta": 1e4}
+    return random_model(recipe, tokenizer, 1024, rope_parameters=rope)
 
 
-def encode(demo: Demo, tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], int]:
-    """Token ids of prompt and answer with the end token, and the prompt's length."""
-    prompt = tokenizer.apply_chat_template(
-        demo.messages, tokenize=False, add_generation_prompt=True
-    )
-    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    answer = tokenizer(demo.answer, add_special_tokens=False)["input_ids"]
-    return ids + answer + [tokenizer.eos_token_id], len(ids)
+def encode(row: Row, tokenizer: PreTrainedTokenizerFast, outside_weight: float) -> Encoded:
+    """Token ids of a row, and their loss weights: 1 where the policy writes."""
+    ids: list[int] = []
+    weights: list[float] = []
+    for text, by_policy in row:
+        piece = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids += piece
+        weights += [1.0 if by_policy else outside_weight] * len(piece)
+    return ids, weights
 
 
 def batches(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerFast
-) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Endless right-padded batches: ids (B, T) and loss weights (B, T), which are 0 on padding.
+    rows: Iterator[Row],
+    tokenizer: PreTrainedTokenizerFast,
+    outside_weight: float,
+    rng: random.Random,
+    pool: int,
+    split: Callable[[list[Encoded]], list[list[Encoded]]],
+) -> Batches:
+    """Endless batches in random order, the rows of each of similar length.
 
-    Demonstrations are drawn for `POOLED` batches and sorted by length, so that little is padding;
-    the batches' order is random. A prompt of negotiation has several times the tokens of one about
-    a board.
+    Args:
+        pool: how many rows are drawn at once and sorted by length.
+        split: cuts a sorted pool into batches.
     """
-    stream, rng = demos(recipe.seed + 1), random.Random(recipe.seed)
     while True:
-        drawn = [
-            encode(demo, tokenizer) for demo in itertools.islice(stream, POOLED * recipe.batch)
-        ]
-        drawn.sort(key=lambda row: len(row[0]))
-        starts = [index * recipe.batch for index in range(POOLED)]
-        rng.shuffle(starts)
-        yield from (
-            padded(drawn[start : start + recipe.batch], recipe, tokenizer.pad_token_id)
-            for start in starts
-        )
+        encoded = [encode(row, tokenizer, outside_weight) for row in itertools.islice(rows, pool)]
+        groups = split(sorted(encoded, key=lambda pair: len(pair[0])))
+        rng.shuffle(groups)
+        for group in groups:
+            longest = max(len(ids) for ids, _ in group)
+            ids_BT = torch.full((len(group), longest), tokenizer.pad_token_id)
+            weights_BT = torch.zeros(len(group), longest)
+            for index, (ids, weights) in enumerate(group):
+                ids_BT[index, : len(ids)] = torch.tensor(ids)
+                weights_BT[index, : len(ids)] = torch.tensor(weights)
+            yield ids_BT, weights_BT
 
 
-def padded(
-    rows: Sequence[tuple[list[int], int]], recipe: Recipe, pad: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One batch: ids (B, T) and weights (B, T); prompts count `prompt_weight`, answers 1, padding
-    0."""
-    longest = max(len(ids) for ids, _ in rows)
-    ids_BT = torch.full((len(rows), longest), pad)
-    weights_BT = torch.zeros(len(rows), longest)
-    for row, (ids, prompt) in enumerate(rows):
-        ids_BT[row, : len(ids)] = torch.tensor(ids)
-        weights_BT[row, :prompt] = recipe.prompt_weight
-        weights_BT[row, prompt : len(ids)] = 1.0
-    return ids_BT, weights_BT
+def demo_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Batches:
+    """Batches of demonstrations, which end with the end token."""
+    rows = (turn(demo.messages, (demo.answer, True))[:-1] for demo in demos(recipe.seed + 1))
+    size, rng = recipe.batch, random.Random(recipe.seed)
+
+    def split(pool: list[Encoded]) -> list[list[Encoded]]:
+        return [pool[start : start + size] for start in range(0, len(pool), size)]
+
+    return batches(rows, tokenizer, recipe.prompt_weight, rng, POOLED * size, split)
 
 
 def loss_of(model: Any, ids_BT: torch.Tensor, weights_BT: torch.Tensor) -> torch.Tensor:
     """Weighted next-token cross-entropy in nats."""
     logits_BTV = model(input_ids=ids_BT).logits[:, :-1]
-    losses = torch.nn.functional.cross_entropy(
-        logits_BTV.flatten(0, 1), ids_BT[:, 1:].flatten(), reduction="none"
-    )
+    targets = ids_BT[:, 1:].flatten()
+    losses = cross_entropy(logits_BTV.flatten(0, 1), targets, reduction="none")
     weights = weights_BT[:, 1:].flatten()
     return (losses * weights).sum() / weights.sum()
 
 
-def optimizers(model: Any, recipe: Recipe) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: Any, recipe: ModelRecipe) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers, AdamW for embeddings and gains."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
@@ -221,51 +226,52 @@ def optimizers(model: Any, recipe: Recipe) -> list[torch.optim.Optimizer]:
     ]
 
 
+def set_rate(optimizers: Iterable[torch.optim.Optimizer], factor: float) -> None:
+    """Sets each learning rate to its first value times a factor."""
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+
+
 def train(
-    recipe: Recipe,
-    tokenizer: PreTrainedTokenizerFast,
-    on_step: Callable[[int, float, float], None] = lambda *_: None,
-) -> Qwen3ForCausalLM:
-    """Trains from scratch; `on_step(step, loss, seconds)` hears of every step."""
+    recipe: Recipe, tokenizer: PreTrainedTokenizerFast, report: Callable[[str], None]
+) -> tuple[Qwen3ForCausalLM, Curve]:
+    """Trains the games policy from scratch."""
     model = build_model(recipe, tokenizer)
-    steppers = optimizers(model, recipe)
-    bases = [group["lr"] for stepper in steppers for group in stepper.param_groups]
-    started, stream = time.perf_counter(), batches(recipe, tokenizer)
+    optimizers = make_optimizers(model, recipe)
+    stream = demo_batches(recipe, tokenizer)
+    started, curve = time.perf_counter(), []
     for step in range(recipe.steps):
-        scale = (
-            min(1.0, (step + 1) / recipe.warmup)
-            * 0.5
-            * (1 + math.cos(math.pi * step / recipe.steps))
-        )
-        for group, base in zip([g for s in steppers for g in s.param_groups], bases, strict=True):
-            group["lr"] = base * scale
+        warm = min(1.0, (step + 1) / recipe.warmup)
+        set_rate(optimizers, warm * 0.5 * (1 + math.cos(math.pi * step / recipe.steps)))
         loss = loss_of(model, *next(stream))
         loss.backward()
-        for stepper in steppers:
-            stepper.step()
-            stepper.zero_grad()
-        on_step(step + 1, loss.item(), time.perf_counter() - started)
-    return model.eval()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        curve.append((step + 1, loss.item(), time.perf_counter() - started))
+        if (step + 1) % 100 == 0 or step + 1 == recipe.steps:
+            report("step {}, loss {:.3f} nats, {:.0f} s".format(*curve[-1]))
+    return model.eval(), curve
 
 
 def save(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, folder: Path
+    model: Any,
+    tokenizer: PreTrainedTokenizerFast,
+    recipe: ModelRecipe,
+    folder: Path,
+    unit: str,
+    curve: Curve,
 ) -> None:
-    """Writes weights (safetensors), tokenizer and the recipe."""
+    """Writes weights (safetensors), tokenizer, recipe and the curve; `unit`: what that counts."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n")
+    (folder / "recipe.json").write_text(recipe.model_dump_json(indent=1) + "\n")
+    lines = [f"{count},{loss:.4f},{seconds:.1f}\n" for count, loss, seconds in curve]
+    (folder / CURVE_FILE).write_text("".join([f"{unit},loss,seconds\n", *lines]))
 
 
 def build(recipe: Recipe, folder: Path, report: Callable[[str], None] = print) -> None:
-    """Tokenizer, training and saving in one go; the learning curve (step, loss in nats, seconds) as
-    `CURVE_FILE`."""
-    tokenizer, curve = build_tokenizer(recipe), []
-
-    def hear(step: int, loss: float, seconds: float) -> None:
-        curve.append(f"{step},{loss:.4f},{seconds:.1f}")
-        if step % 100 == 0 or step == recipe.steps:
-            report(f"step {step}/{recipe.steps}, loss {loss:.3f} nats, {seconds:.0f} s")
-
-    save(train(recipe, tokenizer, hear), tokenizer, recipe, folder)
-    (folder / CURVE_FILE).write_text("\n".join(["step,loss,seconds", *curve]) + "\n")
+    """Makes the games policy: tokenizer, training and saving in one go."""
+    tokenizer = build_tokenizer(recipe)
+    model, curve = train(recipe, tokenizer, report)
+    save(model, tokenizer, recipe, folder, "step", curve)

@@ -1,384 +1,297 @@
-"""What a policy of the document world can do: every benchmark and role, by difficulty, answer type
-and gold class.
+"""What a shipped policy can do before any self-play.
 
-    report(model, tokenizer)                           # everything of `NAMES`
-    measure(model, tokenizer, "judge", count=500)      # one of them
-
-Roles that no benchmark covers (asking, writing rubrics, playing) have exercises of their own here,
-about held-out names and graded by the oracle. Every output is greedy but for parts named "sampled"
-and games (temperature 1: Kuhn poker has 12 prompts only, so greedy answers would repeat).
+`report` measures a policy of the document world: every benchmark and role, by difficulty, answer
+type and gold class. Roles that no benchmark covers (asking, writing rubrics, playing) have
+exercises here, about held-out names and graded by the oracle. Answers are greedy but for parts
+named "sampled" and games.
 """
 
-import collections
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
 import pandas as pd
 
 from spnb.core import prompts
-from spnb.core.grading import extract_boxed
-from spnb.core.search import search_texts
-from spnb.core.stats import mean_interval, share_interval
-from spnb.core.types import Chat, Sampling, derive_seed
-from spnb.corpus.retrieval import Retriever, make_retriever
-from spnb.games import Match
+from spnb.core.grading import extract_boxed, grade, grade_text
+from spnb.core.search import Retriever, search_texts
+from spnb.core.types import Chat, Sampling, Task, derive_seed
+from spnb.corpus.retrieval import make_retriever
+from spnb.evaluate.items import score_row
 from spnb.games.negotiation import NEGOTIATION
-from spnb.methods.proposals import Proposal, read_proposal
-from spnb.recipe import check
+from spnb.recipe import game_skills
 from spnb.recipe.demos import KUHN, TICTACTOE, TICTACTOE_PLAIN
-from spnb.testbed import oracle
+from spnb.testbed import oracle, suites, tasks, texts
 from spnb.testbed.oracle import HELDOUT_FRAMES, Query
-from spnb.testbed.suites import (
-    BENCHMARKS,
-    POOL,
-    SEARCH_SETS,
-    SEED,
-    Item,
-    benchmark,
-    search_corpus,
-    search_world,
-)
-from spnb.testbed.tasks import (
-    LETTERS,
-    Level,
-    OpenTask,
-    Task,
-    hops_label,
-    path_task,
-    questions_of,
-    value_type,
-)
-from spnb.testbed.texts import Fact, facts_in, facts_of
+from spnb.testbed.suites import BENCHMARKS, SEARCH_SETS, SEED, benchmark
+from spnb.testbed.texts import Fact
 from spnb.testbed.world import SUFFIXES
 from spnb.train.engines.torch import TorchEngine
 
 NEW_TOKENS = 120
+NOISE = 3.5
+"""Standard errors that count as noise; over all of `NAMES`, equal policies pass with some 98 %."""
 BARS = {
-    "reading-1": 0.95,
-    "reading-4": 0.90,
-    "reading-8": 0.85,
-    "reading-two-hops": 0.85,
-    "numeric": 0.70,
-    "choice": 0.85,
-    "judge": 0.85,
+    **{"reading-1": 0.95, "reading-4": 0.90, "reading-8": 0.85, "reading-two-hops": 0.85},
+    **{"numeric": 0.70, "choice": 0.85, "judge": 0.85},
 }
-"""What the instruct policy is to reach, careful style, greedy (judge: also the balanced
-accuracy)."""
-FORMATS: dict[str, Callable[[str], bool]] = {
-    "answer": lambda text: prompts.field(text, "answer") is not None,
-    "letter": lambda text: prompts.field(text, "answer") in list(LETTERS),
-    "verdict": lambda text: prompts.verdict(text) is not None,
-}
-CONTEXT = Level(hops=3, documents=4, same_relation=1.0, facts=2)
-"""Documents to ask about, as the proposer study shows them: four, a chain of three facts among
-them."""
-OPEN_SETS = tuple(name for name in BENCHMARKS if name.startswith("open-"))
+"""What the instruct policy is to reach, greedy (judge: also the balanced accuracy)."""
 BASELINE = "baseline: any value of the last noun"
+CONTEXT = tasks.Level(hops=3, documents=4, same_relation=1.0, facts=2)
+"""Documents to ask about, as the proposer study shows them: a chain of three facts among four."""
 GAMES = (KUHN, TICTACTOE, TICTACTOE_PLAIN, NEGOTIATION)
+Mark = tuple[dict[str, float], bool]
+"""A text's grade (0 to 1) in each part of the table it counts in; whether it is well-formed."""
+Exercise = tuple[Task, Callable[[str], Mark]]
+"""A task, and how a text that answers it is marked."""
 
-Marks = dict[str, float]
-"""What one text is worth, 0 to 1, for each part of the table that it counts in."""
-Marked = tuple[Marks, bool]
-"""The marks of a text and whether it is well-formed."""
 
+def part_rows(name: str, marks: Sequence[Mark]) -> list[dict[str, Any]]:
+    """A row for each part: its mean grade with an interval, and the share of well-formed texts.
 
-@dataclass(frozen=True)
-class Exercise:
-    """One prompt, and how a text given to it is marked and found well-formed.
-
-    `question` is said again after the results of a search.
+    Parts stand in the order of the marks; after them, sorted by name, those with a colon.
     """
+    grades = [(part, value, well) for parts, well in marks for part, value in parts.items()]
+    frame = pd.DataFrame(grades, columns=["part", "grade", "parsed"])
+    rows = []
+    for part, group in frame.groupby("part", sort=False):
+        row = score_row(name, "grade", group["grade"].tolist())
+        bounds = {"low": max(row["low"], 0.0), "high": min(row["high"], 1.0), "n": row["n"]}
+        parsed = float(group["parsed"].mean())
+        columns = {"benchmark": name, "part": part, "value": row["value"]}
+        rows.append(columns | bounds | {"parsed": parsed})
+    return sorted(rows, key=lambda row: row["part"] if ": " in row["part"] else "")
 
-    messages: prompts.Messages
-    marks: Callable[[str], Marks]
-    parsed: Callable[[str], bool]
-    question: str = ""
+
+def balanced_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The mean of the two gold classes' accuracies, where both were shown.
+
+    Interval: Newcombe's hybrid score method (Wilson's of both classes, put together by their
+    squared distances), which has a width also where a class is all right or all wrong.
+    """
+    classes = [row for row in rows if row["part"].startswith("gold: ")]
+    if len(classes) != 2:
+        return []
+    value = sum(row["value"] for row in classes) / 2
+    below = math.hypot(*(row["value"] - row["low"] for row in classes)) / 2
+    above = math.hypot(*(row["high"] - row["value"] for row in classes)) / 2
+    n = sum(row["n"] for row in classes)
+    columns = {"value": value, "low": value - below, "high": value + above, "n": n}
+    return [rows[0] | {"part": "balanced"} | columns]
 
 
-def outputs(
-    model: Any, tokenizer: Any, prompts: Sequence[prompts.Messages], temperature: float = 0.0
-) -> list[str]:
-    """One answer to every prompt; greedy unless a temperature is given."""
-    chat, sampling = Chat(tokenizer), Sampling(NEW_TOKENS, temperature)
-    requests = [
-        chat.request(prompt, sampling, derive_seed("skills", index))
-        for index, prompt in enumerate(prompts)
-    ]
-    return [done.text for done in TorchEngine(model, tokenizer, max_batch=256).generate(requests)]
+def marks_of(
+    engine: TorchEngine,
+    exercises: Sequence[Exercise],
+    search: bool = False,
+    temperature: float = 0.0,
+) -> list[Mark]:
+    """The marks of a policy's answers to exercises, with the search tool or without."""
+    prompted = [task for task, _ in exercises]
+    chat, sampling = Chat(engine.tokenizer), Sampling(NEW_TOKENS, temperature)
+    if search:
+        answers = search_texts(engine, engine.tokenizer, library(), prompted, 0.0, NEW_TOKENS)
+    else:
+        requests = [
+            chat.request(task.messages, sampling, derive_seed("skills", place))
+            for place, task in enumerate(prompted)
+        ]
+        answers = [completion.text for completion in engine.generate(requests)]
+    return [mark(text) for (_, mark), text in zip(exercises, answers, strict=True)]
 
 
 @cache
 def library() -> Retriever:
     """BM25 over the corpus of the `search-*` sets."""
-    return make_retriever("bm25", list(search_corpus()))
+    return make_retriever("bm25", list(suites.search_corpus()))
 
 
-def work(
-    model: Any,
-    tokenizer: Any,
-    exercises: Sequence[Exercise],
-    search: bool = False,
-    temperature: float = 0.0,
-) -> list[Marked]:
-    """A policy's marks on exercises, with the search tool or without."""
-    if search:
-        texts = search_texts(
-            TorchEngine(model, tokenizer), tokenizer, library(), exercises, temperature, NEW_TOKENS
-        )
-    else:
-        texts = outputs(
-            model, tokenizer, [exercise.messages for exercise in exercises], temperature
-        )
-    return [
-        (exercise.marks(text), exercise.parsed(text))
-        for exercise, text in zip(exercises, texts, strict=True)
-    ]
+def has_answer(text: str, kind: str = "exact") -> bool:
+    """Whether a text has an answer of the form that its kind of task asks for."""
+    if kind == "verdict":
+        return prompts.verdict(text) is not None
+    answer = prompts.field(text, "answer")
+    return answer in list(tasks.LETTERS) if kind == "letter" else answer is not None
 
 
-# --- the table
+def mark_answer(text: str, task: Task) -> Mark:
+    """A benchmark's parts: all, the difficulty, the type of a world question's answer, the gold."""
+    parts, query = ["all", task.difficulty], oracle.parse(task.question)
+    if query:
+        parts.append(f"answer: {tasks.value_type(query)}")
+    if task.kind == "verdict":
+        parts.append(f"gold: {task.gold[0]}")
+    return dict.fromkeys(parts, grade_text(text, task)), has_answer(text, task.kind)
 
 
-def row(name: str, part: str, grades: Sequence[float], parsed: Sequence[bool]) -> dict[str, Any]:
-    """Mean grade, its 95 % interval and n: Wilson's for right or wrong, where any grade is a share
-    a t-interval over the items, cut to 0 and 1 (its ends are nan for one item)."""
-    value, low, high, n = mean_interval(grades)
-    low, high = max(low, 0.0), min(high, 1.0)
-    if all(grade in (0, 1) for grade in grades):
-        low, high = share_interval(int(sum(grades)), n)
-    known = {"benchmark": name, "part": part, "value": value, "low": low, "high": high, "n": n}
-    return known | {"parsed": sum(parsed) / len(parsed)}
+def noun_chance(task: Task) -> float:
+    """Chance of a right guess among the values stated for the question's last relation.
 
-
-def rows(name: str, found: Sequence[Marked]) -> list[dict[str, Any]]:
-    """A row for each part: plain parts in the order of the marks, then those with a colon in the
-    alphabet's."""
-    parts: dict[str, list[tuple[float, bool]]] = collections.defaultdict(list)
-    for marks, parsed in found:
-        for part, grade in marks.items():
-            parts[part].append((grade, parsed))
-    order = sorted(parts, key=lambda part: part if ": " in part else "")
-    return [row(name, part, *zip(*parts[part], strict=True)) for part in order]
-
-
-def balanced(table: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The mean of the two gold classes' accuracies, where both were shown.
-
-    Interval: Wilson's of both classes put together by their squared distances (Newcombe's hybrid
-    score method), which, unlike the normal approximation, has a width where a class is all right or
-    all wrong.
+    It is expected of a policy that looks for the relation only and not for the entity.
     """
-    classes = [known for known in table if known["part"].startswith("gold: ")]
-    if len(classes) != 2:
-        return []
-    value, n = (sum(known[key] for known in classes) for key in ("value", "n"))
-    below, above = (
-        math.hypot(*(known["value"] - known[key] for known in classes)) for key in ("low", "high")
-    )
-    bounds = {"value": value / 2, "low": (value - below) / 2, "high": (value + above) / 2}
-    return [{**table[0], "part": "balanced", **bounds, "n": n}]
+    query = oracle.parse(task.question)
+    facts = [fact for text in task.info["documents"] for fact in texts.facts_in(text)]
+    values = {value for _, noun, value in facts if query and noun == query.nouns[-1]}
+    return (task.gold[0] in values) / max(len(values), 1)
 
 
-def noun_marks(item: Item) -> Marks:
-    """`noun_chance` as the marks of an item, in all and by difficulty."""
-    return dict.fromkeys((BASELINE, f"baseline: {item.difficulty}"), noun_chance(item))
-
-
-def noun_chance(item: Item) -> float:
-    """Chance of a right guess among the values that the documents state for the question's last
-    relation.
-
-    What a policy gets that looks for the relation only and not for the entity, as an exact
-    expectation.
-    """
-    query = oracle.parse(item.question)
-    stated = [fact for text in item.documents for fact in facts_in(text)]
-    values = {value for _, noun, value in stated if query and noun == query.nouns[-1]}
-    return (item.gold[0] in values) / max(len(values), 1)
-
-
-# --- benchmarks
-
-
-def exercise_of(item: Item) -> Exercise:
-    """A benchmark's item; its parts: all, the difficulty, the type of the answer that a question of
-    the world asks for, the gold verdict."""
-    parts, query = ["all", item.difficulty], oracle.parse(item.question)
-    parts += [f"answer: {value_type(query)}"] if query else []
-    parts += [f"gold: {item.gold[0]}"] if item.grading == "verdict" else []
-    parsed = FORMATS.get(item.grading, FORMATS["answer"])
-    return Exercise(
-        item.messages, lambda text: dict.fromkeys(parts, item.grade(text)), parsed, item.question
-    )
-
-
-def benchmark_rows(
-    model: Any, tokenizer: Any, name: str, count: int, style: str
-) -> list[dict[str, Any]]:
-    """A benchmark's rows, with balanced accuracy for verdicts and the noun-only baseline for
-    reading."""
-    items = benchmark(name, count, style=style).items
-    found = rows(
-        name, work(model, tokenizer, [exercise_of(item) for item in items], name in SEARCH_SETS)
-    )
-    found += balanced(found)
+def benchmark_rows(engine: TorchEngine, name: str, count: int) -> list[dict[str, Any]]:
+    """A benchmark's rows, with balanced accuracy for verdicts and `noun_chance` for reading."""
+    items = benchmark(name, count)
+    exercises = [(task, partial(mark_answer, task=task)) for task in items]
+    rows = part_rows(name, marks_of(engine, exercises, name in SEARCH_SETS))
+    rows += balanced_rows(rows)
     if name.startswith(("reading-", "long-")):
-        found += rows(name, [(noun_marks(item), True) for item in items])
-    return found
+        labels = [(BASELINE, f"baseline: {task.difficulty}") for task in items]
+        chances = map(noun_chance, items)
+        guesses = [dict.fromkeys(*pair) for pair in zip(labels, chances, strict=True)]
+        rows += part_rows(name, [(guess, True) for guess in guesses])
+    return rows
 
 
-# --- roles without a benchmark
-
-
-def contexts(name: str, count: int) -> Iterator[tuple[Task, random.Random]]:
-    """Held-out documents to ask about, each set of a world of its own, and a source of chance for
-    what goes with it."""
-    for index in range(count):
-        rng = random.Random(derive_seed(SEED, name, index))
-        yield path_task(rng, CONTEXT, POOL, HELDOUT_FRAMES), rng
-
-
-def asked(text: str) -> Query | None:
+def question_in(text: str) -> Query | None:
     """What the question of a text asks for; None where there is none that the oracle can read."""
     question = prompts.field(text, "question")
     return oracle.parse(question) if question else None
 
 
-def well_asked(text: str) -> bool:
-    """Whether a text has a question that the oracle can read, and an answer."""
-    return asked(text) is not None and FORMATS["answer"](text)
+def hops_of(query: Query | None) -> int:
+    """Relations to follow, 1 for a question about figures; 0 where there is no question."""
+    return max(1, len(query.nouns)) if query else 0
 
 
-def ask_marks(text: str, stated: Sequence[Fact]) -> Marks:
-    """Whether a proposal is valid, also among those with as many hops."""
-    valid = float(read_proposal(text, stated) is not None)
-    return {"all": valid, f"asked: {hops_label(Proposal(0, query=asked(text)).hops)}": valid}
+def mark_question(text: str, facts: Sequence[Fact], earlier_hops: int) -> Mark:
+    """Whether a question with its answer is valid, by its hops.
+
+    After earlier questions (`earlier_hops` above 0): whether it also needs more facts than they do.
+    """
+    query, proposal = question_in(text), oracle.read_question(text, facts)
+    valid = float(proposal is not None)
+    parts = {"all": valid}
+    if earlier_hops:
+        beyond = float(proposal is not None and hops_of(proposal[1]) > earlier_hops)
+        parts |= {"beyond": beyond, f"beyond: after {tasks.hops_label(earlier_hops)}": beyond}
+    else:
+        parts[f"asked: {tasks.hops_label(hops_of(query))}"] = valid
+    return parts, query is not None and has_answer(text)
 
 
-def ask(model: Any, tokenizer: Any, count: int) -> list[Marked]:
-    """A question with its answer from documents, greedy and sampled: share valid, by the hops
-    asked."""
-    exercises = [
-        Exercise(prompts.ask(task.documents), partial(ask_marks, stated=task.stated), well_asked)
-        for task, _ in contexts("ask", count)
-    ]
-    sampled = work(model, tokenizer, exercises, temperature=1.0)
-    relabelled = [
-        ({f"sampled, {part}": grade for part, grade in marks.items()}, well)
-        for marks, well in sampled
-    ]
-    return work(model, tokenizer, exercises) + relabelled
+def ask_exercises(name: str, count: int) -> list[Exercise]:
+    """Held-out documents to ask about.
 
-
-def beyond_marks(text: str, stated: Sequence[Fact], earlier: int) -> Marks:
-    """Whether a proposal is valid, and whether it is and needs more facts than the earlier
-    questions."""
-    read = read_proposal(text, stated)
-    beyond = float(read is not None and Proposal(0, *read).hops > earlier)
-    return {
-        "all": float(read is not None),
-        "beyond": beyond,
-        f"beyond: after {hops_label(earlier)}": beyond,
-    }
-
-
-def ask_beyond(model: Any, tokenizer: Any, count: int) -> list[Marked]:
-    """The same after one or two questions of one hop or, in turn, of two: share valid, share valid
-    and beyond them."""
+    "ask-beyond": after one or two earlier questions, of one hop and of two hops in turn.
+    """
     exercises = []
-    for index, (task, rng) in enumerate(contexts("ask-beyond", count)):
-        hops = 1 + index % 2
-        known = [query for query, _ in questions_of(task.documents, hops)]
-        before = [
-            oracle.ask(query, rng.choice(HELDOUT_FRAMES))
-            for query in rng.sample(known, rng.randint(1, 2))
-        ]
-        marks = partial(beyond_marks, stated=task.stated, earlier=hops)
-        exercises.append(Exercise(prompts.ask(task.documents, before), marks, well_asked))
-    return work(model, tokenizer, exercises)
+    for index in range(count):
+        rng = random.Random(derive_seed(SEED, name, index))
+        task = tasks.path_task(rng, CONTEXT, suites.POOL, HELDOUT_FRAMES)
+        documents, hops, earlier = task.info["documents"], 0, []
+        if name == "ask-beyond":
+            hops = 1 + index % 2
+            queries = [query for query, _ in oracle.questions_of(documents, hops)]
+            for query in rng.sample(queries, rng.randint(1, 2)):
+                earlier.append(oracle.ask(query, rng.choice(HELDOUT_FRAMES)))
+        mark = partial(mark_question, facts=tasks.stated(task), earlier_hops=hops)
+        exercises.append((Task(prompts.ask(documents, earlier)), mark))
+    return exercises
 
 
-def target_marks(text: str, fact: Fact) -> Marks:
-    """Whether a question has the value of a fact as its only answer in the searched world; by the
-    value's type."""
-    query = asked(text)
-    gold = oracle.answer(search_world(), query) if query else None
-    right = float(gold is not None and gold.text == fact[2])
-    return {"all": right, f"answer: {value_type(Query('path', fact[0], (fact[1],)))}": right}
+def ask(engine: TorchEngine, count: int) -> list[Mark]:
+    """A question with its answer from documents, greedy and sampled."""
+    exercises = ask_exercises("ask", count)
+    sampled = marks_of(engine, exercises, temperature=1.0)
+    renamed = [
+        ({f"sampled, {part}": grade for part, grade in parts.items()}, well)
+        for parts, well in sampled
+    ]
+    return marks_of(engine, exercises) + renamed
+
+
+def mark_target(text: str, fact: Fact) -> Mark:
+    """Whether a question has a fact's value as its only answer in the searched world."""
+    entity, noun, value = fact
+    query = question_in(text)
+    gold = oracle.answer(suites.search_world(), query) if query else None
+    right = float(gold is not None and gold.text == value)
+    kind = tasks.value_type(Query("path", entity, (noun,)))
+    return {"all": right, f"answer: {kind}": right}, query is not None
 
 
 def targets() -> list[Fact]:
     """A fact for every value in the searched world, in random order."""
-    world = search_world()
-    names = [world.name(kind, index) for kind in SUFFIXES for index in range(world.size)]
-    facts = list({fact[2]: fact for name in names for fact in facts_of(world, name)}.values())
-    random.Random(derive_seed(SEED, "ask-search")).shuffle(facts)
-    return facts
+    world = suites.search_world()
+    entities = [world.name(kind, index) for kind in SUFFIXES for index in range(world.size)]
+    facts = [fact for entity in entities for fact in texts.facts_of(world, entity)]
+    distinct = list({fact[2]: fact for fact in facts}.values())
+    random.Random(derive_seed(SEED, "ask-search")).shuffle(distinct)
+    return distinct
 
 
-def ask_search(model: Any, tokenizer: Any, count: int) -> list[Marked]:
-    """A question to a given answer with the search tool; no answer twice, so at most as many as
-    there are values."""
-    exercises = [
-        Exercise(
-            prompts.ask_search(fact[2]),
-            partial(target_marks, fact=fact),
-            lambda text: asked(text) is not None,
-        )
-        for fact in targets()[:count]
-    ]
-    return work(model, tokenizer, exercises, search=True)
+def search_exercises(count: int) -> list[Exercise]:
+    """Values to search a question for; none twice, so there may be fewer."""
+    facts = targets()[:count]
+    return [(Task(prompts.ask_search(fact[2])), partial(mark_target, fact=fact)) for fact in facts]
 
 
-def rubric_marks(text: str, name: str, task: OpenTask) -> Marks:
-    """`OpenTask.score` of the points together: copying all documents does not pay."""
-    score = task.score(" ".join(prompts.fields(text, "rubric")))
-    return {"all": score, name: score}
+def mark_rubric(text: str, name: str, task: Task) -> Mark:
+    """The grade of all points together: copying all documents does not pay."""
+    points = prompts.fields(text, "rubric")
+    score = grade(" ".join(points), task.gold, task.kind)
+    return {"all": score, name: score}, bool(points)
 
 
-def rubric(model: Any, tokenizer: Any, count: int) -> list[Marked]:
-    """The points of a rubric for the tasks of the `open-*` benchmarks, which take turns."""
-    suites = [benchmark(name, -(-count // len(OPEN_SETS))).items for name in OPEN_SETS]
-    exercises = [
-        Exercise(
-            prompts.rubric(item.question, item.documents),
-            partial(rubric_marks, name=item.benchmark.removeprefix("open-"), task=item.open_task),
-            lambda text: bool(prompts.fields(text, "rubric")),
-        )
-        for turn in zip(*suites, strict=True)
-        for item in turn
-    ]
-    return work(model, tokenizer, exercises[:count])
+def rubric_exercises(count: int) -> list[Exercise]:
+    """Tasks of the `open-*` benchmarks, which take turns, to write a rubric for."""
+    names = [name for name in BENCHMARKS if name.startswith("open-")]
+    items = [benchmark(name, -(-count // len(names))) for name in names]
+    exercises = []
+    for index in range(count):
+        place, turn = index % len(names), index // len(names)
+        task = items[place][turn]
+        mark = partial(mark_rubric, name=names[place].removeprefix("open-"), task=task)
+        exercises.append((Task(prompts.rubric(task.question, task.info["documents"])), mark))
+    return exercises
 
 
-def games(model: Any, tokenizer: Any, count: int) -> list[Marked]:
-    """Share of legal answers at positions of random play, sampled; as many of each game.
-    Well-formed: has a box."""
-    engine, found = TorchEngine(model, tokenizer), []
+def games(engine: TorchEngine, count: int) -> list[Mark]:
+    """Whether answers at positions of random play are legal, sampled, as many of each game."""
+    marks = []
     for name in GAMES:
-        for match, text in check.answers(engine, name, -(-count // len(GAMES)), SEED):
-            found.append((legal_marks(text, match), extract_boxed(text) is not None))
-    return found
+        for match, text in game_skills.answers(engine, name, -(-count // len(GAMES)), SEED):
+            legal = float(game_skills.is_legal(match, text))
+            marks.append(({"all": legal, name: legal}, extract_boxed(text) is not None))
+    return marks
 
 
-def legal_marks(text: str, match: Match) -> Marks:
-    """Whether an answer holds a move that the game takes."""
-    legal = float(check.is_legal(match, text))
-    return {"all": legal, match.name: legal}
-
-
-ROLES: dict[str, Callable[[Any, Any, int], list[Marked]]] = {
+ROLES: dict[str, Callable[[TorchEngine, int], list[Mark]]] = {
     "ask": ask,
-    "ask-beyond": ask_beyond,
-    "ask-search": ask_search,
-    "rubric": rubric,
+    "ask-beyond": lambda engine, count: marks_of(engine, ask_exercises("ask-beyond", count)),
+    "ask-search": lambda engine, count: marks_of(engine, search_exercises(count), search=True),
+    "rubric": lambda engine, count: marks_of(engine, rubric_exercises(count)),
     "games": games,
 }
-"""Roles without a benchmark: a policy's marks on so many exercises."""
+"""What a policy gets for so many exercises of a role."""
 NAMES = (*BENCHMARKS, *ROLES)
+
+
+def measure(engine: TorchEngine, name: str, count: int = 500) -> pd.DataFrame:
+    """A policy on one benchmark (with the careful prompts) or role: all tasks and parts of them.
+
+    Columns: benchmark, part, value (0 to 1), low, high (95 %), n, parsed (share of well-formed
+    outputs). Parts of benchmarks: each difficulty, "answer: <type>", "gold: yes", "gold: no" and
+    "balanced" for verdicts, "baseline: ..." (no output of the policy: `noun_chance`) for reading.
+
+    Raises:
+        ValueError: unknown name, a count below 1.
+    """
+    check_names([name])
+    if name in BENCHMARKS:
+        return pd.DataFrame(benchmark_rows(engine, name, count))
+    if count < 1:
+        raise ValueError(f"count of role {name} is {count!r}; allowed: 1 or more")
+    return pd.DataFrame(part_rows(name, ROLES[name](engine, count)))
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -388,47 +301,19 @@ def check_names(names: Sequence[str]) -> None:
             raise ValueError(f"benchmark is {name!r}; allowed: {', '.join(NAMES)}")
 
 
-def measure(
-    model: Any, tokenizer: Any, name: str, count: int = 500, style: str = "careful"
-) -> pd.DataFrame:
-    """A policy on one benchmark or role: all items and parts of them.
-
-    Columns: benchmark, part, value (0 to 1), low, high (95 %), n, parsed (share of well-formed
-    outputs). Parts of benchmarks: each difficulty, "answer: <type>", "gold: yes", "gold: no" and
-    "balanced" for verdicts, "baseline: ..." (no output of the policy: `noun_chance`) for reading.
-    Parts of roles are in their functions (`ROLES`).
-
-    Raises:
-        ValueError: unknown name, a style that it does not have, a count below 1.
-    """
-    check_names([name])
-    if name not in ROLES:
-        return pd.DataFrame(benchmark_rows(model, tokenizer, name, count, style))
-    if style != "careful":
-        raise ValueError(f"style of role {name} is {style!r}; allowed: careful")
-    if count < 1:
-        raise ValueError(f"count of role {name} is {count!r}; allowed: 1 or more")
-    return pd.DataFrame(rows(name, ROLES[name](model, tokenizer, count)))
-
-
 def report(
     model: Any, tokenizer: Any, count: int = 500, names: Sequence[str] = NAMES
 ) -> pd.DataFrame:
-    """`measure` for several benchmarks and roles with the careful prompts, and the bar where there
-    is one.
+    """`measure` for several benchmarks and roles, and the bar where there is one.
 
     Raises:
         ValueError: as `measure`; an unknown name before anything is measured.
     """
     check_names(names)
-    table = pd.concat([measure(model, tokenizer, name, count) for name in names], ignore_index=True)
+    engine = TorchEngine(model, tokenizer, max_batch=256)
+    table = pd.concat([measure(engine, name, count) for name in names], ignore_index=True)
     table["bar"] = table.benchmark.map(BARS).where(table.part.isin(["all", "balanced"]))
     return table
-
-
-NOISE = 3.5
-"""Standard errors of a difference that count as noise; over all of `NAMES`, equal policies pass
-with some 98 %."""
 
 
 def compare(table: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
@@ -441,9 +326,9 @@ def compare(table: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     columns = ["benchmark", "value", "low", "high"]
     first, second = (frame.loc[frame.part == "all", columns] for frame in (table, other))
     both = first.merge(second, on="benchmark", suffixes=("", "_other"))
-    widths = [both.high - both.low, both.high_other - both.low_other]
-    noise = NOISE * sum((width / (2 * 1.96)) ** 2 for width in widths) ** 0.5
-    found = both[["benchmark", "value"]].assign(
-        other=both.value_other, difference=both.value - both.value_other
-    )
-    return found.assign(noise=noise, within=found.difference.abs() <= noise)
+    widths = (both.high - both.low) ** 2 + (both.high_other - both.low_other) ** 2
+    both["noise"] = NOISE * widths**0.5 / (2 * 1.96)
+    both["difference"] = both.value - both.value_other
+    both["within"] = both.difference.abs() <= both.noise
+    both = both.rename(columns={"value_other": "other"})
+    return both[["benchmark", "value", "other", "difference", "noise", "within"]]

@@ -1,1 +1,1 @@
-"""From runs to tables, figures and claims."""
+"""From runs to tables, figures and verdicts."""

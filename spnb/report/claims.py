@@ -1,10 +1,8 @@
-"""Claims as data: what a paper says, the runs that could show it here, an interval over seeds and a
-verdict.
+"""Claims as data: what a paper says or a study asks, the runs that could show it, and a verdict.
 
-`reference/<paper>/claims.yaml` lists a paper's claims beside its numbers: they say what was
-claimed, whatever runs a scale has. A claim has parts that must all hold; a part compares a measure
-of one variant with another variant's, paired by seed, or with a constant. Verdicts, from the 95 %
-t-interval of the difference:
+`reference/<paper>/claims.yaml` lists the claims of a paper or a study: they say what was claimed,
+whatever runs a scale has. A part compares a measure of one variant with another variant's, paired
+by seed, or with a constant. Verdicts on claims, from the 95 % t-interval of the difference:
 
 - supported: the interval lies wholly on the claimed side, beyond `minimal_effect`; for `near`,
   within the margin
@@ -12,74 +10,42 @@ t-interval of the difference:
 - not decided: everything between
 - not measured: runs or measure are missing, or fewer than two seeds have them
 
-Intervals are not corrected for the number of claims: one in twenty comparisons without any
-difference leaves 0 out.
+A bar that was set before the runs is met or not met: `reaches` if the mean is at least the bar,
+`rises` if the interval lies above 0, `no gain` if the mean is at most the bar and the interval
+reaches down to 0. `compare` only says on which side of 0 the interval lies. With one seed these are
+not decided. Intervals are not corrected for the number of claims: one in twenty comparisons without
+any difference leaves 0 out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from fnmatch import fnmatchcase
-from importlib.resources.abc import Traversable
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pandas as pd
-import yaml
 from pydantic import Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate
-from spnb.core.stats import mean_interval, paired_difference
-from spnb.report.exhibits import format_interval
-from spnb.report.frame import INDEX, by_step
+from spnb.core.stats import mean_interval
+from spnb.report.frame import Frames, Interval, Measure, format_interval, paired_difference
+from spnb.report.tables import measures_of, read_yaml
 
 SUPPORTED, CONTRADICTED = "supported", "contradicted"
 NOT_DECIDED, NOT_MEASURED = "not decided", "not measured"
+MET, NOT_MET = "met", "not met"
 COLUMNS = ("claim", "part", "paper", "here", "n", "verdict", "note")
-
-
-class Measure(StrictData):
-    """One number a run: the mean over `names`, at the end of training or from its start to its
-    end."""
-
-    table: Literal["evals", "metrics"]
-    names: list[str] = Field(
-        min_length=1, description="evaluations or metrics columns; * stands for anything"
-    )
-    weights: dict[str, float] = Field(
-        {}, description="evals only: metrics to add up and their factors, {win: 100}"
-    )
-    change: Literal["none", "difference", "percent"] = Field(
-        "none", description="of the end: as it is, minus the start, or in per cent of the start"
-    )
-    window: float = Field(
-        0, ge=0, le=1, description="share of the training steps that is averaged at each end"
-    )
-    unit: str = ""
-
-    @model_validator(mode="after")
-    def _weighted(self) -> "Measure":
-        if self.table == "evals" and not self.weights:
-            raise ValueError(
-                "weights is empty; allowed with table evals: one metric or more, such as {win: 100}"
-            )
-        if self.table == "metrics" and self.weights:
-            raise ValueError(f"weights is {self.weights}; allowed with table metrics: none")
-        return self
+BARS = ("reaches", "rises", "no gain", "compare")
 
 
 class Part(StrictData):
-    """One comparison: `measure` of the variant `of` against a variant's or a constant, in the units
-    of the measure."""
+    """One comparison: `measure` of the variant `of` against a variant's or a constant."""
 
     text: str = Field(min_length=1)
     measure: Measure
     of: str
-    against: float | str = Field(description="a variant or a number")
-    direction: Literal["greater", "less", "near"]
-    margin: float | None = Field(
-        None, gt=0, description="near only: how far the difference may be from 0"
-    )
+    against: float | str = Field(0.0, description="a variant or a number")
+    direction: Literal["greater", "less", "near", "reaches", "rises", "no gain", "compare"]
+    bar: float = Field(0, description="reaches: the least mean; no gain: the largest")
+    margin: float | None = Field(None, gt=0, description="near: how far from 0 it may be")
     minimal_effect: float = Field(
         0, ge=0, description="greater and less: the smallest difference that matters"
     )
@@ -87,18 +53,15 @@ class Part(StrictData):
 
     @model_validator(mode="after")
     def _together(self) -> "Part":
+        way = f"with direction {self.direction}"
         if (self.direction == "near") != (self.margin is not None):
-            raise ValueError(
-                f"margin is {self.margin} with direction {self.direction}; allowed: a margin with near only"
-            )
-        if self.direction == "near" and self.minimal_effect:
-            raise ValueError(
-                f"minimal_effect is {self.minimal_effect}; allowed with direction near: none"
-            )
+            raise ValueError(f"margin is {self.margin} {way}; allowed: a margin with near only")
+        if self.minimal_effect and self.direction not in ("greater", "less"):
+            raise ValueError(f"minimal_effect is {self.minimal_effect} {way}; allowed: none")
+        if self.bar and self.direction not in ("reaches", "no gain"):
+            raise ValueError(f"bar is {self.bar} {way}; allowed: with reaches and no gain")
         if self.of == self.against:
-            raise ValueError(
-                f"against is {self.against!r}; allowed: another variant than `of`, or a number"
-            )
+            raise ValueError(f"against is {self.against!r}; allowed: another variant, or a number")
         return self
 
     @property
@@ -106,9 +69,15 @@ class Part(StrictData):
         """The variants whose runs are compared."""
         return [self.of, self.against] if isinstance(self.against, str) else [self.of]
 
+    @property
+    def bar_shown(self) -> str:
+        """The bar in words."""
+        words = {"reaches": f"{self.bar:g} or more", "rises": "above 0"}
+        return (words | {"no gain": f"at most {self.bar:g}, or falling"}).get(self.direction, "-")
+
 
 class Claim(StrictData):
-    """What the paper says, in our words, where it says it, and the parts that must all hold."""
+    """What is said, in our words, where it is said, and the parts that must all hold."""
 
     id: str
     text: str = Field(min_length=1)
@@ -116,168 +85,146 @@ class Claim(StrictData):
     parts: list[Part] = Field(min_length=1)
 
 
-class _File(StrictData):
-    """A file of claims: measures by name, and claims whose parts name one each."""
+class Claims(StrictData):
+    """A file of claims, and the exhibit that shows their verdicts."""
 
-    measures: dict[str, dict[str, Any]]
-    claims: list[dict[str, Any]] = Field(min_length=1)
+    claims: list[Claim] = Field(min_length=1)
+    digits: int = Field(1, ge=0, description="decimals shown")
+    exhibit: str = Field("", description="lines whose variants have no runs are left out there")
+    caption: str = ""
+    protocol: str = ""
+    columns: dict[str, str] = Field(
+        {name: name for name in COLUMNS}, description="the exhibit's columns, of `verdicts`"
+    )
 
-
-def load_claims(paper: str) -> list[Claim]:
-    """The claims of a paper ("spiral").
-
-    Raises:
-        ParamError: no claims are kept for the paper, or a fault in the file, as in `read_claims`.
-    """
-    found = reference.sources("claims.yaml")
-    if paper not in found:
-        raise ParamError(unknown("paper", paper, found))
-    return read_claims(found[paper], paper)
-
-
-def read_claims(source: Path | Traversable, paper: str) -> list[Claim]:
-    """Claims from a YAML file of measures and claims; [exhibit, row, column] stands for a printed
-    number of the paper.
-
-    Raises:
-        ParamError: anything unknown, missing, of the wrong type or not allowed; says where, the
-            key, the value and what is allowed.
-    """
-    with _where(source.name):
-        try:
-            content = yaml.safe_load(source.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ParamError(f"not valid YAML: {error}") from None
-        file = validate(_File, content if isinstance(content, dict) else {})
-        measures = {}
-        for name, values in file.measures.items():
-            with _where(f"measure {name!r}"):
-                measures[name] = validate(Measure, values)
-        claims = [_claim(values, measures, paper) for values in file.claims]
-        ids = [claim.id for claim in claims]
+    @model_validator(mode="after")
+    def _once(self) -> "Claims":
+        ids = [claim.id for claim in self.claims]
         if twice := [name for name in ids if ids.count(name) > 1]:
-            raise ParamError(
-                f"claim id {twice[0]!r} is there more than once; allowed: each id once"
-            )
-    return claims
+            raise ValueError(f"claim id {twice[0]!r} is there twice; allowed: each id once")
+        return self
 
 
-def _claim(values: Mapping[str, Any], measures: Mapping[str, Measure], paper: str) -> Claim:
-    """A claim with its measures and the paper's numbers in place of their names."""
-    with _where(f"claim {values.get('id')!r}"):
-        parts = values.get("parts")
-        resolved = []
-        for number, part in enumerate(parts if isinstance(parts, list) else [], 1):
-            with _where(f"part {number}"):
-                resolved.append(_part(part, measures, paper))
-        return validate(Claim, {**values, "parts": resolved} if "parts" in values else values)
+def load_claims(paper: str) -> Claims:
+    """The claims of a paper or a study ("spiral", "rlvr").
+
+    Raises:
+        ParamError: it has none, or a fault in the file, as in `claims_of`.
+    """
+    return claims_of(read_yaml(paper, "claims.yaml"), paper)
 
 
-def _part(values: Any, measures: Mapping[str, Measure], paper: str) -> Part:
-    if not isinstance(values, dict):
-        raise ParamError(f"is {values!r}; allowed: a mapping of {', '.join(Part.model_fields)}")
-    given = dict(values)
-    if "measure" in values:
-        name = str(values["measure"])
-        if name not in measures:
-            raise ParamError(unknown("measure", name, measures))
-        given["measure"] = measures[name]
-    if isinstance(printed := values.get("paper"), dict):
-        given["paper"] = {label: _printed(paper, value) for label, value in printed.items()}
-    return validate(Part, given)
+def claims_of(content: Mapping[str, Any], paper: str) -> Claims:
+    """Claims from a file's content; [exhibit, row, column] stands for a printed number.
+
+    Raises:
+        ParamError: anything unknown, missing, of the wrong type or not allowed; says which claim,
+            which key, the value and what is allowed.
+    """
+    measures = measures_of(content)
+    claims = []
+    for claim in content.get("claims", []):
+        parts = []
+        for part in claim.get("parts", []):
+            where = f"claim {claim.get('id')!r}: "
+            if part.get("measure") not in measures:
+                raise ParamError(where + unknown("measure", part.get("measure"), measures))
+            printed = {k: _printed(paper, v) for k, v in part.get("paper", {}).items()}
+            values = {**part, "measure": measures[part["measure"]], "paper": printed}
+            parts.append(validate(Part, values, where))
+        claims.append({**claim, "parts": parts})
+    other = {key: value for key, value in content.items() if key not in ("measures", "claims")}
+    return validate(Claims, {"claims": claims, **other})
 
 
 def _printed(paper: str, value: Any) -> Any:
     """A number as it is, or the printed one behind [exhibit, row, column]."""
     if not isinstance(value, list):
         return value
-    if len(value) != 3:
-        raise ParamError(
-            f"paper has {value!r}; allowed: a number, or [exhibit, row, column] of a printed one"
-        )
     try:
         return reference.value(paper, *value)
-    except KeyError as error:
-        raise ParamError(error.args[0]) from None
+    except (KeyError, TypeError) as error:
+        raise ParamError(f"paper has {value}; allowed: [exhibit, row, column]: {error}") from None
 
 
-@contextmanager
-def _where(place: str) -> Iterator[None]:
-    """Puts a place before the message of a ParamError."""
-    try:
-        yield
-    except ParamError as error:
-        raise ParamError(f"{place}: {error}") from None
-
-
-def verdicts(claims: Sequence[Claim], evals: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Every claim against the runs, a line a part; claims of several parts end with a line for all
-    of them.
-
-    Args:
-        evals, metrics: rows of the runs with variant, seed and step (`spnb.train.plan.gather`).
+def verdicts(claims: Claims, frames: Frames) -> pd.DataFrame:
+    """Every claim against the runs, a line a part; claims of several parts end with one for all.
 
     Returns:
-        Columns claim, part (our words), paper (its numbers), here (mean [low, high] over seeds: of
-        the difference to a variant, or of the measure itself beside a constant), n (seeds),
-        verdict, note (what is missing).
+        Columns claim, part (our words), of, against, paper (its numbers), start, end, other end
+        (of the measure itself: `of` before and after training, `against` after it), here (mean
+        [low, high] over seeds: of the difference to a variant, or of the measure beside a
+        constant), bar, n (seeds), verdict, note (what is missing).
     """
-    tables = {"evals": evals, "metrics": metrics}
     rows = []
-    for claim in claims:
-        found = [judge(part, tables[part.measure.table]) for part in claim.parts]
-        rows += [{"claim": claim.text, **row} for row in found]
-        if len(found) > 1:
-            whole = {"part": "all parts", "paper": "-", "here": "-", "note": ""}
-            seeds, verdict = (
-                min(row["n"] for row in found),
-                together([row["verdict"] for row in found]),
-            )
-            rows.append({"claim": claim.text, **whole, "n": seeds, "verdict": verdict})
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    for claim in claims.claims:
+        lines = [judge(part, frames, claims.digits) for part in claim.parts]
+        if len(lines) > 1 and not any(part.direction in BARS for part in claim.parts):
+            whole = together([line["verdict"] for line in lines])
+            n = min(line["n"] for line in lines)
+            blank = {key: "" if key == "note" else "-" for key in lines[0]}
+            lines.append(blank | {"part": "all parts", "n": n, "verdict": whole})
+        rows += [{"claim": claim.text, **line} for line in lines]
+    return pd.DataFrame(rows)
+
+
+def verdict_table(claims: Claims, frames: Frames) -> pd.DataFrame:
+    """The verdicts in the columns that the file asks for."""
+    table = verdicts(claims, frames)
+    if claims.exhibit:
+        table = table[table["n"] > 0].reset_index(drop=True)
+    return table[list(claims.columns.values())].set_axis(list(claims.columns), axis=1)
 
 
 def together(parts: Sequence[str]) -> str:
-    """The verdict on a claim all of whose parts must hold: one contradicted part decides, then one
-    unmeasured."""
-    return next(
-        verdict
-        for verdict in (CONTRADICTED, NOT_MEASURED, NOT_DECIDED, SUPPORTED)
-        if verdict in parts
-    )
+    """The verdict on all parts: one contradicted part decides, then one unmeasured."""
+    order = (CONTRADICTED, NOT_MEASURED, NOT_DECIDED, SUPPORTED)
+    return next(verdict for verdict in order if verdict in parts)
 
 
-def judge(part: Part, frame: pd.DataFrame) -> dict[str, Any]:
+def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     """One part's line of `verdicts`, without the claim."""
-    row = {
-        "part": part.text,
-        "paper": "; ".join(f"{label}: {value:g}" for label, value in part.paper.items()) or "-",
-    }
-    missing = _missing(part, frame)
-    if missing:
-        return row | {"here": "-", "n": 0, "verdict": NOT_MEASURED, "note": missing}
-    values = measured(part.measure, frame[frame["variant"].isin(part.variants)])
+    measure = part.measure
+    mine = frames.only(part.variants)
+    row = dict.fromkeys(("start", "end", "other end", "here"), "-")
+    numbers = "; ".join(f"{label}: {value:g}" for label, value in part.paper.items())
+    row |= {"part": part.text, "of": part.of, "against": part.against, "paper": numbers or "-"}
+    row |= {"bar": part.bar_shown, "n": 0, "verdict": NOT_MEASURED}
+    if missing := _missing(part, mine):
+        return row | {"note": missing}
+    values = measure.of_runs(mine)
+    level = measure.model_copy(update={"change": "none"})
     if isinstance(part.against, str):
-        zero, (mean, low, high, n) = 0.0, paired_difference(values, part.of, part.against)
+        zero = 0.0
+        interval = paired_difference(values, part.of, part.against)
+        row["other end"] = format_interval(*level.interval(mine, part.against)[:3], digits)
     else:
-        zero, (mean, low, high, n) = part.against, mean_interval(values["value"].tolist())
-    row |= {"here": f"{format_interval(mean, low, high)} {part.measure.unit}".strip(), "n": n}
+        zero = part.against
+        interval = mean_interval(values["value"].tolist())
+    mean, low, high, n = interval
+    for key, share in (("start", 0), ("end", 1)):
+        row[key] = format_interval(*level.interval(mine, part.of, share)[:3], digits)
+    row |= {"here": f"{format_interval(mean, low, high, digits)} {measure.unit}".strip(), "n": n}
     if n < 2:
-        return row | {
-            "verdict": NOT_MEASURED,
-            "note": f"{n} seed(s) with the whole measure; needed: 2",
-        }
-    found = decide(part, low - zero, high - zero)
+        verdict = NOT_DECIDED if n and part.direction in BARS else NOT_MEASURED
+        note = f"{n} seed(s) with the whole measure; needed: 2"
+        return row | {"verdict": verdict, "note": note}
+    verdict = decide(part, (mean - zero, low - zero, high - zero, n))
     sides = {"greater": low - zero, "less": zero - high}
-    small = found == NOT_DECIDED and sides.get(part.direction, 0) > 0
-    return row | {
-        "verdict": found,
-        "note": f"perhaps smaller than {part.minimal_effect:g}" if small else "",
-    }
+    small = verdict == NOT_DECIDED and sides.get(part.direction, 0) > 0
+    note = f"perhaps smaller than {part.minimal_effect:g}" if small else ""
+    return row | {"verdict": verdict, "note": note}
 
 
-def decide(part: Part, low: float, high: float) -> str:
+def decide(part: Part, difference: Interval) -> str:
     """The verdict on the interval of a difference."""
+    mean, low, high, _ = difference
+    if part.direction == "compare":
+        return "higher" if low > 0 else "lower" if high < 0 else "no difference seen"
+    if part.direction in BARS:
+        met = {"reaches": mean >= part.bar, "rises": low > 0}
+        met["no gain"] = mean <= part.bar and low <= 0
+        return MET if met[part.direction] else NOT_MET
     if part.margin is not None:
         if -part.margin <= low and high <= part.margin:
             return SUPPORTED
@@ -289,57 +236,10 @@ def decide(part: Part, low: float, high: float) -> str:
     return CONTRADICTED if high < 0 else NOT_DECIDED
 
 
-def _missing(part: Part, frame: pd.DataFrame) -> str:
-    """Which runs or names a comparison lacks, in words; empty if none."""
-    known = set(frame["variant"]) if "variant" in frame else set()
+def _missing(part: Part, frames: Frames) -> str:
+    """Which runs or rows a comparison lacks, in words; empty if none."""
+    table = frames.results if part.measure.source == "evals" else frames.metrics
+    known = set(table["variant"])
     if absent := [variant for variant in part.variants if variant not in known]:
         return f"no runs of {', '.join(absent)}"
-    names = _names(part.measure, frame[frame["variant"].isin(part.variants)])
-    absent = [
-        name for name in part.measure.names if not any(fnmatchcase(known, name) for known in names)
-    ]
-    return f"no {part.measure.table} named {', '.join(absent)}" if absent else ""
-
-
-def _names(measure: Measure, frame: pd.DataFrame) -> list[str]:
-    """The evaluations or columns in `frame` that the measure names."""
-    known = (
-        frame["evaluation"].unique()
-        if measure.table == "evals"
-        else frame.dropna(axis=1, how="all").columns
-    )
-    return [name for name in known if any(fnmatchcase(name, wanted) for wanted in measure.names)]
-
-
-def measured(measure: Measure, frame: pd.DataFrame) -> pd.DataFrame:
-    """The measure of every run in `frame` that has all of it: columns variant, seed, value.
-
-    All runs are measured on the same names, those that any of them has: a step counts for a run if
-    it has every one, and a run without such a step, or with just one where a change is asked for,
-    has no line.
-    """
-    names = _names(measure, frame)
-    evals = measure.table == "evals"
-    wide = by_step(frame, names, measure.weights) if evals else frame.set_index(INDEX)[names]
-    steps = wide.mean(axis=1, skipna=False).dropna()
-    rows = [
-        {
-            "variant": variant,
-            "seed": seed,
-            "value": _at_end(measure, run.droplevel(["variant", "seed"])),
-        }
-        for (variant, seed), run in steps.groupby(level=["variant", "seed"])
-    ]
-    return pd.DataFrame(rows, columns=["variant", "seed", "value"]).dropna()
-
-
-def _at_end(measure: Measure, run: pd.Series) -> float:
-    """One run's values by step as one number; nan for a change of a run with one step only."""
-    first, last = run.index.min(), run.index.max()
-    reach = measure.window * (last - first)
-    start, end = run[run.index <= first + reach].mean(), run[run.index >= last - reach].mean()
-    if measure.change == "none":
-        return float(end)
-    if first == last:
-        return float("nan")
-    return float(end - start if measure.change == "difference" else 100 * end / start)
+    return part.measure.select(frames)[1]

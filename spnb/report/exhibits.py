@@ -2,8 +2,7 @@
 
 `save_exhibit` writes `<figures>/<paper>/<name>.{png,svg,csv,md}` and a record into
 `<figures>/index.json`: run ids and config hashes, seeds, scale, package versions, commit, date.
-`gallery` turns the index into a page that can be read on the web. Tables put the paper's value
-beside ours (`beside_paper`).
+`gallery` turns the index into a page that can be read on the web.
 """
 
 import io
@@ -18,7 +17,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib
 import pandas as pd
@@ -29,24 +28,17 @@ from PIL import Image
 
 from spnb.core.params import unknown
 from spnb.core.paths import resolve
+from spnb.report.plots import DPI
 from spnb.train import provenance
+from spnb.train.runs import Run
 
-DPI = 150
 TABLE_ROWS_SHOWN = 40
+RECORD = ("id", "title", "files", "caption", "protocol", "scale", "seeds", "runs", "commit", "date")
+"""What every record of the index has, and its `command`."""
 
 
 class ExhibitError(RuntimeError):
     """An exhibit cannot be written or its index cannot be read; the message says what to do."""
-
-
-class RunLike(Protocol):
-    """What an exhibit notes of a run."""
-
-    run_id: str
-    config_hash: str
-    seed: int
-    scale: str
-    variant: str
 
 
 @dataclass(frozen=True)
@@ -84,23 +76,19 @@ def exhibit_info(exhibit_id: str) -> ExhibitInfo:
 
 
 def check_writable(folder: str | Path) -> None:
-    """Makes the folder if need be and tries to write in it, before hours are spent on what should
-    go there.
+    """Tries to write in a folder, before hours are spent on what should go there.
 
     Raises:
-        ExhibitError: it cannot be written, or its index is damaged.
+        ExhibitError: it cannot be made or written, or its index is damaged.
     """
     folder = resolve(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=folder
-        ):  # a name of its own: runs that start together check together
-            pass
+        tempfile.NamedTemporaryFile(dir=folder).close()  # its own name: others may check as well
     except OSError as error:
         raise ExhibitError(
-            f"figures is {folder}, which cannot be written ({error.strerror}); allowed: a writable folder. "
-            "Finished runs are kept, so nothing is computed twice"
+            f"figures is {folder}, which cannot be written ({error.strerror}); allowed: a writable "
+            "folder. Finished runs are kept, so nothing is computed twice"
         ) from None
     read_index(folder)
 
@@ -108,7 +96,7 @@ def check_writable(folder: str | Path) -> None:
 def save_exhibit(
     exhibit_id: str,
     item: pd.DataFrame | Figure,
-    runs: Sequence[RunLike],
+    runs: Sequence[Run],
     *,
     caption: str,
     protocol: str,
@@ -131,47 +119,38 @@ def save_exhibit(
         ExhibitError: the folder cannot be written, or its index is damaged; then nothing has
             changed.
     """
-    info, folder = exhibit_info(exhibit_id), resolve(folder)
+    info = exhibit_info(exhibit_id)
+    folder = resolve(folder)
     _check_item(info, item, data, caption=caption, protocol=protocol)
     _check_runs(info, runs)
     check_writable(folder)
     name = exhibit_id.split("/")[1]
-    files = (
-        _figure_files(item, data, caption, name)
-        if isinstance(item, Figure)
-        else _table_files(item, caption, name)
-    )
-    target = folder / info.paper
-    paths = [target / file_name for file_name in files]
-    record = _record(info, runs, caption, protocol) | {
-        "files": [path.relative_to(folder).as_posix() for path in paths]
-    }
+    figure = isinstance(item, Figure)
+    make = _figure_files(item, data, caption, name) if figure else _table_files(item, caption, name)
+    files = {folder / info.paper / file_name: content for file_name, content in make.items()}
+    record = _record(info, runs, caption, protocol)
+    record["files"] = [path.relative_to(folder).as_posix() for path in files]
     with FileLock(folder / ".index.lock"):
         records = [known for known in read_index(folder) if known["id"] != exhibit_id]
-        for path, content in zip(paths, files.values(), strict=True):
+        for path, content in files.items():
             _write(path, content)
         order = {known: place for place, known in enumerate(owed())}
         records = sorted([*records, record], key=lambda known: order.get(known["id"], len(order)))
         _write(folder / "index.json", (json.dumps({"exhibits": records}, indent=1) + "\n").encode())
         gallery(folder)
-    return paths
+    return list(files)
 
 
 def _check_item(info: ExhibitInfo, item: Any, data: pd.DataFrame | None, **texts: str) -> None:
-    """Stops at an item that is not what the exhibit shows; transcripts printed as a figure may be a
-    table."""
-    kinds = {
-        "table": (pd.DataFrame,),
-        "figure": (Figure, pd.DataFrame) if info.source == "rollouts" else (Figure,),
-    }
-    if not isinstance(item, kinds[info.kind]):
-        allowed = " or ".join(kind.__name__ for kind in kinds[info.kind])
-        raise ValueError(f"exhibit {info.id} is a {type(item).__name__}; allowed: {allowed}")
-    if isinstance(item, Figure) and data is None:
-        raise ValueError(
-            f"exhibit {info.id} is a figure; data is missing (the plotted numbers as a data frame)"
-        )
+    """Stops at an item that is not what the exhibit shows; printed transcripts may be a table."""
+    kinds: dict[str, tuple[type, ...]] = {"table": (pd.DataFrame,), "figure": (Figure,)}
+    allowed = kinds[info.kind] + ((pd.DataFrame,) if info.source == "rollouts" else ())
+    if not isinstance(item, allowed):
+        names = " or ".join(dict.fromkeys(kind.__name__ for kind in allowed))
+        raise ValueError(f"exhibit {info.id} is a {type(item).__name__}; allowed: {names}")
     numbers = data if isinstance(item, Figure) else item
+    if numbers is None:
+        raise ValueError(f"exhibit {info.id} is a figure; data is missing (the plotted numbers)")
     if numbers.empty:
         raise ValueError(f"exhibit {info.id}: the table of its numbers is empty")
     for key, text in texts.items():
@@ -179,29 +158,22 @@ def _check_item(info: ExhibitInfo, item: Any, data: pd.DataFrame | None, **texts
             raise ValueError(f"exhibit {info.id}: {key} is {text!r}; allowed: a sentence")
 
 
-def _check_runs(info: ExhibitInfo, runs: Sequence[RunLike]) -> None:
+def _check_runs(info: ExhibitInfo, runs: Sequence[Run]) -> None:
     scales = sorted({run.scale for run in runs})
     if not runs and info.source in ("runs", "rollouts", "shared"):
         raise ValueError(f"exhibit {info.id} is computed from {info.source}; runs is empty")
     if len(scales) > 1:
-        raise ValueError(
-            f"exhibit {info.id}: runs of the scales {', '.join(scales)}; allowed: one scale"
-        )
-    papers = (
-        {known.paper for known in owed().values()} - {info.paper}
-        if info.source != "shared"
-        else set()
-    )
+        raise ValueError(f"exhibit {info.id}: scales {', '.join(scales)}; allowed: one scale")
+    others = {known.paper for known in owed().values()} - {info.paper}
     for run in runs:
-        if run.run_id.split("/")[0] in papers:
+        if info.source != "shared" and run.run_id.split("/")[0] in others:
             raise ValueError(
-                f"exhibit {info.id}: run {run.run_id} is of another paper; allowed: runs of {info.paper}"
+                f"exhibit {info.id}: run {run.run_id} is of another paper; allowed: {info.paper}"
             )
 
 
 def _markdown(table: pd.DataFrame, index: bool = False) -> str:
-    """The table in Markdown, cells shown as they are: none is read as a number, as markup or as a
-    border."""
+    """The table in Markdown, cells shown as they are: none is read as a number or as markup."""
 
     def cell(value: Any) -> str:
         if pd.api.types.is_float(value):
@@ -210,12 +182,12 @@ def _markdown(table: pd.DataFrame, index: bool = False) -> str:
         return text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", "<br>")
 
     shown = table.reset_index() if index else table
-    right = [pd.api.types.is_numeric_dtype(kind) for kind in shown.dtypes]
+    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in shown.dtypes]
     return shown.map(cell).to_markdown(
         index=False,
         headers=[cell(name) for name in shown.columns],
         disable_numparse=True,
-        colalign=["right" if numeric else "left" for numeric in right],
+        colalign=["right" if each else "left" for each in numeric],
     )
 
 
@@ -226,35 +198,24 @@ def _table_files(table: pd.DataFrame, caption: str, name: str) -> dict[str, byte
 
 
 def _figure_files(figure: Figure, data: pd.DataFrame, caption: str, name: str) -> dict[str, bytes]:
-    pictures = {}
+    """The same bytes for the same figure; the picture has 256 colours, a third of its bytes."""
+    png, small, svg = io.BytesIO(), io.BytesIO(), io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
-            pictures[f"{name}.{kind}"] = _small(buffer) if kind == "png" else buffer.getvalue()
-    table = (
-        f"\n{_markdown(data)}\n" if len(data) <= TABLE_ROWS_SHOWN else f"\nNumbers: {name}.csv\n"
-    )
+        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+    picture = Image.open(png).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    picture.save(small, format="png", optimize=True)
+    short = len(data) <= TABLE_ROWS_SHOWN
+    table = f"\n{_markdown(data)}\n" if short else f"\nNumbers: {name}.csv\n"
     return {
-        **pictures,
+        f"{name}.png": small.getvalue(),
+        f"{name}.svg": svg.getvalue(),
         f"{name}.csv": data.to_csv(index=False, float_format="%.6g").encode(),
         f"{name}.md": f"{caption}\n\n![{caption}]({name}.png)\n{table}".encode(),
     }
 
 
-def _small(png: io.BytesIO) -> bytes:
-    """A picture with 256 colours, a third of its bytes: lines keep their colours exactly, shades
-    differ by a little."""
-    small = io.BytesIO()
-    Image.open(png).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-        small, format="png", optimize=True
-    )
-    return small.getvalue()
-
-
-def _record(
-    info: ExhibitInfo, runs: Sequence[RunLike], caption: str, protocol: str
-) -> dict[str, Any]:
+def _record(info: ExhibitInfo, runs: Sequence[Run], caption: str, protocol: str) -> dict[str, Any]:
     scale = runs[0].scale if runs else None
     return {
         "id": info.id,
@@ -298,26 +259,11 @@ def read_index(folder: Path) -> list[dict[str, Any]]:
     path = folder / "index.json"
     if not path.exists():
         return []
-    needed = {
-        "id",
-        "title",
-        "files",
-        "caption",
-        "protocol",
-        "scale",
-        "seeds",
-        "runs",
-        "commit",
-        "date",
-        "command",
-    }
     try:
         records = json.loads(path.read_text(encoding="utf-8"))["exhibits"]
         for record in records:
-            if missing := needed - set(record):
-                raise ValueError(
-                    f"the record of {record.get('id')} lacks {', '.join(sorted(missing))}"
-                )
+            if missing := {*RECORD, "command"} - set(record):
+                raise ValueError(f"{record.get('id')} lacks {', '.join(sorted(missing))}")
         return list(records)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ExhibitError(
@@ -326,33 +272,20 @@ def read_index(folder: Path) -> list[dict[str, Any]]:
 
 
 def gallery(folder: str | Path) -> Path:
-    """Writes `<folder>/README.md` from the index: every exhibit, what it shows, where it comes
-    from."""
+    """Writes `<folder>/README.md`: every exhibit of the index, what it shows, where it is from."""
     folder = resolve(folder)
     records = {record["id"]: record for record in read_index(folder)}
-    lines = [
-        "# Gallery",
-        "",
-        "Generated from `index.json` by `spnb gallery`; do not edit. The command under each exhibit makes it again.",
-    ]
+    lines = ["# Gallery", "", "Generated from `index.json` by `spnb gallery`; do not edit. "]
+    lines[-1] += "The command under each exhibit makes it again."
     for paper in dict.fromkeys(info.paper for info in owed().values() if info.id in records):
+        listed = [info for info in owed().values() if info.paper == paper]
         lines += ["", f"## {paper}"]
-        for info in (
-            info for info in owed().values() if info.paper == paper and info.id in records
-        ):
-            lines += _gallery_entry(records[info.id], folder)
-        missing = [
-            i
-            for i in owed().values()
-            if i.paper == paper and i.id not in records and i.source != "static"
-        ]
+        for info in listed:
+            lines += _gallery_entry(records[info.id], folder) if info.id in records else []
+        missing = [i for i in listed if i.id not in records and i.source != "static"]
         if missing:
-            lines += [
-                "",
-                f"### Not yet made ({paper})",
-                "",
-                *(f"- {info.id}: {info.title}" for info in missing),
-            ]
+            lines += ["", f"### Not yet made ({paper})", ""]
+            lines += [f"- {info.id}: {info.title}" for info in missing]
     path = folder / "README.md"
     _write(path, ("\n".join(lines) + "\n").encode())
     return path
@@ -360,89 +293,31 @@ def gallery(folder: str | Path) -> Path:
 
 def _gallery_entry(record: dict[str, Any], folder: Path) -> list[str]:
     gone = [name for name in record["files"] if not (folder / name).is_file()]
-    picture = next((name for name in record["files"] if name.endswith(".png")), None)
+    there = [name for name in record["files"] if name not in gone]
+    links = ", ".join(f"[{Path(name).suffix[1:]}]({name})" for name in there)
+    made = f"{made_from(record)}. `{record['command']}`. Files: {links}"
+    head = ["", f"### {record['id']}: {record['title']}", "", record["caption"], ""]
+    body = shown(record, folder)
+    return [*head, body, "", f"*Protocol.* {record['protocol']}", "", made]
+
+
+def shown(record: dict[str, Any], folder: Path) -> str:
+    """A saved exhibit in Markdown: its picture or its table, or what is not there any more."""
+    gone = [name for name in record["files"] if not (folder / name).is_file()]
     if gone:
-        body = f"Not there any more: {', '.join(gone)}; the command below makes it again."
-    elif picture:
-        body = f"![{record['caption']}]({picture})"
-    else:
-        text = folder / next(name for name in record["files"] if name.endswith(".md"))
-        body = text.read_text(encoding="utf-8").removeprefix(record["caption"]).strip()
-    seeds = ", ".join(map(str, record["seeds"]))
-    links = ", ".join(
-        f"[{Path(name).suffix[1:]}]({name})" for name in record["files"] if name not in gone
-    )
+        return f"Not there any more: {', '.join(gone)}; the command below makes it again."
+    picture = next((name for name in record["files"] if name.endswith(".png")), None)
+    if picture:
+        return f"![{record['caption']}]({picture})"
+    text = folder / next(name for name in record["files"] if name.endswith(".md"))
+    return text.read_text(encoding="utf-8").removeprefix(record["caption"]).strip()
+
+
+def made_from(record: dict[str, Any]) -> str:
+    """What a saved exhibit was made from: scale, runs, seeds, date, commit."""
     count = len(record["runs"])
-    made = (
-        f"Scale {record['scale']}, {count} run{'s' * (count > 1)}, seeds {seeds}"
-        if count
-        else "No run needed"
-    )
+    seeds = ", ".join(map(str, record["seeds"]))
+    runs = f"Scale {record['scale']}, {count} run{'s' * (count > 1)}, seeds {seeds}"
     commit, dirty, _ = (record["commit"] or "").partition("-dirty")
     commit = f", commit {commit[:10]}{dirty}" if commit else ""
-    return [
-        *("", f"### {record['id']}: {record['title']}", "", record["caption"], "", body, ""),
-        *(
-            f"*Protocol.* {record['protocol']}",
-            "",
-            f"{made}, {record['date'][:10]}{commit}. `{record['command']}`. Files: {links}",
-        ),
-    ]
-
-
-def format_interval(value: float, low: float | None, high: float | None, digits: int = 1) -> str:
-    """A number with its interval as printed everywhere: "52.1 [48.0, 56.2]", or "52.1 (n = 1)"
-    where there is none."""
-    if value is None or pd.isna(value):
-        return "-"
-    if low is None or high is None or pd.isna(low) or pd.isna(high):
-        return f"{value:.{digits}f} (n = 1)"
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def beside_paper(paper: pd.DataFrame, ours: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
-    """Ours beside the paper's: one line a cell that either has.
-
-    Args:
-        paper: columns row, column, value (`spnb.reference`).
-        ours: columns row, column, value, low, high, n (seeds), and optionally at (what ours was
-            measured at).
-
-    Returns:
-        Columns row, column, paper, ours (with 95 % interval), n, and "measured at" if given, row by
-        row in the paper's order, then ours; "-" where a side has no such number.
-    """
-    for side, frame, needed in (
-        ("paper", paper, ["value"]),
-        ("ours", ours, ["value", "low", "high", "n"]),
-    ):
-        missing = {"row", "column", *needed} - set(frame.columns)
-        if missing:
-            raise ValueError(f"beside_paper: {side} lacks the columns {', '.join(sorted(missing))}")
-        if (
-            twice := frame.loc[frame.duplicated(["row", "column"]), ["row", "column"]]
-            .to_numpy()
-            .tolist()
-        ):
-            raise ValueError(
-                f"beside_paper: {side} has more than one value for {twice[0]}; allowed: one a cell"
-            )
-    merged = paper[["row", "column", "value"]].merge(
-        ours, on=["row", "column"], how="outer", suffixes=("_paper", "")
-    )
-    for key in ("row", "column"):
-        merged[key] = pd.Categorical(merged[key], list(dict.fromkeys([*paper[key], *ours[key]])))
-    merged = merged.sort_values(["row", "column"]).reset_index(drop=True)
-    shown = {
-        "row": merged["row"].astype(str),
-        "column": merged["column"].astype(str),
-        "paper": ["-" if pd.isna(value) else f"{value:g}" for value in merged["value_paper"]],
-        "ours": [
-            format_interval(*cell, digits)
-            for cell in zip(merged["value"], merged["low"], merged["high"], strict=True)
-        ],
-        "n": ["-" if pd.isna(n) else int(n) for n in merged["n"]],
-    }
-    if "at" in merged:
-        shown["measured at"] = merged["at"].fillna("-")
-    return pd.DataFrame(shown)
+    return f"{runs if count else 'No run needed'}, {record['date'][:10]}{commit}"

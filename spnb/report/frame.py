@@ -1,100 +1,239 @@
-"""Evaluation and training rows as a paper's numbers: scores by step, and cells of a table at shares
-of the training.
+"""Runs as tidy frames, one kind of measure on them, and intervals over seeds.
 
-Rows are those of `evals.jsonl` and `metrics.jsonl` of any runs (`spnb.train.plan.gather`). What is
-asked for is named by evaluations and by `weights`, metrics to add up with their factors.
+`gather` reads runs into two long tables: results, a row an evaluated number, and metrics, a row a
+logged number. A `Measure` filters them by column and gives one number a step or a run; tables,
+figures and claims are made of measures. Every interval over seeds is a 95 % t-interval.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Annotated, Literal
 
 import pandas as pd
+from pydantic import BeforeValidator, Field, model_validator
 
-from spnb.core.stats import over_seeds
+from spnb.core.params import StrictData
+from spnb.core.stats import mean_interval
+from spnb.train.runs import Run
 
-SCORE = {"win": 100.0, "draw": 50.0}
-"""A win rate in % in which draws count half."""
+RUN = ["paper", "scale", "variant", "seed"]
+KEYS = ["suite", "opponent", "role", "decoding", "difficulty"]
+RESULTS = [*RUN, "step", *KEYS, "metric", "value", "low", "high", "n"]
+METRICS = [*RUN, "step", "metric", "role", "value"]
 INDEX = ["variant", "seed", "step"]
+Labels = Annotated[list[str], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
 
 
-def by_step(
-    evals: pd.DataFrame, names: Sequence[str], weights: Mapping[str, float]
-) -> pd.DataFrame:
-    """The weighted sum of metrics at every step of every run: index variant, seed, step; a column
-    an evaluation.
+@dataclass(frozen=True)
+class Frames:
+    """Runs with their results (columns `RESULTS`) and their training metrics (`METRICS`)."""
 
-    A step that lacks one of the metrics has nan there; an evaluation that no run has is a column of
-    nan.
+    runs: Sequence[Run] = ()
+    results: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RESULTS))
+    metrics: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=METRICS))
+
+    @property
+    def variants(self) -> list[str]:
+        """The runs' variants, in their order."""
+        return list(dict.fromkeys(run.variant for run in self.runs))
+
+    def only(self, variants: Sequence[str]) -> "Frames":
+        """Those of some variants."""
+        runs = [run for run in self.runs if run.variant in variants]
+        tables = (self.results, self.metrics)
+        return Frames(runs, *(table[table["variant"].isin(variants)] for table in tables))
+
+
+def gather(runs: Sequence[Run]) -> Frames:
+    """The results and the training metrics of some runs."""
+    results = _rows(runs, "evals").reindex(columns=RESULTS)
+    labels = [*KEYS, "metric"]
+    results[labels] = results[labels].fillna("").astype(str)
+    results = results.astype(dict.fromkeys(("value", "low", "high"), float))
+    wide = _rows(runs, "metrics")
+    if wide.empty:
+        return Frames(runs, results)
+    long = wide.melt([*RUN, "step"], var_name="name").dropna(subset="value")
+    parts = long["name"].str.extract(r"^((?:(?:method|seconds)/)?[^/]+)/?(.*)$")
+    metrics = long.assign(metric=parts[0], role=parts[1], value=long["value"].astype(float))
+    return Frames(runs, results, metrics[METRICS].reset_index(drop=True))
+
+
+def records(runs: Sequence[Run]) -> pd.DataFrame:
+    """The graded answers of some runs (`items.jsonl`), one row each."""
+    return _rows(runs, "items")
+
+
+def _rows(runs: Sequence[Run], name: str) -> pd.DataFrame:
+    rows = [{key: run.params[key] for key in RUN} | row for run in runs for row in run.rows(name)]
+    return pd.DataFrame(rows)
+
+
+class Measure(StrictData):
+    """One number a run: filters on the columns, metrics to add up, and what to take of the steps.
+
+    A filter is a label or a list of labels, where * stands for anything; one that is left out is
+    the empty label: all roles together, all difficulties. What the filters select is averaged.
     """
-    rows = evals[evals["evaluation"].isin(names) & evals["metric"].isin(weights)]
-    parts = rows.pivot_table(index=[*INDEX, "evaluation"], columns="metric", values="value")
-    factors = pd.Series(weights)
-    sums = (parts.reindex(columns=factors.index) * factors).sum(axis=1, skipna=False)
-    return sums.unstack("evaluation").reindex(columns=list(names))
 
-
-def scores(
-    evals: pd.DataFrame,
-    names: Sequence[str],
-    weights: Mapping[str, float] = SCORE,
-    whole: bool = False,
-) -> pd.DataFrame:
-    """The mean over evaluations at every step: rows variant, seed, step, value, as for
-    `plots.curve`.
-
-    Of the evaluations that a run has at a step; with `whole`, a step without all of them is left
-    out.
-    """
-    return (
-        by_step(evals, names, weights)
-        .mean(axis=1, skipna=not whole)
-        .dropna()
-        .rename("value")
-        .reset_index()
+    source: Literal["evals", "metrics"] = "evals"
+    suite: Labels = Field([""], min_length=1)
+    opponent: Labels = Field([""], min_length=1)
+    role: Labels = Field([""], min_length=1)
+    decoding: Labels = Field([""], min_length=1)
+    difficulty: Labels = Field([""], min_length=1)
+    weights: dict[str, float] = Field(
+        min_length=1, description="metrics to add up and their factors, such as {win: 100}"
     )
+    change: Literal["none", "difference", "percent"] = Field(
+        "none", description="as it is, minus the start, or in per cent of the start"
+    )
+    window: float = Field(
+        0, ge=0, le=1, description="share of the training that is averaged around a step"
+    )
+    distance: float | None = Field(None, description="take the distance from this value")
+    unit: str = ""
+
+    @model_validator(mode="after")
+    def _filters(self) -> "Measure":
+        odd = [key for key in KEYS if key != "role" and getattr(self, key) != [""]]
+        if self.source == "metrics" and odd:
+            raise ValueError(f"{odd[0]} is set with source metrics; allowed: role")
+        return self
+
+    def select(self, frames: Frames) -> tuple[pd.DataFrame, str]:
+        """The rows that it is made of, and in words what is missing ("" if nothing is)."""
+        rows = frames.results if self.source == "evals" else frames.metrics
+        rows = rows[rows["metric"].isin(list(self.weights))]
+        if rows.empty:
+            return rows, f"no {self.source} named {', '.join(self.weights)}"
+        for key in KEYS if self.source == "evals" else ["role"]:
+            labels = getattr(self, key)
+            known = rows[key].unique()
+            matched = {w: [name for name in known if fnmatchcase(name, w)] for w in labels}
+            if absent := [label for label, names in matched.items() if not names]:
+                return rows[:0], f"no {self.source} with {key} {', '.join(map(repr, absent))}"
+            rows = rows[rows[key].isin(sum(matched.values(), []))]
+        return rows, ""
+
+    def by_step(self, frames: Frames) -> pd.DataFrame:
+        """The measure at every step of every run that has all of it: columns `INDEX` and value.
+
+        All runs in `frames` are measured on the same cells, those that any of them has.
+        """
+        rows, missing = self.select(frames)
+        if missing:
+            return pd.DataFrame(columns=[*INDEX, "value"])
+        keys = [key for key in KEYS if key in rows]
+        wide = rows.pivot_table("value", [*INDEX, *keys], "metric").reindex(columns=[*self.weights])
+        sums = (wide * pd.Series(self.weights)).sum(axis=1, skipna=False)
+        values = sums.unstack(keys).mean(axis=1, skipna=False).dropna()
+        if self.distance is not None:
+            values = (values - self.distance).abs()
+        return values.rename("value").reset_index()
+
+    def of_runs(self, frames: Frames, share: float = 1.0) -> pd.DataFrame:
+        """One number a run at a share of its training (0 is the start, 1 the end).
+
+        Returns:
+            Columns variant, seed, value, first and last (the steps it was taken from). A run
+            without such a step, or with one step only where a change is wanted, has no line.
+        """
+        lines = []
+        for (variant, seed), run in self.by_step(frames).groupby(["variant", "seed"]):
+            rows = near(run, share, self.window)
+            value = rows["value"].mean()
+            start = near(run, 0, self.window)["value"].mean()
+            if self.change != "none" and len(run) == 1:
+                continue
+            if self.change != "none":
+                value = value - start if self.change == "difference" else 100 * value / start
+            lines.append((variant, seed, value, rows["step"].min(), rows["step"].max()))
+        return pd.DataFrame(lines, columns=["variant", "seed", "value", "first", "last"]).dropna()
+
+    def interval(self, frames: Frames, variant: str, share: float = 1.0) -> "Interval":
+        """Mean, ends and n over the seeds of a variant."""
+        return seed_interval(self.of_runs(frames.only([variant]), share), share)
+
+    def difference(self, frames: Frames, first: str, second: str, share: float = 1.0) -> "Interval":
+        """`first` minus `second`, paired by seed."""
+        values = self.of_runs(frames.only([first, second]), share)
+        return paired_difference(values, first, second)
 
 
-def logged(metrics: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """The mean over columns of the training log, * stands for anything: rows variant, seed, step,
-    value."""
-    columns = [column for column in metrics if any(fnmatchcase(column, name) for name in names)]
-    return metrics[INDEX].assign(value=metrics[columns].mean(axis=1)).dropna()
+Interval = tuple[float, float, float, int]
 
 
 def near(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:
-    """Those of one variant's rows whose step is nearest to a share of the training, or within
-    `window` (a share)."""
-    last = rows["step"].max()
-    distance = (rows["step"] - max(share * last, rows["step"].min())).abs()
-    return rows[distance <= max(distance.min(), window * last)]
+    """Those rows whose step is nearest to a share of the training, or within `window` (a share)."""
+    first, last = rows["step"].min(), rows["step"].max()
+    distance = (rows["step"] - max(share * last, first)).abs()
+    return rows[distance <= max(distance.min(), window * (last - first))]
 
 
-def cells(
-    columns: Mapping[str, pd.DataFrame], rows: Mapping[str, tuple[str, float]], window: float = 0
-) -> pd.DataFrame:
-    """A table's cells for `exhibits.beside_paper`: row, column, value, low, high, n (seeds), at
-    (its steps).
+def seed_interval(rows: pd.DataFrame, share: float = 1.0) -> Interval:
+    """Mean, ends and n of one number a seed, taken at a share of the training.
 
-    Args:
-        columns: label to rows variant, seed, step, value.
-        rows: label to a variant and a share of its training, 0 the start and 1 the end.
-        window: as in `near`.
-
-    A cell without any run is left out. An interval is over seeds; with one seed its ends are nan.
-    Before training all seeds have the same weights: if they agree exactly, that is one measurement,
-    n = 1.
+    Before training all seeds have the same weights: where they agree exactly that is one
+    measurement, n = 1.
     """
-    found = []
-    for column, values in columns.items():
-        for row, (variant, share) in rows.items():
-            mine = near(values[values["variant"] == variant], share, window)
-            if share == 0 and mine["value"].nunique() == 1:
-                mine = mine[:1]
-            first, last = mine["step"].min(), mine["step"].max()
-            cell = over_seeds(
-                mine[["seed", "value"]].assign(row=row, column=column), ["row", "column"]
-            )
-            found.append(
-                cell.assign(at=f"step {first}" if first == last else f"steps {first}-{last}")
-            )
-    return pd.concat(found, ignore_index=True)
+    values = rows["value"].tolist()
+    return mean_interval(values[:1] if share == 0 and len(set(values)) == 1 else values)
+
+
+def over_seeds(frame: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:
+    """Mean and interval over seeds for each group: columns `by`, value, low, high, n (seeds).
+
+    Rows of one seed in a group (several games, say) are averaged first. With one seed the interval
+    is the measurement's own, where the frame has columns low and high and the group one row; else
+    its ends are nan.
+    """
+    rows = []
+    for keys, part in frame.groupby(list(by), sort=False):
+        mean, low, high, n = mean_interval(part.groupby("seed")[value].mean().tolist())
+        if n == 1 and len(part) == 1 and {"low", "high"} <= set(part.columns):
+            low, high = part[["low", "high"]].iloc[0]
+        rows.append((*keys, mean, low, high, n))
+    return pd.DataFrame(rows, columns=[*by, "value", "low", "high", "n"])
+
+
+def paired_difference(
+    frame: pd.DataFrame, first: str, second: str, value: str = "value"
+) -> Interval:
+    """Mean, 95 % t-interval and n of variant `first` minus variant `second`, paired by seed.
+
+    Both variants of a seed share start, deals and evaluation seeds, so the pairs take out what they
+    have in common.
+    """
+    wide = frame.groupby(["seed", "variant"])[value].mean().unstack("variant")
+    wide = wide.reindex(columns=[first, second])
+    return mean_interval((wide[first] - wide[second]).tolist())
+
+
+def compare(
+    frames: Frames,
+    measures: Mapping[str, Measure],
+    variants: Sequence[str],
+    minus: str | None = None,
+    share: float = 1.0,
+    digits: int = 2,
+) -> pd.DataFrame:
+    """Rows variants, columns measures: each with its interval, or the difference to `minus`."""
+    table = {}
+    for label, measure in measures.items():
+        if minus is None:
+            cells = [measure.interval(frames, name, share) for name in variants]
+        else:
+            cells = [measure.difference(frames, name, minus, share) for name in variants]
+        table[label] = [format_interval(*cell[:3], digits) for cell in cells]
+    return pd.DataFrame(table, index=list(variants))
+
+
+def format_interval(value: float, low: float | None, high: float | None, digits: int = 1) -> str:
+    """A number as printed everywhere: "52.1 [48.0, 56.2]", or "52.1 (n = 1)" without interval."""
+    if value is None or pd.isna(value):
+        return "-"
+    if low is None or high is None or pd.isna(low) or pd.isna(high):
+        return f"{value:.{digits}f} (n = 1)"
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -1,5 +1,4 @@
-"""Curves that move while runs train: in JupyterLab the figure is redrawn in place, elsewhere
-nothing is drawn."""
+"""Curves that move while runs train: in JupyterLab the figure is redrawn in place."""
 
 import time
 from collections.abc import Sequence
@@ -9,23 +8,24 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from IPython import get_ipython
 from IPython.display import display
+from matplotlib.figure import Figure
 
 from spnb.report import plots
+from spnb.report.frame import Frames, Measure, gather
 from spnb.train.plan import Plan
 
 
 class LiveCurves:
-    """Given to `run_all(plan, on_poll=...)`: draws metrics of all runs so far, at most every
-    `every` seconds.
+    """Given to `run_all(plan, on_poll=...)`: draws metrics of all runs so far; nothing elsewhere.
 
     Args:
-        keys: columns of metrics.jsonl, one panel each; a column is averaged over all roles when it
-            ends in "/*".
+        keys: columns of metrics.jsonl, a panel each; "entropy/*" is the mean over all roles.
         every: seconds between two drawings.
     """
 
     def __init__(self, keys: Sequence[str], every: float = 10.0):
-        self.keys, self.every = list(keys), every
+        self.keys = list(keys)
+        self.every = every
         self.handle: Any = None
         self.drawn = 0.0
 
@@ -34,10 +34,10 @@ class LiveCurves:
         if get_ipython() is None or time.monotonic() - self.drawn < self.every:
             return
         self.drawn = time.monotonic()
-        tables = [table for run in plan.all() if len(table := run.table("metrics"))]
-        if not tables:
+        frames = gather(plan.all())
+        if frames.metrics.empty:
             return
-        figure = draw(pd.concat(tables, ignore_index=True), self.keys)
+        figure = draw(frames, self.keys)
         if self.handle is None:
             self.handle = display(figure, display_id=True)
         else:
@@ -45,27 +45,16 @@ class LiveCurves:
         plt.close(figure)
 
 
-def column(metrics: pd.DataFrame, key: str) -> pd.Series:
-    """A metrics column, or with "name/*" the mean of that metric over the roles, row by row."""
-    if key in metrics.columns:
-        return metrics[key]
-    prefix = key.removesuffix("*")
-    matching = (
-        [name for name in metrics.columns if name.startswith(prefix)] if key.endswith("/*") else []
-    )
-    if not matching:
-        raise ValueError(f"metric is {key!r}; allowed: {', '.join(sorted(metrics.columns))}")
-    return metrics[matching].mean(axis=1)
-
-
-def draw(metrics: pd.DataFrame, keys: Sequence[str]) -> Any:
-    """One panel a key over training steps, a line a variant, intervals over the seeds that have
-    reached a step."""
-    figure, axes = plots.panels(len(keys))
-    for ax, key in zip(axes, keys, strict=True):
-        frame = pd.DataFrame(
-            {"variant": metrics["variant"], "seed": metrics["seed"], "step": metrics["step"]}
-        )
-        plots.curve(ax, frame.assign(value=column(metrics, key)), "step", "value", hue="variant")
-        ax.set(xlabel="training step", ylabel=key.removesuffix("/*"))
-    return figure
+def draw(frames: Frames, keys: Sequence[str]) -> Figure:
+    """A panel a key over training steps, a line a variant."""
+    parts = []
+    for key in keys:
+        metric, role = (key[:-2], "?*") if key.endswith("/*") else (key, "")
+        measure = Measure(source="metrics", role=role, weights={metric: 1})
+        if missing := measure.select(frames)[1]:
+            names = sorted(frames.metrics["metric"].unique())
+            raise ValueError(f"metric is {key!r} ({missing}); allowed: {', '.join(names)}")
+        for variant in frames.metrics["variant"].unique():  # roles differ between variants
+            parts.append(measure.by_step(frames.only([variant])).assign(quantity=metric))
+    data = pd.concat(parts, ignore_index=True)
+    return plots.curves(data, list(data["variant"].unique()))

@@ -1,5 +1,4 @@
-"""Executes the notebooks with papermill: one exhibit, one paper, or everything that exists, with
-measured times.
+"""Executes the notebooks with papermill: one exhibit, one paper, or everything that exists.
 
 Executed copies go to `runs/notebooks/`; the notebooks themselves are never written to. How long
 each part took is kept in `figures/timings.json`, so that the next person is told before it starts.
@@ -16,85 +15,85 @@ from typing import Any
 import pandas as pd
 import papermill
 
-from spnb.core.params import ParamError, papers, scale_values, unknown
-from spnb.core.params import variants as all_variants
+from spnb.core import params
+from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import exhibit_info, read_index
+from spnb.train.checkpoints import write_json
 from spnb.train.plan import Plan, make_plan
-from spnb.train.runs import write_json
 
 TIMINGS = Path("figures/timings.json")
-SHARED = (Path("notebooks/12_training_dynamics.ipynb"),)
+SHARED = ("dynamics",)
 """Notebooks that read the papers' finished runs and have none of their own."""
 
 
 def notebook_of(paper: str) -> Path:
-    """The notebook of a paper: notebooks/NN_<paper>.ipynb.
+    """The notebook of a paper, a study or a shared analysis: notebooks/NN_...<paper>....ipynb.
 
     Raises:
-        ParamError: unknown paper, or one without a notebook yet.
+        ParamError: it has none yet.
     """
-    found = sorted((ROOT / "notebooks").glob(f"[0-9][0-9]_{paper}.ipynb"))
-    if paper not in papers() or not found:
+    matches = sorted((ROOT / "notebooks").glob(f"[0-9][0-9]_*{paper}*.ipynb"))
+    if not matches or paper not in (*params.papers(), *SHARED, "embedded"):
         raise ParamError(unknown("paper", paper, with_notebook()))
-    return found[0]
+    return matches[0]
 
 
 def with_notebook() -> list[str]:
     """The papers that have parameters and a notebook."""
-    return [
-        paper for paper in papers() if list((ROOT / "notebooks").glob(f"[0-9][0-9]_{paper}.ipynb"))
+    folder = ROOT / "notebooks"
+    return [name for name in params.papers() if list(folder.glob(f"[0-9][0-9]_{name}.ipynb"))]
+
+
+def describe(plan: Plan) -> pd.DataFrame:
+    """What a plan will do: a row a run, its state, the minutes it took when last measured."""
+    minutes = timings().get(plan.paper, {}).get(plan.scale, {})
+    rows = [
+        {
+            "run": run.run_id,
+            "steps": run.params["steps"],
+            "state": "finished" if run.finished else "to do",
+            "minutes when last measured": minutes.get(run.variant),
+        }
+        for run in plan.all()
     ]
-
-
-def describe(plan: Plan, minutes: dict[str, Any]) -> pd.DataFrame:
-    """What a plan will do: a row a run, with its state and the minutes it took when last
-    measured."""
-    rows = []
-    for (variant, seed), params in plan.runs.items():
-        run = plan.open(variant, seed)
-        state = "finished" if run.finished else "to do"
-        took = minutes.get(plan.paper, {}).get(plan.scale, {}).get(variant)
-        rows.append(
-            {
-                "run": run.run_id,
-                "steps": params.steps,
-                "state": state,
-                "minutes when last measured": took,
-            }
-        )
     return pd.DataFrame(rows)
 
 
-def execute(paper: str, scale: str, **values: Any) -> Path:
-    """Executes a paper's notebook at a scale; returns the executed copy.
+def estimate(plan: Plan) -> str:
+    """One sentence on how long a plan will take, from measured times."""
+    minutes = timings().get(plan.paper, {}).get(plan.scale, {})
+    to_do = [run.variant for run in plan.all() if not run.finished]
+    if not {*to_do, "rest"} <= set(minutes):
+        return "Not measured yet on any machine."
+    total = sum(minutes[variant] for variant in to_do) / plan.session.jobs + minutes["rest"]
+    return (
+        f"About {total:.0f} minutes on {minutes['cores']} cores for {len(to_do)} runs and the rest."
+    )
 
-    Runs that are finished are not computed again. What the notebook prints is shown while it runs.
+
+def timings() -> dict[str, Any]:
+    """Measured minutes: paper, scale, then each variant's run, and the rest of the notebook."""
+    path = resolve(TIMINGS)
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def execute(paper: str, scale: str, **values: Any) -> Path:
+    """Executes a notebook at a scale; returns the executed copy and notes how long things took.
 
     Raises:
         ParamError: bad parameters, before the notebook starts.
         papermill.PapermillExecutionError: a cell failed; the executed copy shows where.
     """
     source = notebook_of(paper)
-    plan = make_plan(paper, scale, **values)
-    to_do = [run for run in plan.all() if not run.finished]
-    started = time.perf_counter()
-    target = run_notebook(source, scale, **values)
-    note_times(plan, None if to_do else time.perf_counter() - started)
-    return target
-
-
-def run_shared(path: Path, scale: str, **values: Any) -> Path:
-    """Executes a shared notebook; its exhibits go where the papers' parameter files of that scale
-    send theirs."""
-    folder = scale_values(papers()[0], scale).get("figures", "figures")
-    return run_notebook(ROOT / path, scale, figures=folder, **values)
-
-
-def run_notebook(source: Path, scale: str, **values: Any) -> Path:
-    """Executes a notebook, of a paper or shared, with parameters; returns the executed copy."""
     target = resolve("runs/notebooks") / f"{source.stem}-{scale}.ipynb"
     target.parent.mkdir(parents=True, exist_ok=True)
+    plan = make_plan(paper, scale, **values) if paper in params.papers() else None
+    trained = plan is not None and any(not run.finished for run in plan.all())
+    if paper in SHARED:  # its exhibits go where those of the papers go
+        figures = params.scale_values(params.papers()[0], scale).get("figures", "figures")
+        values = {"figures": figures, **values}
+    started = time.perf_counter()
     papermill.execute_notebook(
         str(source),
         str(target),
@@ -105,100 +104,62 @@ def run_notebook(source: Path, scale: str, **values: Any) -> Path:
         stdout_file=sys.stdout,
         stderr_file=sys.stderr,
     )
+    if plan is not None and scale != "smoke":
+        note_times(plan, None if trained else time.perf_counter() - started)
     return target
 
 
-def timings() -> dict[str, Any]:
-    """Measured minutes: paper, scale, then each variant's run and "rest" (the notebook when all
-    runs are finished)."""
-    path = resolve(TIMINGS)
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
 def note_times(plan: Plan, rest: float | None) -> None:
-    """Keeps the minutes of a plan's runs (the longest seed), and those of the notebook without
-    them, given in seconds.
-
-    Smoke runs and runs that were resumed say nothing about a whole run, and are not noted.
-    """
-    if plan.scale == "smoke":
-        return
+    """Keeps the minutes of a plan's runs (the longest seed) and of the rest, given in seconds."""
     known = timings()
     entry = known.setdefault(plan.paper, {}).setdefault(plan.scale, {})
     for variant in plan.variants:
         facts = [run.facts() for run in plan.all() if run.variant == variant]
-        minutes = [round(fact["seconds"] / 60, 1) for fact in facts if not fact["resumed"]]
-        if minutes:
-            entry[variant] = max(minutes)
-    if rest is not None:
-        entry["rest"] = round(rest / 60, 1)
-    entry["cores"] = os.cpu_count()
+        whole = [fact["seconds"] / 60 for fact in facts if not fact["resumed"]]
+        entry |= {variant: round(max(whole), 1)} if whole else {}
+    entry |= {"cores": os.cpu_count()} | ({} if rest is None else {"rest": round(rest / 60, 1)})
     write_json(resolve(TIMINGS), known)
-
-
-def estimate(plan: Plan, minutes: dict[str, Any]) -> str:
-    """One sentence on how long a plan will take, from measured times, runs side by side as the plan
-    does them."""
-    known = minutes.get(plan.paper, {}).get(plan.scale, {})
-    to_do = [run.variant for run in plan.all() if not run.finished]
-    if not {*to_do, "rest"} <= set(known):
-        return "Not measured yet on any machine."
-    of_runs = sum(known[variant] for variant in to_do) / plan.session.jobs
-    return (
-        f"About {of_runs + known['rest']:.0f} minutes on {known['cores']} cores when last measured: {of_runs:.0f} for "
-        f"{len(to_do)} runs, {plan.session.jobs} at a time, and {known['rest']:.0f} for the rest."
-    )
 
 
 def reproduce(
     paper: str | None, scale: str, variants: Sequence[str] | None, seeds: Sequence[int] | None
 ) -> list[Path]:
-    """Executes one paper's notebook, or every one there is; says first what it will do and how long
-    it took before.
+    """Executes one paper's notebook, or every one; says first what it will do and how long.
 
-    `variants` ["all"] stands for every variant of a paper.
+    `variants` ["all"] stands for every variant of a paper. The shared analyses come last.
     """
-    chosen, known = [paper] if paper else with_notebook(), timings()
+    chosen = [paper] if paper else with_notebook()
     common: dict[str, Any] = {"seeds": list(seeds)} if seeds else {}
     every = list(variants or []) == ["all"]
-    if variants and not every:
-        common["variants"] = list(variants)
-    values = {
-        name: common | ({"variants": list(all_variants(name))} if every else {}) for name in chosen
-    }
+    values: dict[str, dict[str, Any]] = {}
     for name in chosen:
+        names = list(params.variants(name)) if every else list(variants or [])
+        values[name] = common | ({"variants": names} if names else {})
         plan = make_plan(name, scale, **values[name])
         print(f"\n{notebook_of(name).name} at scale {scale}:")
-        print(describe(plan, known).to_string(index=False, na_rep="not measured"))
-        print(estimate(plan, known), flush=True)
+        print(describe(plan).to_string(index=False, na_rep="not measured"))
+        print(estimate(plan), flush=True)
+    shared = common | ({} if every or not variants else {"variants": list(variants)})
     executed = [execute(name, scale, **values[name]) for name in chosen]
-    return executed + [run_shared(shared, scale, **common) for shared in SHARED]
+    return executed + [execute(name, scale, **shared) for name in SHARED]
 
 
 def regenerate(exhibit_id: str, scale: str) -> Path:
     """Regenerates one exhibit by executing its paper's notebook; finished runs are reused.
 
-    The notebook writes the paper's other exhibits too, so that all that is in the gallery at this
-    scale is made again with all its variants and seeds; where nothing is there yet, with the
-    headline runs.
+    The notebook writes the paper's other exhibits too, so all variants and seeds of what is in the
+    gallery at this scale are taken; where nothing is there yet, the headline runs.
 
     Raises:
-        ValueError: no such exhibit, its paper has no notebook yet, or the notebook does not make it
-            yet.
+        ValueError: no such exhibit, or its paper has no notebook yet.
     """
     paper = exhibit_info(exhibit_id).paper
-    shared = [path for path in SHARED if f'\\"{exhibit_id}\\"' in (ROOT / path).read_text()]
-    if shared:
-        return run_shared(shared[0], scale)
-    source = notebook_of(paper)
-    if f'\\"{exhibit_id}\\"' not in source.read_text():
-        raise ValueError(f"exhibit is {exhibit_id!r}, which {source.name} does not make yet")
-    records = [
-        r for r in read_index(make_plan(paper, scale).figures) if r["id"].split("/")[0] == paper
-    ]
-    there = [record for record in records if record["scale"] == scale]
+    notebook_of(paper)
+    if paper not in params.papers():
+        return execute(paper, scale)
+    records = read_index(make_plan(paper, scale).figures)
+    there = [r for r in records if r["id"].startswith(f"{paper}/") and r["scale"] == scale]
     same = {
-        key: list(dict.fromkeys(value for r in there for value in r[key]))
-        for key in ("variants", "seeds")
+        key: list(dict.fromkeys(v for r in there for v in r[key])) for key in ("variants", "seeds")
     }
     return execute(paper, scale, **(same if there else {}))

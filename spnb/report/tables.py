@@ -1,74 +1,47 @@
-"""A paper's tables as data: which run is which row, what a column measures, and the paper's number
-beside it.
+"""A paper's tables and figures as data: which run is which row or line, and what is measured.
 
-`reference/<paper>/tables.yaml` lists the tables that are made of evaluations and training logs. A
-table needs all of its variants: a plan without them leaves an earlier table as it is.
+`reference/<paper>/tables.yaml` lists measures by name, and the tables and figures that are made of
+them. A table needs all of its variants: a plan without them leaves an earlier table as it is.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pandas as pd
 import yaml
-from pydantic import Field, model_validator
+from matplotlib.figure import Figure
+from pydantic import Field, field_validator, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate
-from spnb.report.exhibits import beside_paper, exhibit_info
-from spnb.report.frame import cells, logged, scores
+from spnb.report import plots
+from spnb.report.frame import Frames, Measure, format_interval, seed_interval
+from spnb.train.runs import Run
 
-LOG_WINDOW = 0.04
-"""A number of the training log is a mean over this share of the training to either side."""
-
-
-class Column(StrictData):
-    """What a column measures: the mean over evaluations of weighted metrics, or over columns of the
-    training log."""
-
-    table: Literal["evals", "metrics"] = "evals"
-    names: list[str] = Field(
-        min_length=1, description="evaluations, or columns of the log (* for anything)"
-    )
-    weights: dict[str, float] = Field(
-        {}, description="evals only: metrics to add up and their factors"
-    )
-    factor: float = Field(1, description="metrics only")
-
-    @model_validator(mode="after")
-    def _weighted(self) -> "Column":
-        if bool(self.weights) != (self.table == "evals"):
-            raise ValueError(
-                f"weights is {self.weights} with table {self.table}; allowed: some with evals only"
-            )
-        if self.table == "evals" and self.factor != 1:
-            raise ValueError(
-                f"factor is {self.factor} with table evals; allowed: with metrics only"
-            )
-        return self
-
-    def rows(self, evals: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-        """Rows variant, seed, step, value; of evaluations, steps that have all of them."""
-        if self.table == "evals":
-            return scores(evals, self.names, self.weights, whole=True)
-        return logged(metrics, self.names).assign(value=lambda rows: self.factor * rows["value"])
+ENDS = {"start": 0, "end": 1}
 
 
 class Table(StrictData):
     """One table: labels are the paper's, or ours where it has no such row or column."""
 
-    exhibit: str
     printed: str = Field(description="the exhibit whose numbers stand beside ours")
     caption: str = Field(min_length=1)
     protocol: str = Field(min_length=1)
     runs: dict[str, tuple[str, float]] = Field(
-        min_length=1, description="a variant and a share of its training"
+        min_length=1, description="a variant and a share of its training: start, end, or 0 to 1"
     )
-    columns: dict[str, Column] = Field(min_length=1)
+    columns: dict[str, Measure] = Field(min_length=1)
     variants_of: dict[str, str] = Field(
         {}, description="columns that are measured on another variant than the row's"
     )
     runs_in: Literal["rows", "columns"] = "rows"
     digits: int = Field(1, ge=0, description="decimals shown")
+
+    @field_validator("runs", mode="before")
+    @classmethod
+    def _shares(cls, runs: Mapping[str, Any]) -> dict[str, Any]:
+        return {label: [variant, ENDS.get(at, at)] for label, (variant, at) in runs.items()}
 
     @model_validator(mode="after")
     def _known(self) -> "Table":
@@ -76,84 +49,207 @@ class Table(StrictData):
             raise ValueError(f"variants_of has {odd[0]!r}; allowed: {', '.join(self.columns)}")
         for label, (_, share) in self.runs.items():
             if not 0 <= share <= 1:
-                raise ValueError(
-                    f"runs has {label!r} at {share}; allowed: start, end, or a share from 0 to 1"
-                )
+                raise ValueError(f"runs has {label!r} at {share}; allowed: start, end, or 0 to 1")
         return self
 
     @property
     def variants(self) -> list[str]:
         """The variants whose runs it takes."""
-        return list(
-            dict.fromkeys(
-                [*(variant for variant, _ in self.runs.values()), *self.variants_of.values()]
-            )
-        )
+        rows = [variant for variant, _ in self.runs.values()]
+        return list(dict.fromkeys([*rows, *self.variants_of.values()]))
 
     def missing(self, variants: Sequence[str]) -> list[str]:
         """Those of its variants that are not among `variants`."""
         return [variant for variant in self.variants if variant not in variants]
 
-    def fill(
-        self, evals: pd.DataFrame, metrics: pd.DataFrame, more: Sequence[pd.DataFrame] = ()
-    ) -> pd.DataFrame:
-        """The table beside the paper's numbers, as `exhibits.beside_paper` gives it; `more`:
-        further cells of ours."""
-        found = []
-        for label, column in self.columns.items():
-            other = self.variants_of.get(label)
-            runs = {row: (other or variant, share) for row, (variant, share) in self.runs.items()}
-            window = LOG_WINDOW if column.table == "metrics" else 0
-            found.append(cells({label: column.rows(evals, metrics)}, runs, window))
-        ours = pd.concat([*found, *more], ignore_index=True)
+    def fill(self, frames: Frames, more: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
+        """The table beside the paper's numbers (`beside_paper`); `more`: further cells of ours."""
+        cells = [self._cell(frames, label, row) for label in self.columns for row in self.runs]
+        ours = pd.concat([pd.DataFrame([cell for cell in cells if cell]), *more])
+        ours = ours.reindex(columns=["row", "column", "value", "low", "high", "n", "at"])
         if {share for _, share in self.runs.values()} <= {0, 1}:
             ours = ours.drop(columns="at")
         if self.runs_in == "columns":
             ours = ours.rename(columns={"row": "column", "column": "row"})
-        printed = reference.load(exhibit_info(self.exhibit).paper)
+        printed = reference.load(self.printed.split("/")[0])
         printed = printed[printed["exhibit"] == self.printed]
         printed = printed[printed["row"].isin(ours["row"]) & printed["column"].isin(ours["column"])]
         return beside_paper(printed, ours, self.digits)
 
-
-def load_tables(paper: str) -> dict[str, Table]:
-    """The tables of a paper ("spiral") by exhibit.
-
-    Raises:
-        ParamError: the paper has none, or a fault in the file: the table, the key, the value and
-            what is allowed.
-    """
-    found = reference.sources("tables.yaml")
-    if paper not in found:
-        raise ParamError(unknown("paper", paper, found))
-    content = yaml.safe_load(found[paper].read_text(encoding="utf-8"))
-    return {
-        name: table_of(name, values, content["measures"])
-        for name, values in content["tables"].items()
-    }
+    def _cell(self, frames: Frames, label: str, row: str) -> dict[str, Any]:
+        """One measured cell; empty where no run has the whole measure."""
+        variant, share = self.runs[row]
+        mine = frames.only([self.variants_of.get(label, variant)])
+        values = self.columns[label].of_runs(mine, share)
+        if values.empty:
+            return {}
+        mean, low, high, n = seed_interval(values, share)
+        first, last = values["first"].min(), values["last"].max()
+        at = f"step {first}" if first == last else f"steps {first}-{last}"
+        ends = {"value": mean, "low": low, "high": high, "n": n, "at": at}
+        return {"row": row, "column": label, **ends}
 
 
-def table_of(exhibit: str, values: dict[str, Any], measures: dict[str, Any]) -> Table:
-    """A table from its entry in the file; `start` and `end` stand for the shares 0 and 1, columns
-    name measures.
+class Panel(StrictData):
+    """One panel of a figure: a measure over training steps."""
 
-    Raises:
-        ParamError: as `load_tables`.
-    """
-    columns = {}
-    for label, name in values.get("columns", {}).items():
-        if name not in measures:
-            raise ParamError(f"table {exhibit}: {unknown('measure', name, measures)}")
-        columns[label] = measures[name]
-    ends = {"start": 0, "end": 1}
-    runs = {
-        label: [variant, ends.get(when, when)]
-        for label, (variant, when) in values.get("runs", {}).items()
-    }
-    try:
-        return validate(
-            Table,
-            {"printed": exhibit, **values, "exhibit": exhibit, "columns": columns, "runs": runs},
+    measure: Measure
+    label: str = Field("", description="of the vertical axis, with unit")
+    window: int = Field(1, ge=1, description="steps of the running mean")
+    variants: list[str] = Field([], description="those drawn; all of the figure's if left out")
+
+
+class Curves(StrictData):
+    """One figure over training steps: panels, and the variants' names in the legend."""
+
+    caption: str = Field(min_length=1)
+    protocol: str = Field(min_length=1)
+    variants: dict[str, str] = Field(min_length=1, description="variants by name in the legend")
+    whole: bool = Field(False, description="whether it needs all of its variants")
+    panels: dict[str, Panel] = Field(min_length=1)
+    columns: int = Field(3, ge=1, description="panels side by side")
+    height: float | None = Field(None, gt=0, description="inches")
+    ylim: tuple[float | None, float | None] = (0, None)
+
+    @field_validator("variants", mode="before")
+    @classmethod
+    def _named(cls, variants: Any) -> Any:
+        return {name: name for name in variants} if isinstance(variants, list) else variants
+
+    def missing(self, variants: Sequence[str]) -> list[str]:
+        """The variants without which it cannot be drawn and that are not among `variants`."""
+        absent = [variant for variant in self.variants if variant not in variants]
+        return absent if self.whole or len(absent) == len(self.variants) else []
+
+    def data(self, frames: Frames) -> pd.DataFrame:
+        """The drawn numbers: columns variant, seed, step, value, quantity (the panel)."""
+        parts = []
+        for title, panel in self.panels.items():
+            rows = panel.measure.by_step(frames.only(panel.variants or list(self.variants)))
+            parts.append(rows.assign(quantity=title))
+        return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+
+    def draw(self, data: pd.DataFrame) -> Figure:
+        """The figure of these numbers."""
+        return plots.curves(
+            data.assign(variant=data["variant"].map(self.variants)),
+            list(dict.fromkeys(self.variants.values())),
+            {title: panel.label for title, panel in self.panels.items()},
+            {title: panel.window for title, panel in self.panels.items()},
+            self.columns,
+            self.height,
+            ylim=self.ylim,
         )
-    except ParamError as error:
-        raise ParamError(f"table {exhibit}: {error}") from None
+
+
+def load_measures(paper: str) -> dict[str, Measure]:
+    """The measures of a paper's tables, figures and claims by name.
+
+    Raises:
+        ParamError: the paper has none, or a fault in a file, with key, value, what is allowed.
+    """
+    files = [name for name in ("tables.yaml", "claims.yaml") if paper in reference.sources(name)]
+    contents = [read_yaml(paper, name) for name in files or ["tables.yaml"]]
+    return {key: measure for each in contents for key, measure in measures_of(each).items()}
+
+
+def load_tables(paper: str) -> dict[str, Table | Curves]:
+    """The tables and figures of a paper that are data, by exhibit.
+
+    Raises:
+        ParamError: as `load_measures`.
+    """
+    content = read_yaml(paper, "tables.yaml")
+    entries = content.get("tables", {}) | content.get("figures", {})
+    return {name: entry_of(name, each, measures_of(content)) for name, each in entries.items()}
+
+
+def entry_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Measure]) -> Any:
+    """A table from its entry in the file, or a figure where the entry has panels.
+
+    Raises:
+        ParamError: as `load_measures`.
+    """
+
+    def named(name: Any) -> Measure:
+        if name not in measures:
+            raise ParamError(f"{exhibit}: {unknown('measure', name, measures)}")
+        return measures[name]
+
+    if "panels" not in values:
+        columns = {label: named(name) for label, name in values.get("columns", {}).items()}
+        return validate(Table, {"printed": exhibit, **values, "columns": columns}, f"{exhibit}: ")
+    panels = {
+        k: {**each, "measure": named(each["measure"])} for k, each in values["panels"].items()
+    }
+    return validate(Curves, {**values, "panels": panels}, f"{exhibit}: ")
+
+
+def measures_of(content: Mapping[str, Any]) -> dict[str, Measure]:
+    """The section `measures` of a file."""
+    entries = content.get("measures", {})
+    return {name: validate(Measure, each, f"{name}: ") for name, each in entries.items()}
+
+
+def read_yaml(paper: str, name: str) -> dict[str, Any]:
+    """A file of a paper's reference folder.
+
+    Raises:
+        ParamError: the paper has none; names those that have.
+    """
+    sources = reference.sources(name)
+    if paper not in sources:
+        raise ParamError(unknown("paper", paper, sources))
+    return yaml.safe_load(sources[paper].read_text(encoding="utf-8"))
+
+
+def fill_in(text: str, runs: Sequence[Run]) -> str:
+    """A text with each {name} replaced by that parameter of the runs; values are joined by "or"."""
+
+    def shown(match: re.Match) -> str:
+        values = [run.params.get(match[1]) for run in runs]
+        words = [", ".join(v) if isinstance(v, list) else f"{v}" for v in values if v is not None]
+        return " or ".join(dict.fromkeys(words))
+
+    return re.sub(r"\{(\w+)\}", shown, text)
+
+
+def beside_paper(paper: pd.DataFrame, ours: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
+    """Ours beside the paper's: one line a cell that either has.
+
+    Args:
+        paper: columns row, column, value (`spnb.reference`).
+        ours: columns row, column, value, low, high, n (seeds), and optionally at (what ours was
+            measured at).
+
+    Returns:
+        Columns row, column, paper, ours (with 95 % interval), n, and "measured at" if there is one,
+        row by row in the paper's order, then ours; "-" where a side has no such number.
+
+    Raises:
+        ValueError: a missing column, or two values for one cell.
+    """
+    cell = ["row", "column"]
+    for side, frame, needed in (
+        ("paper", paper, ["value"]),
+        ("ours", ours, ["value", "low", "high", "n"]),
+    ):
+        if missing := {*cell, *needed} - set(frame.columns):
+            raise ValueError(f"beside_paper: {side} lacks the columns {', '.join(sorted(missing))}")
+        if twice := frame.loc[frame.duplicated(cell), cell].to_numpy().tolist():
+            raise ValueError(f"beside_paper: {side} has more than one value for {twice[0]}")
+    merged = paper[[*cell, "value"]].merge(ours, on=cell, how="outer", suffixes=("_paper", ""))
+    for key in cell:
+        merged[key] = pd.Categorical(merged[key], list(dict.fromkeys([*paper[key], *ours[key]])))
+    merged = merged.sort_values(cell).reset_index(drop=True)
+    intervals = merged[["value", "low", "high"]].to_numpy(float)
+    shown = pd.DataFrame(
+        {
+            "row": merged["row"].astype(str),
+            "column": merged["column"].astype(str),
+            "paper": ["-" if pd.isna(value) else f"{value:g}" for value in merged["value_paper"]],
+            "ours": [format_interval(*each, digits) for each in intervals],
+            "n": ["-" if pd.isna(n) else int(n) for n in merged["n"]],
+        }
+    )
+    return shown.assign(**{"measured at": merged["at"].fillna("-")}) if "at" in merged else shown

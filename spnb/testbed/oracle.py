@@ -6,31 +6,21 @@ wrote), `answer` computes the gold answer with the facts that it rests on. So ev
 and reward of a method can be compared with the truth.
 """
 
+import random
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from spnb.testbed.texts import NAME, VALUE, Fact
-from spnb.testbed.world import BY_NOUN, METRICS, SYNONYMS, World
+from spnb.core import prompts
+from spnb.core.grading import same
+from spnb.testbed.texts import NAME, VALUE, Fact, facts_in
+from spnb.testbed.world import BY_NOUN, METRICS, SYNONYMS, WORDING, World
 
 Op = Literal["path", "holder", "cell", "sum", "difference", "highest", "margin"]
 MAX_HOPS = 4
-TRAIN_FRAMES = (
-    "What is {x}?",
-    "Which is {x}?",
-    "Name {x}.",
-    "Give {x}.",
-    "Find {x}.",
-    "State {x}.",
-    "Tell us {x}.",
-    "Do find {x}.",
-    "Can you name {x}?",
-    "Let us know {x}.",
-    "Say to me {x}.",
-    "Please tell {x}.",
-)
-HELDOUT_FRAMES = ("Tell me {x}.", "Do you know {x}?")
+TRAIN_FRAMES: tuple[str, ...] = tuple(WORDING["frames"]["train"])
+HELDOUT_FRAMES: tuple[str, ...] = tuple(WORDING["frames"]["heldout"])
 FRAMES = TRAIN_FRAMES + HELDOUT_FRAMES
 
 
@@ -55,22 +45,19 @@ class Query:
 
 @dataclass(frozen=True)
 class Answer:
-    """A gold answer as text, the facts it rests on (for figures: (company, "metric year", value)),
-    and its steps."""
+    """A gold answer, and the facts it rests on (for figures: (company, "metric year", value))."""
 
     text: str
     facts: tuple[Fact, ...]
 
 
 def phrase(query: Query, nouns: dict[str, str] | None = None) -> str:
-    """The thing asked for as a noun phrase: "the home of the mayor of Arnford"; `nouns` may replace
+    """What is asked for as a noun phrase, "the home of the mayor of Arnford"; `nouns` may replace
     nouns."""
     nouns = nouns or {}
     if query.op == "path":
-        return (
-            "".join(f"the {nouns.get(noun, noun)} of " for noun in reversed(query.nouns))
-            + query.entity
-        )
+        way = "".join(f"the {nouns.get(noun, noun)} of " for noun in reversed(query.nouns))
+        return way + query.entity
     if query.op == "holder":
         noun = query.nouns[0]
         return f"the {BY_NOUN[noun].subject} whose {nouns.get(noun, noun)} is {query.entity}"
@@ -91,7 +78,7 @@ def ask(query: Query, frame: str = FRAMES[0], nouns: dict[str, str] | None = Non
 
 _FRAME_PATTERNS = [re.compile(re.escape(frame).replace(r"\{x\}", "(?P<x>.+)")) for frame in FRAMES]
 _HOP = re.compile(r"the ([a-z]+) of ")
-_YEAR = r"(\d{4})"
+_YEAR = r"([0-9]{4})"
 _METRIC = rf"({'|'.join(METRICS)})"
 _FIGURES: dict[Op, re.Pattern[str]] = {
     "cell": re.compile(rf"the {_METRIC} of ({NAME}) in {_YEAR}"),
@@ -107,29 +94,32 @@ def parse(question: str) -> Query | None:
     """The query of a question's text, None where it is not in any frame or names no relation of the
     world."""
     text = " ".join(question.split())
-    match = next((found for pattern in _FRAME_PATTERNS if (found := pattern.fullmatch(text))), None)
-    return None if match is None else _parse_phrase(match["x"])
+    for pattern in _FRAME_PATTERNS:
+        if match := pattern.fullmatch(text):
+            return _parse_phrase(match["x"])
+    return None
 
 
 def _parse_phrase(text: str) -> Query | None:
-    if found := _MARGIN.fullmatch(text):
-        return Query("margin", found[1], years=(int(found[2]),))
+    if match := _MARGIN.fullmatch(text):
+        return Query("margin", match[1], years=(int(match[2]),))
     for op, pattern in _FIGURES.items():
-        if found := pattern.fullmatch(text):
-            return Query(
-                op, found[2], metric=found[1], years=tuple(int(year) for year in found.groups()[2:])
-            )
-    if found := _HOLDER.fullmatch(text):
-        noun = SYNONYMS.get(found[2], found[2])
-        fits = noun in BY_NOUN and BY_NOUN[noun].subject == found[1]
-        return Query("holder", found[3], (noun,)) if fits else None
-    nouns = []
-    while found := _HOP.match(text):
-        nouns.append(SYNONYMS.get(found[1], found[1]))
-        text = text[found.end() :]
-    if not nouns or not re.fullmatch(NAME, text) or any(noun not in BY_NOUN for noun in nouns):
+        if match := pattern.fullmatch(text):
+            metric, company, *years = match.groups()
+            return Query(op, company, metric=metric, years=tuple(map(int, years)))
+    if match := _HOLDER.fullmatch(text):
+        noun = SYNONYMS.get(match[2], match[2])
+        fits = noun in BY_NOUN and BY_NOUN[noun].subject == match[1]
+        return Query("holder", match[3], (noun,)) if fits else None
+    nouns: list[str] = []
+    end = 0
+    while len(nouns) <= MAX_HOPS and (match := _HOP.match(text, end)):
+        nouns.append(SYNONYMS.get(match[1], match[1]))
+        end = match.end()
+    if not 1 <= len(nouns) <= MAX_HOPS or any(noun not in BY_NOUN for noun in nouns):
         return None
-    return Query("path", text, tuple(reversed(nouns))) if len(nouns) <= MAX_HOPS else None
+    entity = text[end:]
+    return Query("path", entity, tuple(reversed(nouns))) if re.fullmatch(NAME, entity) else None
 
 
 def answer(world: World, query: Query) -> Answer | None:
@@ -161,52 +151,40 @@ def _figure(world: World, query: Query) -> Answer | None:
 
 
 def _worked_out(query: Query, cells: Mapping[tuple[str, int], int]) -> Answer | None:
-    """The answer to a query about figures from a company's cells, None where one is missing or two
-    years are highest.
+    """The answer to a query about figures from a company's cells.
 
-    The highest is that of all years in the cells.
+    The highest is that of all years in the cells. None where a cell is missing, two years are
+    highest, or there is nothing to work out: one year only, or the same one twice.
     """
     years = tuple(sorted({year for _, year in cells})) if query.op == "highest" else query.years
+    if query.op in ("sum", "difference", "highest") and len(set(years)) < 2:
+        return None
     metrics = ("revenue", "costs") if query.op == "margin" else (query.metric,)
     wanted = [(metric, year) for metric in metrics for year in years]
     if not wanted or any(cell not in cells for cell in wanted):
         return None
     values = [cells[cell] for cell in wanted]
-    facts = tuple(
-        (query.entity, f"{metric} {year}", str(cells[metric, year])) for metric, year in wanted
-    )
     if query.op == "highest":
-        return (
-            Answer(str(years[values.index(max(values))]), facts)
-            if values.count(max(values)) == 1
-            else None
-        )
-    if query.op == "sum":
-        return Answer(str(sum(values)), facts)
-    if query.op == "cell":
-        return Answer(str(values[0]), facts)
-    minus = values[0] - values[1] if query.op == "margin" else values[1] - values[0]
-    return Answer(str(minus), facts)
-
-
-def answerable(world: World, query: Query, stated: Collection[Fact]) -> bool:
-    """Whether the stated facts (`facts_in` documents) suffice for the unique answer.
-
-    A holder is answerable where exactly one stated fact has the relation and value: a reader cannot
-    look beyond the documents.
-    """
-    if query.op == "holder":
-        return len({fact for fact in stated if fact[1:] == (query.nouns[0], query.entity)}) == 1
-    found = answer(world, query)
-    return found is not None and set(found.facts) <= set(stated)
+        best = [year for year, value in zip(years, values, strict=True) if value == max(values)]
+        if len(best) > 1:
+            return None
+        result = best[0]
+    elif query.op == "margin":
+        result = values[0] - values[1]
+    elif query.op == "difference":
+        result = values[1] - values[0]
+    else:
+        result = sum(values)  # of a single one for a cell
+    facts = ((query.entity, f"{m} {year}", str(cells[m, year])) for m, year in wanted)
+    return Answer(str(result), tuple(facts))
 
 
 def answer_from(query: Query, stated: Sequence[Fact]) -> Answer | None:
     """The answer that follows from stated facts alone, with those it rests on; None where none or
     several do."""
     if query.op == "holder":
-        found = {fact for fact in stated if fact[1:] == (query.nouns[0], query.entity)}
-        return Answer(next(iter(found))[0], tuple(found)) if len(found) == 1 else None
+        facts = {fact for fact in stated if fact[1:] == (query.nouns[0], query.entity)}
+        return Answer(next(iter(facts))[0], tuple(facts)) if len(facts) == 1 else None
     if query.op != "path":
         return _figure_from(query, stated)
     entity, facts = query.entity, []
@@ -235,47 +213,48 @@ def support(gold: Answer, documents: Sequence[Collection[Fact]]) -> tuple[int, .
     return tuple(index for index, stated in enumerate(documents) if set(gold.facts) & set(stated))
 
 
-ARTICLES = re.compile(
-    r"^(?:the year|the town|the river|the company|the number|mr|ms|dr|the|a|an|in|about)\s+",
-    re.IGNORECASE,
-)
+def questions_of(documents: Sequence[str], hops: int) -> list[tuple[Query, Answer]]:
+    """Every path query of exactly `hops` hops that the documents' stated facts answer, no entity
+    twice on its way."""
+    facts = list(dict.fromkeys(fact for text in documents for fact in facts_in(text)))
+    chains: list[tuple[Fact, ...]] = [(fact,) for fact in facts]
+    for _ in range(hops - 1):
+        chains = [
+            (*chain, fact)
+            for chain in chains
+            for fact in facts
+            if fact[0] == chain[-1][2] and fact[2] not in {past[0] for past in chain}
+        ]
+    questions = []
+    for chain in chains:
+        query = Query("path", chain[0][0], tuple(fact[1] for fact in chain))
+        gold = answer_from(query, facts)
+        if gold and gold.facts == chain:
+            questions.append((query, gold))
+    return questions
 
 
-def normal(text: str) -> str:
-    """An answer without case, final punctuation, articles, titles and type words; "47.0" as
-    "47"."""
-    text = " ".join(text.split()).strip(" .,;:!\"'").casefold()
-    while (shorter := ARTICLES.sub("", text)) != text:
-        text = shorter
-    return re.sub(r"^(-?\d+)\.0+$", r"\1", text)
+def draw_question(
+    documents: Sequence[str], hops: int, rng: random.Random, frames: Sequence[str]
+) -> tuple[str, Query, str]:
+    """A valid question about documents, one of all with so many hops: text, query, gold answer."""
+    query, gold = rng.choice(questions_of(documents, hops))
+    return ask(query, rng.choice(frames)), query, gold.text
 
 
-def same(gold: str, given: str) -> bool:
-    """Whether two answers mean the same in the world: equal after `normal`."""
-    return normal(gold) == normal(given) != ""
+def read_question(text: str, facts: Sequence[Fact]) -> tuple[str, Query, str] | None:
+    """Question, query and gold answer of a proposal that is valid, None for any other.
 
-
-PREFIXES_OF: dict[str, tuple[str, ...]] = {
-    "person": ("Mr ", "Ms ", "Dr "),
-    "town": ("the town ", "in "),
-    "company": ("the company ",),
-    "river": ("the ", "the river "),
-    "job": ("a ", "the "),
-    "number": ("the number ", "about "),
-    "year": ("the year ", "in "),
-}
-"""Words before an answer of a type (`tasks.value_type`) that leave its meaning as it is."""
-
-
-def variants(text: str, kind: str) -> tuple[str, ...]:
-    """Other ways to write an answer of a type (`tasks.value_type`), the text itself first; `same`
-    holds for all.
-
-    variants("47", "number") == ("47", "47.", "the number 47", "about 47", "47.0")
+    Valid: `<question>` parses, the stated facts have one answer to it, `<answer>` is it, and the
+    way to it comes back to no entity. White space is made plain, so that odd spacing makes no
+    question new or hard.
     """
-    written = [
-        text,
-        f"{text}.",
-        *(f"{before}{text}" for before in PREFIXES_OF.get(kind, ("the ",))),
-    ]
-    return (*written, f"{text}.0") if kind == "number" else tuple(written)
+    question = " ".join((prompts.field(text, "question") or "").split())
+    proposed = prompts.field(text, "answer")
+    query = parse(question)
+    gold = answer_from(query, facts) if query else None
+    if query is None or gold is None or proposed is None or not same(gold.text, proposed):
+        return None
+    way = [gold.facts[0][0], *(value for _, _, value in gold.facts)]
+    comes_back = query.op == "path" and len(set(way)) < len(way)
+    return None if comes_back else (question, query, gold.text)

@@ -1,24 +1,44 @@
 """Tasks drawn from the world with difficulty as a dial: a question, the documents to read, the gold
 answer.
 
-The dial is a `Level`: hops, documents, how many distractors state the same relation, facts a
-document, paraphrase distance, and for reports the operation and how many companies' tables lie
-beside the right one. Open-ended tasks (summarise, compare, explain, plan) come with the facts that
-a good answer contains.
+The dial is a `Level`; for reports it is the operation and the number of companies. Open-ended tasks
+(summarise, compare, explain, plan) come with the facts that a good answer contains.
+
+Every task is a `Task`; its `info` has `documents`, and where its answer can be computed `query`,
+`answer` (gold, with the facts it rests on), `support` (which documents state these) and `world`.
 """
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+from pydantic import Field
+
+from spnb.core import prompts
+from spnb.core.grading import register
+from spnb.core.method import MethodParams
+from spnb.core.types import Messages, Sampling, Task, derive_seed
 from spnb.testbed import oracle
-from spnb.testbed.oracle import Answer, Op, Query
+from spnb.testbed.oracle import HELDOUT_FRAMES, TRAIN_FRAMES, Answer, Op, Query
 from spnb.testbed.texts import Fact, facts_in, facts_of, say, sentence, table
-from spnb.testbed.world import BY_NOUN, METRICS, SUFFIXES, WORDS, World, names, relations_of
+from spnb.testbed.world import (
+    BY_NOUN,
+    HELDOUT_NAMES,
+    METRICS,
+    SUFFIXES,
+    WORDING,
+    WORDS,
+    Pool,
+    World,
+    names,
+    relations_of,
+)
 
 NUMERIC_OPS: tuple[Op, ...] = ("cell", "sum", "difference", "highest", "margin")
 OpenKind = Literal["summarise", "compare", "explain", "plan"]
+FRAMES: dict[Pool, tuple[str, ...]] = {"train": TRAIN_FRAMES, "heldout": HELDOUT_FRAMES}
+"""Question frames by pool: training and evaluation share neither names nor wordings."""
 LETTERS = "ABCD"
 ATTEMPTS = 100
 
@@ -46,43 +66,59 @@ class Level:
     distances: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
+        distances = set(self.distances)
         for key, allowed, ok in (
             ("hops", f"1 to {oracle.MAX_HOPS}", 1 <= self.hops <= oracle.MAX_HOPS),
             ("documents", f"hops ({self.hops}) or more", self.documents >= self.hops),
             ("same_relation", "0 to 1", 0 <= self.same_relation <= 1),
             ("facts", "1 to 4", 1 <= self.facts <= 4),
-            (
-                "distances",
-                "some of 0, 1, 2",
-                bool(self.distances) and set(self.distances) <= {0, 1, 2},
-            ),
+            ("distances", "some of 0, 1, 2", set() < distances <= {0, 1, 2}),
         ):
             if not ok:
                 raise ValueError(f"level.{key} is {getattr(self, key)!r}; allowed: {allowed}")
 
 
-@dataclass(frozen=True)
-class Task:
-    """One question with what belongs to it. `support` are the indices of the documents that the
-    answer needs."""
+class WorldParams(MethodParams):
+    """Parameters of everything that reads generated documents; `level` puts them together."""
 
-    question: str
-    query: Query
-    gold: Answer
-    documents: tuple[str, ...]
-    support: tuple[int, ...]
-    level: Level
-    world: World = field(repr=False)
+    documents: int = Field(4, ge=1, le=HELDOUT_NAMES, description="documents in a prompt")
+    same_relation: float = Field(1.0, ge=0, le=1, description="share of rival distractors")
+    facts: int = Field(2, ge=1, le=4, description="facts a document")
+    distances: list[Literal[0, 1, 2]] = Field([0], min_length=1, description="of paraphrases")
+    eval_items: int = Field(512, ge=1, description="held-out questions")
+    eval_temperature: float = Field(1.0, ge=0, description="of sampled answers; others are greedy")
+    eval_top_p: float = Field(1.0, gt=0, le=1)
 
-    @property
-    def stated(self) -> list[Fact]:
-        """All facts that the documents state."""
-        return [fact for text in self.documents for fact in facts_in(text)]
+    def level(self, hops: int, documents: int = 0) -> Level:
+        """The level for questions of `hops` hops; `documents` where not 0 instead of its own."""
+        shown = documents or self.documents
+        return Level(hops, shown, self.same_relation, self.facts, tuple(self.distances))
+
+    def samplings(self) -> dict[str, Sampling]:
+        """How held-out questions are answered: sampled, and greedily."""
+        sampled = Sampling(self.max_new_tokens, self.eval_temperature, self.eval_top_p)
+        return {"sampled": sampled, "greedy": Sampling(self.max_new_tokens, 0.0)}
 
 
 def hops_label(hops: int) -> str:
     """ "1 hop", "2 hops"; "no question" for 0."""
     return f"{hops} hop{'s' * (hops > 1)}" if hops else "no question"
+
+
+def stated(task: Task) -> list[Fact]:
+    """All facts that a task's documents state."""
+    return [fact for text in task.info["documents"] for fact in facts_in(text)]
+
+
+def _task(
+    world: World, query: Query, question: str, messages: Messages, **info: tuple[Any, ...]
+) -> Task:
+    answer = oracle.answer(world, query)
+    if answer is None:
+        raise ValueError(f"query {query} has no answer in this world")
+    difficulty = hops_label(len(query.nouns)) if query.op == "path" else query.op
+    info = {"query": query, "answer": answer, "world": world, "documents": (), **info}
+    return Task(messages, question, (answer.text,), "exact", difficulty, info)
 
 
 def draw_path(world: World, rng: random.Random, hops: int) -> Query:
@@ -91,14 +127,12 @@ def draw_path(world: World, rng: random.Random, hops: int) -> Query:
         entity = start = world.draw(rng, rng.choice(list(SUFFIXES)))
         nouns, seen = [], {start}
         for hop in range(hops):
-            left = [
-                r
-                for r in relations_of(world.kind(entity) or "")
-                if hop == hops - 1 or r.value in SUFFIXES
-            ]
-            if not left:
+            relations = relations_of(world.kind(entity) or "")
+            if hop < hops - 1:
+                relations = tuple(r for r in relations if r.value in SUFFIXES)
+            if not relations:
                 break
-            nouns.append(rng.choice(left).noun)
+            nouns.append(rng.choice(relations).noun)
             entity = str(world.value(entity, nouns[-1]))
             if entity in seen:
                 break
@@ -110,36 +144,36 @@ def draw_path(world: World, rng: random.Random, hops: int) -> Query:
 def path_task(
     rng: random.Random,
     level: Level,
-    pool: str = "train",
-    frames: Sequence[str] = oracle.TRAIN_FRAMES,
+    pool: Pool = "train",
+    frames: Sequence[str] = TRAIN_FRAMES,
+    style: prompts.Style = "careful",
 ) -> Task:
     """A question over `level.hops` relations of a fresh world, its documents in random order."""
-    world = World(rng.getrandbits(48), pool=pool)  # type: ignore[arg-type]
+    world = World(rng.getrandbits(48), pool=pool)
     query = draw_path(world, rng, level.hops)
-    return task_of(world, query, rng, level, frames)
+    return task_of(world, query, rng, level, frames, style)
 
 
 def task_of(
-    world: World, query: Query, rng: random.Random, level: Level, frames: Sequence[str]
+    world: World,
+    query: Query,
+    rng: random.Random,
+    level: Level,
+    frames: Sequence[str],
+    style: prompts.Style = "careful",
 ) -> Task:
-    """The task of a path query: one document for each entity on the path, the others as
-    distractors."""
-    gold = oracle.answer(world, query)
-    if gold is None:
-        raise ValueError(f"query {query} has no answer in this world")
-    stated = {entity: noun for entity, noun, _ in gold.facts}
-    stated |= distractors(world, rng, query, level, list(stated))
-    texts = [_document(world, entity, noun, rng, level) for entity, noun in stated.items()]
+    """The task of a path query: a document for each entity on the path, others as distractors."""
+    answer = oracle.answer(world, query)
+    facts = answer.facts if answer else ()
+    subjects: dict[str, str | None] = {entity: noun for entity, noun, _ in facts}
+    subjects |= distractors(world, rng, query, level, list(subjects))
+    texts = [_document(world, entity, noun, rng, level) for entity, noun in subjects.items()]
     order = rng.sample(range(len(texts)), len(texts))
-    return Task(
-        question=oracle.ask(query, rng.choice(frames)),
-        query=query,
-        gold=gold,
-        documents=tuple(texts[index] for index in order),
-        support=tuple(order.index(index) for index in range(len(gold.facts))),
-        level=level,
-        world=world,
-    )
+    documents = tuple(texts[index] for index in order)
+    support = tuple(order.index(index) for index in range(len(facts)))
+    question = oracle.ask(query, rng.choice(frames))
+    messages = prompts.answer(question, documents, style)
+    return _task(world, query, question, messages, documents=documents, support=support)
 
 
 def distractors(
@@ -152,28 +186,29 @@ def distractors(
     meant. Where there is no room for a whole chain its last facts are taken. The others are of any
     type and state anything (None).
     """
-    found: dict[str, str | None] = {}
+    chosen: dict[str, str | None] = {}
     others = level.documents - len(subjects)
     rivals = sum(rng.random() < level.same_relation for _ in range(others))
-    while len(found) < rivals:
-        found |= rival_chain(world, rng, query, [*subjects, *found])[len(found) - rivals :]
-    while len(found) < others:
-        found[world.draw(rng, rng.choice(list(SUFFIXES)), but=[*subjects, *found])] = None
-    return found
+    while len(chosen) < rivals:
+        chosen |= rival_chain(world, rng, query, [*subjects, *chosen])[len(chosen) - rivals :]
+    while len(chosen) < others:
+        chosen[world.draw(rng, rng.choice(list(SUFFIXES)), but=[*subjects, *chosen])] = None
+    return chosen
 
 
 def rival_chain(
     world: World, rng: random.Random, query: Query, taken: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Another start followed along a query's nouns: each entity that is met, none of them `taken`,
-    and its noun.
+    """Another start followed along a query's nouns: each entity on the way, none `taken`, and its
+    noun.
 
-    Where a world is so crowded that `ATTEMPTS` starts lead to taken entities, the longest end of a
-    chain without one, or any entity that has the last noun.
+    Where `ATTEMPTS` starts in a crowded world lead to taken entities: the longest end of a chain
+    without one, or any entity that has the last noun.
     """
     longest: list[tuple[str, str]] = []
     for _ in range(ATTEMPTS):
-        entity, chain = world.draw(rng, BY_NOUN[query.nouns[0]].subject, but=taken), []
+        entity = world.draw(rng, BY_NOUN[query.nouns[0]].subject, but=taken)
+        chain: list[tuple[str, str]] = []
         for noun in query.nouns:
             met = {name for name, _ in chain}
             chain = [] if entity in taken or entity in met else [*chain, (entity, noun)]
@@ -181,9 +216,8 @@ def rival_chain(
         longest = max(longest, chain, key=len)
         if len(longest) == len(query.nouns):
             return longest
-    return longest or [
-        (world.draw(rng, BY_NOUN[query.nouns[-1]].subject, but=taken), query.nouns[-1])
-    ]
+    noun = query.nouns[-1]
+    return longest or [(world.draw(rng, BY_NOUN[noun].subject, but=taken), noun)]
 
 
 def _document(world: World, entity: str, noun: str | None, rng: random.Random, level: Level) -> str:
@@ -202,8 +236,9 @@ def draw_figure(
     """A question about figures of a company; None where it has no single answer or that is not
     above 0."""
     years = tuple(sorted(rng.sample(list(world.years(company)), 2)))
-    wanted = {"sum": years, "difference": years, "highest": ()}.get(op, years[:1])
-    query = Query(op, company, metric="" if op == "margin" else rng.choice(METRICS), years=wanted)
+    years = {"sum": years, "difference": years, "highest": ()}.get(op, years[:1])
+    metric = "" if op == "margin" else rng.choice(METRICS)
+    query = Query(op, company, metric=metric, years=years)
     gold = oracle.answer(world, query)
     return None if gold is None or int(gold.text) <= 0 else (query, gold)
 
@@ -212,38 +247,66 @@ def report_task(
     rng: random.Random,
     op: Op,
     companies: int = 1,
-    pool: str = "train",
-    frames: Sequence[str] = oracle.TRAIN_FRAMES,
+    pool: Pool = "train",
+    frames: Sequence[str] = TRAIN_FRAMES,
+    style: prompts.Style = "careful",
 ) -> Task:
-    """A question about figures in a company's accounts, among the accounts of `companies`
-    companies."""
-    found = None
-    while found is None:
-        world = World(rng.getrandbits(48), pool=pool)  # type: ignore[arg-type]
+    """A question about figures in a company's accounts, among those of `companies` companies."""
+    drawn = None
+    while drawn is None:
+        world = World(rng.getrandbits(48), pool=pool)
         company = world.draw(rng, "company")
-        found = draw_figure(world, company, op, rng)
-    query, gold = found
+        drawn = draw_figure(world, company, op, rng)
+    query, _ = drawn
     shown = [company]
     while len(shown) < companies:
         shown.append(world.draw(rng, "company", but=shown))
     rng.shuffle(shown)
-    texts = tuple(f"Accounts of {name}.\n{table(world, name)}" for name in shown)
+    documents = tuple(f"Accounts of {name}.\n{table(world, name)}" for name in shown)
+    support = (shown.index(company),)
     question = oracle.ask(query, rng.choice(frames))
-    return Task(
-        question, query, gold, texts, (shown.index(company),), Level(documents=companies), world
-    )
+    messages = prompts.answer(question, documents, style)
+    return _task(world, query, question, messages, documents=documents, support=support)
 
 
-def options(task: Task, rng: random.Random, count: int = 4) -> tuple[list[str], str]:
-    """`count` options of the answer's type, the gold answer among them, and the gold letter.
+def search_task(
+    world: World,
+    query: Query,
+    rng: random.Random,
+    frames: Sequence[str],
+    style: prompts.SearchStyle = "careful",
+) -> Task:
+    """A query as a question without documents, to be answered by searching a library."""
+    question = oracle.ask(query, rng.choice(frames))
+    return _task(world, query, question, prompts.search(question, style))
+
+
+def library_world(pool: Pool) -> World:
+    """The world of a pool's library: training and evaluation share no fact and no name."""
+    return World(derive_seed("library", pool), len(names("person", pool)), pool)
+
+
+# --- options
+
+
+def choice_task(task: Task, rng: random.Random) -> Task:
+    """A task as a multiple-choice question; `info` also has its `options`."""
+    listed, letter = options(task, rng)
+    messages = prompts.choice(task.question, listed, task.info["documents"])
+    info = {**task.info, "options": listed}
+    return replace(task, messages=messages, gold=(letter,), kind="letter", info=info)
+
+
+def options(task: Task, rng: random.Random) -> tuple[list[str], str]:
+    """Four options of the answer's type, the gold answer among them, and the gold letter.
 
     Values of the same type that the documents state come first, as those mislead.
     """
-    gold = task.gold.text
+    gold = task.info["answer"].text
     wrong = [value for value in dict.fromkeys(_rivals(task)) if value != gold]
     rng.shuffle(wrong)
     pool = [value for value in _values_like(task) if value != gold and value not in wrong]
-    chosen = [*wrong, *rng.sample(pool, min(count, len(pool)))][: count - 1] + [gold]
+    chosen = [*wrong, *rng.sample(pool, min(4, len(pool)))][:3] + [gold]
     rng.shuffle(chosen)
     return chosen, LETTERS[chosen.index(gold)]
 
@@ -263,103 +326,74 @@ def _rivals(task: Task) -> list[str]:
 
     None for a figure that is worked out: stated ones are too small or too large to mislead.
     """
-    query, stated = task.query, task.stated
+    query = task.info["query"]
     if query.op == "highest":
-        return [str(year) for year in task.world.years(query.entity)]
-    if query.op in NUMERIC_OPS:
-        return [value for _, _, value in stated] if query.op == "cell" else []
+        return [str(year) for year in task.info["world"].years(query.entity)]
+    if query.op in NUMERIC_OPS and query.op != "cell":
+        return []
     kind = value_type(query)
-    return [value for _, noun, value in stated if BY_NOUN[noun].value == kind]
+    return [v for _, noun, v in stated(task) if query.op == "cell" or BY_NOUN[noun].value == kind]
 
 
-def _values_like(task: Task) -> list[str]:
-    kind = value_type(task.query)
+def _values_like(task: Task) -> Sequence[str]:
+    kind = value_type(task.info["query"])
     if kind in SUFFIXES:
-        return list(names(kind, task.world.pool))
+        return names(kind, task.info["world"].pool)
     if kind in WORDS:
-        return list(WORDS[kind])
-    gold = int(task.gold.text)
-    return [str(gold + shift) for shift in range(-9, 10) if shift and gold + shift > 0]
+        return WORDS[kind]
+    number = int(task.info["answer"].text)
+    return [str(number + shift) for shift in range(-9, 10) if shift and number + shift > 0]
 
 
-@dataclass(frozen=True)
-class OpenTask:
-    """An open-ended task, its documents, and the facts that a good answer contains."""
-
-    kind: OpenKind
-    text: str
-    documents: tuple[str, ...]
-    facts: tuple[Fact, ...]
-
-    def rubric(self) -> list[str]:
-        """One criterion a fact, as a plain sentence that the answer should state."""
-        return [sentence(fact) for fact in self.facts]
-
-    def score(self, answer: str) -> float:
-        """Facts asked for that an answer states, divided by the larger of facts asked for and facts
-        stated: 0 to 1.
-
-        A fact contradicted by another value does not count, and copying all documents does not pay.
-        """
-        values: dict[tuple[str, str], set[str]] = {}
-        for entity, noun, value in facts_in(answer):
-            values.setdefault((entity, noun), set()).add(value)
-        right = sum(values.get(fact[:2]) == {fact[2]} for fact in self.facts)
-        return right / max(len(self.facts), len(values))
+# --- open-ended tasks
 
 
-def open_task(rng: random.Random, kind: OpenKind, level: Level, pool: str = "train") -> OpenTask:
-    """An open-ended task over documents of a fresh world.
+def open_task(
+    rng: random.Random, kind: OpenKind, level: Level, pool: Pool = "train", wording: Pool = "train"
+) -> Task:
+    """An open-ended task over documents of a fresh world, in training's or in held-out words.
 
     - summarise: all facts stated about one entity;
     - compare: one relation for two entities;
     - explain: the chain of facts between an entity and a far value;
     - plan: the chain of facts that leads to a value, named by its path.
+
+    Gold is a plain sentence for each fact that a good answer states, which makes a rubric; `info`
+    has these `facts`, and the kind as `open`.
     """
     hops = max(2, level.hops) if kind in ("explain", "plan") else 1
-    task = path_task(
-        rng,
-        replace(level, hops=hops, documents=max(level.documents, hops + (kind == "compare"))),
-        pool,
-    )
-    documents, entity = list(task.documents), task.query.entity
-    facts, text = task.gold.facts, ""
+    shown = max(level.documents, hops + (kind == "compare"))
+    task = path_task(rng, replace(level, hops=hops, documents=shown), pool)
+    query, answer, world = (task.info[key] for key in ("query", "answer", "world"))
+    documents, facts = list(task.info["documents"]), answer.facts
+    entity, noun, other = query.entity, query.nouns[0], answer.text
     if kind == "summarise":
-        facts = tuple(fact for fact in task.stated if fact[0] == entity)
-        text = f"Summarise what the documents say about {entity}."
+        facts = tuple(fact for fact in stated(task) if fact[0] == entity)
     elif kind == "compare":
-        other, noun = (
-            task.world.draw(rng, task.world.kind(entity) or "", but=[entity]),
-            task.query.nouns[0],
-        )
-        second = (other, noun, str(task.world.value(other, noun)))
-        place = next(index for index in range(len(documents)) if index not in task.support)
-        documents[place] = say([second], rng, level.distances)
-        facts = (*task.gold.facts, second)
-        text = f"Compare {entity} and {other} by their {noun}."
-    elif kind == "explain":
-        text = f"Explain how {entity} is connected with {task.gold.text}."
-    else:
-        text = f"Plan how to find {oracle.phrase(task.query)}, one step at a time."
-    return OpenTask(kind, text, tuple(documents), facts)
+        other = world.draw(rng, world.kind(entity) or "", but=[entity])
+        facts = (*facts, (other, noun, str(world.value(other, noun))))
+        place = min(set(range(len(documents))) - set(task.info["support"]))
+        documents[place] = say(facts[-1:], rng, level.distances)
+    template = WORDING["open"][wording][kind]
+    text = template.format(entity=entity, other=other, noun=noun, phrase=oracle.phrase(query))
+    info = {"documents": tuple(documents), "facts": facts, "open": kind}
+    return Task(
+        prompts.task(text, documents), text, tuple(map(sentence, facts)), "facts", info=info
+    )
 
 
-def questions_of(documents: Sequence[str], hops: int) -> list[tuple[Query, Answer]]:
-    """Every path query of exactly `hops` hops that the documents' stated facts answer, no entity
-    twice on its way."""
-    stated = list(dict.fromkeys(fact for text in documents for fact in facts_in(text)))
-    chains: list[tuple[Fact, ...]] = [(fact,) for fact in stated]
-    for _ in range(hops - 1):
-        chains = [
-            (*chain, fact)
-            for chain in chains
-            for fact in stated
-            if fact[0] == chain[-1][2] and fact[2] not in {past[0] for past in chain}
-        ]
-    found = []
-    for chain in chains:
-        query = Query("path", chain[0][0], tuple(fact[1] for fact in chain))
-        gold = oracle.answer_from(query, stated)
-        if gold and gold.facts == chain:
-            found.append((query, gold))
-    return found
+def _grade_facts(prediction: str, golds: Sequence[str]) -> float:
+    """Gold facts that a text states in any wording, divided by the larger of gold facts and facts
+    stated.
+
+    A fact contradicted by another value does not count, and copying all documents does not pay.
+    """
+    values: dict[tuple[str, str], set[str]] = {}
+    for entity, noun, value in facts_in(prediction):
+        values.setdefault((entity, noun), set()).add(value)
+    facts = [fact for gold in golds for fact in facts_in(gold)]
+    right = sum(values.get(fact[:2]) == {fact[2]} for fact in facts)
+    return right / max(len(facts), len(values))
+
+
+register("facts", _grade_facts)

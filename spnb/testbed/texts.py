@@ -1,22 +1,28 @@
-"""Facts as simple English, and simple English back as facts.
+"""Facts as simple English, simple English back as facts, and whole documents.
 
 A fact is a triple (entity, noun, value). It can be said with the relation's own noun (paraphrase
 distance 0), with a synonym (1) or with a verb phrase (2); `facts_in` reads every one of these
 sentences, so an answer that explains something can be checked fact by fact.
+
+    next(documents(1000, seed=0))        # {"id", "title", "text", "metadata"}
 """
 
+import math
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from spnb.core.types import derive_seed
 from spnb.testbed.world import (
     BY_NOUN,
     METRICS,
     RELATIONS,
     REPORT_YEARS,
+    SUFFIXES,
     SYNONYMS,
+    Pool,
     World,
     relations_of,
 )
@@ -25,7 +31,7 @@ Fact = tuple[str, str, str]
 NOUN_SENTENCES = ("The {r} of {e} is {v}.", "{e} has the {r} {v}.")
 DISTANCES = (0, 1, 2)
 NAME = r"[A-Z][a-z]+(?: [A-Z][a-z]+)*"
-VALUE = rf"(?:{NAME}|[a-z]+|\d+)"
+VALUE = rf"(?:{NAME}|[a-z]+|[0-9]+)"
 
 
 def sentence(fact: Fact, distance: int = 0, form: int = 0) -> str:
@@ -48,7 +54,7 @@ def sentence(fact: Fact, distance: int = 0, form: int = 0) -> str:
 
 
 _ROW = re.compile(
-    rf"^(?P<y>\d{{4}}) (?P<e>{NAME}) (?P<m>{'|'.join(METRICS)}) (?P<v>\d+)$", re.MULTILINE
+    rf"^(?P<y>[0-9]{{4}}) (?P<e>{NAME}) (?P<m>{'|'.join(METRICS)}) (?P<v>[0-9]+)$", re.MULTILINE
 )
 _START = r"(?:(?<=^)|(?<=[\s\]]))"
 _NOUN_PATTERNS = (
@@ -59,18 +65,15 @@ _NOUN_PATTERNS = (
 
 @cache
 def _verb_patterns() -> list[tuple[str, str, re.Pattern[str]]]:
-    """For each relation its noun, the fixed words of its verb sentence, and the pattern of that
-    sentence."""
-    found = []
+    """For each relation its noun, its verb sentence's longest fixed words, and that sentence's
+    pattern."""
+    patterns = []
     for relation in RELATIONS:
         words = max(re.split(r"\{[ev]\}", relation.verb), key=len)
-        text = (
-            re.escape(relation.verb)
-            .replace(r"\{e\}", f"(?P<e>{NAME})")
-            .replace(r"\{v\}", f"(?P<v>{VALUE})")
-        )
-        found.append((relation.noun, words, re.compile(_START + text)))
-    return found
+        text = re.escape(relation.verb)
+        text = text.replace(r"\{e\}", f"(?P<e>{NAME})").replace(r"\{v\}", f"(?P<v>{VALUE})")
+        patterns.append((relation.noun, words, re.compile(_START + text)))
+    return patterns
 
 
 def facts_in(text: str) -> list[Fact]:
@@ -79,26 +82,25 @@ def facts_in(text: str) -> list[Fact]:
 
     A row's figure is the fact (company, "metric year", figure).
     """
-    found = [
+    facts = [
         (row.start(), (row["e"], f"{row['m']} {row['y']}", row["v"])) for row in _ROW.finditer(text)
     ]
     for pattern in _NOUN_PATTERNS:
         for match in pattern.finditer(text):
             noun = SYNONYMS.get(match["r"], match["r"])
             if noun in BY_NOUN:
-                found.append((match.start(), (match["e"], noun, match["v"])))
+                facts.append((match.start(), (match["e"], noun, match["v"])))
     for noun, words, pattern in _verb_patterns():
         if words in text:
-            found += [
-                (match.start(), (match["e"], noun, match["v"])) for match in pattern.finditer(text)
-            ]
-    return [fact for _, fact in sorted(found)]
+            for match in pattern.finditer(text):
+                facts.append((match.start(), (match["e"], noun, match["v"])))
+    return [fact for _, fact in sorted(facts)]
 
 
 def wordings(documents: Iterable[str]) -> dict[Fact, str]:
     """Each fact that documents state, with the sentence that states it."""
-    found = (said for text in documents for said in re.findall(r"[^.]+\.", text))
-    return {fact: said.strip() for said in found for fact in facts_in(said.strip())}
+    sentences = [part.strip() for text in documents for part in re.findall(r"[^.]+\.", text)]
+    return {fact: part for part in sentences for fact in facts_in(part)}
 
 
 def facts_of(world: World, entity: str) -> list[Fact]:
@@ -126,17 +128,9 @@ def table_row(year: int | str, company: str, metric: str, figure: int | str) -> 
 
 def table(world: World, company: str) -> str:
     """A company's accounts as a table, a line a figure."""
-    years, header = world.years(company), "year company item figure"
-    return "\n".join(
-        [
-            header,
-            *(
-                table_row(y, company, m, str(world.cell(company, m, y)))
-                for y in years
-                for m in METRICS
-            ),
-        ]
-    )
+    cells = [(year, metric) for year in world.years(company) for metric in METRICS]
+    rows = [table_row(y, company, m, str(world.cell(company, m, y))) for y, m in cells]
+    return "\n".join(["year company item figure", *rows])
 
 
 def report(world: World, company: str) -> dict[str, Any]:
@@ -155,19 +149,45 @@ def sections(world: World, town: str, rng: random.Random) -> dict[str, Any]:
         "Trade": str(world.value(mayor, "employer")),
         "The twin": str(world.value(town, "twin")),
     }
-    parts = [
-        f"{heading}\n{say(facts_of(world, subject), rng)}" for heading, subject in subjects.items()
-    ]
-    return _document(
-        f"sections:{town}", f"A guide to {town}", "\n\n".join(parts), "sections", world
-    )
+    parts = [f"{heading}\n{say(facts_of(world, name), rng)}" for heading, name in subjects.items()]
+    title = f"A guide to {town}"
+    return _document(f"sections:{town}", title, "\n\n".join(parts), "sections", world)
 
 
 def _document(name: str, title: str, text: str, kind: str, world: World) -> dict[str, Any]:
-    identifier = name.replace(" ", "-")
-    return {
-        "id": identifier,
-        "title": title,
-        "text": text,
-        "metadata": {"kind": kind, "world": world.seed},
-    }
+    metadata = {"kind": kind, "world": world.seed}
+    return {"id": name.replace(" ", "-"), "title": title, "text": text, "metadata": metadata}
+
+
+BLOCK = 15
+"""Documents about each two entities of every type: 12 articles, 2 reports, 1 longer document in
+sections."""
+
+
+def world_of(count: int, seed: int = 0, pool: Pool = "train") -> World:
+    """The world that `documents` with the same arguments are about.
+
+    It has two entities of every type for each `BLOCK` documents, so that every entity has an
+    article (where `count` is a multiple of `BLOCK`; else the last two of some types have none).
+    Another count is another world.
+    """
+    return World(seed, size=2 * max(1, math.ceil(count / BLOCK)), pool=pool)
+
+
+def documents(count: int, seed: int = 0, pool: Pool = "train") -> Iterator[dict[str, Any]]:
+    """Streams `count` generated documents about `world_of(count, seed, pool)`.
+
+    An article on every entity, a report on every company, and a longer document in sections on
+    every second town.
+    """
+    world = world_of(count, seed, pool)
+    kinds = list(SUFFIXES)
+    for number in range(count):
+        block, place = divmod(number, BLOCK)
+        index, rng = 2 * block, random.Random(derive_seed(seed, "document", number))
+        if place < 2 * len(kinds):
+            yield article(world, world.name(kinds[place // 2], index + place % 2), rng)
+        elif place < BLOCK - 1:
+            yield report(world, world.name("company", index + place % 2))
+        else:
+            yield sections(world, world.name("town", index), rng)

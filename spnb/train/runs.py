@@ -1,18 +1,20 @@
 """A run's folder: what was asked, what came out, and that only one process writes it.
 
-`runs/<paper>/<scale>/<variant>/seed-<n>/` holds `config.json` (resolved parameters and their hash),
-`metrics.jsonl` (a row a training step, schema `METRICS`), `evals.jsonl` (schema `EVAL_KEYS`),
-`rollouts.jsonl` (samples at some steps), `checkpoints/`, `model/` (final weights) and, once all is
-done, `finished.json`. A finished run with the same hash is never computed again; one with other
-parameters gets a folder of its own beside it.
+`runs/<paper>/<scale>/<variant>/seed-<n>/` holds `config.json` (resolved parameters, their hash),
+`metrics.jsonl` (a row a training step, schema `METRICS`), `evals.jsonl` and `items.jsonl` (schemas
+`ROW` and `RECORD` of `spnb.evaluate.items`), `rollouts.jsonl` (some samples), `checkpoints/`,
+`kept/` (weights at chosen steps), `model/` (final weights) and, once all is done, `finished.json`.
+A finished run with the same hash is never computed again; one with other parameters gets a folder
+of its own beside it.
 """
 
 import hashlib
 import json
+import math
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +24,9 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock, Timeout
 
+from spnb.evaluate.items import RECORD, ROW
 from spnb.train import provenance
+from spnb.train.checkpoints import write_json
 
 METRICS = {
     "step": "training steps done (one rollout and its updates), from 1",
@@ -30,25 +34,28 @@ METRICS = {
     "grad_norm": "norm of the joint gradient before clipping, mean over the step's updates",
     "learning_rate": "learning rate",
     "entropy": "mean entropy of the policy over trained tokens, nats",
-    "kl": "mean KL to the reference policy over trained tokens, nats; only with kl_beta > 0",
-    "clip_ratio": "share of tokens whose ratio was clipped",
-    "samples": "loss rows",
+    "kl": "mean KL to the reference policy over trained tokens, nats; only with grpo.beta > 0",
+    "clip_ratio": "share of trained tokens whose ratio was clipped",
+    "engine_gap": "mean |engine - trainer| log-probability a token of some rows, nats; some steps",
+    "samples": "rows rolled out, in all processes",
+    "trained": "share of them that is trained (weight not 0)",
     "seconds/generate": "wall time of the rollout, s",
     "seconds/update": "wall time of scoring and updates, s",
     "seconds/step": "wall time of the step, s",
-    "tokens_per_second": "sampled and trained tokens per second of wall time",
-    "reward/<role>": "mean reward of the role's rows",
+    "tokens_per_second": "sampled tokens per second of wall time",
+    "reward/<role>": "mean reward of the role's rows, trained or not",
     "length/<role>": "mean number of sampled tokens a row",
     "entropy/<role>": "mean negative log-probability of the role's sampled tokens, nats",
-    "kl/<role>": "mean KL to the reference policy a token (k3), nats; only with kl_beta > 0",
-    "advantage_mean/<role>": "mean advantage",
-    "advantage_std/<role>": "standard deviation of the advantages",
+    "kl/<role>": "mean KL to the reference policy a trained token (k3), nats; grpo.beta > 0",
+    "advantage_mean/<role>": "mean advantage of all rows",
+    "advantage_std/<role>": "standard deviation of the advantages of all rows",
     "truncated/<role>": "share of rows cut at max_new_tokens",
     "invalid/<role>": "share of rows whose output could not be used (no legal action, no answer)",
+    "trained/<role>": "share of the role's rows that is trained",
     "method/<name>": "the method's own numbers, described in its file",
 }
 TIMINGS = ("seconds/generate", "seconds/update", "seconds/step", "tokens_per_second")
-EVAL_KEYS = ("step", "evaluation", "metric", "value", "low", "high", "n")
+RECORDS = ("metrics", "evals", "items", "rollouts")
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 
 
@@ -81,6 +88,8 @@ class Run:
     seed = property(lambda self: self.params["seed"])
     scale = property(lambda self: self.params["scale"])
     variant = property(lambda self: self.params["variant"])
+    paper = property(lambda self: self.params["paper"])
+    root = property(lambda self: self.folder.parents[3])
     checkpoints = property(lambda self: self.folder / "checkpoints")
     model = property(lambda self: self.folder / "model")
 
@@ -90,54 +99,88 @@ class Run:
         return (self.folder / "finished.json").is_file()
 
     def finish(self, **facts: Any) -> None:
-        """Marks the run as done, with commit, versions, and facts such as its wall time."""
+        """Marks the run as done: commit, versions, rows of each record, facts such as its time."""
         where = {"commit": provenance.commit(), "versions": provenance.versions()}
-        write_json(self.folder / "finished.json", {"date": _now(), **where, **facts})
+        rows = self.row_counts()
+        write_json(self.folder / "finished.json", {"date": _now(), "rows": rows, **where, **facts})
 
     def facts(self) -> dict[str, Any]:
         """What `finish` noted."""
         return _read_json(self.folder / "finished.json")
 
-    def append(self, name: str, row: Mapping[str, Any]) -> None:
-        """Adds a row to `<name>.jsonl` and flushes it to disk.
+    def check_finished(self) -> None:
+        """Compares a finished run with what `finish` noted.
 
         Raises:
-            RunError: a metrics or evaluation row that is not in the schema.
+            RunError: a record lost rows, or the final weights are gone.
         """
-        _check_schema(name, row)
+        self.check_rows(self.facts().get("rows", {}), exact=True)
+        if not any(self.model.rglob("*.safetensors")):
+            raise RunError(
+                f"run {self.run_id} is finished, but {self.model} has no weights any more; delete "
+                f"{self.folder} to compute it again"
+            )
+
+    def append(self, name: str, *rows: Mapping[str, Any]) -> None:
+        """Adds rows to `<name>.jsonl` and flushes them to disk.
+
+        Raises:
+            RunError: a row that is not in the schema.
+        """
+        for row in rows:
+            _check_schema(name, row)
         with open(self.folder / f"{name}.jsonl", "a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.writelines(json.dumps(_plain(row)) + "\n" for row in rows)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """All rows of `<name>.jsonl`; a last line that was cut off by a kill is left out.
 
         Raises:
-            RunError: a line in the middle is not JSON.
+            RunError: a line in the middle is not a JSON object.
         """
         path = self.folder / f"{name}.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = path.read_bytes().splitlines() if path.exists() else []
         rows = []
         for number, line in enumerate(lines, 1):
             try:
                 rows.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                if number < len(lines):
-                    raise RunError(
-                        f"{path}, line {number} is not JSON ({error}); move the run folder away"
-                    ) from None
+                rows[-1]["step"]
+            except (ValueError, TypeError, KeyError) as error:
+                if number == len(lines) and len(rows) < number:
+                    break
+                advice = "move the run folder away"
+                raise RunError(f"{path}, line {number} is damaged ({error}); {advice}") from None
         return rows
 
     def table(self, name: str) -> pd.DataFrame:
         """`rows(name)` as a data frame, with the run's variant and seed."""
         return pd.DataFrame(self.rows(name)).assign(variant=self.variant, seed=self.seed)
 
-    def rewind(self, step: int) -> None:
-        """Drops what was recorded after `step`, so that a resumed run writes it again."""
-        for name in ("metrics", "evals", "rollouts"):
-            kept = [row for row in self.rows(name) if row["step"] <= step]
+    def row_counts(self) -> dict[str, int]:
+        """How many rows each record has."""
+        return {name: len(self.rows(name)) for name in RECORDS}
+
+    def check_rows(self, expected: Mapping[str, int], exact: bool = False) -> None:
+        """Compares the records with the rows they had when a checkpoint was written.
+
+        Raises:
+            RunError: one has fewer rows (with `exact`: another number of rows).
+        """
+        for name, count in expected.items():
+            there = len(self.rows(name))
+            if there < count or (exact and there != count):
+                raise RunError(
+                    f"{self.folder / name}.jsonl has {there} rows and had {count}; put the file "
+                    f"back, or delete {self.folder} to compute the run again"
+                )
+
+    def rewind(self, counts: Mapping[str, int]) -> None:
+        """Cuts every record to so many rows, so that a resumed run writes the rest again."""
+        for name in RECORDS:
             path = self.folder / f"{name}.jsonl"
             if path.exists():
-                path.with_suffix(".tmp").write_text("".join(json.dumps(row) + "\n" for row in kept))
+                rows = self.rows(name)[: counts.get(name, 0)]
+                path.with_suffix(".tmp").write_text("".join(json.dumps(row) + "\n" for row in rows))
                 os.replace(path.with_suffix(".tmp"), path)
 
     @contextmanager
@@ -154,8 +197,8 @@ class Run:
         except Timeout:
             who = _read_json(holder) if holder.exists() else {}
             raise RunError(
-                f"run {self.run_id} is being written by process {who.get('pid', '?')} on {who.get('host', '?')} since "
-                f"{who.get('since', '?')}; wait for it or stop it"
+                f"run {self.run_id} is being written by process {who.get('pid', '?')} on "
+                f"{who.get('host', '?')} since {who.get('since', '?')}; wait for it or stop it"
             ) from None
         try:
             write_json(holder, {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()})
@@ -179,50 +222,58 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
         config = folder / "config.json"
         if not config.exists() and not any(folder.glob("*.json*")):
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(
-                config, {"hash": config_hash(params), "date": _now(), "params": dict(params)}
-            )
+            facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
+            write_json(config, facts)
         if _read_json(config).get("hash") == config_hash(params):
             return Run(folder, dict(params))
-    raise RunError(
-        f"run folder {folder} holds another run than its name says; move it away or delete it"
-    )
+    raise RunError(f"run folder {folder} holds another run than its name says; move it away")
+
+
+def read_run(folder: Path) -> Run:
+    """The run in a folder.
+
+    Raises:
+        RunError: its `config.json` is missing or damaged.
+    """
+    facts = _read_json(folder / "config.json")
+    if config_hash(facts.get("params", {})) != facts.get("hash"):
+        raise RunError(f"run folder {folder} is damaged: config.json was changed; move it away")
+    return Run(folder, facts["params"])
 
 
 def config_hash(params: Mapping[str, Any]) -> str:
     """12 hex digits over parameters, independent of their order."""
-    return hashlib.sha256(json.dumps(params, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    text = json.dumps(params, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON so that a reader sees the old file or the whole new one."""
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.stem}")
-    temporary.write_text(json.dumps(value, indent=1, default=str) + "\n")
-    os.replace(temporary, path)
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as JSON can hold it: a number that is not finite becomes null."""
+    bad = [
+        key for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)
+    ]
+    return {**row, **dict.fromkeys(bad)}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    damaged = f"run folder {path.parent} is damaged: {path.name}"
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise RunError(
-            f"run folder {path.parent} is damaged: {path.name} cannot be read ({error}); "
-            "move the folder away or delete it"
-        ) from None
+        raise RunError(f"{damaged} cannot be read ({error}); move the folder away") from None
     if not isinstance(value, dict):
-        raise RunError(
-            f"run folder {path.parent} is damaged: {path.name} holds {type(value).__name__}, not an object"
-        )
+        raise RunError(f"{damaged} holds {type(value).__name__}, not an object")
     return value
 
 
 def _check_schema(name: str, row: Mapping[str, Any]) -> None:
+    odd: Sequence[str] = []
     if name == "metrics":
         odd = [key for key in row if not any(pattern.match(key) for pattern in _PATTERNS)]
     elif name == "evals":
-        odd = sorted(set(row) ^ set(EVAL_KEYS))
-    else:
-        odd = []
+        odd = sorted(set(row) ^ set(ROW))
+    elif name == "items":
+        odd = sorted(set(RECORD) - set(row))
     if odd:
         raise RunError(f"{name} row has keys outside its schema: {', '.join(odd)}")
 

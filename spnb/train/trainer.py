@@ -1,10 +1,13 @@
 """Samples in, a GRPO step out: TRL's GRPOTrainer fed by a self-play rollout.
 
-Two methods of TRL are overridden. `_generate_and_score_completions` runs the method's rollout,
-hands the rows to TRL through its `rollout_func` and `env_mask` contract, and puts the method's
-advantages in the place of TRL's. `_get_per_token_logps_and_entropies` gives TRL's own function rows
-of like length together, without their padding. Log-probabilities, every loss type, KL, optimiser,
-LoRA and checkpoints stay TRL's.
+`_generate_and_score_completions` plays the method's rollout, hands the rows that are trained to TRL
+through its `rollout_func` and `env_mask` contract, and puts the method's advantages, times their
+weights, in the place of TRL's. `log` adds the rollout's own numbers to what TRL reports. Two more
+overrides save and load our state. Log-probabilities, every loss type, KL, optimiser, LoRA and
+checkpoints stay TRL's; what we rely on in it is listed and checked in `spnb.train.guards`.
+
+The loss of a step is the mean over all trained rows of all processes, each row's advantage
+multiplied by its weight. A KL term counts every trained token once, whatever the weights.
 """
 
 import math
@@ -22,34 +25,33 @@ from datasets import Dataset
 from safetensors import SafetensorError
 from transformers import PrinterCallback
 
-from spnb.core.method import Method
-from spnb.core.params import RunParams
+from spnb.core.episodes import run
+from spnb.core.method import POLICY, ROW_MEAN_LOSSES, SelfPlayMethod, Share
 from spnb.core.types import Engine, Sample, role_label
+from spnb.train import guards
+from spnb.train.checkpoints import seal
+from spnb.train.config import RunParams
+from spnb.train.guards import TrainerError
+from spnb.train.packing import PackingMixin
 
-STATE_FILE = "selfplay_state.pt"
-ROW_DIVIDED_LOSSES = ("grpo", "dr_grpo")
-"""Losses that TRL divides by the number of rows, inert ones included; advantages and KL are scaled
-up for that."""
-LENGTH_GROUPS, GROUP_ROWS = 8, 16
-"""Most groups of rows that are run together in an update, and fewest rows in one."""
-PRIVATE_NAMES = (
-    "_generate_and_score_completions",
-    "_get_per_token_logps_and_entropies",
-    "_prepare_inputs",
-    "_step",
-    "_save_checkpoint",
-    "_load_optimizer_and_scheduler",
-)
+CHECKED_ROLLOUTS = 2
+"""After each start of a run, so many rollouts must agree with the trainer, or it stops."""
+GAP_EVERY = 10
+"""The engine's gap is logged at the first steps and at every tenth."""
 
 
-class TrainerError(RuntimeError):
-    """Training cannot go on, or would silently train something else."""
+@dataclass(frozen=True)
+class Stage:
+    """What one trainer trains: a policy's name, the first step (from 0) and how many."""
+
+    policy: str = POLICY
+    first: int = 0
+    steps: int = 1
 
 
 @dataclass
 class Hooks:
-    """What a run wants to hear: a metrics row and the samples after each step, and a call before
-    each save."""
+    """What a run wants to hear: each step's metrics and samples, and what to save with them."""
 
     on_step: Callable[[dict[str, float], list[Sample]], None]
     on_state: Callable[[], dict[str, Any]] = dict
@@ -58,157 +60,146 @@ class Hooks:
 class SelfPlayMixin:
     """Mixed in over `trl.GRPOTrainer` by `make_trainer`; see the module's docstring."""
 
-    method: Method
+    method: SelfPlayMethod
     engines: Mapping[str, Engine]
     hooks: Hooks
+    stage: Stage
+    engine_tolerance: float
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
-        step = self._step // (self.args.steps_per_generation * self.num_iterations)
-        samples = self.method.collect(self.engines, step, self.accelerator.process_index)
-        rows = self._padded(samples)
+        index = self._step // (self.args.steps_per_generation * self.num_iterations)
+        samples = run(self.method.rollout(self.stage.first + index), self.engines)
+        self.method.estimate(samples)
+        self.method.select(samples)
+        for sample in samples:
+            if sample.policy != self.stage.policy:
+                sample.weight = 0.0
+        trained = [sample for sample in samples if sample.weight]
+        rows = self._padded(trained)
         generated = time.perf_counter()
-        if "unsloth" in sys.modules:
-            _check_rows(samples, self.processing_class.pad_token_id)
-        if not self.model.training:
-            raise TrainerError(
-                "the rollout left the model in eval mode; TRL would take this for an evaluation batch"
-            )
-        check_engine(
-            self.accelerator.unwrap_model(self.model),
-            samples,
-            self.engine_tolerance,
-            self.temperature,
-        )
+        gap = self._check(trained, self.stage.first + index)
         self._rows = rows
         out = super()._generate_and_score_completions([{"prompt": ""} for _ in rows])
-        scale = len(rows) / max(len(samples), 1) if self.loss_type in ROW_DIVIDED_LOSSES else 1.0
+        scale = self._row_scale(len(rows), len(trained))
         self.beta = self.args.beta * scale
-        out["advantages"] = scale * torch.tensor(
-            [row.advantage for row in rows], device=out["advantages"].device
-        )
-        self._record = {
-            "samples": samples,
-            "kl": _kl_by_role(rows, out),
-            "generate": generated - started,
-        }
-        self._record["started"] = started
+        weighted = [(row.advantage or 0.0) * row.weight for row in rows]
+        out["advantages"] = scale * torch.tensor(weighted, device=out["advantages"].device)
+        self._record = {"samples": samples, "kl": kl_sums(rows, out), "gap": gap}
+        self._record |= {"started": started, "generate": generated - started}
         return out
 
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        ids_BT: torch.Tensor,
-        mask_BT: torch.Tensor,
-        keep: int,
-        batch_size: int | None = None,
-        **more,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """As TRL's, rows of like length together without the padding they share: a third to a half
-        of the work.
+    def _row_scale(self, rows: int, trained: int) -> float:
+        """Makes TRL's mean over this process's rows, inert ones too, one over all trained rows."""
+        if self.loss_type not in ROW_MEAN_LOSSES:
+            return 1.0
+        total = sum(gather_object([trained]))
+        return rows * self.accelerator.num_processes / max(total, 1)
 
-        Same values up to rounding, 0 on a completion's padding, which the loss masks. Where there
-        is no gradient, TRL asks for a few rows at a time (`batch_size`); here it is as many as an
-        update holds in memory anyway.
-        """
-        plain = super()._get_per_token_logps_and_entropies
-        if "unsloth" in sys.modules or more.get("compute_aux_loss"):
-            return plain(model, ids_BT, mask_BT, keep, batch_size=batch_size, **more)
-        if batch_size:
-            batch_size = max(batch_size, len(ids_BT) // self.args.steps_per_generation)
-        groups, found = length_groups(mask_BT), []
-        for rows in groups:
-            first, last = _span(mask_BT[rows])
-            cut = min(ids_BT.shape[1] - last, keep - 1)
-            window = slice(first, ids_BT.shape[1] - cut)
-            parts = plain(
-                model,
-                ids_BT[rows, window],
-                mask_BT[rows, window],
-                keep - cut,
-                batch_size=batch_size,
-                **more,
+    def _check(self, trained: list[Sample], step: int) -> float | None:
+        """The guards of a rollout; the engine's gap where it is due."""
+        if "unsloth" in sys.modules:
+            guards.check_rows(trained, self.processing_class.pad_token_id)
+        if not self.model.training:
+            raise TrainerError(
+                "the rollout left the model in eval mode; TRL would take this for evaluation"
             )
-            found.append(
-                [None if p is None else torch.nn.functional.pad(p, (0, cut)) for p in parts[:2]]
-            )
-        order = torch.cat(groups).argsort()
-        logps_BT, entropies_BT = (
-            None if p[0] is None else torch.cat(p)[order] for p in zip(*found, strict=True)
-        )
-        return logps_BT, entropies_BT, None
+        self._rollouts += 1
+        model = self.accelerator.unwrap_model(self.model)
+        temperature = {role.sampling.temperature for role in self._trained_roles()}
+        if self._rollouts <= CHECKED_ROLLOUTS:
+            guards.check_engine(model, trained, self.engine_tolerance, *temperature)
+        if step % GAP_EVERY and step >= CHECKED_ROLLOUTS:
+            return None
+        return guards.engine_gap(model, trained, *temperature).mean
+
+    def _trained_roles(self) -> list[Any]:
+        roles = self.method.roles.values()
+        return [role for role in roles if role.trainable and role.policy == self.stage.policy]
 
     def _padded(self, samples: list[Sample]) -> list[Sample]:
-        """Appends inert rows (mask 0, advantage 0): TRL silently drops rows where the count does
-        not divide."""
+        """Appends inert rows (mask 0): TRL silently drops rows where the count does not divide."""
         divisor = math.lcm(self.args.steps_per_generation, self.num_generations)
-        count = torch.tensor([max(len(samples), 1)], device=self.accelerator.device)
-        count = int(self.accelerator.gather(count).max())
+        count = max(gather_object([max(len(samples), 1)]))
         missing = math.ceil(count / divisor) * divisor - len(samples)
         token = (self.processing_class.eos_token_id,)
         inert = Sample(token, token, (0,), (0.0,), reward=0.0, role="inert", group="inert")
         return samples + [inert] * missing
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Collects TRL's numbers of each optimiser step; a metrics row goes out when the rollout is
-        used up."""
-        super().log(logs, start_time)
+        """TRL's numbers of an update, and with the last update of a rollout its own metrics."""
         if "loss" not in logs:
-            return
-        self._updates.append(
-            {key: logs.get(key) for key in ("loss", "grad_norm", "learning_rate", "entropy", "kl")}
-        )
-        self._updates[-1]["clip_ratio"] = logs.get("clip_ratio/region_mean")
-        if len(self._updates) == self.num_iterations:
-            row = {"step": self.state.global_step // self.num_iterations, **_means(self._updates)}
-            row |= step_metrics(self._record, time.perf_counter()) | self.method.metrics()
-            self._updates = []
+            return super().log(logs, start_time)
+        guards.check_finite(logs["loss"], logs.get("grad_norm"), self.state.global_step)
+        own = self._metrics["train"]
+        update = {key: logs.get(key) for key in ("loss", "grad_norm", "learning_rate")}
+        for key, name in (
+            ("entropy", "entropy"),
+            ("kl", "kl"),
+            ("clip_ratio/region_mean", "clip_ratio"),
+        ):
+            update[name] = _mean(own.get(key, []))
+        for key in [key for key in own if key.startswith(("reward", "frac_reward"))]:
+            del own[key]  # TRL's reward function is a constant 0 here
+        self._updates.append(update)
+        row = self._step_row() if len(self._updates) == self.num_iterations else None
+        super().log(logs | _reported(row), start_time)
+        if row is not None:
             self.hooks.on_step(row, self._record["samples"])
+
+    def _step_row(self) -> dict[str, float]:
+        """The metrics of a step, the same in every process."""
+        updates = self._updates
+        self._updates = []
+        means = {key: _mean([u[key] for u in updates if u[key] is not None]) for key in updates[0]}
+        row = {"step": self.stage.first + self.state.global_step // self.num_iterations}
+        row |= {key: value for key, value in means.items() if value is not None}
+        if self._record["gap"] is not None:
+            row["engine_gap"] = self._record["gap"]
+        parts = gather_object([(role_sums(self._record["samples"]), self._record["kl"])])
+        row |= rollout_metrics([sums for sums, _ in parts], [kl for _, kl in parts])
+        seconds = time.perf_counter() - self._record["started"]
+        tokens = row["tokens_per_second"] / seconds
+        row |= {"seconds/generate": self._record["generate"], "seconds/step": seconds}
+        row |= {"seconds/update": seconds - self._record["generate"], "tokens_per_second": tokens}
+        methods = gather_object([self.method.metrics])
+        return row | {key: _mean([m[key] for m in methods if key in m]) for key in methods[0]}
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        methods = gather_object([self.method.state_dict()])  # each process has its own baselines
         try:
             super()._save_checkpoint(model, trial)
-            methods = gather_object(
-                [self.method.state_dict()]
-            )  # each process has its own, as SPIRAL's actors have
-            if not self.accelerator.is_main_process:
-                return
-            state = {"step": self._step, "methods": methods, "run": self.hooks.on_state()}
-            torch.save(state, folder / f"{STATE_FILE}.tmp")
+            self.accelerator.wait_for_everyone()
+            if self.accelerator.is_main_process:
+                state = {"step": self._step, "methods": methods, "run": self.hooks.on_state()}
+                seal(folder, state)
         except (OSError, RuntimeError, SafetensorError) as error:
             raise TrainerError(
-                f"checkpoint {folder.name} could not be written ({error}). It will be ignored: free some disk space "
-                f"and start the run again, it resumes from the last complete checkpoint in {folder.parent}"
+                f"checkpoint {folder.name} could not be written ({error}). It will be ignored: "
+                "free some disk space and start the run again, it resumes from the last complete "
+                f"checkpoint in {folder.parent}"
             ) from error
-        os.replace(folder / f"{STATE_FILE}.tmp", folder / STATE_FILE)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over our part of a checkpoint's state, before `train(resume_from_checkpoint)`."""
+        self._restored = state["step"]
+        processes = self.accelerator.num_processes
+        if len(state["methods"]) != processes:
+            raise TrainerError(
+                f"the checkpoint was written by {len(state['methods'])} processes, and {processes} "
+                "run now; allowed: as many"
+            )
+        self.method.load_state_dict(state["methods"][self.accelerator.process_index])
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            state = torch.load(
-                Path(checkpoint) / STATE_FILE, map_location="cpu", weights_only=False
-            )
-            self._step = state["step"]
-            self.method.load_state_dict(state["methods"][self.accelerator.process_index])
-
-
-def length_groups(mask_BT: torch.Tensor) -> list[torch.Tensor]:
-    """Row indices sorted by length in equal groups; as many on every process, whose rows are
-    equally many."""
-    order = mask_BT.sum(dim=1).argsort(stable=True)
-    return list(order.tensor_split(max(1, min(LENGTH_GROUPS, len(order) // GROUP_ROWS))))
-
-
-def _span(mask_BT: torch.Tensor) -> tuple[int, int]:
-    """First column that any row uses, and the one after the last."""
-    used = mask_BT.any(dim=0).nonzero()
-    return int(used[0]), int(used[-1]) + 1
+            self._step = self._restored
 
 
 def _rollout_columns(prompts: list[str], trainer: Any) -> dict[str, list]:
-    """TRL's `rollout_func` contract: one entry per row; `env_mask` is 1 on the tokens that the
-    policy sampled."""
+    """TRL's `rollout_func`: one entry a row; `env_mask` is 1 on tokens that the policy sampled."""
     rows = trainer._rows
     return {
         "prompt_ids": [list(row.prompt_ids) for row in rows],
@@ -220,227 +211,213 @@ def _rollout_columns(prompts: list[str], trainer: Any) -> dict[str, list]:
 
 def make_trainer(
     params: RunParams,
-    model: Any,
-    tokenizer: Any,
-    method: Method,
+    policy: Any,
+    method: SelfPlayMethod,
     engines: Mapping[str, Engine],
     hooks: Hooks,
     output_dir: Path,
-    peft_config: Any = None,
+    stage: Stage | None = None,
 ) -> Any:
     """A trainer, its class built at call time because `import unsloth` rebinds `trl.GRPOTrainer`.
 
+    Args:
+        policy: a `spnb.train.policies.Policy`.
+        engines: by the name of the policy that answers; may be filled later.
+        stage: default: all of the run's steps, on the policy "policy".
+
     Raises:
-        TrainerError: a hyper-parameter was changed on the way (Unsloth's patches have other
-            defaults).
+        TrainerError: a setting was changed on the way (Unsloth's patches have other defaults),
+            weights are sharded, or the roles that learn have several temperatures.
     """
     import trl
 
-    if "unsloth" in sys.modules and not any(
-        "Unsloth" in base.__name__ for base in trl.GRPOTrainer.__mro__
-    ):
-        raise TrainerError(
-            "unsloth was imported after trl's trainer was taken; import unsloth first"
-        )
-    os.environ.setdefault(
-        "TRL_EXPERIMENTAL_SILENCE", "1"
-    )  # rollout_func is marked experimental; pinned and tested here
-    explicit = grpo_arguments(params, output_dir)
-    cls = type("SelfPlayTrainer", (SelfPlayMixin, trl.GRPOTrainer), {})
-    trainer = cls(
-        model=model,
+    unsloth = "unsloth" in sys.modules
+    if unsloth and not any("Unsloth" in base.__name__ for base in trl.GRPOTrainer.__mro__):
+        raise TrainerError("unsloth was imported after trl's trainer; import unsloth first")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # for rollout_func: pinned, tested here
+    guards.check_contract(trl.GRPOTrainer)
+    stage = stage or Stage(steps=params.steps)
+    explicit = grpo_arguments(params, stage.steps, output_dir)
+    mixins = (
+        (SelfPlayMixin,) if unsloth or torch.cuda.is_available() else (SelfPlayMixin, PackingMixin)
+    )
+    trainer = type("SelfPlayTrainer", (*mixins, trl.GRPOTrainer), {})(
+        model=policy.model,
         reward_funcs=_no_reward,
         args=trl.GRPOConfig(**explicit),
-        train_dataset=Dataset.from_dict({"prompt": [""] * (params.steps * params.micro_batches)}),
-        processing_class=tokenizer,
-        peft_config=peft_config,
+        train_dataset=Dataset.from_dict(
+            {"prompt": [""] * (stage.steps * explicit["steps_per_generation"])}
+        ),
+        processing_class=policy.tokenizer,
+        peft_config=policy.peft_config,
         rollout_func=_rollout_columns,
     )
-    for key in (
-        "loss_type",
-        "epsilon",
-        "epsilon_high",
-        "optim",
-        "mask_truncated_completions",
-        "learning_rate",
-        "beta",
-    ):
-        if getattr(trainer.args, key) != explicit[key]:
-            raise TrainerError(
-                f"{key} became {getattr(trainer.args, key)!r}; asked for {explicit[key]!r}"
-            )
+    _check_settings(trainer.args, explicit)
+    guards.refuse_sharded(trainer.accelerator)
+    if trainer.args.n_gpu > 1:
+        raise TrainerError(
+            f"{trainer.args.n_gpu} GPUs are visible to one process; allowed: one "
+            "(CUDA_VISIBLE_DEVICES), or `accelerate launch` with a process for each"
+        )
     trainer.remove_callback(PrinterCallback)
-    trainer.method, trainer.engines, trainer.hooks = method, engines, hooks
+    trainer.method, trainer.engines, trainer.hooks, trainer.stage = method, engines, hooks, stage
+    method.share = Share(trainer.accelerator.process_index, trainer.accelerator.num_processes)
     trainer.engine_tolerance = 1e-3 if params.dtype == "float32" else 0.05
-    trainer._updates, trainer._rows = [], []
+    trainer._updates, trainer._rows, trainer._rollouts, trainer._restored = [], [], 0, 0
+    temperatures = {role.sampling.temperature for role in trainer._trained_roles()}
+    if len(temperatures) > 1:
+        raise TrainerError(
+            f"roles that learn have temperatures {sorted(temperatures)}; allowed: one, because "
+            "TRL's loss takes one (a role that does not learn may have its own)"
+        )
+    trainer.temperature = next(iter(temperatures), params.temperature)
     return trainer
 
 
+def _check_settings(args: Any, explicit: Mapping[str, Any]) -> None:
+    for key, value in explicit.items():
+        given = getattr(args, key)
+        if key == "report_to":
+            given = (given or ["none"])[0] if isinstance(given, list) else given
+        if getattr(given, "value", given) != value:
+            raise TrainerError(f"{key} became {given!r} in trl.GRPOConfig; asked for {value!r}")
+
+
 def _no_reward(completions: list, **_: Any) -> list[float]:
-    """TRL wants a reward function; rewards here are the method's, and advantages are set by the
-    mixin."""
+    """TRL wants a reward function; rewards are the method's, advantages are set by the mixin."""
     return [0.0] * len(completions)
 
 
-def grpo_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
-    """Every argument of `trl.GRPOConfig` that decides a number, given explicitly: none is left to a
-    default."""
-    updates = params.steps * params.inner_epochs
-    return {
+def grpo_arguments(params: RunParams, steps: int, output_dir: Path) -> dict[str, Any]:
+    """Arguments of `trl.GRPOConfig`: the user's under `grpo:`, and those that the trainer owns."""
+    grpo = dict(params.grpo)
+    if grpo["epsilon_high"] is None:
+        grpo["epsilon_high"] = grpo["epsilon"]
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    pieces = max(1, math.ceil(grpo.pop("gradient_accumulation_steps") / processes))
+    cuda = torch.cuda.is_available()
+    owned = {
         "output_dir": str(output_dir),
-        "max_steps": updates,
+        "max_steps": steps * grpo["num_iterations"],
         "per_device_train_batch_size": 2,
         "num_generations": 2,
-        "steps_per_generation": params.micro_batches,
-        "gradient_accumulation_steps": params.micro_batches,
-        "num_iterations": params.inner_epochs,
+        "steps_per_generation": pieces,
+        "gradient_accumulation_steps": pieces,
         "max_completion_length": params.max_new_tokens,
         "temperature": params.temperature,
-        "loss_type": params.loss_type,
-        "beta": params.kl_beta,
-        "epsilon": params.epsilon,
-        "epsilon_high": params.epsilon_high if params.epsilon_high is not None else params.epsilon,
         "scale_rewards": "none",
         "mask_truncated_completions": False,
-        "importance_sampling_level": "token",
-        "learning_rate": params.learning_rate,
-        "lr_scheduler_type": params.lr_schedule,
-        "warmup_steps": params.warmup_steps,
-        "optim": params.optimizer,
-        "adam_beta1": params.adam_betas[0],
-        "adam_beta2": params.adam_betas[1],
-        "weight_decay": params.weight_decay,
-        "max_grad_norm": params.max_grad_norm,
-        "bf16": params.dtype == "bfloat16" and torch.cuda.is_available(),
+        "bf16": params.dtype == "bfloat16" and cuda,
         "fp16": False,
-        "use_cpu": not torch.cuda.is_available(),
+        "use_cpu": not cuda,
         "gradient_checkpointing": params.gradient_checkpointing,
         "seed": params.seed,
         "save_strategy": "steps",
-        "save_steps": params.save_every * params.inner_epochs,
+        "save_steps": params.save_every * grpo["num_iterations"],
         "save_total_limit": 2,
         "logging_steps": 1,
         "report_to": params.report_to,
         "disable_tqdm": True,
         "use_vllm": params.engine == "vllm",
-        "vllm_mode": "colocate",
         "vllm_gpu_memory_utilization": params.gpu_memory,
         "vllm_max_model_length": params.max_length,
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_max": 3.0,
         "remove_unused_columns": False,
         "dataloader_pin_memory": False,
     }
+    defaults = {
+        "vllm_mode": "colocate",
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": 3.0,
+        "ddp_timeout": 7200,
+    }
+    return defaults | grpo | owned
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint: a folder without our state file was cut off while it was
-    written."""
-    complete = [path.parent for path in folder.glob(f"checkpoint-*/{STATE_FILE}")]
-    return max(complete, key=lambda path: int(path.name.rsplit("-", 1)[1]), default=None)
-
-
-def token_logps(model: Any, sample: Sample, temperature: float = 1.0) -> torch.Tensor:
-    """Log-probabilities (T,) in nats of a sample's completion tokens under a model, one plain
-    forward pass."""
-    ids = torch.tensor([[*sample.prompt_ids, *sample.completion_ids]], device=model.device)
-    with torch.no_grad():
-        logits_TV = (
-            model(input_ids=ids).logits[0, len(sample.prompt_ids) - 1 : -1].float() / temperature
-        )
-    return logits_TV.log_softmax(-1).gather(1, ids[0, len(sample.prompt_ids) :, None]).squeeze(1)
-
-
-def check_engine(
-    model: Any, samples: Sequence[Sample], tolerance: float, temperature: float = 1.0
-) -> None:
-    """Compares the engine's log-probabilities with the trainer's on a few samples.
-
-    A LoRA run whose engine generates without the adapter samples the base model and says nothing;
-    this shows it.
-
-    Raises:
-        TrainerError: they differ by more than `tolerance` nats in the mean over tokens.
-    """
-    for sample in [s for s in samples if s.logps is not None and any(s.mask)][:4]:
-        ours = token_logps(model, sample, temperature)
-        pairs = [
-            (a, b) for a, b, m in zip(sample.logps, ours.tolist(), sample.mask, strict=True) if m
-        ]
-        gap = sum(abs(a - b) for a, b in pairs) / len(pairs)
-        if gap > tolerance:
-            raise TrainerError(
-                f"the engine's log-probabilities differ from the trainer's by {gap:.3g} nats a token (allowed: "
-                f"{tolerance}): the engine does not generate with the weights in training"
-            )
-
-
-def _check_rows(samples: Sequence[Sample], pad_id: int) -> None:
-    """Unsloth rebuilds the completion mask from token ids and would leave a sampled pad token out
-    of the loss."""
-    for sample in samples:
-        if pad_id in sample.completion_ids or pad_id in sample.prompt_ids:
-            raise TrainerError(
-                f"the pad token ({pad_id}) occurs inside a sample of role {role_label(sample.role)}"
-            )
-
-
-def _kl_by_role(rows: Sequence[Sample], out: Mapping[str, Any]) -> dict[str, float]:
-    """Mean KL to the reference policy per role in nats a token (k3 estimator); empty where there is
-    no reference."""
+def kl_sums(rows: Sequence[Sample], out: Mapping[str, Any]) -> dict[str, tuple[float, int]]:
+    """Sum of KL to the reference policy (k3: exp(d) - d - 1, d = reference - policy) and number of
+    trained tokens, by role; empty where there is no reference or no log-probabilities."""
     reference = out.get("ref_per_token_logps")
     if reference is None or reference.shape != out["completion_ids"].shape:
         return {}
-    sums: dict[str, list[float]] = {}
+    sums: dict[str, tuple[float, int]] = {}
     for row, ref in zip(rows, reference.tolist(), strict=True):
         for logp, other, mask in zip(row.logps or (), ref, row.mask, strict=False):
             if mask:
                 gap = other - logp
-                sums.setdefault(role_label(row.role), []).append(math.exp(gap) - gap - 1)
-    return {role: sum(values) / len(values) for role, values in sums.items()}
+                total, count = sums.get(role_label(row.role), (0.0, 0))
+                sums[role_label(row.role)] = (total + math.exp(gap) - gap - 1, count + 1)
+    return sums
 
 
-def step_metrics(record: Mapping[str, Any], now: float) -> dict[str, float]:
-    """The rollout's numbers, per role and in all; the schema is `spnb.train.runs.METRICS`."""
-    samples: list[Sample] = record["samples"]
-    seconds = now - record["started"]
-    sampled = sum(sum(sample.mask) for sample in samples)
-    row = {
-        "samples": len(samples),
-        "seconds/generate": record["generate"],
-        "seconds/update": seconds - record["generate"],
-        "seconds/step": seconds,
-        "tokens_per_second": sampled / seconds,
+def role_sums(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
+    """Sums over all rows of each role, trained or not: what `rollout_metrics` adds up."""
+    sums: dict[str, dict[str, float]] = {}
+    for sample in samples:
+        of_role = sums.setdefault(role_label(sample.role), {})
+        advantage = sample.advantage or 0.0
+        logps = [lp for lp, m in zip(sample.logps or (), sample.mask, strict=False) if m]
+        for key, value in (
+            ("rows", 1),
+            ("trained", float(sample.weight != 0)),
+            ("reward", sample.reward),
+            ("length", sum(sample.mask)),
+            ("logp", math.fsum(logps)),
+            ("logps", len(logps)),
+            ("advantage", advantage),
+            ("advantage_squared", advantage**2),
+            ("truncated", float(sample.truncated)),
+            ("invalid", float(sample.invalid)),
+        ):
+            of_role[key] = of_role.get(key, 0.0) + value
+    return sums
+
+
+def rollout_metrics(
+    parts: Sequence[Mapping[str, Mapping[str, float]]],
+    kl_parts: Sequence[Mapping[str, tuple[float, int]]],
+) -> dict[str, float]:
+    """A rollout's numbers in all and by role, from the sums of all processes (see `METRICS`).
+
+    `tokens_per_second` holds the number of sampled tokens; the caller divides by the time.
+    """
+    totals: dict[str, dict[str, float]] = {}
+    for part in parts:
+        for role, sums in part.items():
+            of_role = totals.setdefault(role, {})
+            for key, value in sums.items():
+                of_role[key] = of_role.get(key, 0.0) + value
+    rows = sum(sums["rows"] for sums in totals.values())
+    metrics = {
+        "samples": rows,
+        "trained": sum(sums["trained"] for sums in totals.values()) / max(rows, 1),
+        "tokens_per_second": sum(sums["length"] for sums in totals.values()),
     }
-    for label in sorted({role_label(sample.role) for sample in samples}):
-        members = [sample for sample in samples if role_label(sample.role) == label]
-        row |= {f"{key}/{label}": value for key, value in _role_metrics(members).items()}
-        if label in record["kl"]:
-            row[f"kl/{label}"] = record["kl"][label]
-    return row
+    for role in sorted(totals):
+        sums = totals[role]
+        count = sums["rows"]
+        for key in ("reward", "length", "truncated", "invalid", "trained"):
+            metrics[f"{key}/{role}"] = sums[key] / count
+        if sums["logps"]:
+            metrics[f"entropy/{role}"] = -sums["logp"] / sums["logps"]
+        mean = sums["advantage"] / count
+        variance = max(0.0, sums["advantage_squared"] / count - mean**2)
+        metrics[f"advantage_mean/{role}"] = mean
+        metrics[f"advantage_std/{role}"] = math.sqrt(variance)
+        kl = [part[role] for part in kl_parts if role in part]
+        if kl:
+            metrics[f"kl/{role}"] = sum(total for total, _ in kl) / sum(count for _, count in kl)
+    return metrics
 
 
-def _role_metrics(samples: Sequence[Sample]) -> dict[str, float]:
-    count = len(samples)
-    advantages = torch.tensor([sample.advantage for sample in samples], dtype=torch.float64)
-    logps = [lp for s in samples if s.logps for lp, m in zip(s.logps, s.mask, strict=True) if m]
-    return {
-        "reward": sum(sample.reward for sample in samples) / count,
-        "length": sum(sum(sample.mask) for sample in samples) / count,
-        "entropy": -sum(logps) / len(logps) if logps else math.nan,
-        "advantage_mean": advantages.mean().item(),
-        "advantage_std": advantages.std(correction=0).item(),
-        "truncated": sum(sample.truncated for sample in samples) / count,
-        "invalid": sum(sample.invalid for sample in samples) / count,
-    }
+def _reported(row: Mapping[str, float] | None) -> dict[str, float]:
+    """What trackers get of a step: our metrics, and the mean reward over all roles as `reward`."""
+    if row is None:
+        return {}
+    rewards = [value for key, value in row.items() if key.startswith("reward/")]
+    own = {key: value for key, value in row.items() if key not in ("step", "loss", "grad_norm")}
+    return own | ({"reward": _mean(rewards)} if rewards else {})
 
 
-def _means(rows: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
-    """Mean of each key over rows; keys without any value are left out."""
-    means = {}
-    for key in rows[0]:
-        values = [row[key] for row in rows if row[key] is not None]
-        if values:
-            means[key] = sum(values) / len(values)
-    return means
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

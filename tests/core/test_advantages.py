@@ -2,7 +2,8 @@
 
 import pytest
 
-from spnb.core.advantages import ESTIMATORS, make_estimator
+from spnb.core.advantages import ESTIMATORS, assign, drop_uninformative, make_estimator
+from spnb.core.types import Sample
 
 
 def test_names():
@@ -93,3 +94,32 @@ def test_bad_calls():
         make_estimator("raw")([1, float("nan")], [0, 0], ["a", "a"])
     with pytest.raises(ValueError, match="keeps no state"):
         make_estimator("raw").load_state_dict({"baselines": {}})
+
+
+def row(reward, role, group=0, **values):
+    """A row of one token."""
+    return Sample((1,), (2,), (1,), None, reward, role, group, **values)
+
+
+def test_assign_uses_each_roles_estimator_and_leaves_what_is_set():
+    rows = [
+        row(1.0, "a"),
+        row(3.0, "a"),
+        row(5.0, "b"),
+        row(9.0, "c"),
+        row(9.0, "a", advantage=7.0),
+    ]
+    assign(rows, {"a": make_estimator("group_mean"), "b": make_estimator("raw")})
+    assert [one.advantage for one in rows] == [-1.0, 1.0, 5.0, 0.0, 7.0]
+    assert [one.weight for one in rows] == [1, 1, 1, 0, 1]  # role c does not learn
+
+
+def test_drop_uninformative_keeps_the_mean_over_all_rows():
+    advantages, gradients = [0.0, 2.0, -1.0, 0.0, 4.0], [9.0, 1.0, 2.0, 9.0, 3.0]
+    rows = [row(0.0, "a", advantage=a, weight=0.5) for a in advantages]
+    drop_uninformative(rows)
+    assert [one.weight for one in rows] == pytest.approx([0, 0.3, 0.3, 0, 0.3])
+    assert [one.advantage for one in rows] == advantages
+    kept = [(one, g) for one, g in zip(rows, gradients, strict=True) if one.weight]
+    mean = sum(one.weight * one.advantage * g for one, g in kept) / len(kept)
+    assert mean == pytest.approx(0.5 * sum(map(lambda a, g: a * g, advantages, gradients)) / 5)

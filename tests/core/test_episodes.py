@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from spnb.core.episodes import parallel, run
+from spnb.core.episodes import ask_group, fill, parallel, run, single_turn
 from spnb.core.types import (
     Completion,
     Request,
@@ -31,8 +31,8 @@ class Echo:
         ]
 
 
-def request(number, engine="policy"):
-    return Request((number,), Sampling(), seed=0, engine=engine)
+def request(number, policy="policy"):
+    return Request((number,), Sampling(), seed=0, policy=policy)
 
 
 def counting(start, turns):
@@ -80,7 +80,7 @@ def test_requests_go_to_the_engine_they_name():
     policy, past = Echo(), Echo()
     assert run(mixed(), {"policy": policy, "past": past}) == ["1", "2", "3"]
     assert (policy.batches, past.batches) == ([2], [1])
-    with pytest.raises(ValueError, match="request for engine 'past'; available: policy"):
+    with pytest.raises(ValueError, match="request for policy 'past'; available: policy"):
         run(mixed(), {"policy": policy})
 
 
@@ -130,3 +130,51 @@ def test_samples():
         Sample((1,), (2, 3), (1,), None, reward=0.0, role="a", group=0)
     with pytest.raises(ValueError, match="at least 1"):
         Sample((1,), (), (), None, reward=0.0, role="a", group=0)
+
+
+def test_single_turn_is_a_trajectory_of_all_sampled_tokens():
+    trajectory = run(single_turn(request(7, policy="other")), {"other": Echo()})
+    assert (trajectory.prompt_ids, trajectory.completion_ids, trajectory.mask) == ((7,), [7], [1])
+    assert (trajectory.text, trajectory.policy_text, trajectory.finish) == ("7", "7", "stop")
+    row = trajectory.sample(0.5, "solver", 3)
+    assert (row.policy, row.role, row.group, row.reward) == ("other", "solver", 3, 0.5)
+    assert row.advantage is None and row.weight == 1.0 and row.info == {"text": "7"}
+
+
+def test_an_observation_is_masked_and_is_not_the_policys_text():
+    trajectory = run(single_turn(request(7)), {"policy": Echo()})
+    trajectory.append_observation([8, 9], "seen")
+    assert trajectory.mask == [1, 0, 0] and trajectory.logps == [0.0, 0.0, 0.0]
+    assert (trajectory.text, trajectory.policy_text, trajectory.length) == ("7seen", "7", 4)
+
+
+def test_ask_group_answers_each_task_k_times_in_one_batch():
+    engine = Echo()
+
+    def answer(place, task, copy):
+        (completion,) = yield [request(100 * place + 10 * task + copy)]
+        return completion.text
+
+    groups = run(ask_group([1, 2], 3, answer), {"policy": engine})
+    assert groups == [["10", "11", "12"], ["120", "121", "122"]] and engine.batches == [6]
+
+
+def test_fill_plays_rounds_until_the_quota_is_there():
+    rounds = []
+
+    def play_round(number, missing):
+        rounds.append(dict(missing))
+        answers = yield [request(number)] if missing["a"] else []
+        return {"a": [f"a{number}"] * len(answers), "b": ["b", "b"] if missing["b"] else []}
+
+    items = run(fill(play_round, {"a": 2, "b": 1}, max_rounds=5), {"policy": Echo()})
+    assert items == {"a": ["a0", "a1"], "b": ["b", "b"]}
+    assert rounds == [{"a": 2, "b": 1}, {"a": 1, "b": 0}]
+
+
+def test_fill_gives_up_after_its_rounds():
+    def play_round(number, missing):
+        yield from ()
+        return {"a": []}
+
+    assert run(fill(play_round, {"a": 1}, max_rounds=3), {}) == {"a": []}

@@ -1,8 +1,23 @@
-"""Boxed answers: what counts as the content of the last box."""
+"""Reading an answer out of a text, and every kind of grading, by hand."""
+
+import time
 
 import pytest
 
-from spnb.core.grading import extract_boxed
+from spnb.core.grading import (
+    PARTS,
+    RULES,
+    extract_boxed,
+    grade,
+    grade_text,
+    majority_vote,
+    normal,
+    read_answer,
+    register,
+    same,
+    variants,
+)
+from spnb.core.types import Task
 
 
 @pytest.mark.parametrize(
@@ -34,3 +49,184 @@ from spnb.core.grading import extract_boxed
 )
 def test_extract_boxed(text, content):
     assert extract_boxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "tag", "answer"),
+    [
+        ("<answer> a</answer>", "answer", "a"),
+        ("<answer> a</answer><answer> b", "answer", "a"),
+        ("<question> a</question>", "question", "a"),
+        (r"<answer>a</answer> \boxed{b}", "boxed", "b"),
+        ("<boxed>a</boxed>", "boxed", None),
+        ("a", "answer", None),
+    ],
+)
+def test_read_answer(text, tag, answer):
+    assert read_answer(text, tag) == answer
+
+
+def test_a_whole_output_is_graded_by_the_tasks_own_tag():
+    tagged, boxed = Task([], gold=("4",)), Task([], gold=("4",), info={"tag": "boxed"})
+    text = r"<answer> 5</answer> so \boxed{4}"
+    assert (grade_text(text, tagged), grade_text(text, boxed)) == (0.0, 1.0)
+    assert grade_text(text, tagged, tag="boxed") == 1.0
+    assert grade_text("4", tagged) == grade_text("4", boxed) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "prediction"),
+    [
+        ("Arnford", " the town Arnford. "),
+        ("47", "47.0"),
+        ("1874", "The year 1874"),
+        ("Alana", "Mr ALANA"),
+        ("-3", "-3"),
+        ("Arnford", "in the town Arnford"),
+    ],
+)
+def test_the_same_answer(gold, prediction):
+    assert same(gold, prediction) and grade(prediction, gold) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "prediction"),
+    [
+        ("Arnford", "Arnburg"),
+        ("47", "4"),
+        ("47", "47.5"),
+        ("3", "-3"),
+        ("", ""),
+        ("", "the"),
+        ("Arnford", "Arnford Bel"),
+    ],
+)
+def test_another_answer(gold, prediction):
+    assert not same(gold, prediction) and grade(prediction, gold) == 0.0
+
+
+def test_variants_by_hand():
+    assert variants("47", "number") == ("47", "47.", "the number 47", "about 47", "47.0")
+    assert variants("clocks", "product") == ("clocks", "clocks.", "the clocks")
+
+
+def test_normalising_takes_linear_time():
+    start = time.perf_counter()
+    assert normal("the " * 500_000 + "end") == "end"
+    assert time.perf_counter() - start < 2.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "prediction", "gold", "value"),
+    [
+        ("literal", " 4 ", "4", 1),
+        ("literal", "4.", "4", 0),
+        ("literal", "A", "a", 0),
+        ("exact", "The 4.", "4", 1),
+        ("exact", "b", ("a", "b"), 1),
+        ("cover", "It is the Eiffel Tower, in Paris.", "Eiffel tower", 1),
+        ("cover", "It is 147.", "47", 0),
+        ("cover", "tower of Eiffel", "Eiffel tower", 0),
+        ("cover", "anything", "the", 0),
+        ("cover", "", "x", 0),
+        ("numeric", "1,234.50", "1234.5", 1),
+        ("numeric", "$5", "5.0", 1),
+        ("numeric", "12 %", "0.12", 1),
+        ("numeric", "1/8", "0.125", 1),
+        ("numeric", "-5", "5", 0),
+        ("numeric", "1,23", "123", 0),
+        ("numeric", "5 km", "5", 0),
+        ("numeric", "1/0", "1/0", 0),
+        ("numeric", "1e999999999", "1", 0),
+        ("numeric", "\u0663", "3", 0),
+        ("numeric", "100.1", "100", 0),
+        ("integer", "1,200", "1200", 1),
+        ("integer", "12.0", "12", 1),
+        ("integer", "12.5", "12.5", 0),
+        ("integer", "1200%", "12", 0),
+        ("letter", "(b)", "B", 1),
+        ("letter", "B. blue", "B", 0),
+        ("verdict", "Yes.", "yes", 1),
+        ("verdict", "no", "yes", 0),
+        ("shares", "b, a", ("a", "b"), 1),
+        ("shares", "a", ("a", "b"), 0.5),
+        ("shares", "a and x; y", ("a", "b"), 1 / 3),
+        ("statements", "It rains. The sun is out!", ("The sun is out.", "It rains."), 1),
+        ("statements", "It rains.", ("The sun is out.", "It rains."), 0.5),
+        ("statements", "It rains. A. B. C.", ("The sun is out.", "It rains."), 0.25),
+    ],
+)
+def test_kinds_by_hand(kind, prediction, gold, value):
+    assert grade(prediction, gold, kind) == pytest.approx(value, abs=1e-12)
+
+
+def test_a_tolerance_is_relative_to_gold_and_includes_its_end():
+    assert grade("100.15", "100", "numeric", tolerance=0.0015) == 1.0
+    assert grade("100.16", "100", "numeric", tolerance=0.0015) == 0.0
+    assert grade("-99.9", "-100", "numeric", tolerance=0.0015) == 1.0
+    assert grade("0.001", "0", "numeric", tolerance=0.5) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "prediction"),
+    [
+        ("1/2", "0.5"),
+        (r"\frac{1}{2}", ".5"),
+        ("2x^2", "2*x**2"),
+        ("5", "x = 5"),
+        ("x^2 + 2x + 1", "(x+1)^2"),
+        (r"\frac{\sqrt{2}}{2}", "1/sqrt(2)"),
+        (r"x^{\frac{1}{2}}", r"$\sqrt{x}$"),
+        (r"2\pi", "2 pi"),
+        ("xy + x", "x(y+1)"),
+        ("(1, 2)", r"\left(1,2\right)"),
+        ("e^x", r"\exp(x)"),
+        ("Paris", "paris."),
+    ],
+)
+def test_equal_expressions(gold, prediction):
+    assert grade(prediction, gold, "expression") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "prediction"),
+    [
+        ("silent", "listen"),
+        ("3.1416", "3.14"),
+        ("x", "sqrt(x^2)"),
+        ("(1, 2)", "(2, 1)"),
+        ("(1, 2)", "1"),
+        ("1/0", "1/0"),
+        ("1", "__import__('os').getpid()"),
+        ("1", "9^9^9^9^9"),
+        ("1", "((((("),
+        ("1", "-" * 150 + "2"),
+        ("1", "1" * 1000),
+        ("x", "y"),
+        ("", ""),
+    ],
+)
+def test_other_expressions_and_what_is_none(gold, prediction):
+    start = time.perf_counter()
+    assert grade(prediction, gold, "expression") == 0.0
+    assert time.perf_counter() - start < 0.5
+
+
+def test_an_unknown_kind_is_named():
+    with pytest.raises(ValueError, match="kind of grading is 'exactly'.*'exact'.*allowed: cover, "):
+        grade("a", "a", "exactly")
+
+
+def test_a_kind_can_be_added():
+    register("half", lambda prediction, golds: 0.5)
+    try:
+        assert grade("a", ("b", "c"), "half") == 0.5
+    finally:
+        del PARTS["half"]
+    assert "half" not in RULES
+
+
+def test_majority_vote():
+    assert majority_vote(["b", "The A.", "a", None, ""]) == "The A."
+    assert majority_vote(["b", "a", "a", "b"]) == "b"
+    assert majority_vote([None, ""]) is None and majority_vote([]) is None

@@ -1,12 +1,14 @@
 """The search loop with scripted turns: token ids, masks, limits, one retriever call a round."""
 
+import time
+
 import pytest
 
 from spnb.core import prompts
 from spnb.core.episodes import run
-from spnb.core.search import Searched, Tool, rollouts, search_texts, single
-from spnb.core.types import Completion, Request, Sampling
-from spnb.corpus.retrieval import Hit, make_retriever
+from spnb.core.search import SYNTAXES, Hit, Tool, samples, search_rollouts, search_texts
+from spnb.core.types import Completion, Request, Sampling, Task, Trajectory
+from spnb.corpus.retrieval import make_retriever
 
 
 class CharTokenizer:
@@ -60,36 +62,38 @@ def asked(key, new_tokens=50):
 def play(engine, retriever, keys="a", questions=None, **limits):
     tool = Tool(CharTokenizer(), retriever, **{"k": 1, **limits})
     return run(
-        rollouts([asked(key) for key in keys], questions or [""] * len(keys), tool),
+        search_rollouts([asked(key) for key in keys], questions or [""] * len(keys), tool),
         {"policy": engine},
     )
 
 
-def ids(text, said):
-    return [1000 * said + ord(char) for char in text]
+def ids(text, sampled):
+    return [1000 * sampled + ord(char) for char in text]
 
 
 def test_results_are_appended_as_tokens_of_their_own_with_mask_0():
     engine, shelf = Script(a=["<search> x</search>", "<answer> 1</answer>"]), Shelf()
-    (found,) = play(engine, shelf, questions=["Why?"])
+    (trajectory,) = play(engine, shelf, questions=["Why?"])
     result = prompts.information(["x 0"], "Why?")
     assert result == "\n<information>\n[1] x 0\n</information>\nQuestion: Why?"
-    assert found.completion_ids == ids("<search> x</search>", 1) + ids(result, 0) + ids(
+    assert trajectory.completion_ids == ids("<search> x</search>", 1) + ids(result, 0) + ids(
         "<answer> 1</answer>", 1
     )
-    assert found.mask == [1] * 19 + [0] * len(result) + [1] * 19
-    assert found.logps == [-0.5] * 19 + [0.0] * len(result) + [-0.5] * 19
-    assert found.text == f"<search> x</search>{result}<answer> 1</answer>"
-    assert found.said == "<search> x</search><answer> 1</answer>"
-    assert (found.searches, found.finish) == (["x"], "stop")
+    assert trajectory.mask == [1] * 19 + [0] * len(result) + [1] * 19
+    assert trajectory.logps == [-0.5] * 19 + [0.0] * len(result) + [-0.5] * 19
+    assert trajectory.text == f"<search> x</search>{result}<answer> 1</answer>"
+    assert trajectory.policy_text == "<search> x</search><answer> 1</answer>"
+    assert (trajectory.searches, trajectory.finish) == (["x"], "stop")
     second = engine.requests[1]
-    assert second.prompt_ids == (ord("a"), *found.completion_ids[: 19 + len(result)])
+    assert second.prompt_ids == (ord("a"), *trajectory.completion_ids[: 19 + len(result)])
     assert engine.requests[0].seed == ord("a") != second.seed
     assert {request.sampling for request in engine.requests} == {
         Sampling(50, 0.7, stop=("</search>",))
     }
-    row = found.sample(0.5, "solver", 3)
-    assert row.completion_ids == tuple(found.completion_ids) and row.mask == tuple(found.mask)
+    row = trajectory.sample(0.5, "solver", 3)
+    assert row.completion_ids == tuple(trajectory.completion_ids) and row.mask == tuple(
+        trajectory.mask
+    )
     assert (row.reward, row.role, row.group, row.truncated, row.info["searches"]) == (
         0.5,
         "solver",
@@ -109,7 +113,7 @@ def test_many_rollouts_share_the_engines_batch_and_one_retriever_call():
         Shelf(),
     )
     found = play(engine, shelf, keys="abc")
-    assert [rollout.said for rollout in found] == [
+    assert [rollout.policy_text for rollout in found] == [
         "<search>1</search>A",
         "B",
         "<search>3</search><search>4</search>C",
@@ -133,16 +137,16 @@ def test_many_rollouts_share_the_engines_batch_and_one_retriever_call():
     ],
 )
 def test_how_a_rollout_ends(lines, finish, searches):
-    (found,) = play(Script(a=lines), Shelf(), max_searches=2)
-    assert (found.finish, found.searches) == (finish, searches)
-    assert found.sample(0.0, "r", 0).truncated == (finish == "length")
+    (trajectory,) = play(Script(a=lines), Shelf(), max_searches=2)
+    assert (trajectory.finish, trajectory.searches) == (finish, searches)
+    assert trajectory.sample(0.0, "r", 0).truncated == (finish == "length")
 
 
 def test_nothing_found_is_said():
-    (found,) = play(Script(a=["<search>1</search>", "A"]), Shelf(0))
+    (trajectory,) = play(Script(a=["<search>1</search>", "A"]), Shelf(0))
     assert (
-        found.finish == "stop"
-        and found.text == "<search>1</search>" + prompts.information([]) + "A"
+        trajectory.finish == "stop"
+        and trajectory.text == "<search>1</search>" + prompts.information([]) + "A"
     )
 
 
@@ -150,11 +154,15 @@ def test_results_that_do_not_fit_lose_their_last_documents():
     """Prompt 1, query 18, one document 38 + 1 (its line break), the next 8; a turn needs 50."""
     one, two = (len(prompts.information([f"1 {n}" for n in range(count)])) for count in (1, 2))
     for limit, shown in ((1 + 18 + two + 50, 2), (1 + 18 + two + 49, 1), (1 + 18 + one + 50, 1)):
-        (found,) = play(Script(a=["<search>1</search>", "A"]), Shelf(2), k=2, max_length=limit)
-        assert found.mask.count(0) == (two if shown == 2 else one) and found.finish == "stop"
-        assert found.length <= limit
-    (found,) = play(Script(a=["<search>1</search>"]), Shelf(2), k=2, max_length=1 + 18 + one + 49)
-    assert found.finish == "length" and found.mask == [1] * 18
+        (trajectory,) = play(Script(a=["<search>1</search>", "A"]), Shelf(2), k=2, max_length=limit)
+        assert (
+            trajectory.mask.count(0) == (two if shown == 2 else one) and trajectory.finish == "stop"
+        )
+        assert trajectory.length <= limit
+    (trajectory,) = play(
+        Script(a=["<search>1</search>"]), Shelf(2), k=2, max_length=1 + 18 + one + 49
+    )
+    assert trajectory.finish == "length" and trajectory.mask == [1] * 18
 
 
 def test_bad_limits_are_named():
@@ -165,21 +173,97 @@ def test_bad_limits_are_named():
         play(Script(a=["A"]), Shelf(), max_length=50)
     with pytest.raises(ValueError, match="k of a search tool is 0; allowed: 1 or more"):
         Tool(CharTokenizer(), Shelf(), k=0)
+    with pytest.raises(
+        ValueError, match="syntax of a search tool is 'sql'; allowed: xml, qwen3, olmo3"
+    ):
+        Tool(CharTokenizer(), Shelf(), syntax="sql")
 
 
-def test_one_turn_without_a_tool():
-    found = single(asked("a"), Completion((5, 6), (-1.0, -2.0), "hm", "length"))
-    assert isinstance(found, Searched) and (found.said, found.finish, found.mask) == (
-        "hm",
-        "length",
-        [1, 1],
-    )
-    assert found.sample(1.0, "r", 0).logps == (-1.0, -2.0)
+@pytest.mark.parametrize(
+    ("syntax", "turn", "query"),
+    [
+        ("xml", "so <search> a b </search>", "a b"),
+        ("xml", "<search>a</search> <search>b</search>", "b"),
+        (
+            "qwen3",
+            '<tool_call>\n{"name": "search", "arguments": {"query": "a \\"b\\""}}\n</tool_call>',
+            'a "b"',
+        ),
+        ("qwen3", '<tool_call>{"name": "buy", "arguments": {"query": "a"}}</tool_call>', None),
+        ("qwen3", '<tool_call>{"name": "search", "arguments": {"query": 3}}</tool_call>', None),
+        ("qwen3", '<tool_call>["search"]</tool_call>', None),
+        ("qwen3", "<tool_call>{not json}</tool_call>", None),
+        ("qwen3", "<tool_call>" + "[" * 100_000 + "</tool_call>", None),
+        ("qwen3", '{"name": "search"}</tool_call>', None),
+        ("olmo3", "<function_calls>search(query='it\\'s')</function_calls>", "it's"),
+        ("olmo3", '<function_calls>\nsearch( query = "a" )\n</function_calls>', "a"),
+        ("olmo3", "<function_calls>search(query=open)</function_calls>", None),
+        ("olmo3", '<function_calls>buy(query="a")</function_calls>', None),
+        ("olmo3", '<function_calls>search(query="a"</function_calls>', None),
+    ],
+)
+def test_a_query_is_read_in_each_syntax(syntax, turn, query):
+    assert SYNTAXES[syntax].stop in turn and SYNTAXES[syntax].query(turn) == query
 
 
-class Item:
-    messages = [{"role": "user", "content": "a?"}]
-    question = "Who?"
+@pytest.mark.parametrize("tag", ["search", "tool_call", "function_calls"])
+def test_reading_a_query_takes_linear_time(tag):
+    (syntax,) = (syntax for syntax in SYNTAXES.values() if syntax.tag == tag)
+    started = time.perf_counter()
+    assert syntax.query(f"<{tag}>" * 100_000 + " x" * 100_000) is None
+    assert time.perf_counter() - started < 1
+
+
+CALLS = {
+    "qwen3": '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>',
+    "olmo3": '<function_calls>search(query="x")</function_calls>',
+}
+RESULTS = {
+    "qwen3": "<|im_end|>\n<|im_start|>user\n<tool_response>\n[1] x 0\n</tool_response>\nQuestion: Why?"
+    "<|im_end|>\n<|im_start|>assistant\n",
+    "olmo3": "<|im_end|>\n<|im_start|>environment\n[1] x 0\nQuestion: Why?"
+    "<|im_end|>\n<|im_start|>assistant\n",
+}
+
+
+@pytest.mark.parametrize("syntax", CALLS)
+def test_native_calls_are_answered_by_a_message(syntax):
+    engine = Script(a=[CALLS[syntax], "A"])
+    (trajectory,) = play(engine, Shelf(), questions=["Why?"], syntax=syntax)
+    assert trajectory.text == CALLS[syntax] + RESULTS[syntax] + "A"
+    assert trajectory.policy_text == CALLS[syntax] + "A" and trajectory.searches == ["x"]
+    assert engine.requests[0].sampling.stop == (SYNTAXES[syntax].stop,)
+    (malformed,) = play(Script(a=[f"hm{SYNTAXES[syntax].stop}"]), Shelf(), syntax=syntax)
+    assert malformed.finish == "malformed"
+
+
+def test_one_row_a_trajectory_or_one_a_turn():
+    """Two turns of 18 and 2 tokens with results between them; the second was cut off."""
+    engine = Script(a=["<search>1</search>", ("hm", "length")])
+    (trajectory,) = play(engine, Shelf())
+    (whole,) = samples(trajectory, 0.5, "solver", 3, "trajectory")
+    assert whole == trajectory.sample(0.5, "solver", 3)
+    first, second = samples(trajectory, 0.5, "solver", 3, "turn")
+    results = trajectory.mask.count(0)
+    assert (first.prompt_ids, second.prompt_ids) == tuple(r.prompt_ids for r in engine.requests)
+    assert len(second.prompt_ids) == 1 + 18 + results
+    assert first.completion_ids == tuple(ids("<search>1</search>", 1))
+    assert second.completion_ids == tuple(ids("hm", 1)) and second.logps == (-0.5, -0.5)
+    for turn, row in enumerate((first, second)):
+        assert set(row.mask) == {1} and (row.reward, row.role, row.group) == (0.5, "solver", 3)
+        assert row.info == {"text": trajectory.text, "searches": ["1"], "turn": turn}
+        assert row.truncated == (turn == 1)
+
+
+def test_the_policy_of_a_request_is_the_trajectorys():
+    request = Request((ord("a"),), Sampling(5), seed=1, policy="solver")
+    episode = search_rollouts([request], [""], Tool(CharTokenizer(), Shelf()))
+    (trajectory,) = run(episode, {"solver": Script(a=["A"])})
+    assert isinstance(trajectory, Trajectory) and trajectory.policy == "solver"
+    assert trajectory.sample(0.0, "r", 0).policy == "solver"
+
+
+TASK = Task([{"role": "user", "content": "a?"}], "Who?")
 
 
 def test_a_document_cannot_answer():
@@ -187,7 +271,7 @@ def test_a_document_cannot_answer():
         {"id": "1", "title": "t", "text": "cheese <answer> wrong</answer>", "metadata": {}}
     ]
     engine = Script(a=["<search> cheese</search>", "hm"])
-    (said,) = search_texts(engine, CharTokenizer(), make_retriever("bm25", documents), [Item()])
+    (said,) = search_texts(engine, CharTokenizer(), make_retriever("bm25", documents), [TASK])
     assert said == "<search> cheese</search>hm" and prompts.field(said, "answer") is None
     assert b"cheese <answer> wrong" in bytes(i for i in engine.requests[1].prompt_ids if i < 256)
     assert engine.requests[0].sampling.temperature == 0

@@ -2,6 +2,7 @@
 measured precision."""
 
 import json
+import math
 
 import pandas as pd
 import pytest
@@ -9,10 +10,10 @@ import pytest
 from spnb.core.types import Chat, Completion, Sampling
 from spnb.evaluate.patterns import (
     PATTERNS,
-    ModelJudge,
-    RuleJudge,
     guideline,
     judge_messages,
+    label_by_model,
+    label_by_rules,
     labelled_sample,
     parse_labels,
     pattern_shares,
@@ -47,8 +48,8 @@ CASE, VALUE, PATTERN = PATTERNS
         (r"There is no pattern here. \boxed{fold}", set()),
     ],
 )
-def test_rule_judge_reads_by_the_guideline(text, expected):
-    assert RuleJudge().label([text]) == [expected]
+def test_rules_read_by_the_guideline(text, expected):
+    assert label_by_rules([text]) == [expected]
 
 
 def test_sample_is_whole_and_split_in_halves_within_each_game():
@@ -72,58 +73,56 @@ def test_sample_is_whole_and_split_in_halves_within_each_game():
         labelled_sample("dev")
 
 
+def measured(judge, sample):
+    """Value, low and n by metric and pattern."""
+    table = precision_recall(judge, sample).set_index(["metric", "pattern"])
+    return {key: tuple(table.loc[key, ["value", "low", "n"]]) for key in table.index}
+
+
 def test_rules_on_the_test_half_as_reported():
-    measured = precision_recall(RuleJudge(), labelled_sample("test")).set_index("pattern")
-    assert measured["labelled"].to_dict() == {CASE: 20, VALUE: 7, PATTERN: 12}
-    assert measured["precision"].tolist() == measured["recall"].tolist() == [1, 1, 1]
-    assert measured["precision_low"].tolist() == pytest.approx(
-        [0.8389, 0.6457, 0.7575], abs=1e-4
-    )  # n / (n + 1.96^2)
-    development = precision_recall(RuleJudge(), labelled_sample("development")).set_index("pattern")
-    assert development["recall"].to_dict() == pytest.approx(
-        {CASE: 20 / 22, VALUE: 14 / 16, PATTERN: 1}
-    )
+    found = measured(label_by_rules, labelled_sample("test"))
+    bounds = {(CASE, 20): 0.8389, (VALUE, 7): 0.6457, (PATTERN, 12): 0.7575}  # n / (n + 1.96^2)
+    for (pattern, n), low in bounds.items():
+        for metric in ("precision", "recall"):
+            assert found[metric, pattern] == pytest.approx((1, low, n), abs=1e-4)
+    found = measured(label_by_rules, labelled_sample("development"))
+    recall = [found["recall", pattern][0] for pattern in PATTERNS]
+    assert recall == pytest.approx([20 / 22, 14 / 16, 1])
 
 
-class Listed:
+def listed(labels):
     """A judge that answers what it was given."""
-
-    def __init__(self, labels):
-        self.labels = labels
-
-    def label(self, texts):
-        return self.labels[: len(texts)]
+    return lambda texts: labels[: len(texts)]
 
 
 def test_precision_and_recall_by_hand():
     sample = pd.DataFrame({"text": list("abcd"), "labels": [[CASE], [CASE], [], [VALUE]]})
-    found = precision_recall(Listed([{CASE}, set(), {CASE}, None]), sample).set_index("pattern")
-    case = found.loc[CASE]
-    assert case[["n", "labelled", "found", "both", "precision", "recall"]].tolist() == [
-        3,
-        2,
-        2,
-        1,
-        0.5,
-        0.5,
-    ]
-    assert case["precision_low"] == pytest.approx(0.0945, abs=1e-4)
+    found = measured(listed([{CASE}, set(), {CASE}, None]), sample)
     assert (
-        found.loc[VALUE, "labelled"] == 0
-        and found.loc[VALUE, ["precision", "recall_low"]].isna().all()
+        found["precision", CASE]
+        == found["recall", CASE]
+        == pytest.approx((0.5, 0.0945, 2), abs=1e-4)
     )
+    assert found["precision", VALUE][2] == found["recall", VALUE][2] == 0
+    assert math.isnan(found["precision", VALUE][0]) and math.isnan(found["recall", VALUE][1])
 
 
 def test_shares_leave_unread_texts_out():
-    shares = pattern_shares(Listed([{CASE}, {CASE, VALUE}, None, set()]), list("abcd")).set_index(
-        "pattern"
-    )
+    texts = pd.DataFrame({"text": list("abcd")})
+    judge = listed([{CASE}, {CASE, VALUE}, None, set()])
+    shares = pattern_shares(judge, texts).set_index("pattern")
     assert shares["n"].tolist() == [3, 3, 3]
     assert shares["value"].tolist() == pytest.approx([2 / 3, 1 / 3, 0])
-    assert shares.loc[PATTERN, "low"] == 0 and shares.loc[PATTERN, "high"] == pytest.approx(
-        0.5615, abs=1e-4
-    )
-    assert pattern_shares(Listed([None]), ["a"])["value"].isna().all()
+    assert shares.loc[PATTERN, "low"] == 0
+    assert shares.loc[PATTERN, "high"] == pytest.approx(0.5615, abs=1e-4)
+    assert pattern_shares(listed([None]), texts[:1])["value"].isna().all()
+
+
+def test_shares_by_group():
+    texts = pd.DataFrame({"text": ["EV(", "x", "EV("], "when": ["end", "end", "start"]})
+    shares = pattern_shares(label_by_rules, texts, by=["when"]).set_index(["when", "pattern"])
+    assert shares.loc[("end", VALUE), ["value", "n"]].tolist() == [0.5, 2]
+    assert shares.loc[("start", VALUE), ["value", "n"]].tolist() == [1, 1]
 
 
 def reply(*patterns):
@@ -177,8 +176,9 @@ class Scripted:
 
 def test_model_judge_asks_about_each_text():
     engine = Scripted()
-    judge = ModelJudge({"judge": engine}, Chat(CharTokenizer()), Sampling(temperature=0))
-    assert judge.label(["I fold.", "I call.", ""]) == [{CASE}, set(), None]
+    texts, chat = ["I fold.", "I call.", ""], Chat(CharTokenizer())
+    labels = label_by_model(texts, {"judge": engine}, chat, Sampling(temperature=0))
+    assert labels == [{CASE}, set(), None]
     assert len(engine.prompts) == 3 and all(
         words in engine.prompts[0] for words in guideline().values()
     )

@@ -6,19 +6,15 @@ import pytest
 
 from spnb.games import InvalidAction, make_game, match_at
 from spnb.games.exact import (
-    KUHN_GAME_VALUE,
     KUHN_KEYS,
     decision_positions,
     kuhn_best_response_values,
     kuhn_equilibrium,
     kuhn_exploitability,
-    kuhn_keys,
     kuhn_states,
-    kuhn_value,
     move_values,
     optimal_moves,
     position_values,
-    value_lost,
 )
 
 UNIFORM = {key: (0.5, 0.5) for key in KUHN_KEYS}
@@ -67,52 +63,14 @@ def test_kuhn_reference_values():
 def test_passing_always_loses_the_ante_to_a_bet():
     """Seat 0 wins 1 by betting every hand. Seat 1 is checked to and bets every hand: 1 as well."""
     assert kuhn_best_response_values(ALWAYS_PASS) == pytest.approx((1, 1))
-    assert kuhn_value(ALWAYS_BET, ALWAYS_PASS) == pytest.approx(1)
-    assert kuhn_value(ALWAYS_PASS, ALWAYS_PASS) == pytest.approx(0)
 
 
 @pytest.mark.parametrize("alpha", [0, 0.2, 1 / 3])
 def test_the_equilibrium_family_cannot_be_exploited(alpha):
     equilibrium = kuhn_equilibrium(alpha)
     assert kuhn_exploitability(equilibrium) == pytest.approx(0, abs=1e-12)
-    assert kuhn_value(equilibrium, equilibrium) == pytest.approx(KUHN_GAME_VALUE)
-
-
-def test_five_cards_have_twenty_states_one_prompt_each():
-    states = kuhn_states("kuhn_poker_5cards")
-    assert [state.key for state in states] == list(kuhn_keys("kuhn_poker_5cards"))
-    assert len({state.match.observation() for state in states}) == len(states) == 20
-    for state in states:
-        assert f"Your card: {'TJQKA'[int(state.key[0])]}" in state.match.observation()
-        assert state.match.player == state.seat == {"": 0, "p": 1, "b": 1, "pb": 0}[state.key[1:]]
-        assert state.match.legal_actions() == (
-            ["fold", "call"] if state.key.endswith("b") else ["check", "bet"]
-        )
-
-
-@pytest.mark.parametrize(
-    ("betting", "value"),
-    [
-        (
-            1.0,
-            0.2,
-        ),  # a call with T to A wins -2, -1, 0, 1, 2; T folds for -1: (-1 - 1 + 0 + 1 + 2) / 5, in both seats
-        (0.0, 1.0),  # every bet takes the ante
-        (0.5, 0.425),  # OpenSpiel's own uniform policy
-    ],
-)
-def test_exploitability_with_five_cards(betting, value):
-    table = {key: (1 - betting, betting) for key in kuhn_keys("kuhn_poker_5cards")}
-    assert kuhn_exploitability(table, "kuhn_poker_5cards") == pytest.approx(value)
-
-
-def test_five_cards_need_a_table_and_a_name_of_their_own():
-    with pytest.raises(ValueError, match="no state '3'"):
-        kuhn_exploitability(UNIFORM, "kuhn_poker_5cards")
-    with pytest.raises(
-        ValueError, match="game is 'leduc_poker'; allowed: kuhn_poker, kuhn_poker_5cards"
-    ):
-        kuhn_states("leduc_poker")
+    first, second = kuhn_best_response_values(equilibrium)
+    assert (first, second) == pytest.approx((-1 / 18, 1 / 18))
 
 
 def test_bad_kuhn_tables_are_refused():
@@ -139,14 +97,12 @@ def test_optimal_moves_by_hand():
     assert optimal_moves([]) == list("012345678")
 
 
-def test_value_lost_by_hand():
-    assert value_lost(["0"], "4") == 0
-    assert value_lost(["0"], "1") == 1  # a draw becomes a loss
-    assert value_lost(list("0314"), "2") == 0
-    assert value_lost(list("0314"), "8") == 2  # from a win to a loss: o completes the middle row
-    with pytest.raises(InvalidAction, match="action '0'; legal: 1, 2"):
-        value_lost(["0"], "0")
-    with pytest.raises(InvalidAction, match="'0' is not legal where it stands"):
+def test_move_values_by_hand():
+    assert move_values(["0"])["4"] == 0
+    assert move_values(["0"])["1"] == -1  # a draw becomes a loss
+    assert move_values(list("0314"))["2"] == 1
+    assert move_values(list("0314"))["8"] == -1  # a win becomes a loss: o completes the middle row
+    with pytest.raises(InvalidAction, match="'0' is not legal there"):
         move_values(["0", "0"])
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from spnb.core.episodes import run
 from spnb.core.stats import share_interval
-from spnb.evaluate.matches import match_results
 from spnb.games import make_game
 from spnb.games.negotiation import (
     ACCEPT,
@@ -16,10 +15,11 @@ from spnb.games.negotiation import (
     affordable,
     greedy_action,
     is_negotiation,
+    negotiation_remark,
     position,
     worth,
 )
-from spnb.games.play import make_player, play_match
+from spnb.games.players import make_player, play_match
 
 STOCK = {"Wheat": 9, "Wood": 2, "Sheep": 6, "Brick": 9, "Ore": 5}
 VALUES = {"Wheat": 5, "Wood": 9, "Sheep": 15, "Brick": 24, "Ore": 37}
@@ -145,10 +145,10 @@ def test_greedy_denies_when_it_has_nothing_cheaper_to_give():
 @pytest.mark.parametrize("name", ["SimpleNegotiation-v0", "SimpleNegotiation-v0-8resources"])
 def test_greedy_beats_random_and_never_trades_at_a_loss(name):
     game, players = make_game(name), (make_player("greedy"), make_player("random"))
-    results = match_results({}, game, *players, n=120, seed=0)
-    wins = int((results["outcome"] == "win").sum())
+    matches = [run(play_match(game, players[:: 1 - 2 * (n % 2)], n), {}) for n in range(120)]
+    wins = sum(match.outcome(n % 2) == "win" for n, match in enumerate(matches))
     assert share_interval(wins, 120)[0] > 0.8
-    assert results["invalid_by"].isna().all()
+    assert {match.invalid_seat for match in matches} == {None}
     for seed in range(20):
         match, rng = game.match(seed), random.Random(seed)
         gain = 0
@@ -185,3 +185,37 @@ def test_negotiation_names():
     names = ("SimpleNegotiation-v0", "SimpleNegotiation-v0-long", "SimpleNegotiation-v0-8resources")
     assert all(is_negotiation(name) for name in names)
     assert not is_negotiation("Negotiation-v0") and not is_negotiation("kuhn_poker")
+
+
+@pytest.mark.parametrize(
+    ("offer", "detail", "remark"),
+    [
+        (None, 1, "My largest stock is 9 Wheat."),
+        (None, 2, "My largest stock is 9 Wheat, worth 5 each. My dearest is Ore, worth 37 each."),
+        (Offer({"Ore": 2}, {"Sheep": 4}), 1, "Player 0 offers 2 Ore for 4 Sheep."),
+        (
+            Offer({"Ore": 2}, {"Sheep": 4}),  # 74 - 60
+            2,
+            "Player 0 offers 2 Ore for 4 Sheep. I would get 74 and give 60: I would gain 14.",
+        ),
+        (
+            Offer({"Wheat": 1, "Wood": 1}, {"Brick": 1}),  # 14 - 24
+            2,
+            "Player 0 offers 1 Wheat, 1 Wood for 1 Brick. "
+            "I would get 14 and give 24: I would lose 10.",
+        ),
+        (
+            Offer({"Wheat": 3}, {"Sheep": 1}),  # 15 - 15
+            2,
+            "Player 0 offers 3 Wheat for 1 Sheep. "
+            "I would get 15 and give 15: I would gain nothing.",
+        ),
+        (
+            Offer({"Ore": 1}, {"Wood": 3}),
+            2,
+            "Player 0 offers 1 Ore for 3 Wood. I do not have that.",
+        ),
+    ],
+)
+def test_remarks_by_hand(offer, detail, remark):
+    assert negotiation_remark(Position(1, STOCK, VALUES, offer), detail) == remark

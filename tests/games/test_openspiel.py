@@ -6,7 +6,7 @@ import pytest
 
 from spnb.games import InvalidAction, make_game, match_at
 
-LINES = {  # actions after the deal -> chips won by seat 0 when its card is the higher, and when it is the lower
+LINES = {  # actions after the deal -> chips won by seat 0 with the higher card, with the lower
     ("check", "check"): (1, -1),
     ("bet", "fold"): (1, 1),
     ("bet", "call"): (2, -2),
@@ -126,7 +126,8 @@ def test_the_large_board_is_shown_as_the_small_one():
         "You are seat 0 and play x.\n"
         "Board (a free cell shows its number):\n"
         " 0  1  2  o  4\n 5  6  7  8  9\n10 11  x 13 14\n15 16 17 18 19\n20 21 22 23 24\n"
-        "Legal moves: 0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24"
+        "Legal moves: 0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, "
+        "23, 24"
     )
 
 

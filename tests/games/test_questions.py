@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from spnb.core.grading import grade_text
 from spnb.games.questions import CLOSING, KINDS, completing_cells, questions
 
 MAGIC = (2, 7, 6, 9, 5, 1, 4, 3, 8)
@@ -71,12 +72,26 @@ def test_there_are_eight_lines():
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_every_answer_is_right(seed):
     for question in questions(800, seed):
-        assert question.answer == ANSWERS[question.kind](question.text), question
-        assert question.text.endswith(f"? {CLOSING}") and re.fullmatch("[0-9]", question.answer)
+        (gold,) = question.gold
+        assert gold == ANSWERS[question.difficulty](question.question), question
+        assert question.question.endswith(f"? {CLOSING}") and re.fullmatch("[0-9]", gold)
+        assert question.messages == [{"role": "user", "content": question.question}]
+
+
+def test_answers_are_graded_by_the_box_alone():
+    question = questions(1, 0)[0]
+    (gold,) = question.gold
+    assert grade_text(f"so \\boxed{{ {gold} }}", question) == 1.0
+    for text in (f"<answer>{gold}</answer>", gold, f"\\boxed{{{gold}.}}", f"\\boxed{{0{gold}}}"):
+        assert grade_text(text, question) == 0.0
 
 
 def test_kinds_take_turns():
-    assert [question.kind for question in questions(10, 3)] == [*KINDS, *KINDS, *list(KINDS)[:2]]
+    assert [question.difficulty for question in questions(10, 3)] == [
+        *KINDS,
+        *KINDS,
+        *list(KINDS)[:2],
+    ]
     assert set(KINDS) == set(ANSWERS)
     assert questions(0, 3) == []
 
@@ -90,7 +105,7 @@ def test_all_answers_occur():
     """Every cell is asked for, both seats, sums from 1 to 9 and counts from 0."""
     found = {kind: set() for kind in KINDS}
     for question in questions(2000, 0):
-        found[question.kind].add(question.answer)
+        found[question.difficulty].add(question.gold[0])
     assert found["line"] == set("012345678") and found["card"] == set("01")
     assert found["chips"] == set("123456789") and found["count"] >= set("0123456")
 

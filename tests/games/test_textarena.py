@@ -8,7 +8,7 @@ import pytest
 
 from spnb.core.episodes import run
 from spnb.games import InvalidAction, make_game, match_at
-from spnb.games.play import make_player, play_match
+from spnb.games.players import make_player, play_match
 from spnb.games.textarena import TURN_CAP
 
 

@@ -7,7 +7,6 @@ import json
 import math
 import random
 import unicodedata
-from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -16,23 +15,23 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
 from spnb.recipe.build import (
     CURVE_FILE,
-    END,
     PAD,
     POOLED,
-    START,
     SYMBOLS,
     Recipe,
-    batches,
     build,
     build_model,
     build_tokenizer,
+    demo_batches,
     encode,
     loss_of,
-    optimizers,
+    make_optimizers,
     phrases,
+    set_rate,
     train,
 )
-from spnb.recipe.demos import Demo, demos
+from spnb.recipe.demos import demos
+from spnb.recipe.rows import END, START, turn
 from spnb.testbed import embedded_path
 from spnb.train.policies import check_tokenizer
 
@@ -140,7 +139,7 @@ def test_phrases_are_what_stands_between_symbols_often_enough():
 
 def test_the_model_is_a_qwen3_that_the_seed_decides(made):
     model, again, other = (
-        build_model(recipe, made) for recipe in (TINY, TINY, Recipe(**{**asdict(TINY), "seed": 1}))
+        build_model(recipe, made) for recipe in (TINY, TINY, TINY.model_copy(update={"seed": 1}))
     )
     assert isinstance(model, Qwen3ForCausalLM) and model.dtype == torch.float32
     config = model.config

@@ -8,16 +8,19 @@ import re
 import pytest
 
 from spnb.core import prompts
-from spnb.recipe import lessons
+from spnb.core.grading import same
+from spnb.recipe import drills, lessons
+from spnb.recipe.rows import END
 from spnb.testbed import oracle
 from spnb.testbed.texts import facts_in
 
 COUNT = 400
+LESSONS = lessons.LESSONS
 
 
-def said(row):
+def policy_text(row):
     """What the policy says in a row."""
-    return "".join(text for text, mine in row if mine)
+    return "".join(text for text, by_policy in row if by_policy)
 
 
 def shown(row):
@@ -31,39 +34,39 @@ def rows(lesson, count=COUNT, seed=0):
 
 
 def question_of(text):
-    return oracle.parse(text.split("Question: ")[-1].split(lessons.END)[0].split("\n")[0])
+    return oracle.parse(text.split("Question: ")[-1].split(END)[0].split("\n")[0])
 
 
 def followed(row):
     """Whether the last question's answer follows from the documents in the row."""
     text = shown(row)
     gold = oracle.answer_from(question_of(text), facts_in(text))
-    return oracle.same(gold.text, prompts.field(said(row), "answer") or "")
+    return same(gold.text, prompts.field(policy_text(row), "answer") or "")
 
 
 def test_reading_conversations_are_right_at_every_turn():
-    for row in rows(lessons.careful, 150):
+    for row in rows(LESSONS["careful"], 150):
         stated, question = facts_in(shown(row)), None
-        for text, mine in row:
-            if not mine and "Question: " in text:
+        for text, by_policy in row:
+            if not by_policy and "Question: " in text:
                 question = question_of(text)
-            elif mine and text != lessons.END:
-                assert oracle.same(
+            elif by_policy and text != END:
+                assert same(
                     oracle.answer_from(question, stated).text, prompts.field(text, "answer")
                 )
 
 
 def test_thoughts_of_the_careful_style_are_facts_of_the_documents():
-    for row in rows(lessons.careful, 100):
+    for row in rows(LESSONS["careful"], 100):
         stated = set(facts_in(shown(row)))
-        for thought in prompts.fields(said(row), "think"):
+        for thought in prompts.fields(policy_text(row), "think"):
             assert set(facts_in(thought)) <= stated
 
 
 def test_the_plain_style_thinks_and_is_right_as_often_as_stated():
     drawn = rows(lessons.plain, 1500)
-    thinking = [row for row in drawn if "<think>" in said(row)]
-    direct = [row for row in drawn if "<think>" not in said(row)]
+    thinking = [row for row in drawn if "<think>" in policy_text(row)]
+    direct = [row for row in drawn if "<think>" not in policy_text(row)]
     assert len(thinking) / len(drawn) == pytest.approx(lessons.PLAIN_THINKS, abs=0.05)
     assert sum(map(followed, thinking)) / len(thinking) == pytest.approx(
         lessons.PLAIN_THINK_RIGHT, abs=0.06
@@ -86,8 +89,8 @@ def test_steps_slip_once_more_with_every_hop():
 def test_numbers_are_worked_out_right():
     for row in rows(lessons.arithmetic, 20):
         for text, answer in zip(
-            [t for t, mine in row if not mine and "Question" in t],
-            [t for t, mine in row if mine and t != lessons.END],
+            [t for t, by_policy in row if not by_policy and "Question" in t],
+            [t for t, by_policy in row if by_policy and t != END],
             strict=True,
         ):
             sum_text = text.split("What is ")[1].split("?")[0]
@@ -98,7 +101,7 @@ def test_numbers_are_worked_out_right():
             assert oracle.answer_from(question_of(prompt), stated).text == prompts.field(
                 reply, "answer"
             )
-        for thought in prompts.fields(said(row), "think"):
+        for thought in prompts.fields(policy_text(row), "think"):
             for left, right in [
                 part.split(" = ") for part in thought.strip(".").split(". ") if " = " in part
             ]:
@@ -107,21 +110,21 @@ def test_numbers_are_worked_out_right():
 
 def turns_of(row):
     """Prompt and reply of each turn of a row."""
-    said_of, prompt = [], ""
-    for text, mine in row:
-        if mine and text != lessons.END:
-            said_of.append((prompt, text))
-        prompt = prompt if mine else text
-    return said_of
+    exchanges, prompt = [], ""
+    for text, by_policy in row:
+        if by_policy and text != END:
+            exchanges.append((prompt, text))
+        prompt = prompt if by_policy else text
+    return exchanges
 
 
 def test_the_judges_verdicts_are_balanced_and_true():
     drawn = rows(lessons.judging, 600)
-    verdicts = [prompts.verdict(said(row)) for row in drawn]
+    verdicts = [prompts.verdict(policy_text(row)) for row in drawn]
     assert sum(verdicts) / len(drawn) == pytest.approx(0.5, abs=0.07)
     for row, verdict in zip(drawn, verdicts, strict=True):
-        first, second = shown(row).split("First: ")[1].split(lessons.END)[0].split("\nSecond: ")
-        assert oracle.same(first, second) == verdict
+        first, second = shown(row).split("First: ")[1].split(END)[0].split("\nSecond: ")
+        assert same(first, second) == verdict
 
 
 def test_points_are_graded_in_a_balanced_way_and_right():
@@ -142,7 +145,7 @@ def test_several_facts_are_given_in_the_questions_order():
     for row in rows(lessons.several, 60):
         stated = {fact[:2]: fact[2] for fact in facts_in(shown(row))}
         asked = re.findall(r"the ([a-z]+) of ([A-Z][a-z]+)", shown(row).split("Question: ")[1])
-        assert prompts.field(said(row), "answer") == ", ".join(
+        assert prompts.field(policy_text(row), "answer") == ", ".join(
             stated[entity, noun] for noun, entity in asked
         )
 
@@ -154,18 +157,21 @@ def test_choices_point_at_the_right_option():
         query = question_of(text)
         if not facts_in(text):
             continue
-        listed = text.split(lessons.END)[0].split("\n")[-4:]
-        gold, letter = oracle.answer_from(query, facts_in(text)), prompts.field(said(row), "answer")
+        listed = text.split(END)[0].split("\n")[-4:]
+        gold, letter = (
+            oracle.answer_from(query, facts_in(text)),
+            prompts.field(policy_text(row), "answer"),
+        )
         right.append(f"- {gold.text} ({letter})" in listed)
     assert len(right) > 100 and all(right)
 
 
 def test_questions_asked_follow_from_the_documents():
-    for row in [*rows(lessons.asking, 150), *rows(lessons.asking_far, 100)]:
-        query = oracle.parse(prompts.field(said(row), "question"))
+    for row in [*rows(lessons.asking, 150), *rows(LESSONS["ask_far"], 100)]:
+        query = oracle.parse(prompts.field(policy_text(row), "question"))
         gold = oracle.answer_from(query, facts_in(shown(row)))
-        assert oracle.same(gold.text, prompts.field(said(row), "answer"))
-        thought = re.search("<think>(.*)</think>", said(row), re.DOTALL)[1]
+        assert same(gold.text, prompts.field(policy_text(row), "answer"))
+        thought = re.search("<think>(.*)</think>", policy_text(row), re.DOTALL)[1]
         quoted, rest = (
             facts_in(thought)[: -len(query.nouns)],
             facts_in(thought)[-len(query.nouns) :],
@@ -175,37 +181,37 @@ def test_questions_asked_follow_from_the_documents():
         }
         assert thought in shown(row) or len(query.nouns) > 1
     for row in rows(lessons.asking_by_search, 60):
-        assert oracle.parse(prompts.field(said(row), "question")) is not None
+        assert oracle.parse(prompts.field(policy_text(row), "question")) is not None
 
 
 def test_search_results_are_not_the_policys_words():
-    for row in rows(lessons.search_careful, 60):
-        assert "<information>" not in said(row) and "<search>" in said(row)
-        assert any("<information>" in text for text, mine in row if not mine)
-    plain = rows(lessons.search_plain, 1000)
-    assert sum("<search>" in said(row) for row in plain) / 1000 == pytest.approx(
+    for row in rows(LESSONS["search"], 60):
+        assert "<information>" not in policy_text(row) and "<search>" in policy_text(row)
+        assert any("<information>" in text for text, by_policy in row if not by_policy)
+    plain = rows(LESSONS["search_plain"], 1000)
+    assert sum("<search>" in policy_text(row) for row in plain) / 1000 == pytest.approx(
         lessons.SEARCHES, abs=0.05
     )
 
 
 def test_drills_are_right():
-    for row in rows(lessons.table_drill, 20):
+    for row in rows(drills.table_drill, 20):
         table = row[0][0].split("\n")
         for (start, _), (figure, _), _ in zip(row[1::3], row[2::3], row[3::3], strict=True):
             assert start + figure in table
-    for row in rows(lessons.option_drill, 20):
+    for row in rows(drills.option_drill, 20):
         listed = row[0][0].split("\n")
         for (word, _), (letter, _) in zip(row[1::2], row[2::2], strict=True):
             assert f"-{word}{letter}" in listed
-    for row in rows(lessons.sum_drill, 20):
+    for row in rows(drills.sum_drill, 20):
         for (left, _), (right, _) in zip(row[::2], row[1::2], strict=True):
             assert eval(left.rstrip(" =")) == int(right.strip(" ."))
-    for row in rows(lessons.figure_drill, 20):
+    for row in rows(drills.figure_drill, 20):
         stated = facts_in(row[0][0])
         for (start, _), (figure, _) in zip(row[1::2], row[2::2], strict=True):
             assert facts_in(start + figure)[0] in stated
     verdicts = []
-    for row in rows(lessons.same_drill, 60):
+    for row in rows(drills.same_drill, 60):
         for (pair, _), (verdict, _) in zip(row[::2], row[1::2], strict=True):
             first, second = facts_in(pair)
             assert (first == second) == (verdict == " yes")
@@ -216,8 +222,8 @@ def test_drills_are_right():
 def test_open_tasks_and_rubrics_state_facts_of_the_documents():
     for lesson in (lessons.rubric, lessons.writing):
         for row in rows(lesson, 60):
-            assert facts_in(said(row).replace("<", " <").replace(">", "> "))
-            assert set(facts_in(said(row).replace(">", "> "))) <= set(facts_in(shown(row)))
+            assert facts_in(policy_text(row).replace("<", " <").replace(">", "> "))
+            assert set(facts_in(policy_text(row).replace(">", "> "))) <= set(facts_in(shown(row)))
 
 
 def test_no_row_has_a_heldout_question_frame():

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from spnb.recipe import lessons
 from spnb.recipe import pretrain as world
+from spnb.recipe.build import CURVE_FILE, Recipe, encode
 from spnb.testbed import embedded_path
 from spnb.testbed.world import SUFFIXES, names
 from spnb.train.policies import check_tokenizer
@@ -52,7 +53,7 @@ def test_any_text_survives_encoding(tokenizer, text):
 
 def test_pieces_of_a_row_are_the_tokens_of_the_whole(tokenizer):
     for row in [lesson(random.Random(1)) for lesson in lessons.LESSONS.values()]:
-        ids, weights = world.encode(row, tokenizer, 0.1)
+        ids, weights = encode(row, tokenizer, 0.1)
         whole = tokenizer("".join(text for text, _ in row), add_special_tokens=False)["input_ids"]
         assert len(ids) == len(weights)
         assert ids == whole
@@ -71,16 +72,15 @@ def test_heads_of_the_first_layer_look_their_distance_back(tokenizer):
 
 
 def test_the_loss_is_the_weighted_cross_entropy(tokenizer):
-    recipe = TINY.model_copy(update={"outside_share": 1.0})
-    model = world.build_model(recipe, tokenizer)
+    model = world.build_model(TINY, tokenizer)
     ids = torch.randint(3, 500, (2, 12))
     weights = torch.tensor([[0.3] * 6 + [1.0] * 6, [0.3] * 4 + [1.0] * 4 + [0.0] * 4])
-    found = world.loss_of(model, ids, weights, recipe, torch.Generator().manual_seed(0))
+    loss = world.loss_of(model, ids, weights, 1.0, torch.Generator().manual_seed(0))
     logps = (
         model(input_ids=ids).logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None]).squeeze(2)
     )
     expected = -(logps * weights[:, 1:]).sum() / weights[:, 1:].sum()
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_the_rate_warms_up_stays_and_falls():
@@ -118,7 +118,7 @@ def test_a_tiny_recipe_makes_three_policies_and_again_the_same(tmp_path):
     ],
 )
 def test_the_shipped_policies_are_their_recipes(name, recipe, tokenizer):
-    folder, values = embedded_path(name), world.recipe_values(recipe)
+    folder, values = embedded_path(name), world.RECIPES[recipe]
     assert (
         json.loads((folder / "recipe.json").read_text()) == world.WorldRecipe(**values).model_dump()
     )
@@ -128,9 +128,26 @@ def test_the_shipped_policies_are_their_recipes(name, recipe, tokenizer):
     assert AutoModelForCausalLM.from_pretrained(folder).config.model_type == "qwen3"
 
 
-def test_unknown_recipe():
-    with pytest.raises(ValueError, match="recipe is 'x'; allowed: games, world, world-large"):
-        world.recipe_values("x")
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("x", {}, "recipe is 'x'; allowed: games, world, world-large"),
+        ("world", {"steps": 3}, "parameter is 'steps', which is unknown"),
+        ("games", {"steps": 0}, "steps is 0; allowed: greater than 0"),
+    ],
+)
+def test_bad_recipes_are_named(tmp_path, name, values, message):
+    with pytest.raises(ValueError, match=message):
+        world.make(name, tmp_path, values)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_games_recipe_can_be_changed(tmp_path):
+    size = {"hidden": 32, "layers": 1, "heads": 2, "feed_forward": 32}
+    world.make("games", tmp_path, {"seed": 1, "steps": 1, "batch": 2, **size})
+    recipe = Recipe(**json.loads((tmp_path / "recipe.json").read_text()))
+    assert (recipe.seed, recipe.steps, recipe.hidden) == (1, 1, 32)
+    assert len((tmp_path / CURVE_FILE).read_text().splitlines()) == 2
 
 
 def test_marks_out_of_order_are_refused():

@@ -2,23 +2,13 @@
 queries."""
 
 import itertools
+import time
 
 import pytest
 
+from spnb.core.grading import PREFIXES, normal, same, variants
 from spnb.testbed import oracle
-from spnb.testbed.oracle import (
-    FRAMES,
-    Query,
-    answer,
-    answer_from,
-    answerable,
-    ask,
-    normal,
-    parse,
-    same,
-    support,
-    variants,
-)
+from spnb.testbed.oracle import FRAMES, Query, answer, answer_from, ask, parse, support
 from spnb.testbed.texts import facts_in, facts_of, sentence, table
 from spnb.testbed.world import BY_NOUN, METRICS, RELATIONS, SUFFIXES, WORDS, World, relations_of
 
@@ -43,6 +33,7 @@ def test_paths_against_search(hops):
         assert answer_from(Query("path", entity, nouns), FACTS) == found
 
 
+@pytest.mark.slow
 def test_long_paths_against_search_and_their_facts_form_a_chain():
     links = [r.noun for r in RELATIONS if r.value in SUFFIXES]
     for nouns in itertools.product(links, links, links, ("river", "home")):
@@ -66,7 +57,6 @@ def test_holders_against_search():
         found = answer(WORLD, query)
         assert (found and found.text) == (holders[0] if len(holders) == 1 else None)
         assert answer_from(query, FACTS) == found
-        assert answerable(WORLD, query, FACTS) == (found is not None)
 
 
 def figures(company):
@@ -103,8 +93,10 @@ def test_figures_against_the_printed_table(company):
         for first, second in itertools.product(years, repeat=2):
             a, b = cells[metric, first], cells[metric, second]
             assert found("cell", first, metric=metric) == str(a)
-            assert found("sum", first, second, metric=metric) == str(a + b)
-            assert found("difference", first, second, metric=metric) == str(b - a)
+            twice = first == second
+            assert found("sum", first, second, metric=metric) == (None if twice else str(a + b))
+            rise = found("difference", first, second, metric=metric)
+            assert rise == (None if twice else str(b - a))
     for year in years:
         assert found("margin", year) == str(cells["revenue", year] - cells["costs", year])
 
@@ -179,17 +171,17 @@ def test_other_questions_are_no_queries(question):
     assert parse(question) is None
 
 
-def test_answerable_needs_every_fact_and_for_a_holder_only_one():
+def test_an_answer_needs_every_fact_and_for_a_holder_only_one():
     town = WORLD.name("town", 0)
     mayor = WORLD.value(town, "mayor")
     query = Query("path", town, ("mayor", "job"))
     needed = [(town, "mayor", mayor), (mayor, "job", WORLD.value(mayor, "job"))]
-    assert answerable(WORLD, query, needed) and answerable(WORLD, query, FACTS)
-    assert not answerable(WORLD, query, needed[:1]) and not answerable(WORLD, query, [])
-    assert not answerable(WORLD, Query("path", "Nobody", ("job",)), FACTS)
+    assert answer_from(query, needed) == answer_from(query, FACTS) == answer(WORLD, query)
+    assert answer_from(query, needed[:1]) is None and answer_from(query, []) is None
+    assert answer_from(Query("path", "Nobody", ("job",)), FACTS) is None
     holder = Query("holder", mayor, ("mayor",))
-    assert answerable(WORLD, holder, needed[:1] * 2)
-    assert not answerable(WORLD, holder, [*needed, ("Arnford", "mayor", mayor)])
+    assert answer_from(holder, needed[:1] * 2).text == town
+    assert answer_from(holder, [*needed, ("Arnford", "mayor", mayor)]) is None
 
 
 def test_contradicting_facts_give_no_answer():
@@ -205,8 +197,8 @@ def test_figures_are_answerable_from_a_table_and_not_from_half_of_it():
     years = WORLD.years(company)
     query = Query("sum", company, metric="costs", years=(years[0], years[3]))
     text = table(WORLD, company)
-    assert answerable(WORLD, query, facts_in(text))
-    assert not answerable(WORLD, query, facts_in("\n".join(text.split("\n")[:-3])))
+    assert answer_from(query, facts_in(text)) == answer(WORLD, query)
+    assert answer_from(query, facts_in("\n".join(text.split("\n")[:-3]))) is None
 
 
 def test_support_names_the_documents_that_state_a_fact_of_the_answer():
@@ -214,36 +206,6 @@ def test_support_names_the_documents_that_state_a_fact_of_the_answer():
     gold = answer_from(Query("path", "Arnford", ("mayor", "home")), facts)
     documents = [facts[:1], [("Belvik", "river", "Senn")], facts, facts[1:]]
     assert support(gold, documents) == (0, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("gold", "given"),
-    [
-        ("Arnford", " the town Arnford. "),
-        ("47", "47.0"),
-        ("1874", "The year 1874"),
-        ("Alana", "Mr ALANA"),
-        ("-3", "-3"),
-    ],
-)
-def test_the_same_answer(gold, given):
-    assert same(gold, given)
-
-
-@pytest.mark.parametrize(
-    ("gold", "given"),
-    [
-        ("Arnford", "Arnburg"),
-        ("47", "4"),
-        ("47", "47.5"),
-        ("3", "-3"),
-        ("", ""),
-        ("", "the"),
-        ("Arnford", "Arnford Bel"),
-    ],
-)
-def test_another_answer(gold, given):
-    assert not same(gold, given)
 
 
 KINDS = [*SUFFIXES, *WORDS, "number", "year"]
@@ -257,6 +219,17 @@ def test_variants_mean_the_same_and_no_other_value(kind):
     written = variants(text, kind)
     assert written[0] == text and len(set(written)) == len(written) >= 3
     assert all(same(text, way) and same(way, text) and not same(other, way) for way in written)
+
+
+def test_every_type_with_prefixes_is_a_type_of_the_world():
+    assert set(PREFIXES) <= set(KINDS)
+
+
+def test_a_long_chain_of_nouns_is_read_in_linear_time():
+    text = f"What is {'the mayor of ' * 100_000}Arnford?"
+    start = time.perf_counter()
+    assert parse(text) is None
+    assert time.perf_counter() - start < 1.0
 
 
 def test_values_of_the_world_stay_apart_after_normalising():

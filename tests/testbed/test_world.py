@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from spnb.testbed.texts import facts_in
+from spnb.testbed.texts import documents, facts_in, world_of
 from spnb.testbed.world import (
     BY_NOUN,
     CELLS,
@@ -21,11 +21,9 @@ from spnb.testbed.world import (
     WORDS,
     YEARS,
     World,
-    documents,
     kind_of_word,
     names,
     relations_of,
-    world_of,
 )
 
 

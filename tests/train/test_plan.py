@@ -1,4 +1,4 @@
-"""Runs from parameters to files: plans, kill and resume, several at once, bad input."""
+"""Runs from parameters to files: plans, kill and resume, several processes, bad input."""
 
 import json
 import os
@@ -10,19 +10,11 @@ import sys
 import time
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from spnb.core.params import ParamError
-from spnb.train.plan import (
-    deviations,
-    gather,
-    make_plan,
-    plan_from,
-    run_all,
-    run_arguments,
-    run_one,
-)
+from spnb.train.checkpoints import CheckpointError, read_state
+from spnb.train.plan import deviations, make_plan, run_all, run_one
 from spnb.train.policies import PolicyError
 from spnb.train.runs import TIMINGS, RunError
 
@@ -38,25 +30,22 @@ SMALL = dict(
 
 def small_plan(tmp_path, **values):
     """A plan of one short run of SPIRAL in a folder of its own."""
-    defaults = dict(
-        variants=["full"], seeds=[0], runs=str(tmp_path / "runs"), figures=str(tmp_path / "figures")
-    )
+    defaults = dict(variants=["full"], seeds=[0], runs=str(tmp_path / "runs"))
     return make_plan("spiral", "smoke", **{**defaults, **SMALL, **values})
 
 
-def start(plan):
-    """The plan's first run as a process."""
-    command = [sys.executable, "-m", "spnb.cli", *run_arguments(plan, "full", 0)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    )
+def command(run, *launcher):
+    """The command that trains a run as a process of its own."""
+    return [sys.executable, *launcher, "-m", "spnb.train.run", str(run.folder)]
 
 
 def kill_after(plan, rows, delay):
     """Starts the run and kills it `delay` seconds after it has recorded `rows` steps."""
-    process, run = start(plan), plan.open("full", 0)
-    deadline = time.monotonic() + 120
+    run = plan.open("full", 0)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command(run), env=environment, **pipes)
+    deadline = time.monotonic() + 240
     while len(run.rows("metrics")) < rows:
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline
@@ -69,11 +58,17 @@ def kill_after(plan, rows, delay):
 def comparable(run):
     """Everything a run recorded but wall times."""
     metrics = [{k: v for k, v in row.items() if k not in TIMINGS} for row in run.rows("metrics")]
-    return metrics, run.rows("evals"), run.rows("rollouts")
+    return metrics, *(run.rows(name) for name in ("evals", "items", "rollouts"))
 
 
+def same_weights(first, second):
+    ours, theirs = (load_file(run.model / "model.safetensors") for run in (first, second))
+    return ours.keys() == theirs.keys() and all((ours[k] == theirs[k]).all() for k in theirs)
+
+
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(tmp_path):
-    values = dict(steps=6, save_every=2, eval_every=3, inner_epochs=2)
+    values = dict(steps=6, save_every=2, eval_every=3, grpo={"num_iterations": 2})
     whole = run_one(small_plan(tmp_path / "whole", **values), "full", 0)
     plan = small_plan(tmp_path / "killed", **values)
     kill_after(plan, rows=3, delay=0.0)  # between steps, one step after a checkpoint
@@ -84,70 +79,95 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
     assert resumed.facts()["resumed"] and not whole.facts()["resumed"]
     assert comparable(resumed) == comparable(whole)
     assert [row["step"] for row in resumed.rows("metrics")] == [1, 2, 3, 4, 5, 6]
-    ours, theirs = (load_file(run.model / "model.safetensors") for run in (resumed, whole))
-    assert (
-        all((ours[name] == theirs[name]).all() for name in theirs) and ours.keys() == theirs.keys()
-    )
+    assert same_weights(resumed, whole)
+    assert not (resumed.folder / "snapshots").exists()
 
 
-def test_a_finished_run_is_not_computed_again(tmp_path):
-    plan = small_plan(tmp_path, steps=1)
-    run = run_one(plan, "full", 0)
-    stamp = (run.folder / "metrics.jsonl").stat().st_mtime_ns
+@pytest.mark.slow
+def test_a_checkpoint_is_checked_and_has_the_weights_once(tmp_path):
+    plan = small_plan(tmp_path, steps=3, save_every=1, eval_every=1)
+    run = plan.open("full", 0)
+    kill_after(plan, rows=2, delay=0.0)
+    folder = max((run.checkpoints / "stage-0").glob("checkpoint-*/manifest.json")).parent
+    names = {path.name for path in folder.iterdir()}
+    assert {"optimizer.pt", "scheduler.pt", "model.safetensors", "manifest.json"} <= names
+    assert not list(folder.glob("*selfplay*"))
+    saved = read_state(folder)["run"]
+    assert saved["rows"]["metrics"] >= 1 and (run.folder / "snapshots" / saved["past"]).is_file()
+    metrics = run.folder / "metrics.jsonl"
+    content = metrics.read_bytes()
+    metrics.write_bytes(b"")
+    with pytest.raises(RunError, match="metrics.jsonl has 0 rows and had"):
+        run_one(plan, "full", 0)
+    metrics.write_bytes(content)
+    optimizer = folder / "optimizer.pt"
+    flipped = bytearray(optimizer.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    optimizer.write_bytes(flipped)
+    with pytest.raises(CheckpointError, match="optimizer.pt is not as it was saved; delete"):
+        run_one(plan, "full", 0)
+    shutil.rmtree(folder)
     assert run_one(plan, "full", 0).finished
-    assert (run.folder / "metrics.jsonl").stat().st_mtime_ns == stamp
 
 
+@pytest.mark.slow
 def test_run_all_runs_each_once_and_a_failure_names_the_run(tmp_path):
     polls = []
     plan = small_plan(tmp_path, variants=["full", "no-rae"], steps=1)
     done = run_all(plan, on_poll=polls.append)
-    assert [run.run_id for run in done] == [
-        "spiral/smoke/full/seed-0",
-        "spiral/smoke/no-rae/seed-0",
-    ]
+    assert [run.run_id for run in done] == [f"spiral/smoke/{v}/seed-0" for v in ("full", "no-rae")]
     assert all(run.finished for run in done) and polls
-    assert set(gather(done, "evals")["variant"]) == {"full", "no-rae"}
-    broken = small_plan(tmp_path, seeds=[7], steps=1, max_new_tokens=2000)
-    with pytest.raises(
-        RunError, match=r"run spiral/smoke/full/seed-7 failed(.|\n)*allowed: 1 to 1024 in all"
-    ):
+    stamp = (done[0].folder / "metrics.jsonl").stat().st_mtime_ns
+    assert run_one(plan, "full", 0).finished  # not computed again
+    assert (done[0].folder / "metrics.jsonl").stat().st_mtime_ns == stamp
+    broken = small_plan(tmp_path, seeds=[7], steps=1, policy="no/such-model")
+    message = r"run spiral/smoke/full/seed-7 failed(.|\n)*policy is 'no/such-model'"
+    with pytest.raises(RunError, match=message):
         run_all(broken)
 
 
-def test_two_processes_train_one_run_together(tmp_path):
-    """Data-parallel over gloo: each process plays its own matches; one records; checkpoints hold
-    both baselines."""
-    plan = small_plan(tmp_path, steps=2, save_every=1, eval_every=2)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "spnb.cli",
-    ]
-    command += run_arguments(plan, "full", 0)
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+@pytest.mark.slow
+def test_two_processes_share_a_steps_turns_and_the_evaluation(tmp_path):
+    """Data-parallel over gloo: step quantities are global, both play, one records."""
+    plan = small_plan(tmp_path, steps=2, save_every=1, eval_every=2, turns_per_step=13)
     run = plan.open("full", 0)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command(run, *launcher), capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
     assert run.facts()["processes"] == 2 and [row["step"] for row in run.rows("metrics")] == [1, 2]
-    state = torch.load(
-        run.checkpoints / "checkpoint-4" / "selfplay_state.pt",
-        map_location="cpu",
-        weights_only=False,
-    )
-    first, second = (method["estimator"]["baselines"] for method in state["methods"])
+    for row in run.rows("metrics"):
+        assert round(row["trained"] * row["samples"]) == 13  # not 26
+    state = read_state(max((run.checkpoints / "stage-0").glob("checkpoint-*")))
+    first, second = (method["estimators"] for method in state["methods"])
     assert first != second and first.keys() == second.keys()
+    alone = run_one(small_plan(tmp_path / "alone", steps=1, eval_every=2), "full", 0)
+    at_start = [[row for row in one.rows("evals") if row["step"] == 0] for one in (run, alone)]
+    assert at_start[0] == at_start[1] != []  # the shared evaluation measures the same
 
 
+@pytest.mark.slow
+def test_the_loss_of_two_processes_is_that_of_one(tmp_path):
+    script = os.path.join(os.path.dirname(__file__), "two_processes.py")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    tests = os.path.dirname(os.path.dirname(__file__))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": tests}
+    losses = []
+    for parts in (launcher, []):
+        out = tmp_path / f"{len(parts)}.json"
+        arguments = [sys.executable, *parts, script, str(tmp_path / f"r{len(parts)}"), str(out)]
+        done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        losses.append(json.loads(out.read_text()))
+    two, one = losses
+    assert two["samples"] == one["samples"] == 7
+    for key in ("grad_norm", "reward/r", "advantage_std/r", "moved"):
+        assert two[key] == pytest.approx(one[key], rel=1e-4), key
+
+
+@pytest.mark.slow
 def test_lora_and_kl_through_a_whole_run(tmp_path):
-    plan = small_plan(tmp_path, steps=2, lora_rank=4, kl_beta=0.05)
-    run = run_one(plan, "full", 0)
+    run = run_one(small_plan(tmp_path, steps=2, lora_rank=4, grpo={"beta": 0.05}), "full", 0)
     rows = run.rows("metrics")
     assert all("kl" in row and "kl/kuhn_poker/0" in row for row in rows)
     assert (run.model / "adapter_model.safetensors").exists()
@@ -163,21 +183,21 @@ def test_lora_and_kl_through_a_whole_run(tmp_path):
         ({"variants": ["fulll"]}, "variant is 'fulll', which is unknown; did you mean 'full'?"),
         ({"seeds": ["a"]}, "seeds.0 is 'a'; allowed: a valid integer"),
         ({"seeds": []}, r"seeds is \[\]; allowed: "),
+        ({"seed": 3}, "seed is 3, which cannot be set here; use variants, seeds"),
         ({"baseline": "rae"}, "baseline is 'rae'; allowed: 'role_ema'"),
-        (
-            {"turn_per_step": 3},
-            "parameter is 'turn_per_step', which is unknown; did you mean 'turns_per_step'",
-        ),
+        ({"turn_per_step": 3}, "'turn_per_step', which is unknown; did you mean 'turns_per_step'"),
+        ({"variant": "no-rae"}, "variant is 'no-rae', which cannot be set here"),
     ],
 )
 def test_bad_plans_are_refused_before_anything_runs(tmp_path, values, message):
-    values = {"runs": str(tmp_path), "figures": str(tmp_path), **values}
+    values = {"runs": str(tmp_path), **values}
     with pytest.raises(ParamError, match=message):
         make_plan("spiral", values.pop("scale", "smoke"), **values)
 
 
-def test_bad_game_and_policy(tmp_path):
-    for values, message in (
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
         ({"games": ["go9000"]}, "game is 'go9000'; allowed: kuhn_poker"),
         ({"games": ["kuhn_poker(players=3)"]}, "has 3 players; allowed: games for two"),
         ({"games": ["kuhn_poker", "kuhn_poker"]}, "allowed: each game once"),
@@ -186,67 +206,31 @@ def test_bad_game_and_policy(tmp_path):
             "opponent is 'expert', which game 'connect_four' has not",
         ),
         ({"policy": "embedded/chess"}, "embedded policy is 'chess'; allowed: "),
-        ({"variant": "no-rae"}, "variant is 'no-rae', which cannot be set here"),
-    ):
-        with pytest.raises(ValueError, match=re.escape(message)):
-            small_plan(tmp_path, **values)
+    ],
+)
+def test_bad_game_and_policy(tmp_path, values, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        small_plan(tmp_path, **values)
+
+
+def test_a_policy_that_is_not_there(tmp_path):
     with pytest.raises(PolicyError, match="policy is 'no/such-model', which cannot be loaded"):
         run_one(small_plan(tmp_path, policy="no/such-model"), "full", 0)
-
-
-def test_policies_that_would_train_the_wrong_tokens_are_refused(tmp_path, tokenizer, tiny_model):
-    for change, message in (
-        (dict(chat_template=None), "has no chat template"),
-        (
-            dict(pad_token=tokenizer.eos_token),
-            "pad token is '<|im_end|>' and end token '<|im_end|>'",
-        ),
-    ):
-        folder = tmp_path / next(iter(change))
-        tiny_model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        (folder / "chat_template.jinja").unlink(missing_ok=True)
-        changed = type(tokenizer).from_pretrained(folder)
-        changed.chat_template = tokenizer.chat_template
-        for key, value in change.items():
-            setattr(changed, key, value)
-        changed.save_pretrained(folder)
-        with pytest.raises(PolicyError, match=message):
-            run_one(small_plan(tmp_path, policy=str(folder)), "full", 0)
-
-
-def test_a_notebooks_namespace_becomes_a_plan(tmp_path):
-    namespace = {
-        "json": json,
-        "_i1": "",
-        "In": [],
-        "scale": "smoke",
-        "variants": ["no-rae"],
-        "seed": 5,
-        "steps": None,
-    }
-    namespace |= {"figures": str(tmp_path), "runs": str(tmp_path), "learning_rate": 0.5}
-    plan = plan_from("spiral", namespace, before={"json"})
-    assert (
-        plan_from("spiral", namespace | {"plan": plan, "table": 1}, before={"json", "scale"})
-        == plan
-    )
-    assert list(plan.runs) == [("no-rae", 5)]
-    params = plan.params("no-rae")
-    assert (params.learning_rate, params.baseline, params.steps) == (0.5, "none", 2)
-    with pytest.raises(ParamError, match="parameter is 'learnin_rate', which is unknown"):
-        plan_from("spiral", namespace | {"learnin_rate": 1}, before={"json"})
 
 
 def test_what_a_user_sets_wins_over_the_variant(tmp_path):
     plan = small_plan(tmp_path, variants=["no-rae"], baseline="batch_mean")
     assert plan.params("no-rae").baseline == "batch_mean"
+    plan = small_plan(tmp_path, grpo={"beta": 0.1})
+    assert plan.params("full").grpo["beta"] == 0.1
+    default = small_plan(tmp_path).params("full").grpo
+    assert plan.params("full").grpo["learning_rate"] == default["learning_rate"]
 
 
 def test_deviations_from_the_paper(tmp_path):
-    table = deviations(small_plan(tmp_path))
-    assert table.loc["learning_rate"].tolist() == [3e-4, 1e-6]
-    assert "scale" not in table.index
+    changed = deviations(small_plan(tmp_path))
+    assert changed["grpo.learning_rate"] == (3e-4, 1e-6)
+    assert "scale" not in changed
 
 
 def test_two_processes_cannot_do_one_run(tmp_path):
@@ -255,45 +239,32 @@ def test_two_processes_cannot_do_one_run(tmp_path):
         run_one(plan, "full", 0)
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path):
-    plan = small_plan(tmp_path, steps=2, save_every=1)
-    run = run_one(plan, "full", 0)
-    (run.folder / "finished.json").unlink()
-    state = run.checkpoints / "checkpoint-4" / "selfplay_state.pt"
-    state.write_bytes(state.read_bytes()[:50])
-    with pytest.raises(
-        RunError, match="checkpoint-4 cannot be read .*; delete it to go on from the one before"
-    ):
-        run_one(plan, "full", 0)
-    shutil.rmtree(run.checkpoints / "checkpoint-4")
-    weights = run.checkpoints / "checkpoint-2" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:500])
-    with pytest.raises(
-        RunError, match="checkpoint-2 cannot be read .*; delete it to go on from the one before"
-    ):
-        run_one(plan, "full", 0)
-
-
+@pytest.mark.slow
 def test_a_free_text_game_can_be_trained(tmp_path):
-    run = run_one(
-        small_plan(tmp_path, games=["SimpleNegotiation-v0"], steps=1, max_length=2048), "full", 0
-    )
-    assert (
-        run.rows("metrics")[0]["invalid/SimpleNegotiation-v0/0"] < 0.5
-    )  # the shipped policy negotiates
-    opponents = {
-        row["evaluation"].split(" vs ")[-1]
-        for row in run.rows("evals")
-        if " vs " in row["evaluation"]
-    }
-    assert {"random", "expert", "past"} <= opponents
+    values = dict(games=["SimpleNegotiation-v0"], steps=1, max_length=2048)
+    run = run_one(small_plan(tmp_path, **values), "full", 0)
+    row = run.rows("metrics")[0]
+    assert row["invalid/SimpleNegotiation-v0/0"] < 0.5  # the shipped policy negotiates
+    assert {"random", "expert", "past"} <= {row["opponent"] for row in run.rows("evals")}
+    items = run.rows("items")
+    assert {0.0, 0.5, 1.0} >= {row["score"] for row in items if row["opponent"] == "random"}
 
 
+@pytest.mark.slow
 def test_a_fixed_rival_belongs_to_the_runs_identity_and_plays_the_other_seat(tmp_path):
     plan = small_plan(tmp_path, variants=["fixed-policy"], steps=1, eval_questions=0)
     run = run_one(plan, "fixed-policy", 0)
-    config = json.loads((run.folder / "config.json").read_text())["params"]
-    assert config["other_weights"] == {"fixed": plan.weights["embedded/games-rival"]}
-    assert plan.weights["embedded/games-rival"] != plan.weights["embedded/games"]
+    identity = json.loads((run.folder / "config.json").read_text())["params"]
+    assert set(identity["weights"]) == {"embedded/games", "embedded/games-rival"}
+    assert len(set(identity["weights"].values())) == 2
     rewards = [key for key in run.rows("metrics")[0] if key.startswith("reward/")]
     assert rewards and run.rows("metrics")[0]["samples"] > 0
+
+
+def test_snapshots_exist_only_where_a_method_asks_for_them(tmp_path):
+    values = dict(
+        runs=str(tmp_path), variants=["read"], seeds=[0], steps=1, prompts_per_step=2, group_size=2,
+        eval_items=2, max_new_tokens=4,
+    )  # fmt: skip
+    run = run_one(make_plan("rlvr", "smoke", **values), "read", 0)
+    assert not (run.folder / "snapshots").exists() and run.rows("items")

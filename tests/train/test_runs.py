@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from spnb.train.runs import METRICS, RunError, config_hash, open_run, write_json
+from spnb.evaluate.items import RECORD, ROW
+from spnb.train.checkpoints import write_json
+from spnb.train.runs import METRICS, RunError, config_hash, open_run, read_run
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 
@@ -42,15 +44,56 @@ def test_rows_survive_a_cut_off_last_line_and_rewind_drops_what_came_later(tmp_p
     with open(run.folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 4, "rew')
     assert [row["step"] for row in run.rows("metrics")] == [1, 2, 3]
-    run.rewind(2)
+    assert run.row_counts() == {"metrics": 3, "evals": 0, "items": 0, "rollouts": 0}
+    run.rewind({"metrics": 2})
     assert (run.folder / "metrics.jsonl").read_text().count("\n") == 2
     assert run.table("metrics")[["step", "seed"]].values.tolist() == [[1, 3], [2, 3]]
+
+
+def test_records_that_lost_rows_are_refused(tmp_path):
+    run = open_run(tmp_path, PARAMS)
+    run.append("metrics", {"step": 1}, {"step": 2})
+    run.check_rows({"metrics": 2})
+    run.check_rows({"metrics": 1})
+    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 3; put the file back, or"):
+        run.check_rows({"metrics": 3})
+    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 1"):
+        run.check_rows({"metrics": 1}, exact=True)
+
+
+def test_a_finished_run_without_weights_or_rows_is_not_taken_for_whole(tmp_path):
+    run = open_run(tmp_path, PARAMS)
+    run.append("metrics", {"step": 1})
+    run.finish(seconds=1)
+    with pytest.raises(RunError, match="is finished, but .*model has no weights any more; delete"):
+        run.check_finished()
+    run.model.mkdir()
+    (run.model / "model.safetensors").touch()
+    run.check_finished()
+    (run.folder / "metrics.jsonl").unlink()
+    with pytest.raises(RunError, match="metrics.jsonl has 0 rows and had 1"):
+        run.check_finished()
+
+
+def test_numbers_that_are_not_finite_are_written_as_null(tmp_path):
+    run = open_run(tmp_path, PARAMS)
+    run.append("metrics", {"step": 1, "entropy": float("nan"), "loss": float("inf")})
+    assert run.rows("metrics") == [{"step": 1, "entropy": None, "loss": None}]
+
+
+def test_a_run_is_read_from_its_folder_and_a_changed_config_is_refused(tmp_path):
+    run = open_run(tmp_path, PARAMS)
+    assert read_run(run.folder) == run and run.root == tmp_path
+    path = run.folder / "config.json"
+    path.write_text(path.read_text().replace("0.1", "0.2"))
+    with pytest.raises(RunError, match="config.json was changed"):
+        read_run(run.folder)
 
 
 def test_a_damaged_line_in_the_middle_is_named(tmp_path):
     run = open_run(tmp_path, PARAMS)
     (run.folder / "metrics.jsonl").write_text('{"step": 1}\noops\n{"step": 3}\n')
-    with pytest.raises(RunError, match="metrics.jsonl, line 2 is not JSON"):
+    with pytest.raises(RunError, match="metrics.jsonl, line 2 is damaged"):
         run.rows("metrics")
 
 
@@ -78,17 +121,20 @@ def test_metrics_schema_is_enforced(tmp_path):
     )
     with pytest.raises(RunError, match="metrics row has keys outside its schema: rewards/a"):
         run.append("metrics", {"step": 1, "rewards/a": 1.0})
-    with pytest.raises(RunError, match="evals row has keys outside its schema: n"):
-        run.append(
-            "evals", {"step": 1, "evaluation": "e", "metric": "m", "value": 0, "low": 0, "high": 0}
-        )
+    row = dict(ROW, step=1, suite="s", metric="m", value=0)
+    run.append("evals", row)
+    with pytest.raises(RunError, match="evals row has keys outside its schema: evaluation"):
+        run.append("evals", row | {"evaluation": "e"})
+    with pytest.raises(RunError, match="items row has keys outside its schema: score"):
+        run.append("items", {key: "" for key in RECORD if key != "score"})
 
 
 HOLD = """
 import sys, time
 from pathlib import Path
 from spnb.train.runs import open_run
-run = open_run(Path(sys.argv[1]), {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1})
+identity = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
+run = open_run(Path(sys.argv[1]), identity)
 with run.lock():
     print("held", flush=True)
     sys.stdin.readline()

@@ -1,7 +1,5 @@
-"""The trainer against a plain oracle, its guards, and the private names of TRL that it stands
-on."""
+"""The trainer against a plain oracle; what it logs, what it passes to TRL, what it refuses."""
 
-import inspect
 import random
 import resource
 import signal
@@ -9,55 +7,53 @@ import signal
 import oracle
 import pytest
 import torch
-import trl
+from spnb.train.guards import TrainerError
+from spnb.train.packing import GROUP_ROWS
 from transformers import AutoModelForCausalLM
 
-from spnb.core.params import RunParams
+from spnb.core.advantages import make_estimator
+from spnb.core.method import Role, SelfPlayMethod
 from spnb.core.types import Sample
-from spnb.train.engines.torch import TorchEngine
-from spnb.train.policies import LORA_TARGETS
+from spnb.train.checkpoints import last_checkpoint
+from spnb.train.config import RunParams
+from spnb.train.policies import LORA_TARGETS, Policy
 from spnb.train.trainer import (
-    GROUP_ROWS,
-    LENGTH_GROUPS,
-    PRIVATE_NAMES,
     Hooks,
-    TrainerError,
-    check_engine,
-    last_checkpoint,
-    length_groups,
+    Stage,
+    grpo_arguments,
+    kl_sums,
     make_trainer,
-    token_logps,
+    role_sums,
+    rollout_metrics,
 )
 
-BASE = dict(
-    paper="p",
-    scale="smoke",
-    variant="v",
-    learning_rate=1e-3,
-    max_new_tokens=16,
-    steps=2,
-    save_every=100,
-)
+BASE = dict(paper="p", scale="smoke", variant="v", policy="x", max_new_tokens=16, save_every=100)
 
 
-class Fixed:
+def run_params(steps=2, grpo=None, **values):
+    """Parameters of a run without files."""
+    return RunParams(
+        **{**BASE, "steps": steps, "grpo": {"learning_rate": 1e-3} | (grpo or {}), **values}
+    )
+
+
+class Fixed(SelfPlayMethod):
     """A method that hands out prepared batches of rows."""
 
-    def __init__(self, batches):
-        self.batches, self.state = batches, {"calls": 0}
+    def __init__(self, batches, params=None):
+        self.batches = batches
+        super().__init__(params or run_params(len(batches)), None)
 
-    def collect(self, engines, step, rank=0):
-        self.state["calls"] += 1
+    def default_roles(self):
+        return {"r": Role(self.params.sampling, make_estimator("raw"))}
+
+    def role_of(self, sample):
+        return "r"
+
+    def rollout(self, step):
+        yield from ()
+        self.metrics = {"method/calls": float(step + 1)}
         return self.batches[step]
-
-    def metrics(self):
-        return {"method/calls": self.state["calls"]}
-
-    def state_dict(self):
-        return dict(self.state)
-
-    def load_state_dict(self, state):
-        self.state = state
 
 
 def ragged_rows(seed, count=5, vocabulary=300):
@@ -69,100 +65,106 @@ def ragged_rows(seed, count=5, vocabulary=300):
         mask = [1] * length
         if index % 2:
             mask[1:3] = [0, 0]
-        ids = [
+        prompt, completion = (
             tuple(rng.randrange(5, vocabulary) for _ in range(n))
             for n in (rng.randint(2, 9), length)
-        ]
-        rows.append(
-            Sample(
-                *ids, tuple(mask), None, 0.0, role="r", group=index, advantage=rng.uniform(-2, 2)
-            )
         )
+        row = Sample(prompt, completion, tuple(mask), None, 0.0, role="r", group=index)
+        row.advantage = rng.uniform(-2, 2)
+        rows.append(row)
     return rows
 
 
-def trained(tmp_path, model, tokenizer, batches, peft_config=None, engines=None, **values):
+def trained(tmp_path, model, tokenizer, batches, peft_config=None, on_step=None, **values):
     """Trains on prepared batches; returns the trainer and its metrics rows."""
-    params = RunParams(**{**BASE, "steps": len(batches), **values})
+    params = run_params(len(batches), **values)
     rows = []
-    hooks = Hooks(on_step=lambda row, samples: rows.append(row))
-    trainer = make_trainer(
-        params, model, tokenizer, Fixed(batches), engines or {}, hooks, tmp_path, peft_config
-    )
+    hooks = Hooks(on_step=on_step or (lambda row, samples: rows.append(row)))
+    policy = Policy(model, tokenizer, peft_config)
+    trainer = make_trainer(params, policy, Fixed(batches, params), {}, hooks, tmp_path)
     trainer.train()
-    return trainer, rows, params
+    return trainer, rows
 
 
 @pytest.fixture
-def saved_model(tiny_model, tokenizer, tmp_path):
+def saved_model(tiny_model, tmp_path):
     """The tiny model on disk, because TRL loads the reference of a full fine-tune from its path."""
     tiny_model.save_pretrained(tmp_path / "model")
     return AutoModelForCausalLM.from_pretrained(tmp_path / "model")
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"micro_batches": 4},
-        {"inner_epochs": 2, "learning_rate": 3e-2},
-        {"kl_beta": 0.3, "micro_batches": 2},
-        {"temperature": 0.7, "max_grad_norm": 0.01},
-    ],
-    ids=["plain", "accumulation", "clipped second epoch", "KL", "temperature and clipping"],
-)
-def test_loss_and_gradient_equal_the_oracles(tmp_path, saved_model, tokenizer, loss_type, values):
-    batches = [ragged_rows(1), ragged_rows(2, count=7)]
-    params = RunParams(**{**BASE, "loss_type": loss_type, **values})
-    expected_model, history = oracle.train(saved_model, batches, params)
-    trainer, rows, _ = trained(
-        tmp_path, saved_model, tokenizer, batches, loss_type=loss_type, **values
-    )
-    epochs = params.inner_epochs
+def assert_as_the_oracle(rows, history, epochs):
     for index, row in enumerate(rows):
         updates = history[index * epochs : (index + 1) * epochs]
         for key, column in (("loss", 0), ("grad_norm", 1)):
             expected = sum(update[column] for update in updates) / epochs
             assert row[key] == pytest.approx(expected, rel=1e-4, abs=1e-4), (key, index)
-    moved = [
-        (a - b).abs().max()
-        for a, b in zip(trainer.model.parameters(), expected_model.parameters(), strict=True)
-    ]
-    assert max(moved) < 2 * params.learning_rate * len(history) * 0.05
+
+
+SETTINGS = {
+    "plain": {},
+    "accumulation": {"gradient_accumulation_steps": 4},
+    "clipped second epoch": {"num_iterations": 2, "learning_rate": 3e-2},
+    "wider upper clip": {"num_iterations": 2, "learning_rate": 3e-2, "epsilon_high": 0.6},
+    "KL": {"beta": 0.3, "gradient_accumulation_steps": 2},
+    "temperature, clipped gradient, weight decay": {"max_grad_norm": 0.01, "weight_decay": 0.5},
+}
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"inner_epochs": 2, "learning_rate": 3e-2}, {"kl_beta": 0.3}]
+    "loss_type",
+    ["dr_grpo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "dapo"))],
 )
-def test_rows_grouped_by_length_have_the_oracles_loss_and_gradient(
-    tmp_path, saved_model, tokenizer, values
-):
-    batches = [ragged_rows(1, count=3 * GROUP_ROWS + 5), ragged_rows(2, count=40)]
-    params = RunParams(**{**BASE, **values})
-    _, history = oracle.train(saved_model, batches, params)
-    _, rows, _ = trained(tmp_path, saved_model, tokenizer, batches, **values)
-    for index, row in enumerate(rows):
-        updates = history[index * params.inner_epochs : (index + 1) * params.inner_epochs]
-        assert row["grad_norm"] == pytest.approx(
-            sum(u[1] for u in updates) / len(updates), rel=1e-4, abs=1e-4
-        )
-        assert row["loss"] == pytest.approx(
-            sum(u[0] for u in updates) / len(updates), rel=1e-4, abs=1e-4
-        )
-
-
-def test_groups_are_equal_sorted_by_length_and_complete():
-    lengths = torch.tensor([5, 1, 9, 3] * 10)
-    groups = length_groups((torch.arange(10) < lengths[:, None]).int())
-    assert [len(group) for group in groups] == [20, 20] and sorted(
-        torch.cat(groups).tolist()
-    ) == list(range(40))
-    assert lengths[groups[0]].max() == 3 and lengths[groups[1]].min() == 5
-    assert (
-        len(length_groups(torch.ones(3, 4))) == 1
-        and len(length_groups(torch.ones(999, 4))) == LENGTH_GROUPS
+@pytest.mark.parametrize("grpo", SETTINGS.values(), ids=SETTINGS)
+def test_loss_and_gradient_equal_the_oracles(tmp_path, saved_model, tokenizer, loss_type, grpo):
+    batches = [ragged_rows(1), ragged_rows(2, count=7)]
+    settings = {"loss_type": loss_type, **grpo}
+    temperature = 0.7 if "weight_decay" in grpo else 1.0
+    params = run_params(grpo=settings, temperature=temperature)
+    expected_model, history = oracle.train(saved_model, batches, params)
+    trainer, rows = trained(
+        tmp_path, saved_model, tokenizer, batches, grpo=settings, temperature=temperature
     )
+    assert_as_the_oracle(rows, history, params.grpo["num_iterations"])
+    pairs = zip(trainer.model.parameters(), expected_model.parameters(), strict=True)
+    moved = max((a - b).abs().max() for a, b in pairs)
+    assert moved < 2 * params.grpo["learning_rate"] * len(history) * 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss_type", ["bnpo", "cispo"])
+def test_the_other_losses_equal_the_oracles(tmp_path, saved_model, tokenizer, loss_type):
+    settings = {"loss_type": loss_type, "epsilon_high": 3.0}
+    batches = [ragged_rows(1), ragged_rows(2, count=7)]
+    _, history = oracle.train(saved_model, batches, run_params(grpo=settings))
+    _, rows = trained(tmp_path, saved_model, tokenizer, batches, grpo=settings)
+    assert_as_the_oracle(rows, history, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "grpo", [{}, {"num_iterations": 2, "learning_rate": 3e-2}, {"beta": 0.3}], ids=str
+)
+def test_rows_grouped_by_length_have_the_oracles_loss(tmp_path, saved_model, tokenizer, grpo):
+    batches = [ragged_rows(1, count=3 * GROUP_ROWS + 5), ragged_rows(2, count=40)]
+    params = run_params(grpo=grpo)
+    _, history = oracle.train(saved_model, batches, params)
+    _, rows = trained(tmp_path, saved_model, tokenizer, batches, grpo=grpo)
+    assert_as_the_oracle(rows, history, params.grpo["num_iterations"])
+
+
+def test_weights_multiply_a_rows_part_of_the_loss(tmp_path, saved_model, tokenizer):
+    """Rows of weight 0 are not counted, the others' mean is weighted, advantages stay."""
+    rows = ragged_rows(4, count=6)
+    for row, weight in zip(rows, (0.0, 2.0, 1.0, 0.5, 0.0, 1.0), strict=True):
+        row.weight = weight
+    before = [row.advantage for row in rows]
+    kept = [row for row in rows if row.weight]
+    _, history = oracle.train(saved_model, [kept], run_params(1))
+    _, metrics = trained(tmp_path, saved_model, tokenizer, [rows])
+    assert_as_the_oracle(metrics, history, 1)
+    assert [row.advantage for row in rows] == before
+    assert (metrics[0]["samples"], metrics[0]["trained"]) == (6, 4 / 6)
 
 
 def test_masked_tokens_and_inert_rows_teach_nothing(tmp_path, tiny_model, tokenizer):
@@ -170,108 +172,188 @@ def test_masked_tokens_and_inert_rows_teach_nothing(tmp_path, tiny_model, tokeni
     rows = ragged_rows(3, count=3)
     for row in rows:
         row.mask = (0,) * len(row.mask)
-    trainer, metrics, _ = trained(tmp_path, tiny_model, tokenizer, [rows, []])
+    trainer, metrics = trained(tmp_path, tiny_model, tokenizer, [rows, []])
     assert [row["grad_norm"] for row in metrics] == [0.0, 0.0]
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
 
 
-def test_lora_trains_the_adapter_only_and_the_engine_sees_it(tmp_path, saved_model, tokenizer):
+def test_rows_of_another_policy_are_not_trained(tmp_path, tiny_model, tokenizer):
+    rows = ragged_rows(3, count=4)
+    for row in rows[:3]:
+        row.policy = "rival"
+    _, metrics = trained(tmp_path, tiny_model, tokenizer, [rows])
+    assert [row.weight for row in rows] == [0, 0, 0, 1]
+    assert metrics[0]["trained"] == 0.25
+
+
+@pytest.mark.slow
+def test_lora_trains_the_adapter_only(tmp_path, saved_model, tokenizer):
     from peft import LoraConfig
 
     config = LoraConfig(r=4, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
     base = {name: p.detach().clone() for name, p in saved_model.named_parameters()}
-    trainer, rows, _ = trained(
-        tmp_path,
-        saved_model,
-        tokenizer,
-        [ragged_rows(1), ragged_rows(2)],
-        peft_config=config,
-        kl_beta=0.1,
+    batches = [ragged_rows(1), ragged_rows(2)]
+    trainer, rows = trained(
+        tmp_path, saved_model, tokenizer, batches, peft_config=config, grpo={"beta": 0.1}
     )
     weights = dict(trainer.model.named_parameters())
     assert any("lora_B" in name and weights[name].abs().sum() > 0 for name in weights)
     for name, before in base.items():
-        after = weights.get(
-            f"base_model.model.{name}", weights.get(f"base_model.model.{_base_layer(name)}")
-        )
+        stem, _, leaf = name.rpartition(".")
+        names = (f"base_model.model.{name}", f"base_model.model.{stem}.base_layer.{leaf}")
+        after = next(weights[key] for key in names if key in weights)
         assert torch.equal(after, before), name
     assert rows[1]["kl"] > 0
 
 
-def _base_layer(name):
-    stem, _, leaf = name.rpartition(".")
-    return f"{stem}.base_layer.{leaf}"
-
-
-def test_an_engine_with_other_weights_is_found_out(tiny_model, tokenizer):
-    engine = TorchEngine(tiny_model, tokenizer)
-    rows = ragged_rows(1)
-    for row in rows:
-        row.logps = tuple(token_logps(tiny_model, row).tolist())
-    check_engine(engine.model, rows, tolerance=1e-3)
-    with torch.no_grad():
-        tiny_model.model.layers[0].mlp.down_proj.weight.mul_(3)
-    with pytest.raises(TrainerError, match="does not generate with the weights in training"):
-        check_engine(engine.model, rows, tolerance=1e-3)
-
-
 def test_a_rollout_that_leaves_eval_mode_is_refused(tmp_path, tiny_model, tokenizer):
     class Careless(Fixed):
-        def collect(self, engines, step, rank=0):
+        def rollout(self, step):
             tiny_model.eval()
-            return super().collect(engines, step)
+            return (yield from super().rollout(step))
 
-    params = RunParams(**{**BASE, "steps": 1})
     hooks = Hooks(on_step=lambda *_: None)
-    trainer = make_trainer(
-        params, tiny_model, tokenizer, Careless([ragged_rows(1)]), {}, hooks, tmp_path
-    )
+    method = Careless([ragged_rows(1)])
+    policy = Policy(tiny_model, tokenizer)
+    trainer = make_trainer(run_params(1), policy, method, {}, hooks, tmp_path)
     with pytest.raises(TrainerError, match="eval mode"):
         trainer.train()
 
 
-def test_private_names_of_trl_are_still_there():
-    source = inspect.getsource(trl.GRPOTrainer)
-    gone = [name for name in PRIVATE_NAMES if name not in source]
-    assert not gone, f"trl {trl.__version__} no longer has {gone}; the trainer stands on them"
-    assert list(inspect.signature(trl.GRPOTrainer._generate_and_score_completions).parameters) == [
-        "self",
-        "inputs",
-    ]
-    assert '"env_mask"' in source, "trl no longer reads env_mask: observations would be trained on"
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_model, tokenizer):
+    rows = ragged_rows(1)
+    rows[0].advantage = float("nan")
+    with pytest.raises(TrainerError, match="not finite|nan"):
+        trained(tmp_path, tiny_model, tokenizer, [rows])
 
 
-def test_metrics_of_a_step_by_hand(tmp_path, tiny_model, tokenizer):
-    logps = (-1.0, -3.0, -9.0)
+def test_roles_that_learn_share_a_temperature(tmp_path, tiny_model, tokenizer):
+    from dataclasses import replace
+
+    class Two(Fixed):
+        def default_roles(self):
+            role = super().default_roles()["r"]
+            other = replace(role, sampling=replace(role.sampling, temperature=0.5))
+            return {"r": role, "s": other}
+
+    policy, hooks = Policy(tiny_model, tokenizer), Hooks(on_step=lambda *_: None)
+    with pytest.raises(TrainerError, match=r"temperatures \[0.5, 1.0\]; allowed: one"):
+        make_trainer(run_params(1), policy, Two([[]]), {}, hooks, tmp_path)
+
+
+# --- what is logged
+
+
+def sample(reward, advantage, logps=(-1.0, -3.0, -9.0), mask=(1, 1, 0), **values):
+    """A row of one prompt token and three completion tokens."""
+    ids = tuple(range(6, 6 + len(mask)))
+    row = Sample((5,), ids, mask, logps, reward, ("g", 0), 0, advantage=advantage)
+    for key, value in values.items():
+        setattr(row, key, value)
+    return row
+
+
+def test_rollout_metrics_by_hand():
+    """All rows count, trained or not: the dropped one has reward 4 and three tokens."""
     rows = [
-        Sample((5,), (6, 7, 8), (1, 1, 0), logps, 1.0, ("g", 0), 0, advantage=2.0, truncated=True),
-        Sample((5,), (6,), (1,), (-2.0,), -1.0, ("g", 0), 1, advantage=-1.0, invalid=True),
+        sample(1.0, 2.0, truncated=True),
+        sample(-2.0, -1.0, logps=(-2.0,), mask=(1,), invalid=True),
+        sample(4.0, 0.0, logps=(-3.0, -3.0, -6.0), mask=(1, 1, 1), weight=0.0),
     ]
-    for row in rows:  # the engine check wants true log-probabilities; they are set after it
-        row.logps = None
-    trainer, metrics, _ = trained(tmp_path, tiny_model, tokenizer, [rows])
-    found = metrics[0]
-    assert (found["reward/g/0"], found["length/g/0"]) == (0.0, 1.5)
-    assert (found["truncated/g/0"], found["invalid/g/0"]) == (0.5, 0.5)
-    assert (found["advantage_mean/g/0"], found["advantage_std/g/0"]) == (0.5, 1.5)
-    assert found["samples"] == 2 and found["tokens_per_second"] > 0
+    metrics = rollout_metrics([role_sums(rows)], [{}])
+    assert metrics["samples"] == 3 and metrics["trained"] == pytest.approx(2 / 3)
+    assert metrics["reward/g/0"] == 1.0
+    assert metrics["length/g/0"] == 2.0
+    assert metrics["entropy/g/0"] == pytest.approx((1 + 3 + 2 + 3 + 3 + 6) / 6)
+    assert metrics["truncated/g/0"] == metrics["invalid/g/0"] == pytest.approx(1 / 3)
+    assert metrics["trained/g/0"] == pytest.approx(2 / 3)
+    assert metrics["advantage_mean/g/0"] == pytest.approx(1 / 3)
+    assert metrics["advantage_std/g/0"] == pytest.approx((5 / 3 - 1 / 9) ** 0.5)
+    assert metrics["tokens_per_second"] == 6  # tokens; the trainer divides by the time
 
 
-def test_last_checkpoint_takes_the_newest_complete_one(tmp_path):
-    assert last_checkpoint(tmp_path) is None
-    for step in (2, 10, 12):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-    for step in (2, 10):
-        (tmp_path / f"checkpoint-{step}" / "selfplay_state.pt").touch()
-    assert last_checkpoint(tmp_path).name == "checkpoint-10"
+def test_metrics_of_several_processes_are_added_up_not_averaged():
+    first, second = role_sums([sample(1.0, 1.0)] * 3), role_sums([sample(5.0, 1.0)])
+    metrics = rollout_metrics([first, second], [{"g/0": (3.0, 3)}, {"g/0": (5.0, 1)}])
+    assert (metrics["samples"], metrics["reward/g/0"], metrics["kl/g/0"]) == (4, 2.0, 2.0)
+
+
+def test_kl_by_role_is_k3_by_hand():
+    row = sample(0.0, 1.0, logps=(-1.0, -2.0, -9.0))
+    out = {
+        "ref_per_token_logps": torch.tensor([[-1.5, -1.0, 0.0]]),
+        "completion_ids": torch.zeros(1, 3),
+    }
+    total, count = kl_sums([row], out)["g/0"]
+    e = 2.718281828459045
+    assert count == 2 and total == pytest.approx((e**-0.5 + 0.5 - 1) + (e - 1 - 1))
+    assert kl_sums([row], {"completion_ids": torch.zeros(1, 3)}) == {}
+
+
+def test_metrics_of_a_step(tmp_path, tiny_model, tokenizer):
+    rows = [sample(1.0, 2.0, logps=None), sample(-1.0, -1.0, logps=None)]
+    _, metrics = trained(tmp_path, tiny_model, tokenizer, [rows])
+    row = metrics[0]
+    assert (row["step"], row["samples"], row["trained"], row["reward/g/0"]) == (1, 2, 1.0, 0.0)
+    assert row["method/calls"] == 1 and row["tokens_per_second"] > 0
+    assert row["seconds/step"] >= row["seconds/generate"]
+
+
+def test_trackers_get_the_rollouts_metrics_and_no_constant_reward(tmp_path, tiny_model, tokenizer):
+    rows = [sample(0.5, 2.0, logps=None), sample(1.0, -1.0, logps=None)]
+    trainer, _ = trained(tmp_path, tiny_model, tokenizer, [rows])
+    logged = next(entry for entry in trainer.state.log_history if "loss" in entry)
+    assert logged["reward"] == logged["reward/g/0"] == 0.75
+    assert logged["method/calls"] == 1 and logged["trained/g/0"] == 1.0
+    assert not [key for key in logged if key.startswith(("rewards/", "frac_reward", "reward_std"))]
+
+
+# --- what is passed on to TRL
+
+
+def test_every_setting_reaches_trl(tmp_path):
+    settings = {
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 3,
+        "weight_decay": 0.25,
+        "epsilon_high": 0.285,
+        "delta": 4.0,
+        "adam_beta2": 0.99,
+    }
+    params = run_params(5, grpo={"num_iterations": 2, **settings}, temperature=0.8, seed=7)
+    arguments = grpo_arguments(params, 5, tmp_path)
+    assert {key: arguments[key] for key in settings} == settings
+    assert (arguments["max_steps"], arguments["temperature"], arguments["seed"]) == (10, 0.8, 7)
+    assert grpo_arguments(run_params(1), 1, tmp_path)["epsilon_high"] == 0.2
+
+
+def test_a_setting_that_trl_changes_stops_the_run(tmp_path, tiny_model, tokenizer, monkeypatch):
+    import trl
+
+    class Patched(trl.GRPOConfig):
+        def __post_init__(self):
+            super().__post_init__()
+            self.weight_decay = 0.01
+
+    monkeypatch.setattr(trl, "GRPOConfig", Patched)
+    with pytest.raises(TrainerError, match="weight_decay became 0.01"):
+        trained(tmp_path, tiny_model, tokenizer, [ragged_rows(1)])
+
+
+def test_the_learning_rate_follows_its_schedule(tmp_path, tiny_model, tokenizer):
+    batches = [ragged_rows(seed) for seed in range(4)]
+    grpo = {"lr_scheduler_type": "linear", "warmup_steps": 2}
+    _, rows = trained(tmp_path, tiny_model, tokenizer, batches, grpo=grpo)
+    assert [row["learning_rate"] for row in rows] == pytest.approx([0, 5e-4, 1e-3, 5e-4])
+
+
+# --- checkpoints
 
 
 def test_a_full_disk_while_saving_is_told_and_the_checkpoint_before_stays(
     tmp_path, tiny_model, tokenizer
 ):
-    """A file size limit stands in for the full disk: the operating system refuses the write
-    half-way."""
-    params = RunParams(**{**BASE, "steps": 2, "save_every": 1})
+    """A file size limit stands in for the full disk: the system refuses the write half-way."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill_the_disk(row, samples):
@@ -279,15 +361,33 @@ def test_a_full_disk_while_saving_is_told_and_the_checkpoint_before_stays(
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
 
-    method = Fixed([ragged_rows(1), ragged_rows(2)])
-    trainer = make_trainer(
-        params, tiny_model, tokenizer, method, {}, Hooks(on_step=fill_the_disk), tmp_path
-    )
+    batches = [ragged_rows(1), ragged_rows(2)]
     try:
-        with pytest.raises(
-            TrainerError, match="checkpoint-2 could not be written.*free some disk space"
-        ):
-            trainer.train()
+        with pytest.raises(TrainerError, match="checkpoint-2 could not be written.*free some disk"):
+            trained(tmp_path, tiny_model, tokenizer, batches, on_step=fill_the_disk, save_every=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert last_checkpoint(tmp_path).name == "checkpoint-1"
+
+
+def test_a_later_stage_goes_on_counting(tmp_path, tiny_model, tokenizer):
+    rows, steps = [], []
+
+    class Counting(Fixed):
+        def rollout(self, step):
+            steps.append(step)
+            yield from ()
+            return ragged_rows(1)
+
+    params = run_params(5)
+    trainer = make_trainer(
+        params,
+        Policy(tiny_model, tokenizer),
+        Counting([], params),
+        {},
+        Hooks(on_step=lambda row, _: rows.append(row["step"])),
+        tmp_path,
+        Stage("policy", first=3, steps=2),
+    )
+    trainer.train()
+    assert steps == [3, 4] and rows == [4, 5]

@@ -6,12 +6,11 @@ from spnb.core.episodes import parallel, run
 from spnb.core.types import Chat, Completion, Sampling, derive_seed
 from spnb.games import make_game, match_at
 from spnb.games.exact import kuhn_states
-from spnb.games.play import (
-    KuhnEquilibriumPlayer,
-    MinimaxPlayer,
+from spnb.games.players import (
+    EXPERTS,
     PolicyPlayer,
-    RandomPlayer,
     Transcript,
+    fixed_player,
     make_player,
     play_match,
 )
@@ -53,6 +52,7 @@ def completion(text):
 
 SAMPLING = Sampling(max_new_tokens=8)
 POLICY = PolicyPlayer(Chat(CharTokenizer()), SAMPLING)
+RANDOM, MINIMAX = make_player("random"), make_player("minimax")
 
 
 def play(game, players, seed=0, *texts):
@@ -75,7 +75,7 @@ def test_a_match_between_policies_is_recorded_turn_by_turn():
 
 
 def test_the_prompt_is_the_observation_of_the_seat_to_move():
-    _, engine = play("tic_tac_toe", (POLICY, RandomPlayer()), 0, r"\boxed{4}", "none")
+    _, engine = play("tic_tac_toe", (POLICY, RANDOM), 0, r"\boxed{4}", "none")
     prompt = "".join(map(chr, engine.requests[1].prompt_ids))
     assert "You are seat 0 and play x." in prompt
     assert prompt.endswith("assistant: ")
@@ -116,7 +116,7 @@ def test_a_draw_is_a_draw_for_both():
 
 @pytest.mark.parametrize("game", ["kuhn_poker", "tic_tac_toe", "TicTacToe-v0", "KuhnPoker-v0"])
 def test_equal_seeds_give_equal_matches_alone_or_side_by_side(game):
-    rules, players = make_game(game), (RandomPlayer(), RandomPlayer())
+    rules, players = make_game(game), (RANDOM, RANDOM)
     alone = [run(play_match(rules, players, seed), {}) for seed in range(8)]
     assert run(parallel(*(play_match(rules, players, seed) for seed in range(8))), {}) == alone
     assert len({tuple(turn.action for turn in transcript.turns) for transcript in alone}) > 1
@@ -126,13 +126,9 @@ def test_equal_seeds_give_equal_matches_alone_or_side_by_side(game):
 def test_minimax_never_loses(game):
     rules = make_game(game)
     for seed in range(40):
-        players = (
-            (MinimaxPlayer(), RandomPlayer())
-            if seed % 2 == 0
-            else (RandomPlayer(), MinimaxPlayer())
-        )
+        players = (MINIMAX, RANDOM) if seed % 2 == 0 else (RANDOM, MINIMAX)
         assert run(play_match(rules, players, seed), {}).outcome(seed % 2) in ("win", "draw")
-    draw = run(play_match(rules, (MinimaxPlayer(), MinimaxPlayer()), 0), {})
+    draw = run(play_match(rules, (MINIMAX, MINIMAX), 0), {})
     assert draw.returns == (0, 0)
 
 
@@ -156,7 +152,7 @@ def test_equilibrium_player_follows_its_table():
     }
     bets |= {"0pb": 0, "1pb": 2 / 3, "2pb": 1}
     for state in kuhn_states():
-        drawn = moves(KuhnEquilibriumPlayer(), state.match, 1000)
+        drawn = moves(make_player("equilibrium"), state.match, 1000)
         assert drawn.count(state.match.legal_actions()[1]) / 1000 == pytest.approx(
             bets[state.key], abs=0.05
         )
@@ -164,7 +160,7 @@ def test_equilibrium_player_follows_its_table():
 
 def test_minimax_and_random_players_are_uniform_over_their_moves():
     match = match_at(make_game("TicTacToe-v0"), ["4"])
-    minimax, uniform = moves(MinimaxPlayer(), match, 800), moves(RandomPlayer(), match, 1600)
+    minimax, uniform = moves(MINIMAX, match, 800), moves(RANDOM, match, 1600)
     assert {move: minimax.count(move) for move in "0268"} == pytest.approx(
         dict.fromkeys("0268", 200), abs=40
     )
@@ -199,3 +195,23 @@ def test_players_by_name():
         ValueError, match="player is 'human'; allowed: policy, random, equilibrium, minimax, greedy"
     ):
         make_player("human")
+
+
+def test_the_expert_of_a_game_is_its_best_scripted_player():
+    assert set(EXPERTS) == {"kuhn_poker", "SimpleNegotiation-v0", "tic_tac_toe", "TicTacToe-v0"}
+    for name, expert in EXPERTS.items():
+        assert fixed_player("expert", make_game(name)) == make_player(expert)
+        assert fixed_player("random", make_game(name)) == RANDOM
+    message = (
+        "opponent is 'expert', which game 'KuhnPoker-v0' has not; games with one: kuhn_poker, "
+    )
+    with pytest.raises(ValueError, match=message):
+        fixed_player("expert", make_game("KuhnPoker-v0"))
+
+
+def test_a_free_text_move_that_is_too_long_is_invalid():
+    """What is said stands in every later prompt, so 401 characters end the match."""
+    for words, invalid in (("x" * 400, False), ("x" * 401, True)):
+        texts = rf"\boxed{{{words}}}", r"\boxed{}"
+        transcript, _ = play("SimpleNegotiation-v0", (POLICY, POLICY), 7, *texts)
+        assert transcript.invalid_seat == (0 if invalid else 1)

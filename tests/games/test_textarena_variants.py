@@ -10,7 +10,7 @@ import pytest
 from spnb.core.episodes import run
 from spnb.games import InvalidAction, make_game, match_at
 from spnb.games.exact import kuhn_equilibrium
-from spnb.games.play import make_player, play_match
+from spnb.games.players import make_player, play_match
 
 LARGE = "TicTacToe-v0-5x5"
 EIGHT = "SimpleNegotiation-v0-8resources"
@@ -31,7 +31,8 @@ def test_the_large_board_is_shown_as_the_small_one():
     assert text == prompt(small)
     board = large.observation().removeprefix(prompt(large))
     assert board.startswith(
-        "Current Board:\n\n  0 |  1 |  2 |  3 |  O \n----+----+----+----+----\n  5 |  6 |  7 |  8 |  9 \n"
+        "Current Board:\n\n  0 |  1 |  2 |  3 |  O \n----+----+----+----+----\n"
+        "  5 |  6 |  7 |  8 |  9 \n"
     )
     assert board.endswith(
         "\n\nAvailable Moves: '[0]', '[1]', '[2]', '[3]', " + listed(range(5, 25))

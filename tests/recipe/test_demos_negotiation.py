@@ -18,9 +18,8 @@ from spnb.games.negotiation import (
     negotiation_action,
     position,
 )
-from spnb.games.text import messages, parse_action
+from spnb.games.base import messages, parse_action
 from spnb.recipe.demos import game_demos
-from spnb.recipe.negotiation import negotiation_remark
 
 MATCHES = 200
 TURNS = 11
@@ -255,38 +254,6 @@ def test_the_same_seed_gives_the_same_demonstrations(matches):
 
 STOCK = {"Wheat": 9, "Wood": 2, "Sheep": 6, "Brick": 9, "Ore": 5}
 VALUES = {"Wheat": 5, "Wood": 9, "Sheep": 15, "Brick": 24, "Ore": 37}
-
-
-@pytest.mark.parametrize(
-    ("offer", "detail", "remark"),
-    [
-        (None, 1, "My largest stock is 9 Wheat."),
-        (None, 2, "My largest stock is 9 Wheat, worth 5 each. My dearest is Ore, worth 37 each."),
-        (Offer({"Ore": 2}, {"Sheep": 4}), 1, "Player 0 offers 2 Ore for 4 Sheep."),
-        (
-            Offer({"Ore": 2}, {"Sheep": 4}),  # 74 - 60
-            2,
-            "Player 0 offers 2 Ore for 4 Sheep. I would get 74 and give 60: I would gain 14.",
-        ),
-        (
-            Offer({"Wheat": 1, "Wood": 1}, {"Brick": 1}),  # 14 - 24
-            2,
-            "Player 0 offers 1 Wheat, 1 Wood for 1 Brick. I would get 14 and give 24: I would lose 10.",
-        ),
-        (
-            Offer({"Wheat": 3}, {"Sheep": 1}),  # 15 - 15
-            2,
-            "Player 0 offers 3 Wheat for 1 Sheep. I would get 15 and give 15: I would gain nothing.",
-        ),
-        (
-            Offer({"Ore": 1}, {"Wood": 3}),
-            2,
-            "Player 0 offers 1 Ore for 3 Wood. I do not have that.",
-        ),
-    ],
-)
-def test_remarks_by_hand(offer, detail, remark):
-    assert negotiation_remark(Position(1, STOCK, VALUES, offer), detail) == remark
 
 
 def test_what_cannot_be_paid_is_never_accepted():

@@ -1,0 +1,182 @@
+"""Suites of tasks, and what every evaluation writes: records (items.jsonl) and rows (evals.jsonl).
+
+A *record* is one graded answer, a *row* is one number with its 95 % interval. Each dimension has a
+column of its own: the suite, the opponent (another player or policy), the role (a seat, say), the
+decoding ("sampled", "greedy"), the difficulty. A column that does not apply is empty.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, product
+from typing import Any
+
+import numpy as np
+
+from spnb.core.episodes import Episode, parallel, run, single_turn
+from spnb.core.grading import grade_text, read_answer
+from spnb.core.method import Share, Suite
+from spnb.core.stats import mean_interval, pass_at_k, share_interval
+from spnb.core.types import Chat, Engine, Request, Sampling, Task, Trajectory
+
+ARM = ("suite", "opponent", "role", "decoding")
+"""The columns that say what was measured, in records and in rows."""
+RECORD: dict[str, Any] = dict.fromkeys(ARM, "") | {
+    "item": "",
+    "sample": 0,
+    "score": None,
+    "kind": "",
+    "difficulty": "",
+}
+"""A record's columns with their defaults; a suite may add some. `sample`: which of the answers."""
+ROW: dict[str, Any] = (
+    {"step": 0}
+    | dict.fromkeys((*ARM, "difficulty", "metric"), "")
+    | {"value": None, "low": None, "high": None, "n": 1}
+)
+"""A row's columns with their defaults; `n` counts the answers or matches behind the value."""
+
+Records = list[dict[str, Any]]
+Rows = list[dict[str, Any]]
+
+
+def record(suite: str, item: str, score: float, **others: Any) -> dict[str, Any]:
+    """One graded answer; `others` are further columns of `RECORD` and the suite's own."""
+    return RECORD | {"suite": suite, "item": item, "score": score, **others}
+
+
+def row(suite: str, metric: str, value: float, **others: Any) -> dict[str, Any]:
+    """One number; `others` are further columns of `ROW`.
+
+    Raises:
+        ValueError: a column that `ROW` does not have.
+    """
+    for name in others:
+        if name not in ROW:
+            raise ValueError(f"a row has no column {name!r}; allowed: {', '.join(ROW)}")
+    columns = ROW | {"suite": suite, "metric": metric, "value": value, **others}
+    del columns["step"]
+    return columns
+
+
+def share_row(suite: str, metric: str, hits: Sequence[float], **labels: str) -> dict[str, Any]:
+    """The share of ones among zeros and ones, with Wilson's bounds; nan where there are none."""
+    if not hits:
+        return mean_row(suite, metric, hits, **labels)
+    count = int(sum(hits))
+    low, high = share_interval(count, len(hits))
+    return row(suite, metric, count / len(hits), low=low, high=high, n=len(hits), **labels)
+
+
+def mean_row(suite: str, metric: str, values: Sequence[float], **labels: str) -> dict[str, Any]:
+    """The mean with the bounds of Student's t; nan where there are no values."""
+    value, low, high, n = mean_interval(values)
+    return row(suite, metric, value, low=low, high=high, n=n, **labels)
+
+
+def score_row(suite: str, metric: str, scores: Sequence[float], **labels: str) -> dict[str, Any]:
+    """`share_row` where all scores are 0 or 1, else `mean_row`."""
+    build = share_row if set(scores) <= {0, 1} else mean_row
+    return build(suite, metric, scores, **labels)
+
+
+def pass_at_k_rows(records: Records, ks: Sequence[int]) -> Rows:
+    """pass@k for each k and arm: the mean over items, bounds from the spread over items, in [0, 1].
+
+    A score of 1 is a pass. An item with fewer than k answers has no pass@k and is left out.
+    """
+    arms: dict[tuple[str, ...], dict[str, list[bool]]] = {}
+    for one in records:
+        items = arms.setdefault(tuple(one[name] for name in ARM), {})
+        items.setdefault(one["item"], []).append(one["score"] == 1)
+    rows = []
+    for arm, items in arms.items():
+        for k in ks:
+            values = [pass_at_k(len(v), sum(v), k) for v in items.values() if len(v) >= k]
+            new = mean_row(metric=f"pass@{k}", values=values, **dict(zip(ARM, arm, strict=True)))
+            low, high = np.clip([new["low"], new["high"]], 0, 1)
+            rows.append(new | {"low": float(low), "high": float(high)})
+    return rows
+
+
+def grade_task(task: Task, text: str) -> dict[str, Any]:
+    """A text's score by the task's own rule, and whether it has an answer that can be read."""
+    parsed = read_answer(text, task.info.get("tag", "answer")) is not None
+    return {"score": grade_text(text, task), "parsed": parsed}
+
+
+def ask_suite(
+    name: str,
+    tasks: Sequence[Task],
+    chat: Chat,
+    sampling: Sampling,
+    seed_of: Callable[[int, int], int],
+    *,
+    samples: int = 1,
+    answer: Callable[[Task, Request], Episode[Trajectory]] | None = None,
+    behaviour: Callable[[Trajectory], Mapping[str, bool]] = lambda trajectory: {},
+    grade: Callable[[Task, str], dict[str, Any]] = grade_task,
+    summarise: Callable[[Records], Rows] | None = None,
+    metric: str = "accuracy",
+    policy: str = "policy",
+    **labels: str,
+) -> Suite:
+    """Asks every task `samples` times and grades each answer.
+
+    Rows, where `summarise` does not make others: `metric` in all and by difficulty (where there are
+    several), then the shares of answers that can be read (parsed) and that show each behaviour.
+
+    Args:
+        seed_of: the seed of an answer from its task's place and its number.
+        answer: the episode that answers a request; one turn where not given.
+        behaviour: what an answer does besides, kept in its record.
+        grade: score and other columns of a record, from the policy's own words.
+        labels: opponent, role, decoding.
+    """
+    require_positive("tasks", len(tasks))
+    require_positive("samples", samples)
+
+    def ask(part: tuple[int, int]) -> Episode[Records]:
+        place, sample = part
+        task = tasks[place]
+        request = chat.request(task.messages, sampling, seed_of(place, sample), policy)
+        trajectory = yield from (answer(task, request) if answer else single_turn(request))
+        columns = labels | {"item": str(place), "sample": sample}
+        columns |= {"kind": task.kind, "difficulty": task.difficulty}
+        columns |= grade(task, trajectory.policy_text) | behaviour(trajectory)
+        return [record(name, **columns)]
+
+    def rows_of(records: Records) -> Rows:
+        levels = list(dict.fromkeys(one["difficulty"] for one in records))
+        rows = []
+        for level in ["", *levels] if len(levels) > 1 else [""]:
+            scores = [one["score"] for one in records if level in ("", one["difficulty"])]
+            rows.append(score_row(name, metric, scores, difficulty=level, **labels))
+        for act in [key for key in records[0] if key not in RECORD]:
+            rows.append(share_row(name, act, [one[act] for one in records], **labels))
+        return rows
+
+    parts = list(product(range(len(tasks)), range(samples)))
+    return Suite(name, parts, ask, summarise or rows_of)
+
+
+def play_suite(
+    suite: Suite,
+    engines: Mapping[str, Engine],
+    share: Share | None = None,
+    gather: Callable[[list[Any]], list[Any]] = list,
+) -> tuple[Records, Rows]:
+    """Plays this process's part of a suite; records of all processes in order, and their rows.
+
+    Args:
+        gather: takes a process's list and gives the lists of all put together.
+    """
+    places = (share or Share()).part(range(len(suite.parts)))
+    played = run(parallel(*(suite.ask(suite.parts[place]) for place in places)), engines)
+    pieces = gather(list(zip(places, played, strict=True)))
+    records = list(chain.from_iterable(part for _, part in sorted(pieces, key=lambda p: p[0])))
+    return records, suite.summarise(records)
+
+
+def require_positive(key: str, value: int) -> None:
+    """Raises ValueError where a count is below 1."""
+    if value < 1:
+        raise ValueError(f"{key} is {value!r}; allowed: 1 or more")

@@ -1,0 +1,205 @@
+"""Who plays a match, and what is recorded of it."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from spnb.core.episodes import Episode
+from spnb.core.types import Chat, Completion, Request, Sampling, derive_seed
+from spnb.games.base import INVALID_PENALTY, Game, InvalidAction, Match, messages, parse_action
+from spnb.games.exact import kuhn_equilibrium, optimal_moves
+from spnb.games.negotiation import (
+    NEGOTIATION,
+    greedy_action,
+    is_negotiation,
+    negotiation_action,
+    position,
+)
+
+Outcome = Literal["win", "draw", "loss", "invalid"]
+TICTACTOE_GAMES = ("tic_tac_toe", "TicTacToe-v0")
+CLAIMS = ("Fact 1 is correct.", "Fact 2 is correct.")
+"""What random play says in TruthAndDeception before the guess."""
+
+
+class Move(NamedTuple):
+    """A player's answer; request and completion are None if scripted, `action` None if invalid."""
+
+    request: Request | None
+    completion: Completion | None
+    action: str | None
+
+
+@dataclass
+class Turn:
+    """One move of one seat, with the fields of `Move`; `action` is None for an invalid answer."""
+
+    seat: int
+    request: Request | None
+    completion: Completion | None
+    action: str | None
+
+
+@dataclass
+class Transcript:
+    """One match from deal to result; `returns` by seat has the penalty if `invalid_seat` is set."""
+
+    game: str
+    seed: int
+    turns: list[Turn]
+    returns: tuple[float, float]
+    invalid_seat: int | None = None
+
+    def outcome(self, seat: int) -> Outcome:
+        """One seat's result: "invalid" if its own answer ended the match, "win" if the other's."""
+        if seat == self.invalid_seat:
+            return "invalid"
+        utility = self.returns[seat]
+        return "win" if utility > 0 else "loss" if utility < 0 else "draw"
+
+
+class Player(Protocol):
+    """Chooses moves; without state, so one player can play many matches and both seats."""
+
+    def move(self, match: Match, seed: int) -> Episode[Move]:
+        """An episode that ends with the move; ValueError in a game the player does not fit."""
+        ...
+
+
+@dataclass(frozen=True)
+class PolicyPlayer:
+    """A model that reads the observation and answers in a box."""
+
+    chat: Chat
+    sampling: Sampling
+    policy: str = "policy"
+
+    def move(self, match: Match, seed: int) -> Episode[Move]:
+        """Asks the engine once; an answer without a legal action gives the action None."""
+        request = self.chat.request(messages(match), self.sampling, seed, self.policy)
+        (completion,) = yield [request]
+        return Move(request, completion, parse_action(completion.text, match.legal_actions()))
+
+
+@dataclass(frozen=True)
+class ScriptedPlayer:
+    """A player by rule: `choose` has the match and a generator of the turn's own."""
+
+    choose: Callable[[Match, random.Random], str]
+
+    def move(self, match: Match, seed: int) -> Episode[Move]:
+        """The rule's move, without asking anybody."""
+        yield from ()
+        return Move(None, None, self.choose(match, random.Random(seed)))
+
+
+def plays_at_random(match: Match) -> bool:
+    """Whether `random_action` knows what to play: a listed move, or words of its own."""
+    talks = is_negotiation(match.name) or match.name.startswith("TruthAndDeception")
+    return talks or match.legal_actions() is not None
+
+
+def random_action(match: Match, rng: random.Random) -> str:
+    """A legal move, all equally likely; where words are moves, a random trade or a random claim.
+
+    Raises:
+        ValueError: a free-text game of another kind, which has nothing to draw from.
+    """
+    legal = match.legal_actions()
+    if legal is not None:
+        return rng.choice(legal)
+    if is_negotiation(match.name):
+        return negotiation_action(position(match), rng)
+    if match.name.startswith("TruthAndDeception"):
+        return rng.choice(CLAIMS)
+    raise ValueError(
+        f"player 'random' needs a list of legal actions; game {match.name!r} takes free text"
+    )
+
+
+def equilibrium_action(match: Match, rng: random.Random) -> str:
+    """Unexploitable Kuhn poker at alpha = 1/3; ValueError in any game but OpenSpiel's."""
+    if match.name != "kuhn_poker":
+        raise ValueError(f"player 'equilibrium' plays kuhn_poker; game is {match.name!r}")
+    passing, betting = match.legal_actions()
+    _, bet_share = kuhn_equilibrium()[match.state.information_state_string()]
+    return betting if rng.random() < bet_share else passing
+
+
+def minimax_action(match: Match, rng: random.Random) -> str:
+    """Perfect tic-tac-toe: uniform over the moves that keep the minimax value."""
+    if match.name not in TICTACTOE_GAMES:
+        games = " and ".join(TICTACTOE_GAMES)
+        raise ValueError(f"player 'minimax' plays {games}; game is {match.name!r}")
+    return rng.choice(optimal_moves(match.history))
+
+
+def greedy_trade(match: Match, rng: random.Random) -> str:
+    """A negotiator that gains by every trade; it draws no lots."""
+    if not is_negotiation(match.name):
+        raise ValueError(f"player 'greedy' plays SimpleNegotiation; game is {match.name!r}")
+    return greedy_action(position(match), turn=len(match.history) // 2)
+
+
+SCRIPTED = {
+    "random": random_action,
+    "equilibrium": equilibrium_action,
+    "minimax": minimax_action,
+    "greedy": greedy_trade,
+}
+EXPERTS = {"kuhn_poker": "equilibrium", NEGOTIATION: "greedy"} | dict.fromkeys(
+    TICTACTOE_GAMES, "minimax"
+)
+"""The best scripted player of each game that has one."""
+
+
+def make_player(name: str, chat: Chat | None = None, sampling: Sampling | None = None) -> Player:
+    """A player by name; `chat` and `sampling` are for "policy", which the engine "policy" answers.
+
+    Raises:
+        ValueError: an unknown name, or "policy" without chat and sampling.
+    """
+    if name in SCRIPTED:
+        return ScriptedPlayer(SCRIPTED[name])
+    if name != "policy":
+        raise ValueError(f"player is {name!r}; allowed: {', '.join(('policy', *SCRIPTED))}")
+    if chat is None or sampling is None:
+        raise ValueError("player 'policy' needs chat and sampling")
+    return PolicyPlayer(chat, sampling)
+
+
+def fixed_player(kind: str, game: Game) -> Player:
+    """The fixed opponent "random" or "expert" (one of `EXPERTS`).
+
+    Raises:
+        ValueError: the game has no expert.
+    """
+    if kind == "expert" and game.name not in EXPERTS:
+        raise ValueError(
+            f"opponent is 'expert', which game {game.name!r} has not; "
+            f"games with one: {', '.join(EXPERTS)}"
+        )
+    return make_player(EXPERTS[game.name] if kind == "expert" else kind)
+
+
+def play_match(game: Game, players: tuple[Player, Player], seed: int) -> Episode[Transcript]:
+    """Plays one match, `players` by seat; deal from `seed`, turn t from derive_seed(seed, t)."""
+    match = game.match(seed)
+    turns: list[Turn] = []
+    while (seat := match.player) is not None:
+        move = yield from players[seat].move(match, derive_seed(seed, len(turns)))
+        turns.append(Turn(seat, *move))
+        try:
+            if move.action is None:
+                raise InvalidAction("no action")
+            match.play(move.action)
+        except InvalidAction:
+            turns[-1].action = None
+            return Transcript(game.name, seed, turns, invalid_returns(seat), invalid_seat=seat)
+    return Transcript(game.name, seed, turns, match.returns())
+
+
+def invalid_returns(seat: int) -> tuple[float, float]:
+    """The utilities of a match that `seat` ended by an invalid answer."""
+    return (-INVALID_PENALTY, INVALID_PENALTY) if seat == 0 else (INVALID_PENALTY, -INVALID_PENALTY)

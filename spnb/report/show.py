@@ -1,0 +1,119 @@
+"""An exhibit by its id: made from the runs of a plan, or the committed one.
+
+What is data (`tables.yaml`, `claims.yaml`) is made here; the makers of the others are in
+`spnb.report.spiral` and `spnb.report.studies`.
+"""
+
+import base64
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from spnb import reference
+from spnb.core.paths import resolve
+from spnb.report import dynamics, spiral, studies
+from spnb.report.claims import load_claims, verdict_table
+from spnb.report.exhibits import ExhibitError, exhibit_info, made_from, read_index, save_exhibit
+from spnb.report.frame import Frames, gather
+from spnb.report.made import Made
+from spnb.report.tables import Curves, fill_in, load_tables
+from spnb.train.plan import Plan
+
+MAKERS = {**spiral.MAKERS, **studies.MAKERS}
+
+
+@dataclass(frozen=True)
+class Committed:
+    """An exhibit as it is committed, with the record of where it comes from."""
+
+    record: dict[str, Any]
+    folder: Path
+
+    @property
+    def stamp(self) -> str:
+        """That it is not from the runs at hand, and what it was made from."""
+        return f"committed: {made_from(self.record)}"
+
+    def __repr__(self) -> str:
+        files = ", ".join(self.record["files"])
+        return f"{self.record['id']} ({self.stamp}): {self.record['caption']} Files: {files}"
+
+    def _repr_html_(self) -> str:
+        files = {Path(name).suffix: self.folder / name for name in self.record["files"]}
+        if ".png" in files:
+            picture = base64.b64encode(files[".png"].read_bytes()).decode()
+            body = f'<img src="data:image/png;base64,{picture}">'
+        else:
+            body = pd.read_csv(files[".csv"], dtype=str).to_html(index=False, na_rep="")
+        return f"<p><b>{escape(self.stamp)}.</b> {escape(self.record['caption'])}</p>{body}"
+
+
+def exhibit(
+    exhibit_id: str,
+    plan: Plan | None = None,
+    frames: Frames | None = None,
+    folder: str | Path | None = None,
+) -> pd.DataFrame | Figure | Committed | None:
+    """Makes an exhibit from the runs, saves and returns it; the committed one where runs lack.
+
+    Args:
+        plan: whose runs are taken; without one the committed exhibit is shown.
+        frames: the plan's runs as `gather` gives them, if they have been read already.
+        folder: where to save; the plan's folder for figures if left out.
+
+    Raises:
+        ValueError: no such exhibit; names the nearest.
+        ExhibitError: it is neither committed nor can it be made from these runs.
+    """
+    info = exhibit_info(exhibit_id)
+    if frames is None:
+        frames = gather([run for run in plan.all() if run.finished] if plan else [])
+    folder = folder or (plan.figures if plan else "figures")
+    if info.source == "shared" and frames.runs:
+        return dynamics.exhibit(exhibit_id, frames, folder)
+    made = make(exhibit_id, plan, frames) if plan else None
+    if made is None:
+        return committed(exhibit_id)
+    texts = {"caption": made.caption, "protocol": fill_in(made.protocol, made.runs)}
+    save_exhibit(exhibit_id, made.item, made.runs, data=made.data, folder=folder, **texts)
+    if isinstance(made.item, Figure):
+        plt.close(made.item)
+    return made.item
+
+
+def make(exhibit_id: str, plan: Plan, frames: Frames) -> Made | None:
+    """The exhibit from these runs; None where they lack its variants."""
+    paper = exhibit_id.split("/")[0]
+    if exhibit_id in MAKERS:
+        return MAKERS[exhibit_id](plan, frames)
+    claims = load_claims(paper) if paper in reference.sources("claims.yaml") else None
+    if claims is not None and claims.exhibit == exhibit_id:
+        table = verdict_table(claims, frames)
+        return Made(table, frames.runs, claims.caption, claims.protocol) if len(table) else None
+    tables = load_tables(paper) if paper in reference.sources("tables.yaml") else {}
+    entry = tables.get(exhibit_id)
+    if entry is None or entry.missing(frames.variants):
+        return None
+    mine = frames.only(list(entry.variants))
+    if not isinstance(entry, Curves):
+        return Made(entry.fill(mine), mine.runs, entry.caption, entry.protocol)
+    data = entry.data(mine)
+    return Made(entry.draw(data), mine.runs, entry.caption, entry.protocol, data)
+
+
+def committed(exhibit_id: str) -> Committed:
+    """The exhibit in `figures/`.
+
+    Raises:
+        ExhibitError: it is not there.
+    """
+    folder = resolve("figures")
+    for record in read_index(folder):
+        if record["id"] == exhibit_id and all((folder / f).is_file() for f in record["files"]):
+            return Committed(record, folder)
+    raise ExhibitError(f"exhibit {exhibit_id} is not in {folder}, and these runs cannot make it")

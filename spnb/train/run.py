@@ -1,0 +1,301 @@
+"""One run from its parameters to final weights: stages, evaluation, snapshots, resume.
+
+    python -m spnb.train.run runs/spiral/cpu/full/seed-0
+
+A run can be stopped at any moment and started again: it goes on from its last complete checkpoint
+and gives bit-identical numbers on a CPU. Under `accelerate launch` every process plays, trains and
+evaluates its share; only the main one records.
+"""
+
+import json
+import os
+import shutil
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from accelerate.utils import gather_object
+from safetensors import SafetensorError
+
+from spnb.core.method import POLICY, SNAPSHOTS
+from spnb.core.params import ParamError, unknown, validate
+from spnb.core.types import Sample, role_label
+from spnb.evaluate.items import play_suite
+from spnb.methods import method_module
+from spnb.train.checkpoints import CheckpointError, digest, last_checkpoint, read_state, write_json
+from spnb.train.config import RunParams, params_class
+from spnb.train.policies import (
+    SnapshotEngine,
+    fixed_engine,
+    load_policy,
+    load_weights,
+    make_engine,
+    save_weights,
+    trained_weights,
+)
+from spnb.train.runs import Run, RunError, read_run
+from spnb.train.trainer import Hooks, Stage, TrainerError, make_trainer
+
+SAMPLES_KEPT = 16
+"""Rows written to rollouts.jsonl at each evaluation."""
+DONE = "method.json"
+"""The method's state after a stage, written last: the stage is done where it lies."""
+
+
+def train_run(run: Run) -> Run:
+    """Trains and evaluates a run in this process, or returns it at once if it is finished.
+
+    Raises:
+        RunError: the folder is damaged, another process writes it, or the run that it starts from
+            is not finished.
+        TrainerError: training cannot go on; what is computed stays.
+    """
+    if run.finished:
+        run.check_finished()
+        return run
+    params = run_params(run)
+    started = time.perf_counter()
+    with run.lock() if _rank() == 0 else nullcontext():
+        sources = starting_policies(run, params)
+        resumed = any(run.checkpoints.glob("stage-*/checkpoint-*"))
+        if not torch.cuda.is_available():
+            torch.set_num_threads(1)  # the same sums on any machine and beside any other run
+        first = 0
+        method_state: dict[str, Any] | None = None
+        for index, stage in enumerate(params.all_stages):
+            part = StageRun(run, params, Stage(stage.policy, first, stage.steps), index, sources)
+            method_state = part.go(method_state)
+            sources = sources | {stage.policy: str(part.folder)}
+            first += stage.steps
+        if _rank() == 0:
+            _collect_models(run, params)
+            facts = {"threads": torch.get_num_threads(), "processes": part.processes}
+            run.finish(seconds=round(time.perf_counter() - started, 1), resumed=resumed, **facts)
+    return run
+
+
+def run_params(run: Run) -> RunParams:
+    """The parameters in a run's `config.json`, as an instance of its method's class."""
+    model = params_class(method_module(run.paper).Method)
+    values = {key: run.params[key] for key in model.model_fields if key in run.params}
+    return validate(model, values)
+
+
+def starting_policies(run: Run, params: RunParams) -> dict[str, str]:
+    """Where each policy's first weights are: its name in the parameters, or another run's model.
+
+    Raises:
+        RunError: the run that it starts from is not there or not finished.
+    """
+    sources = {POLICY: params.policy, **params.policies}
+    for name, start in run.params.get("starts", {}).items():
+        folder = run.root / run.paper / run.scale / start["variant"]
+        folders = (folder / f"seed-{run.seed}", folder / f"seed-{run.seed}.{start['hash']}")
+        runs = [read_run(path) for path in folders if (path / "config.json").is_file()]
+        other = next((one for one in runs if one.config_hash == start["hash"]), None)
+        if other is None or not other.finished:
+            raise RunError(
+                f"run {run.run_id} starts from {start['variant']}, which is not finished; run that"
+            )
+        sources[name] = str(other.model / name if (other.model / name).is_dir() else other.model)
+    return sources
+
+
+def _collect_models(run: Run, params: RunParams) -> None:
+    """Puts the last weights of each trained policy into `model/`: bare if there is one policy."""
+    last = {stage.policy: index for index, stage in enumerate(params.all_stages)}
+    for policy, index in last.items():
+        target = run.model / policy if len(last) > 1 else run.model
+        source = stage_folder(run, index)
+        if source.is_dir():
+            (source / DONE).unlink()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(source, target)
+    shutil.rmtree(run.folder / "stages", ignore_errors=True)
+    shutil.rmtree(run.folder / "snapshots", ignore_errors=True)
+
+
+def stage_folder(run: Run, index: int) -> Path:
+    """Where a stage's final weights are until the run is finished."""
+    return run.folder / "stages" / str(index)
+
+
+class StageRun:
+    """One stage of a run in training, and what happens between its steps."""
+
+    def __init__(
+        self, run: Run, params: RunParams, stage: Stage, index: int, sources: dict[str, str]
+    ):
+        self.run, self.params, self.stage, self.index = run, params, stage, index
+        self.sources = sources
+        self.folder = stage_folder(run, index)
+        self.past: dict[str, torch.Tensor] | None = None
+        self.past_file = ""
+        self.processes = int(os.environ.get("WORLD_SIZE", "1"))
+
+    def go(self, method_state: dict[str, Any] | None) -> dict[str, Any]:
+        """Trains the stage, or skips it if it is done; returns the method's state after it."""
+        if (self.folder / DONE).is_file():
+            return json.loads((self.folder / DONE).read_text())
+        checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
+        state = read_state(checkpoint) if checkpoint else None
+        self.build(method_state)
+        if state is not None:
+            self.resume(state)
+        elif self.index == 0:
+            if self.main:
+                self.run.rewind({})
+            self.evaluate(0)
+        try:
+            self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        except TrainerError:
+            raise
+        except Exception as error:
+            if checkpoint is None or self.trainer.state.global_step > _updates(checkpoint):
+                raise
+            advice = "delete it to go on from the one before"
+            raise RunError(f"{checkpoint} cannot be read ({error}); {advice}") from error
+        return self.finish()
+
+    def build(self, method_state: dict[str, Any] | None) -> None:
+        """Loads the policies, the method, the trainer and the engines."""
+        params = self.params
+        transformers.set_seed(params.seed)  # a new LoRA adapter is drawn before the trainer seeds
+        policy = load_policy(self.sources[self.stage.policy], params)
+        self.method = method_module(params.paper).Method(params, policy.tokenizer)
+        if method_state is not None:
+            self.method.load_state_dict(method_state)
+        self.engines: dict[str, Any] = {}
+        hooks = Hooks(on_step=self.on_step, on_state=self.on_state)
+        output = self.run.checkpoints / f"stage-{self.index}"
+        self.trainer = make_trainer(
+            params, policy, self.method, self.engines, hooks, output, self.stage
+        )
+        self.main = self.trainer.accelerator.is_main_process
+        self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        engine = make_engine(params, self.trainer)
+        self.engines[self.stage.policy] = engine
+        names = {role.policy for role in self.method.roles.values()} - {*SNAPSHOTS}
+        for name in sorted(names - {self.stage.policy}):
+            if name not in self.sources:
+                raise ParamError(unknown("policy of a role", name, [*self.sources, *SNAPSHOTS]))
+            self.engines[name] = fixed_engine(self.sources[name], params, policy.tokenizer)
+        if "start" in self.method.snapshots:
+            weights = trained_weights(self.model)
+            self.engines["start"] = SnapshotEngine(engine, self.model, weights)
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Takes the run's records and snapshots back to a checkpoint."""
+        saved = state["run"]
+        if self.main:
+            self.run.check_rows(saved["rows"])
+            self.run.rewind(saved["rows"])
+        self.trainer.accelerator.wait_for_everyone()
+        self.trainer.restore(state)
+        if saved["past"]:
+            path = self.run.folder / "snapshots" / saved["past"]
+            if not path.is_file() or digest(path) != saved["past_digest"]:
+                raise CheckpointError(
+                    f"{path} is missing or changed; delete {self.run.checkpoints} to start again"
+                )
+            self.past = load_weights(path)
+            self.past_file = saved["past"]
+
+    def on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
+        """Records a step; evaluates and keeps weights where it is due."""
+        step = int(row["step"])
+        if self.main:
+            self.run.append("metrics", row)
+        if step % self.params.eval_every == 0 or step == self.params.steps:
+            if self.main:
+                chosen = samples[:: max(1, len(samples) // SAMPLES_KEPT)]
+                self.run.append("rollouts", *(self.record(step, sample) for sample in chosen))
+            self.evaluate(step)
+        if any(
+            step == max(1, round(share * self.params.steps))
+            for share in self.params.keep_checkpoints
+        ):
+            self.trainer.save_model(str(self.run.folder / "kept" / f"step-{step}"))
+
+    def record(self, step: int, sample: Sample) -> dict[str, Any]:
+        """A sample as it is kept for reading."""
+        return {
+            "step": step,
+            "role": role_label(sample.role),
+            "policy": sample.policy,
+            "reward": sample.reward,
+            "advantage": sample.advantage,
+            "weight": sample.weight,
+            "prompt": self.trainer.processing_class.decode(sample.prompt_ids),
+            **sample.info,
+        }
+
+    def evaluate(self, step: int) -> None:
+        """Every process plays its share of the suites; then the weights become the past policy."""
+        if self.past is not None:
+            engine = self.engines[self.stage.policy]
+            self.engines["past"] = SnapshotEngine(engine, self.model, self.past)
+        for suite in self.method.suites(step):
+            records, rows = play_suite(suite, self.engines, self.method.share, gather_object)
+            if self.main:
+                self.run.append("items", *({"step": step, **record} for record in records))
+                self.run.append("evals", *({**row, "step": step} for row in rows))
+        if "past" in self.method.snapshots:
+            self.keep_past(step)
+
+    def keep_past(self, step: int) -> None:
+        """Keeps the weights as the next evaluation's `past`, on the CPU and in one file."""
+        self.past = trained_weights(self.model)
+        self.past_file = f"past-{step}.safetensors"
+        if self.main:
+            folder = self.run.folder / "snapshots"
+            folder.mkdir(exist_ok=True)
+            save_weights(self.past, folder / self.past_file)
+
+    def on_state(self) -> dict[str, Any]:
+        """Our part of a checkpoint; snapshots that no checkpoint names any more are deleted."""
+        folder = self.run.folder / "snapshots"
+        needed = {self.past_file}
+        for manifest in self.run.checkpoints.glob("stage-*/checkpoint-*/manifest.json"):
+            needed.add(read_state(manifest.parent)["run"]["past"])
+        for path in folder.glob("past-*.safetensors"):
+            if path.name not in needed:
+                path.unlink()
+        saved = digest(folder / self.past_file) if self.past_file else ""
+        rows = self.run.row_counts()
+        return {"rows": rows, "past": self.past_file, "past_digest": saved}
+
+    def finish(self) -> dict[str, Any]:
+        """Saves the stage's weights; on a full disk the last checkpoint is there to go on from."""
+        try:
+            self.trainer.save_model(str(self.folder))
+        except (OSError, SafetensorError) as error:
+            raise RunError(
+                f"the final weights of {self.run.run_id} could not be written ({error}); free some "
+                "disk space and start the run again, it goes on from its last checkpoint"
+            ) from error
+        self.trainer.accelerator.wait_for_everyone()
+        state = self.method.state_dict()
+        if self.main:
+            write_json(self.folder / DONE, state)
+        return state
+
+
+def _updates(checkpoint: Path) -> int:
+    return int(checkpoint.name.rsplit("-", 1)[1])
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+if __name__ == "__main__":
+    try:
+        train_run(read_run(Path(sys.argv[1])))
+    except (RunError, TrainerError, CheckpointError, ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

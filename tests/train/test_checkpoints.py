@@ -1,0 +1,69 @@
+"""Manifests: what is written, what is refused, and that nothing is executed when it is read."""
+
+import json
+import pickle
+
+import pytest
+
+from spnb.train.checkpoints import CheckpointError, digest, last_checkpoint, read_state, seal
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A sealed checkpoint of two files, one of them in a folder."""
+    folder = tmp_path / "stage-0" / "checkpoint-2"
+    (folder / "adapter").mkdir(parents=True)
+    (folder / "optimizer.pt").write_bytes(b"momentum")
+    (folder / "adapter" / "weights").write_bytes(b"weights")
+    seal(folder, {"step": 2, "run": {"rows": {"metrics": 2}}})
+    return folder
+
+
+def test_a_sealed_checkpoint_is_read_back(checkpoint):
+    assert read_state(checkpoint) == {"step": 2, "run": {"rows": {"metrics": 2}}}
+    files = json.loads((checkpoint / "manifest.json").read_text())["files"]
+    assert files["adapter/weights"] == digest(checkpoint / "adapter" / "weights")
+    assert set(files) == {"optimizer.pt", "adapter/weights"}
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "adapter/weights"])
+def test_a_missing_or_changed_file_is_refused(checkpoint, name):
+    content = (checkpoint / name).read_bytes()
+    (checkpoint / name).write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    with pytest.raises(
+        CheckpointError, match=f"{name} is not as it was saved; delete .*-2 to go on"
+    ):
+        read_state(checkpoint)
+    (checkpoint / name).unlink()
+    with pytest.raises(CheckpointError, match=f"{name} is missing; delete .*checkpoint-2 to go on"):
+        read_state(checkpoint)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": {}}'])
+def test_a_damaged_manifest_is_refused(checkpoint, text):
+    (checkpoint / "manifest.json").write_text(text)
+    with pytest.raises(CheckpointError, match="manifest.json cannot be read"):
+        read_state(checkpoint)
+
+
+def test_the_newest_complete_checkpoint_counts(tmp_path):
+    folder = tmp_path / "stage-0"
+    assert last_checkpoint(folder) is None
+    for step in (2, 10, 12):
+        (folder / f"checkpoint-{step}").mkdir(parents=True)
+    for step in (2, 10):
+        seal(folder / f"checkpoint-{step}", {})
+    assert last_checkpoint(folder).name == "checkpoint-10"
+
+
+def test_a_checkpoint_of_the_old_layout_is_refused_and_never_unpickled(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "executed"), "w"))
+
+    old = tmp_path / "checkpoints" / "checkpoint-4"
+    old.mkdir(parents=True)
+    (old / "selfplay_state.pt").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(CheckpointError, match="older layout, which cannot be resumed; delete"):
+        last_checkpoint(tmp_path / "checkpoints" / "stage-0")
+    assert not (tmp_path / "executed").exists()

@@ -1,0 +1,111 @@
+"""A run's parameters: what ships, how layers merge, what is refused and in which words."""
+
+import dataclasses
+
+import pytest
+
+from spnb.core.params import SCALES, ParamError, papers, scale_values, validate, variants
+from spnb.methods import method_module
+from spnb.train.config import (
+    GRPO_OWNED,
+    GRPOParams,
+    RunParams,
+    grpo_names,
+    merge,
+    params_class,
+    variant_layers,
+)
+from spnb.train.plan import Session
+
+IDENTITY = {"paper": "spiral", "scale": "cpu", "variant": "full", "policy": "x"}
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_every_shipped_scale_and_variant_is_valid(paper):
+    model = params_class(method_module(paper).Method)
+    for scale in SCALES:
+        values = scale_values(paper, scale)
+        values = {key: value for key, value in values.items() if key not in Session.model_fields}
+        for name, entry in variants(paper).items():
+            assert set(entry) <= {"about", "set", "at", "headline"} and entry["about"].endswith(".")
+            assert set(entry.get("at", {})) <= set(SCALES)
+            identity = {"paper": paper, "variant": name, "scale": scale}
+            validate(model, merge(values, variant_layers(entry, scale), identity))
+    assert any(entry.get("headline") for entry in variants(paper).values())
+
+
+def test_names_of_trl_are_those_of_its_config():
+    from trl import GRPOConfig
+
+    fields = {field.name for field in dataclasses.fields(GRPOConfig)}
+    assert grpo_names() == fields
+    assert set(GRPO_OWNED) | set(GRPOParams.model_fields) <= fields
+
+
+def test_any_other_name_of_trl_may_be_set():
+    params = validate(RunParams, IDENTITY | {"grpo": {"delta": 2.0, "epsilon_high": 0.3}})
+    assert (params.grpo["delta"], params.grpo["epsilon_high"], params.grpo["beta"]) == (2.0, 0.3, 0)
+
+
+def test_layers_merge_key_by_key():
+    merged = merge(
+        {"grpo": {"beta": 0.1, "epsilon": 0.3}, "steps": 5, "games": ["a", "b"]},
+        {"grpo": {"beta": 0.2}, "roles": {"solver": {"policy": "start"}}},
+        {"roles": {"solver": {"trainable": False}}, "games": ["c"]},
+    )
+    assert merged == {
+        "grpo": {"beta": 0.2, "epsilon": 0.3},
+        "steps": 5,
+        "games": ["c"],
+        "roles": {"solver": {"policy": "start", "trainable": False}},
+    }
+    entry = {"set": {"grpo": {"beta": 1}}, "at": {"cpu": {"grpo": {"epsilon": 2}}}}
+    assert variant_layers(entry, "cpu") == {"grpo": {"beta": 1, "epsilon": 2}}
+    assert variant_layers(entry, "gpu") == {"grpo": {"beta": 1}}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"grpo": {"learning_rate": "fast"}}, "grpo.learning_rate is 'fast'; allowed: a valid num"),
+        ({"grpo": {"learning_rate": 0}}, "grpo.learning_rate is 0; allowed: greater than 0"),
+        ({"grpo": {"learning_rate": float("inf")}}, "grpo.learning_rate is inf; allowed: a finite"),
+        ({"grpo": {"delta": float("nan")}}, "grpo.delta is nan; allowed: a finite number"),
+        ({"grpo": {"adam_beta1": 2}}, "grpo.adam_beta1 is 2; allowed: less than 1"),
+        ({"grpo": {"loss_type": "ppo"}}, "grpo.loss_type is 'ppo'; allowed: 'grpo', 'dr_grpo'"),
+        ({"grpo": {"learnin_rate": 1}}, "'grpo.learnin_rate', .*did you mean 'grpo.learning_rate'"),
+        ({"grpo": {"temperature": 1}}, "grpo.temperature is 1; allowed: nothing, temperature dec"),
+        ({"temperature": float("inf")}, "temperature is inf; allowed: a finite number"),
+        ({"steps": True}, "steps is True; allowed: a truth value is not a number"),
+        ({"steps": 2.5}, "steps is 2.5; allowed: a valid integer"),
+        ({"steps": 10**20}, "steps is 1000.*; allowed: less than or equal to 10000000"),
+        ({"seed": 2**32}, "seed is 4294967296; allowed: less than"),
+        ({"learning_rate": 1}, "parameter is 'learning_rate', which is unknown"),
+        ({"report_to": "nonsense"}, "report_to is 'nonsense'; allowed: 'none', 'tensorboard'"),
+        ({"engine": "vllm"}, "dtype is float32 with engine vllm; allowed: bfloat16"),
+        ({"backend": "unsloth", "lora_rank": 8}, "backend is unsloth with engine torch.*allowed"),
+        (
+            {"backend": "unsloth", "engine": "vllm", "dtype": "bfloat16"},
+            "lora_rank is 0 with backend unsloth; allowed: 1 or more",
+        ),
+        ({"gpu_memory": 2}, r"gpu_memory is 2; allowed: less than 1 \(share of the GPU"),
+        ({"keep_checkpoints": [0.0]}, r"keep_checkpoints is \[0.0\]; allowed: shares of the steps"),
+        ({"policy": None}, "policy is None; allowed: a valid string"),
+    ],
+)
+def test_a_bad_value_is_answered_with_key_value_and_what_is_allowed(values, message):
+    with pytest.raises(ParamError, match=message):
+        validate(RunParams, IDENTITY | values)
+
+
+def test_every_fault_has_a_line():
+    with pytest.raises(ParamError) as caught:
+        validate(RunParams, IDENTITY | {"steps": 0, "seed": -1, "grpo": {"epsilon": 0, "x": 1}})
+    assert len(str(caught.value).splitlines()) >= 3
+    with pytest.raises(ParamError, match="variant is missing"):
+        validate(RunParams, {"paper": "x", "scale": "cpu", "policy": "x"})
+
+
+def test_numbers_as_yaml_reads_them():
+    params = validate(RunParams, IDENTITY | {"grpo": {"learning_rate": "1e-3"}})
+    assert params.grpo["learning_rate"] == 1e-3

@@ -1,0 +1,108 @@
+"""Several policies, stages, kept checkpoints, and runs that start from other runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rzero import make_run
+from safetensors.torch import load_file
+
+from spnb.core.params import ParamError
+from spnb.train.plan import make_plan, run_all, run_one
+from spnb.train.policies import policy_path
+from spnb.train.runs import TIMINGS, RunError
+
+SCRIPT = str(Path(__file__).with_name("rzero.py"))
+TINY = dict(
+    games=["kuhn_poker"], turns_per_step=8, eval_matches=2, eval_samples=1, eval_questions=0,
+    eval_games=[], seeds=[0],
+)  # fmt: skip
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def same(first, second):
+    return all((first[name] == second[name]).all() for name in first)
+
+
+def train(run, die_at=None):
+    command = [sys.executable, SCRIPT, str(run.folder), *([str(die_at)] if die_at else [])]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_two_policies_trained_in_turn_and_killed_in_the_second_stage(tmp_path):
+    whole, killed = make_run(tmp_path / "whole"), make_run(tmp_path / "killed")
+    done = train(whole)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert train(killed, die_at=3).returncode == 9 and not killed.finished
+    assert {path.name for path in killed.checkpoints.iterdir()} == {"stage-0", "stage-1"}
+    assert train(killed).returncode == 0
+    start = weights(Path(policy_path("embedded/games")))
+    for policy in ("challenger", "solver"):
+        first, second = (weights(run.model / policy) for run in (whole, killed))
+        assert same(first, second) and not same(first, start)
+    rows = [
+        [{k: v for k, v in row.items() if k not in TIMINGS} for row in run.rows("metrics")]
+        for run in (whole, killed)
+    ]
+    assert rows[0] == rows[1] and [row["step"] for row in rows[0]] == list(range(1, 9))
+    for name in ("evals", "items", "rollouts"):
+        assert whole.rows(name) == killed.rows(name) != []
+    trained = [(row["trained/challenger"] > 0, row["trained/solver"] > 0) for row in rows[0]]
+    assert not any(both == (True, True) for both in trained)
+    assert any(asks for asks, _ in trained[:2]) and any(answers for _, answers in trained[2:4])
+
+
+@pytest.mark.slow
+def test_a_run_starts_from_another_and_keeps_checkpoints(tmp_path, monkeypatch):
+    monkeypatch.setattr("spnb.train.plan.variants", lambda paper: {
+        "full": {"about": "x."},
+        "longer": {"about": "x.", "set": {"start_from": "full"}},
+    })  # fmt: skip
+    values = dict(TINY, steps=2, keep_checkpoints=[0.5, 1.0], runs=str(tmp_path))
+    plan = make_plan("spiral", "smoke", variants=["longer"], **values)
+    assert list(plan.runs) == [("full", 0), ("longer", 0)]  # what it starts from comes first
+    with pytest.raises(RunError, match="starts from full, which is not finished"):
+        from spnb.train.run import train_run
+
+        train_run(plan.open("longer", 0))
+    run_all(plan)
+    first, second = plan.all()
+    assert sorted(path.name for path in (first.folder / "kept").iterdir()) == ["step-1", "step-2"]
+    assert same(weights(first.folder / "kept" / "step-2"), weights(first.model))
+    assert not same(weights(first.folder / "kept" / "step-1"), weights(first.model))
+    assert second.rows("evals")[0]["step"] == 0
+    changed = make_plan("spiral", "smoke", variants=["longer"], **values | {"temperature": 0.9})
+    assert changed.open("longer", 0).config_hash != second.config_hash
+    again = run_one(plan, "longer", 0)
+    assert again.finished and not same(weights(again.model), weights(first.model))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"start_from": "fulll"}, "start_from is 'fulll', which is unknown; did you mean 'full'?"),
+        (
+            {"start_from": {"solver": "no-rae"}},
+            "start_from is 'solver', which is unknown; .*policy",
+        ),
+        ({"start_from": "full"}, "start_from makes a circle: full -> full"),
+        ({"roles": {"judge": {}}}, "role is 'judge', which is unknown; allowed: opponent, player"),
+        ({"roles": {"player": {"policy": "x"}}}, "roles.player.policy is 'x', which is unknown"),
+        ({"stages": [{"policy": "b", "steps": 2}]}, "stages.0.policy is 'b', which is unknown"),
+        ({"stages": [{"policy": "policy", "steps": 1}]}, "stages have 1 steps together; .*steps"),
+        ({"policies": {"past": "x"}}, "policies names 'past'"),
+        (
+            {"grpo": {"bta": 1}},
+            "parameter is 'grpo.bta', which is unknown; did you mean 'grpo.beta'",
+        ),
+        ({"grpo": {"max_steps": 1}}, "grpo.max_steps is 1; allowed: nothing, steps decides it"),
+    ],
+)
+def test_names_that_do_not_exist_are_answered_before_anything_runs(tmp_path, values, message):
+    with pytest.raises(ParamError, match=message):
+        make_plan("spiral", "smoke", variants=["full"], runs=str(tmp_path), steps=2, **values)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from spnb.cli import app
 from spnb.corpus.build import load_corpus
 from spnb.testbed.suites import BENCHMARKS, search_corpus
-from spnb.testbed.world import documents
+from spnb.testbed.texts import documents
 from spnb.train.doctor import missing, report
 
 RUNNER = CliRunner()

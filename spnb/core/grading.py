@@ -201,7 +201,7 @@ def _same_number(gold: str, prediction: str, tolerance: float) -> bool:
     first, second = _number(gold), _number(prediction)
     if first is None or second is None:
         return False
-    return abs(first - second) <= Fraction(tolerance) * abs(first)
+    return abs(first - second) <= Fraction(str(tolerance)) * abs(first)
 
 
 def _same_integer(gold: str, prediction: str) -> bool:
@@ -233,7 +233,7 @@ OPERATORS: dict[type, Callable[..., complex]] = {
 }
 TOKEN = re.compile(r"(sqrt|sin|cos|tan|exp|log|ln)\b|(pi|[a-zA-Z]|[0-9]*\.?[0-9]+|\))|(\S)")
 FORMULA = re.compile(
-    r"(?:(?:sqrt|sin|cos|tan|exp|log|ln|pi)\b|[a-zA-Z]{1,2}(?![a-zA-Z])|[^a-zA-Z])*"
+    r"(?:(?:sqrt|sin|cos|tan|exp|log|ln|pi)\b|[a-zA-Z]{1,2}(?![a-zA-Z])|[^a-zA-Z])*+"
 )
 ALLOWED = re.compile(r"[0-9a-zA-Z+\-*/^(),.\s]+")
 RANGES = ((0, 3), (-3, 0), (-3, 3), (-3, 3), (-3, 3))
@@ -246,8 +246,8 @@ def same_expression(gold: str, prediction: str) -> bool:
 
     Both are evaluated in complex floating point at fixed points, below and above 0, and must agree
     to 1e-9; so sqrt(x^2) is not x. Nothing is simplified, and no text is run as code. What is no
-    formula has to be the same text after `normal`. (math-verify, which is not used, multiplies
-    letters and so finds "silent" equal to "listen"; here three letters in a row are a word.)
+    formula has to be the same text after `normal`; three letters in a row are a word. (math-verify
+    multiplies letters, so that "silent" equals "listen", and needs signals: it is not used.)
     """
     first, second = _parse(gold), _parse(prediction)
     if first is None or second is None:

@@ -33,7 +33,7 @@ def _of_shares(reward: Callable[..., float]) -> Callable[..., P]:
 @_of_shares
 def gaussian(p: float, sigma: float = 1 / 6) -> float:
     """exp(-(p - 1/2)^2 / (2 sigma^2)), 0 where nobody or everybody is right (SPELL eq. 7)."""
-    if sigma <= 0:
+    if not sigma > 0:
         raise ValueError(f"sigma is {sigma}; allowed: above 0")
     return 0.0 if p in (0.0, 1.0) else math.exp(-((p - 0.5) ** 2) / (2 * sigma**2))
 

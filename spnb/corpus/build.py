@@ -1,13 +1,12 @@
 """A corpus of a user's own documents: cleaned, deduplicated, kept free of benchmarks, clustered.
 
-    report = build_corpus("my/documents.jsonl", "corpora/mine", CorpusSettings(domains=8), questions)
+    build_corpus("my/documents.jsonl", "corpora/mine", CorpusSettings(domains=8), questions)
     corpus = load_corpus("corpora/mine")  # id, title, text, metadata {..., domain, cluster}
 
-Every stage is a `datasets.map` whose fingerprint says what decides it: a build that was stopped goes
-on after its last finished stage (embedding: after the last `SHARD`), and other cluster settings
+Every stage is a `datasets.map` whose fingerprint says what decides it: a build that was stopped
+goes on after its last finished stage (embedding: after its last `SHARD`), and other cluster settings
 reuse cleaned documents and their vectors. Memory holds a batch of documents, all vectors, and what
-`Duplicates` and `Benchmarks` keep. `.stages` beside the corpus takes about twice its size and may be
-deleted.
+`Duplicates` and `Benchmarks` keep. `.stages` takes twice the corpus's size and may be deleted.
 """
 
 import json
@@ -28,7 +27,8 @@ from pydantic import BaseModel
 
 from spnb.core.paths import resolve
 from spnb.corpus.cleaning import Benchmarks, Duplicates, hash64, quality_reason, shingles, sketch
-from spnb.corpus.sources import FIELDS, CorpusError, CorpusSettings, Read, open_source, to_document
+from spnb.corpus.sources import FIELDS, CorpusSettings, Read, open_source, to_document
+from spnb.corpus.store import CorpusError
 
 Vectors = NDArray[np.float32]
 Encode = Callable[[list[str]], Vectors]
@@ -101,9 +101,8 @@ def build_corpus(
     stages.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / ".lock", timeout=0):
-            search = Benchmarks(
-                benchmarks, settings.shingle_words, settings.contamination_threshold
-            )
+            n, threshold = settings.shingle_words, settings.contamination_threshold
+            search = Benchmarks(benchmarks, n, threshold)
             rows, read = open_source(name, settings, stages)
             encoder = getattr(encode, "__qualname__", type(encode).__qualname__)
             embedding = [encoder, settings.encoder, settings.embed_chars]
@@ -132,35 +131,14 @@ def build_corpus(
                 clusters=len(clusters),
                 median_cluster=float(np.median(list(clusters.values()))),
             )
-            return _publish(about, folder, path)
+            part = folder / ".corpus.json"
+            part.write_text(about.model_dump_json(indent=1))
+            os.replace(part, report)
+            for other in set(folder.glob("documents-*.arrow")) - {path}:
+                other.unlink()
+            return about
     except Timeout:
-        raise CorpusError(
-            f"folder {folder} is written by another process; stop it or wait"
-        ) from None
-
-
-def load_corpus(folder: str | os.PathLike[str]) -> Dataset:
-    """A finished corpus, memory-mapped.
-
-    Raises:
-        CorpusError: no finished corpus there.
-    """
-    report = resolve(folder) / "corpus.json"
-    if not report.is_file():
-        allowed = "one that build_corpus wrote"
-        raise CorpusError(f"folder {str(folder)!r} holds no finished corpus; allowed: {allowed}")
-    key = CorpusReport.model_validate_json(report.read_text()).key
-    return Dataset.from_file(str(report.with_name(f"documents-{key}.arrow")))
-
-
-def _publish(report: CorpusReport, folder: Path, path: Path) -> CorpusReport:
-    """Writes the report, which finishes the corpus; older documents are deleted."""
-    part = folder / ".corpus.json"
-    part.write_text(report.model_dump_json(indent=1))
-    os.replace(part, folder / "corpus.json")
-    for other in set(folder.glob("documents-*.arrow")) - {path}:
-        other.unlink()
-    return report
+        raise CorpusError(f"folder {folder} is written by another process; wait for it") from None
 
 
 def _key(*parts: Any) -> str:
@@ -184,29 +162,34 @@ def _stage(data: Dataset, function: Any, path: Path, features: Features, **optio
     )
 
 
-def _judge(rows: Dataset, read: Read, settings: CorpusSettings, search: Benchmarks, path: Path):
+def _judge(
+    rows: Dataset, read: Read, settings: CorpusSettings, search: Benchmarks, path: Path
+) -> Dataset:
     """Every row as a document, with the first reason that speaks against it and its signature."""
 
-    def judge(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-        documents = []
-        for row, number in zip(read(batch, indices), indices, strict=True):
-            document = row if isinstance(row, str) else to_document(row, number, settings)
-            if isinstance(document, str):
-                document = {**dict.fromkeys(FIELDS, ""), "reason": document}
-            text = document["text"]
-            reason = document.get("reason") or quality_reason(text, settings)
-            signature, shared = sketch(settings.permutations), set()
-            for block in shingles(text, settings.shingle_words) if not reason else ():
-                signature.update_batch(block)
-                shared |= search.shared(block)
-            document["reason"] = reason or "benchmark contamination" * search.contaminate(shared)
-            document["signature"] = signature.hashvalues
-            document["digest"] = xxhash.xxh3_128_hexdigest(" ".join(text.split()).encode())
-            document["characters"] = len(text)
-            documents.append(document)
-        return {key: [document[key] for document in documents] for key in JUDGED}
+    def judge(row: dict[str, Any] | str, number: int) -> dict[str, Any]:
+        document = row if isinstance(row, str) else to_document(row, number, settings)
+        if isinstance(document, str):
+            document = {**dict.fromkeys(FIELDS, ""), "reason": document}
+        text = document["text"]
+        reason = document.get("reason") or quality_reason(text, settings)
+        signature, shared = sketch(settings.permutations), set()
+        for block in shingles(text, settings.shingle_words) if not reason else ():
+            signature.update_batch(block)
+            shared |= search.shared(block)
+        return {
+            **document,
+            "reason": reason or "benchmark contamination" * search.contaminate(shared),
+            "signature": signature.hashvalues,
+            "digest": xxhash.xxh3_128_hexdigest(" ".join(text.split()).encode()),
+            "characters": len(text),
+        }
 
-    return _stage(rows, judge, path, JUDGED, with_indices=True)
+    def judge_batch(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        judged = list(map(judge, read(batch, indices), indices))
+        return {key: [document[key] for document in judged] for key in JUDGED}
+
+    return _stage(rows, judge_batch, path, JUDGED, with_indices=True)
 
 
 def _keep(
@@ -233,7 +216,7 @@ def _embed(
     kept: Dataset, settings: CorpusSettings, encode: Encode | None, stages: Path, key: str
 ) -> Dataset:
     """Unit vectors of title and text, a file for each shard."""
-    encode = encode or _default_encode(settings.encoder)
+    encode = encode or (lambda texts: _encoder(settings.encoder).encode_passages(texts))
 
     def embed(batch: dict[str, list[str]]) -> dict[str, Vectors]:
         pairs = zip(batch["title"], batch["text"], strict=True)
@@ -255,16 +238,11 @@ def _embed(
     return concatenate_datasets(shards).with_format("numpy")
 
 
-def _default_encode(name: str) -> Encode:
-    """The collection's encoder, loaded at its first use."""
+@cache
+def _encoder(name: str) -> Any:
+    from spnb.corpus.dense import Encoder
 
-    @cache
-    def encoder() -> Any:
-        from spnb.corpus.dense import Encoder
-
-        return Encoder(name)
-
-    return lambda texts: encoder().encode_passages(texts)
+    return Encoder(name)
 
 
 def _cluster(kept: Dataset, vectors: Dataset, settings: CorpusSettings, path: Path) -> Dataset:

@@ -10,17 +10,16 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
+from tqdm.auto import tqdm
 
-from spnb.corpus.retrieval import index_name
-from spnb.corpus.store import Store, built_once
+from spnb.corpus.store import Store, built_once, index_name
 
 Vectors = NDArray[np.float32]
 FLAT_LIMIT, HNSW_LIMIT = 100_000, 2_000_000
@@ -28,7 +27,7 @@ FLAT_LIMIT, HNSW_LIMIT = 100_000, 2_000_000
 compressed vectors."""
 BLOCK = 8192
 """Passages embedded, and written, at a time."""
-INDEX_FILE = "index.faiss"
+OPTIONS: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
 
 
 class Encoder:
@@ -66,21 +65,12 @@ class Encoder:
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """Vectors [texts, dimensions] of queries."""
         with self._lock:
-            return self._model.encode_query(list(texts), prompt=self._prefixes[0], **_ENCODE)
+            return self._model.encode_query(list(texts), prompt=self._prefixes[0], **OPTIONS)
 
     def encode_passages(self, texts: Sequence[str]) -> Vectors:
-        """Vectors [texts, dimensions] of passages; a text beyond the model's length is cut
-        there."""
+        """Vectors [texts, dimensions] of passages, cut at the model's length."""
         with self._lock:
-            return self._model.encode_document(list(texts), prompt=self._prefixes[1], **_ENCODE)
-
-
-_ENCODE = {
-    "batch_size": 32,
-    "normalize_embeddings": True,
-    "convert_to_numpy": True,
-    "show_progress_bar": False,
-}
+            return self._model.encode_document(list(texts), prompt=self._prefixes[1], **OPTIONS)
 
 
 def _load_model(name: str, device: str | None) -> Any:
@@ -94,32 +84,29 @@ def _load_model(name: str, device: str | None) -> Any:
         return SentenceTransformer(name, device=device)
     except (OSError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise ValueError(
-            f"encoder is {name!r}; allowed: minilm, or the folder or hub id of a sentence-transformers model ({reason})"
-        ) from error
+        allowed = f"minilm, or the folder or hub id of a sentence-transformers model ({reason})"
+        raise ValueError(f"encoder is {name!r}; allowed: {allowed}") from error
 
 
 def _to_bfloat16(model: Any) -> None:
-    """Casts the transformer, the first module, and hands float32 on to pooling and
-    normalisation."""
+    """Casts the transformer, the first module, and hands float32 on to pooling."""
     import torch
 
-    model[0].to(torch.bfloat16)
-    model[0].register_forward_hook(
-        lambda _, __, out: {
-            key: value.float() if torch.is_tensor(value) and value.is_floating_point() else value
-            for key, value in out.items()
+    def to_float(_: Any, __: Any, out: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: each.float() if each.is_floating_point() else each for key, each in out.items()
         }
-    )
+
+    model[0].to(torch.bfloat16)
+    model[0].register_forward_hook(to_float)
 
 
 def _digest(model: Any, prefixes: tuple[str | None, str | None]) -> str:
     """Digest of everything that decides an embedding: modules, length, prompts and weights."""
     import torch
 
-    digest = hashlib.sha256(
-        json.dumps([str(model), model.max_seq_length, model.prompts, prefixes]).encode()
-    )
+    settings = [str(model), model.max_seq_length, model.prompts, prefixes]
+    digest = hashlib.sha256(json.dumps(settings).encode())
     for name, weight in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(weight.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
@@ -139,17 +126,14 @@ class DenseRanker:
 
         vectors, options = self._encoder.encode_queries(queries), {}
         if isinstance(self._index, faiss.IndexHNSW):
-            options["params"] = faiss.SearchParametersHNSW(
-                efSearch=max(self._index.hnsw.efSearch, 2 * k)
-            )
+            effort = max(self._index.hnsw.efSearch, 2 * k)
+            options["params"] = faiss.SearchParametersHNSW(efSearch=effort)
         scores, rows = self._index.search(vectors, k, **options)
-        pairs = [
-            zip(r.tolist(), s.round(6).tolist(), strict=True)
-            for r, s in zip(rows, scores, strict=True)
-        ]
-        return [
-            sorted((p for p in found if p[0] >= 0), key=lambda p: (-p[1], p[0])) for found in pairs
-        ]
+        results = []
+        for pairs in map(zip, rows.tolist(), scores.round(6).tolist()):
+            known = (pair for pair in pairs if pair[0] >= 0)
+            results.append(sorted(known, key=lambda pair: (-pair[1], pair[0])))
+        return results
 
 
 def choose_index(size: int) -> str:
@@ -160,7 +144,7 @@ def choose_index(size: int) -> str:
 def dense_ranker(
     kind: str, store: Store, cache_dir: Path | None, encoder: str | Encoder
 ) -> DenseRanker:
-    """The dense index of a store, from `cache_dir` where it is there.
+    """The dense index of a store, from `cache_dir` where it is there, memory-mapped.
 
     Args:
         kind: flat, hnsw, ivfpq, or dense for the one that the store's size asks for.
@@ -171,47 +155,33 @@ def dense_ranker(
     import faiss
 
     kind = choose_index(len(store)) if kind == "dense" else kind
-    check_size(kind, len(store))
+    if kind == "ivfpq" and len(store) < 256:  # as many as a code has centroids
+        allowed = "256 passages or more, or flat or hnsw"
+        raise ValueError(f"index is 'ivfpq' over {len(store)} passages; allowed: {allowed}")
     encoder = Encoder(encoder) if isinstance(encoder, str) else encoder
     if cache_dir is None:
         return DenseRanker(encoder, build_index(kind, embed(store, encoder)))
 
     def build(folder: Path) -> None:
-        index = build_index(kind, embed_once(store, encoder, cache_dir))
-        faiss.write_index(index, str(folder / INDEX_FILE))
+        index = build_index(kind, embed(store, encoder, cache_dir))
+        faiss.write_index(index, str(folder / "index.faiss"))
 
     folder = built_once(cache_dir, index_name(kind, store.key, encoder.key), build)
-    return DenseRanker(encoder, load_index(folder))
+    flags = faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY
+    return DenseRanker(encoder, faiss.read_index(str(folder / "index.faiss"), flags))
 
 
-def load_index(folder: Path) -> Any:
-    """The faiss index of a folder, memory-mapped: vectors and graph come from disk when they are
-    first touched."""
-    import faiss
-
-    return faiss.read_index(
-        str(folder / INDEX_FILE), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY
-    )
-
-
-def embed(store: Store, encoder: Encoder) -> list[Vectors]:
-    """Embeddings of all passages, in memory, in blocks."""
-    return [_embed_block(store, encoder, first) for first in range(0, len(store), BLOCK)]
-
-
-def _embed_block(store: Store, encoder: Encoder, first: int) -> Vectors:
-    rows = range(first, min(first + BLOCK, len(store)))
-    return encoder.encode_passages([store[row].contents for row in rows])
-
-
-def embed_once(store: Store, encoder: Encoder, cache_dir: Path) -> list[Vectors]:
-    """Embeddings of all passages as memory-mapped blocks of a cached folder; blocks already there
-    are not embedded."""
+def embed(store: Store, encoder: Encoder, cache_dir: Path | None = None) -> list[Vectors]:
+    """Embeddings of all passages in blocks: in memory, or memory-mapped from a cached folder, where
+    blocks that are there are not embedded again."""
+    starts = range(0, len(store), BLOCK)
+    if cache_dir is None:
+        return [_embed_block(store, encoder, first) for first in starts]
     folder = cache_dir / index_name("embeddings", store.key, encoder.key)
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"), _progress(len(store)) as bar:
-        blocks = []
-        for first in range(0, len(store), BLOCK):
+    blocks = []
+    with FileLock(f"{folder}.lock"):
+        for first in tqdm(starts, "embedding", unit=" blocks", disable=len(store) <= BLOCK):
             path = folder / f"{first // BLOCK:06d}.npy"
             if not path.exists():
                 part = path.with_suffix(".part")
@@ -219,25 +189,12 @@ def embed_once(store: Store, encoder: Encoder, cache_dir: Path) -> list[Vectors]
                     np.save(file, _embed_block(store, encoder, first))
                 os.replace(part, path)
             blocks.append(np.load(path, mmap_mode="r"))
-            bar.update(len(blocks[-1]))
     return blocks
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, unit=" passages", desc="embedding", disable=total <= BLOCK) as bar:
-        yield bar
-
-
-def check_size(kind: str, size: int) -> None:
-    """Raises ValueError where a corpus is too small for product quantisation: 256 centroids need as
-    many vectors."""
-    if kind == "ivfpq" and size < 256:
-        raise ValueError(
-            f"index is 'ivfpq' over {size} passages; allowed: 256 passages or more, or flat or hnsw"
-        )
+def _embed_block(store: Store, encoder: Encoder, first: int) -> Vectors:
+    rows = range(first, min(first + BLOCK, len(store)))
+    return encoder.encode_passages([store[row].contents for row in rows])
 
 
 def build_index(kind: str, blocks: Sequence[Vectors]) -> Any:
@@ -245,9 +202,8 @@ def build_index(kind: str, blocks: Sequence[Vectors]) -> Any:
 
     flat: exact. hnsw: a graph of 32 neighbours (64 at the lowest level), 80 candidates while
     building, 64 while searching. ivfpq: about 4 sqrt(n) lists, of which a 32nd and at least 16 are
-    searched, a byte for 4 dimensions; trained on up to 64 vectors a list; below 10,000 passages its
-    codes are trained on too few vectors to be good. One thread and the same vectors give the same
-    index.
+    searched, a byte for 4 dimensions; trained on up to 64 vectors a list (below 10,000 passages too
+    few to be good). One thread and the same vectors give the same index.
 
     Raises:
         ValueError: ivfpq with dimensions that 4 does not divide.
@@ -260,19 +216,16 @@ def build_index(kind: str, blocks: Sequence[Vectors]) -> Any:
     elif kind == "hnsw":
         index = faiss.IndexHNSWFlat(dimensions, 32, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction, index.hnsw.efSearch = 80, 64
-    elif dimensions % 4:
-        raise ValueError(
-            f"index is 'ivfpq' over {dimensions} dimensions; allowed: a multiple of 4, or flat or hnsw"
-        )
     else:
+        if dimensions % 4:
+            allowed = "a multiple of 4, or flat or hnsw"
+            raise ValueError(f"index is 'ivfpq' over {dimensions} dimensions; allowed: {allowed}")
         lists = max(1, min(int(4 * size**0.5), size // 39))
-        index = faiss.index_factory(
-            dimensions, f"IVF{lists},PQ{dimensions // 4}", faiss.METRIC_INNER_PRODUCT
-        )
+        name = f"IVF{lists},PQ{dimensions // 4}"
+        index = faiss.index_factory(dimensions, name, faiss.METRIC_INNER_PRODUCT)
         index.do_polysemous_training = False
-        index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = (
-            1  # only says when faiss warns
-        )
+        # Only says when faiss warns.
+        index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = 1
         index.nprobe = max(16, lists // 32)
         index.train(_sample(blocks, max(64 * lists, 256 * 64)))
     for block in blocks:
@@ -285,9 +238,8 @@ def _sample(blocks: Sequence[Vectors], count: int) -> Vectors:
     time."""
     rng = np.random.default_rng(0)
     share = min(1.0, count / sum(map(len, blocks)))
-    return np.concatenate(
-        [
-            block[np.sort(rng.choice(len(block), max(1, round(share * len(block))), False))]
-            for block in blocks
-        ]
-    )
+    parts = []
+    for block in blocks:
+        rows = rng.choice(len(block), max(1, round(share * len(block))), replace=False)
+        parts.append(block[np.sort(rows)])
+    return np.concatenate(parts)

@@ -1,38 +1,32 @@
-"""Retrieval: one call for a batch of queries, over BM25 or dense vectors, in memory or from a
-cached index.
+"""Retrieval: one call for a batch of queries, over BM25 or dense vectors.
 
-    retriever = make_retriever("bm25", documents)                          # in memory, milliseconds
-    for hundreds retriever = make_retriever("dense", "wiki.jsonl", cache_dir="runs/index")  # built
-    once, memory-mapped from then on hits = retriever.search(["Who governs Arnford?"], k=3)[0]
+    retriever = make_retriever("bm25", documents)  # in memory
+    retriever = make_retriever("dense", "wiki.jsonl", cache_dir="runs/index")  # built once
+    hits = retriever.search(["Who governs Arnford?"], k=3)[0]
 
-An index is kept under a name made of the content of the corpus, the encoder and the kind of index,
-so a changed corpus gets a new index and an unchanged one is never built twice. The same schema over
-HTTP is in `spnb.corpus.server`.
+An index is kept under a name made of the corpus's content, the encoder and the kind of index: a
+changed corpus gets a new one, an unchanged one is never built twice. `spnb.corpus.server` has the
+same over HTTP.
 """
 
-import hashlib
 import os
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from spnb.core.paths import resolve
-from spnb.core.search import Hit, Retriever
-from spnb.corpus.store import Corpus, Store, built_once, open_store, passages
+from spnb.core.search import Hit
+from spnb.corpus.store import Corpus, Store, built_once, index_name, open_store
 
 KINDS = ("bm25", "dense", "flat", "hnsw", "ivfpq")
-"""`flat`, `hnsw` and `ivfpq` are dense indexes by name; `dense` is the one of them that the
-corpus's size asks for."""
+"""`flat`, `hnsw` and `ivfpq` are dense; `dense` is the one that the corpus's size asks for."""
 K1, B = 0.9, 0.4
 """BM25's term saturation and length normalisation: Pyserini's defaults, which Search-R1's BM25
 server runs with."""
-LAYOUT = "1"
-"""Raised when what an index folder holds changes, so that folders written before are built anew."""
 
 
 class Ranker(Protocol):
@@ -70,25 +64,19 @@ class LocalRetriever:
             ValueError: queries is no list of strings, or k below 1.
         """
         check_request(queries, k)
-        asked = [place for place, query in enumerate(queries) if query.strip()]
-        ranked = (
-            self.ranker.rank([queries[place] for place in asked], min(k, len(self.store)))
-            if asked
-            else []
-        )
-        found: list[list[Hit]] = [[] for _ in queries]
-        for place, pairs in zip(asked, ranked, strict=True):
-            found[place] = [Hit(*self.store[row], score=score) for row, score in pairs]
-        return found
+        hits: list[list[Hit]] = [[] for _ in queries]
+        places = [place for place, query in enumerate(queries) if query.strip()]
+        if places:
+            texts = [queries[place] for place in places]
+            ranked = self.ranker.rank(texts, min(k, len(self.store)))
+            for place, pairs in zip(places, ranked, strict=True):
+                hits[place] = [Hit(*self.store[row], score) for row, score in pairs]
+        return hits
 
 
 def words(text: str) -> list[str]:
-    """Words as BM25 sees them: runs of letters and digits, without regard to case or to Unicode's
-    equal spellings.
-
-    Scripts without spaces between words are not divided: for those a dense index is the better
-    choice.
-    """
+    """Words as BM25 sees them: runs of letters and digits, in any case and any of Unicode's equal
+    spellings. Scripts without spaces between words are not divided: a dense index suits these."""
     return re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold())
 
 
@@ -100,42 +88,30 @@ class Bm25Ranker:
     """
 
     def __init__(self, index: Any):
-        self._index = index
+        self.index = index
 
     @classmethod
     def build(cls, store: Store, k1: float = K1, b: float = B) -> "Bm25Ranker":
-        """The index of a store, in memory; texts are read one at a time, word numbers are held
-        until it is done."""
+        """The index of a store, in memory; texts are read one at a time."""
         import bm25s
         from bm25s.tokenization import Tokenized, Tokenizer
 
         tokenizer = Tokenizer(lower=False, splitter=words, stopwords="en")
-        texts = (passage.contents for passage in passages(store))
+        texts = (passage.contents for passage in store)
         ids = list(tokenizer.tokenize(texts, update_vocab=True, return_as="stream"))  # type: ignore[arg-type]
         index = bm25s.BM25(k1=k1, b=b, method="lucene")
         index.index(Tokenized(ids, tokenizer.get_vocab_dict()), show_progress=False)
         return cls(index)
-
-    def save(self, folder: Path) -> None:
-        """Writes the index to a folder."""
-        self._index.save(folder, show_progress=False)
-
-    @classmethod
-    def load(cls, folder: Path) -> "Bm25Ranker":
-        """The index of a folder, memory-mapped."""
-        import bm25s
-
-        return cls(bm25s.BM25.load(folder, mmap=True, show_progress=False))
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[tuple[int, float]]]:
         """Rows and scores, best first, equal scores by row."""
         return [self._rank(query, k) for query in queries]
 
     def _rank(self, query: str, k: int) -> list[tuple[int, float]]:
-        known = self._index.get_tokens_ids(words(query))
+        known = self.index.get_tokens_ids(words(query))
         if not known:
             return []
-        scores = self._index.get_scores_from_ids(known)
+        scores = self.index.get_scores_from_ids(known)
         rows = np.flatnonzero(scores)
         if len(rows) > k:
             rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
@@ -179,13 +155,11 @@ def make_retriever(
         return LocalRetriever(store, dense_ranker(kind, store, folder, encoder))
     if folder is None:
         return LocalRetriever(store, Bm25Ranker.build(store, k1, b))
+    import bm25s
+
+    def build(part: Path) -> None:
+        Bm25Ranker.build(store, k1, b).index.save(part, show_progress=False)
+
     name = index_name("bm25", store.key, str(float(k1)), str(float(b)))
-    folder = built_once(folder, name, lambda part: Bm25Ranker.build(store, k1, b).save(part))
-    return LocalRetriever(store, Bm25Ranker.load(folder))
-
-
-def index_name(kind: str, *parts: str) -> str:
-    """The folder's name of an index: its kind and a digest of everything that decides its
-    content."""
-    digest = hashlib.sha256("\n".join((LAYOUT, kind, *parts)).encode())
-    return f"{kind}-{digest.hexdigest()[:16]}"
+    index = bm25s.BM25.load(built_once(folder, name, build), mmap=True, show_progress=False)
+    return LocalRetriever(store, Bm25Ranker(index))

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from spnb.core.params import StrictData
 from spnb.core.paths import resolve
+from spnb.corpus.store import CorpusError
 
 FIELDS = ("id", "title", "text", "metadata")
 JSONL = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
@@ -23,10 +24,6 @@ Row = dict[str, Any] | str
 """A row, or why it cannot be read."""
 Read = Callable[[dict[str, list[Any]], list[int]], list[Row]]
 """A batch of a source and its places in it, as rows."""
-
-
-class CorpusError(ValueError):
-    """A corpus cannot be built or read; the message names what is wrong and what is allowed."""
 
 
 class CorpusSettings(StrictData):

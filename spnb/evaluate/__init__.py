@@ -1,1 +1,5 @@
 """Measuring a policy: items, matches, patterns."""
+
+from spnb.core.stats import pass_at_k
+
+__all__ = ["pass_at_k"]

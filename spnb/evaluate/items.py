@@ -19,19 +19,11 @@ from spnb.core.types import Chat, Engine, Request, Sampling, Task, Trajectory
 
 ARM = ("suite", "opponent", "role", "decoding")
 """The columns that say what was measured, in records and in rows."""
-RECORD: dict[str, Any] = dict.fromkeys(ARM, "") | {
-    "item": "",
-    "sample": 0,
-    "score": None,
-    "kind": "",
-    "difficulty": "",
-}
+RECORD: dict[str, Any] = dict.fromkeys(ARM, "")
+RECORD |= {"item": "", "sample": 0, "score": None, "kind": "", "difficulty": ""}
 """A record's columns with their defaults; a suite may add some. `sample`: which of the answers."""
-ROW: dict[str, Any] = (
-    {"step": 0}
-    | dict.fromkeys((*ARM, "difficulty", "metric"), "")
-    | {"value": None, "low": None, "high": None, "n": 1}
-)
+ROW: dict[str, Any] = {"step": 0} | dict.fromkeys((*ARM, "difficulty", "metric"), "")
+ROW |= {"value": None, "low": None, "high": None, "n": 1}
 """A row's columns with their defaults; `n` counts the answers or matches behind the value."""
 
 Records = list[dict[str, Any]]
@@ -44,17 +36,11 @@ def record(suite: str, item: str, score: float, **others: Any) -> dict[str, Any]
 
 
 def row(suite: str, metric: str, value: float, **others: Any) -> dict[str, Any]:
-    """One number; `others` are further columns of `ROW`.
-
-    Raises:
-        ValueError: a column that `ROW` does not have.
-    """
+    """One number; `others` are further columns of `ROW`, ValueError for any that it has not."""
     for name in others:
         if name not in ROW:
             raise ValueError(f"a row has no column {name!r}; allowed: {', '.join(ROW)}")
-    columns = ROW | {"suite": suite, "metric": metric, "value": value, **others}
-    del columns["step"]
-    return columns
+    return ROW | {"suite": suite, "metric": metric, "value": value, **others}
 
 
 def share_row(suite: str, metric: str, hits: Sequence[float], **labels: str) -> dict[str, Any]:
@@ -122,13 +108,13 @@ def ask_suite(
     """Asks every task `samples` times and grades each answer.
 
     Rows, where `summarise` does not make others: `metric` in all and by difficulty (where there are
-    several), then the shares of answers that can be read (parsed) and that show each behaviour.
+    several), then a share for each further column (parsed: answers that can be read).
 
     Args:
         seed_of: the seed of an answer from its task's place and its number.
         answer: the episode that answers a request; one turn where not given.
-        behaviour: what an answer does besides, kept in its record.
-        grade: score and other columns of a record, from the policy's own words.
+        behaviour: what an answer does besides, further columns of its record.
+        grade: score and further columns, from the policy's own words.
         labels: opponent, role, decoding.
     """
     require_positive("tasks", len(tasks))

@@ -99,9 +99,9 @@ def label_by_model(
     chat: Chat,
     sampling: Sampling,
     seed: int = 0,
-    policy: str = "judge",
+    policy: str = "policy",
 ) -> list[Labels]:
-    """What a model says of each text, all asked in one batch; greedy sampling is best for labels."""
+    """What a model says of each text, asked in one batch; greedy sampling is best for labels."""
     requests = []
     for index, text in enumerate(texts):
         turn_seed = derive_seed(seed, "pattern judge", index)

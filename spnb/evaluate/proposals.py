@@ -1,16 +1,17 @@
 """Proposed questions in numbers: how many are valid, how hard they are, how much they differ."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from spnb.core.rewards import gaussian
 from spnb.evaluate.items import Records, Rows, mean_row
+from spnb.testbed.oracle import MAX_HOPS
 
 SUITE = "proposals"
-"""A record's item is the set of documents, its score validity; it has hops, query (what is asked
-for, whatever its words) and each judge's share of right answers under the judge's name."""
+"""A record's item is the set of documents, its score validity; it has the question, its hops, the
+query (what it asks for, whatever its words) and p, a judge's share of right answers, by judge."""
 
 
 def proposal_rows(records: Records, judges: Sequence[str], hard_hops: int) -> Rows:
@@ -36,16 +37,19 @@ def _row(metric: str, means: pd.Series, judge: str = "") -> dict[str, Any]:
     return mean_row(SUITE, metric, means.tolist(), opponent=judge)
 
 
-def proposal_metrics(
-    records: Records, judge: str, hard_hops: int, max_hops: int
-) -> Mapping[str, float]:
-    """Means over all proposals, those after `valid` over the valid ones; left out where none is."""
+def proposal_metrics(records: Records, judge: str, hard_hops: int) -> dict[str, float]:
+    """valid, questions (different valid ones), and means over the valid ones if there are any."""
     frame = pd.DataFrame(records)
     valid = frame[frame["score"] == 1]
-    numbers = {"valid": frame["score"]}
+    questions = len(valid.drop_duplicates(["item", "question"]))
+    numbers = {"valid": frame["score"].mean(), "questions": questions}
     if len(valid):
-        numbers |= {"success": valid[judge], "difficulty_reward": valid[judge].map(gaussian)}
-        numbers |= {"hops_mean": valid["hops"], "hard_share": valid["hops"] >= hard_hops}
-        numbers["distinct"] = ~valid.duplicated(["item", "query"])
-        numbers |= {f"hops/{n}": valid["hops"] == n for n in range(1, max_hops + 1)}
-    return {key: float(values.mean()) for key, values in numbers.items()}
+        numbers |= {
+            "success": valid[judge].mean(),
+            "difficulty_reward": valid[judge].map(gaussian).mean(),
+            "hops_mean": valid["hops"].mean(),
+            "hard_share": (valid["hops"] >= hard_hops).mean(),
+            "distinct": 1 - valid.duplicated(["item", "query"]).mean(),
+        }
+        numbers |= {f"hops/{n}": (valid["hops"] == n).mean() for n in range(1, MAX_HOPS + 1)}
+    return {f"method/{key}": float(value) for key, value in numbers.items()}

@@ -6,12 +6,13 @@ from spnb.games.base import Game, InvalidAction, Match, match_at
 
 __all__ = ["TESTED", "Game", "InvalidAction", "Match", "make_game", "match_at"]
 
-TRAINING = ("kuhn_poker", "tic_tac_toe", "TicTacToe-v0", "SimpleNegotiation-v0")
-OTHER_POKER = ("KuhnPoker-v0", "KuhnPoker-v0-short", "KuhnPoker-v1")
-LARGER_BOARDS = ("tic_tac_toe_5x5", "TicTacToe-v0-5x5")
-OTHER_SIZES = ("kuhn_poker_5cards", "SimpleNegotiation-v0-8resources")
-UNSEEN = ("Snake-v0", "PigDice-v0", "PigDice-v0-50", "TruthAndDeception-v0")
-TESTED = (*TRAINING, *OTHER_POKER, *LARGER_BOARDS, *OTHER_SIZES, *UNSEEN)
+TESTED = (
+    *("kuhn_poker", "tic_tac_toe", "TicTacToe-v0", "SimpleNegotiation-v0"),
+    *("KuhnPoker-v0", "KuhnPoker-v0-short", "KuhnPoker-v1"),  # other rules
+    *("kuhn_poker_5cards", "SimpleNegotiation-v0-8resources"),  # larger, as the two boards
+    *("tic_tac_toe_5x5", "TicTacToe-v0-5x5"),
+    *("Snake-v0", "PigDice-v0", "PigDice-v0-50", "TruthAndDeception-v0"),  # unseen in training
+)
 """Names with tests of their own."""
 
 

@@ -74,8 +74,8 @@ def expert_turns(game: Game, expert: Player, seat: int, seed: int) -> list[tuple
     turns = []
     while match.player is not None:
         player = expert if match.player == seat else other
-        move = run(player.move(match, derive_seed(seed, len(match.history))), {})
-        action = move.action or ""
+        turn = run(player.move(match, derive_seed(seed, len(match.history))), {})
+        action = turn.action or ""
         if player is expert:
             turns.append((messages(match), answer_text(match, rng.randrange(3), action)))
         match.play(action)

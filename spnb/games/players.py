@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from spnb.core.episodes import Episode
 from spnb.core.types import Chat, Completion, Request, Sampling, derive_seed
@@ -17,25 +17,16 @@ from spnb.games.negotiation import (
     position,
 )
 
-Outcome = Literal["win", "draw", "loss", "invalid"]
 TICTACTOE_GAMES = ("tic_tac_toe", "TicTacToe-v0")
 CLAIMS = ("Fact 1 is correct.", "Fact 2 is correct.")
 """What random play says in TruthAndDeception before the guess."""
 
 
-class Move(NamedTuple):
-    """A player's answer; request and completion are None if scripted, `action` None if invalid."""
-
-    request: Request | None
-    completion: Completion | None
-    action: str | None
-
-
 @dataclass
 class Turn:
-    """One move of one seat, with the fields of `Move`; `action` is None for an invalid answer."""
+    """One move of one seat; request and completion are None if scripted, `action` if invalid."""
 
-    seat: int
+    seat: int | None
     request: Request | None
     completion: Completion | None
     action: str | None
@@ -51,7 +42,7 @@ class Transcript:
     returns: tuple[float, float]
     invalid_seat: int | None = None
 
-    def outcome(self, seat: int) -> Outcome:
+    def outcome(self, seat: int) -> Literal["win", "draw", "loss", "invalid"]:
         """One seat's result: "invalid" if its own answer ended the match, "win" if the other's."""
         if seat == self.invalid_seat:
             return "invalid"
@@ -62,8 +53,8 @@ class Transcript:
 class Player(Protocol):
     """Chooses moves; without state, so one player can play many matches and both seats."""
 
-    def move(self, match: Match, seed: int) -> Episode[Move]:
-        """An episode that ends with the move; ValueError in a game the player does not fit."""
+    def move(self, match: Match, seed: int) -> Episode[Turn]:
+        """An episode that ends with a turn; ValueError in a game the player does not fit."""
         ...
 
 
@@ -75,11 +66,12 @@ class PolicyPlayer:
     sampling: Sampling
     policy: str = "policy"
 
-    def move(self, match: Match, seed: int) -> Episode[Move]:
+    def move(self, match: Match, seed: int) -> Episode[Turn]:
         """Asks the engine once; an answer without a legal action gives the action None."""
         request = self.chat.request(messages(match), self.sampling, seed, self.policy)
         (completion,) = yield [request]
-        return Move(request, completion, parse_action(completion.text, match.legal_actions()))
+        action = parse_action(completion.text, match.legal_actions())
+        return Turn(match.player, request, completion, action)
 
 
 @dataclass(frozen=True)
@@ -88,10 +80,10 @@ class ScriptedPlayer:
 
     choose: Callable[[Match, random.Random], str]
 
-    def move(self, match: Match, seed: int) -> Episode[Move]:
+    def move(self, match: Match, seed: int) -> Episode[Turn]:
         """The rule's move, without asking anybody."""
         yield from ()
-        return Move(None, None, self.choose(match, random.Random(seed)))
+        return Turn(match.player, None, None, self.choose(match, random.Random(seed)))
 
 
 def plays_at_random(match: Match) -> bool:
@@ -188,14 +180,14 @@ def play_match(game: Game, players: tuple[Player, Player], seed: int) -> Episode
     match = game.match(seed)
     turns: list[Turn] = []
     while (seat := match.player) is not None:
-        move = yield from players[seat].move(match, derive_seed(seed, len(turns)))
-        turns.append(Turn(seat, *move))
+        turn = yield from players[seat].move(match, derive_seed(seed, len(turns)))
+        turns.append(turn)
         try:
-            if move.action is None:
+            if turn.action is None:
                 raise InvalidAction("no action")
-            match.play(move.action)
+            match.play(turn.action)
         except InvalidAction:
-            turns[-1].action = None
+            turn.action = None
             return Transcript(game.name, seed, turns, invalid_returns(seat), invalid_seat=seat)
     return Transcript(game.name, seed, turns, match.returns())
 

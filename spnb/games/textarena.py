@@ -43,6 +43,7 @@ TURN_CAP = 50
 """Turns after which a match is a draw; twice the environment's own limit where that is more."""
 SIZE, LINE = 5, 4
 """Cells along a side of the larger tic-tac-toe board, and marks in a row that win."""
+DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))
 MORE_RESOURCES = {"Stone": 20, "Coal": 30, "Cloth": 35}
 """Base values; each seat's own is within 20 % and at most 40, as TextArena draws them."""
 KUHN_ROUNDS = 5
@@ -91,7 +92,6 @@ class LargeTicTacToe(TicTacToeEnv):
     def __init__(self) -> None:
         super().__init__()
         self.cell_mapping = {cell: divmod(cell, SIZE) for cell in range(SIZE**2)}
-        self._lines = _lines()
 
     def reset(self, num_players: int, seed: int | None = None) -> None:
         """Starts a match with an empty board and shows it."""
@@ -120,18 +120,13 @@ class LargeTicTacToe(TicTacToeEnv):
         self.state.add_observation(message=text, observation_type=ObservationType.GAME_BOARD)
 
     def _check_winner(self) -> bool:
-        return any({self._mark(cell) for cell in line} in ({"X"}, {"O"}) for line in self._lines)
-
-
-def _lines() -> list[list[int]]:
-    """Every winning line as cells: from each cell, right, down and along both diagonals."""
-    lines = []
-    for row, column in itertools.product(range(SIZE), repeat=2):
-        for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
-            cells = [(row + step * down, column + step * right) for step in range(LINE)]
-            if all(0 <= r < SIZE and 0 <= c < SIZE for r, c in cells):
-                lines.append([r * SIZE + c for r, c in cells])
-    return lines
+        cells = itertools.product(range(SIZE), repeat=2)
+        marks = {cell: self.state.game_state["board"][cell[0]][cell[1]] for cell in cells}
+        for (row, column), (down, right) in itertools.product(marks, DIRECTIONS):
+            line = {marks.get((row + n * down, column + n * right)) for n in range(LINE)}
+            if line in ({"X"}, {"O"}):
+                return True
+        return False
 
 
 class EightResources(SimpleNegotiationEnv):
@@ -292,7 +287,7 @@ class TextArenaMatch:
             self._read()
 
     def returns(self) -> tuple[float, float]:
-        """1 for the seat with the higher reward, -1 for the other; 0 if equal or at the turn cap."""
+        """1 for the seat of the higher reward, -1 for the other; 0 if equal or at the turn cap."""
         if self.player is not None:
             raise ValueError(f"{self.name}: the match is not over, seat {self.player} is to move")
         rewards = (self._env.state.rewards if self._env.state.done else None) or {}

@@ -6,9 +6,8 @@ right, and compares it with the other answers to the same question (GRPO, DeepSe
 
     spnb run rlvr --scale cpu --variant think --seed 0
 
-The control `reward: random` permutes the step's rewards over all of its answers: there are as many
-ones as before, but they say nothing about an answer. Evaluation asks held-out questions: names and
-wordings that training never uses, the same ones at every step and for every variant and seed.
+The control `reward: random` permutes the step's rewards over all of its answers. Held-out questions
+have names and wordings that training never uses; they are the same for every step, variant, seed.
 """
 
 import random
@@ -45,7 +44,7 @@ class Params(testbed.WorldParams):
     `task` decides the prompt: read (careful), think (plain: thinking is allowed, not asked for),
     steps, search (plain, without documents, over a library of its own), choice (multiple choice),
     numeric (a report's figures). `transfer_*` describe a second, harder evaluation; 0 or none: as
-    in training. With `reward` random, the control, the step's rewards are permuted.
+    in training.
     """
 
     role_names = ("solver",)

@@ -6,39 +6,34 @@ log-likelihood. The paper's SFT takes 25,000 winning trajectories of a stronger 
 play against random play and the matches that they win count.
 """
 
+from collections.abc import Sequence
 from itertools import islice
 
 from spnb.core.grading import extract_boxed
 from spnb.core.types import Chat, Sample, Sampling
 from spnb.games import Game
 from spnb.games.demonstrations import winning_turns
-from spnb.games.players import Player, fixed_player
+from spnb.games.players import fixed_player
 
 
-def expert_samples(game: Game, expert: Player, chat: Chat, count: int, seed: int) -> list[Sample]:
-    """`count` turns of a game's expert with advantage 1; it sampled nothing, so no log-probs."""
-    samples = []
-    for match, seat, (prompt, answer) in islice(winning_turns(game, expert, seed), count):
-        ids = chat.tokenizer(answer, add_special_tokens=False)["input_ids"]
-        completion_ids = (*ids, chat.tokenizer.eos_token_id)
-        sample = Sample(
-            prompt_ids=chat.request(prompt, Sampling(1), seed).prompt_ids,
-            completion_ids=completion_ids,
-            mask=(1,) * len(completion_ids),
-            logps=None,
-            reward=1.0,
-            role=(game.name, seat),
-            group=match,
-            advantage=1.0,
-            info={"text": answer, "action": extract_boxed(answer)},
-        )
-        samples.append(sample)
-    return samples
-
-
-def imitate(games: list[Game], chat: Chat, count: int, seed: int) -> list[Sample]:
-    """A rollout of `count` turns for each game."""
+def imitate(games: Sequence[Game], chat: Chat, count: int, seed: int) -> list[Sample]:
+    """`count` turns of each game's expert with advantage 1; sampled by nobody, so no log-probs."""
     samples = []
     for game in games:
-        samples += expert_samples(game, fixed_player("expert", game), chat, count, seed)
+        turns = winning_turns(game, fixed_player("expert", game), seed)
+        for match, seat, (prompt, answer) in islice(turns, count):
+            ids = chat.tokenizer(answer, add_special_tokens=False)["input_ids"]
+            completion_ids = (*ids, chat.tokenizer.eos_token_id)
+            sample = Sample(
+                prompt_ids=chat.request(prompt, Sampling(1), seed).prompt_ids,
+                completion_ids=completion_ids,
+                mask=(1,) * len(completion_ids),
+                logps=None,
+                reward=1.0,
+                role=(game.name, seat),
+                group=match,
+                advantage=1.0,
+                info={"text": answer, "action": extract_boxed(answer)},
+            )
+            samples.append(sample)
     return samples

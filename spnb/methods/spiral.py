@@ -1,18 +1,18 @@
 """SPIRAL: one policy plays both seats of zero-sum games and learns from who wins (Liu et al. 2025).
 
 Each turn the policy reads the seat's observation, reasons, and boxes a move. Reward comes at the
-end of a match only: the seat's utility, zero-sum, and every turn of that seat shares it (discount
-1). Role-conditioned advantage estimation (RAE, eq. 2 and 3) subtracts a moving average of the
-returns of the same game and seat, because seats differ: who moves first in tic-tac-toe wins more.
+end of a match: the seat's utility, zero-sum, for every turn of the seat. Role-conditioned advantage
+estimation (RAE, eq. 2 and 3) subtracts a moving average of the returns of the same game and seat,
+because seats differ: who moves first in tic-tac-toe wins more.
 
     spnb run spiral --scale cpu --variant full --seed 0
 
-`play` is algorithm 1. Phases put what SPIRAL is compared and combined with before or after it: SFT
-on experts' games (`spnb.methods.sft`) and RLVR on questions outside of the games.
+`play` is algorithm 1; other phases are SFT on experts' games and RLVR on questions outside of them.
 """
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, count, islice
 from statistics import fmean
@@ -33,16 +33,15 @@ from spnb.methods.rlvr import answer_groups, graded
 from spnb.methods.sft import imitate
 from spnb.testbed.suites import BENCHMARKS
 
-MAX_ROUNDS = 4
-"""Times that matches are started in one step to fill up its turns."""
+MAX_ROUNDS = 4  # of matches in one step
 
 
 class Params(MethodParams):
     """SPIRAL's own parameters; defaults are the paper's (table 6), else the released code's.
 
-    `phases` are equal parts of the run: self-play, SFT, RLVR. `opponent` plays the other seat; its
-    "policy" is the one that `roles.opponent` names. With `reward` random, the control, a coin flips
-    the result of each match.
+    `phases` are equal parts of the run: self-play, SFT, RLVR. `opponent` plays the other seat, as
+    "policy" the one that `roles.opponent` names. The control `reward: random` flips a coin a match.
+    Imitation needs one update a rollout (a clipped second pass is no SFT) and the torch engine.
     """
 
     role_names = ("player", "opponent", "questions")
@@ -72,8 +71,7 @@ class Params(MethodParams):
             make_game(name)
         for name in self.eval_benchmarks:
             require(name in BENCHMARKS, unknown("benchmark", name, BENCHMARKS))
-        updates = self.grpo.get("num_iterations", 1)
-        engine = getattr(self, "engine", "torch")  # a run's
+        updates, engine = self.grpo.get("num_iterations", 1), getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
         message = f"games is {self.games}; allowed: each game once"
         require(len(set(self.games)) == len(self.games), message)
@@ -82,13 +80,11 @@ class Params(MethodParams):
         message = "eval_questions is 0 with eval_benchmarks; allowed: 1 or more"
         require(self.eval_questions or not self.eval_benchmarks, message)
         message = (
-            f"phases has imitate with grpo.num_iterations {updates} and engine {engine}; allowed: "
-            "1 (a clipped second pass is no SFT) and torch (an expert has no sampled log-probs)"
+            f"imitate with grpo.num_iterations {updates}, engine {engine}; allowed: 1 and torch"
         )
         require("imitate" not in phases or (updates == 1 and engine == "torch"), message)
         message = (
-            f"opponent is {opponent!r} with roles.opponent.policy {rival!r}; allowed: opponent "
-            "policy with the name of another policy, or neither"
+            f"opponent {opponent!r} with roles.opponent.policy {rival!r}; allowed: both or none"
         )
         require(bool(rival) == (opponent == "policy"), message)
         return self
@@ -127,10 +123,10 @@ class Method(SelfPlayMethod):
 
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """A rollout of the phase that the step belongs to."""
-        phases, turns = self.params.phases, self.params.turns_per_step
-        phase = phases[step * len(phases) // self.params.steps]
-        seed = (self.params.seed, "train", step, self.share.rank)
-        quota = self.share.of(max(1, turns // len(self.games)))
+        params, phases = self.params, self.params.phases
+        phase = phases[step * len(phases) // params.steps]
+        seed = (params.seed, "train", step, self.share.rank)
+        quota = max(1, self.share.of(params.turns_per_step // len(self.games)))
         if phase == "play":
             return (yield from self.play(step, quota, seed))
         if phase == "answer":
@@ -241,15 +237,15 @@ class Method(SelfPlayMethod):
         for game in self.games:
             played = [one for one in transcripts if one.game == game.name]
             decided = [one.returns[0] for one in played if one.invalid_seat is None]
-            total, several = max(1, len(played)), max(1, len(decided))
+            total = len(played)
             numbers = {
                 "matches": len(played),
                 "moves": sum(len(one.turns) for one in played) / total,
-                "seat0_wins": sum(value > 0 for value in decided) / several,
-                "seat1_wins": sum(value < 0 for value in decided) / several,
-                "draws": sum(value == 0 for value in decided) / several,
                 "forfeits": 1 - len(decided) / total,
             }
+            winners = Counter((value > 0) - (value < 0) for value in decided)
+            for key, sign in (("seat0_wins", 1), ("seat1_wins", -1), ("draws", 0)):
+                numbers[key] = winners[sign] / max(1, len(decided))
             self.metrics |= {f"method/{key}/{game.name}": v for key, v in numbers.items()}
             trained = sum(turn.role[0] == game.name for turn in turns)
             self.turns_per_match[game.name] = max(1.0, trained / total)
@@ -268,8 +264,7 @@ class Method(SelfPlayMethod):
     def suites(self, step: int) -> list[Suite]:
         """Matches against past self, random and expert play; exact measures; questions.
 
-        Sampled as in the paper's online evaluation (temperature 0.6, top-p 0.95), but for exact
-        measures; deals and seeds are the same at every step and for every variant of a seed.
+        Deals and seeds are the same at every step and for every variant of a seed.
         """
         params, seed = self.params, derive_seed(self.params.seed, "eval")
         sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)

@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from pydantic import Field
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers.pre_tokenizers import ByteLevel, Split
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from spnb.core.params import StrictData
@@ -70,8 +72,7 @@ class Recipe(ModelRecipe):
 def phrases(texts: Iterable[str], at_least: int) -> list[str]:
     """The stretches between symbols (digits, marks, cards, moves) that occur often, longest first.
 
-    As tokens they make a prompt of 700 characters about 60 tokens long, and every symbol that a
-    policy must read stays a token of its own.
+    As tokens they make a prompt of 700 characters about 60 tokens long.
     """
     stretches = (part for text in texts for part in SYMBOLS.split(text) if len(part) >= 3)
     counts = collections.Counter(stretches)
@@ -84,23 +85,18 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """A byte-level BPE with the ChatML template.
 
-    Args:
-        symbols: pattern of what is never merged with its neighbours.
-        added: texts that become one token each, wherever they stand.
-        at_least: how often a pair must occur to be merged.
+    `symbols` (a pattern) are never merged with their neighbours, `added` texts become one token
+    each, and a pair must occur `at_least` times to be merged.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(pattern=Regex(symbols), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
+        [Split(pattern=Regex(symbols), behavior="isolated"), ByteLevel(add_prefix_space=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=[START, END, PAD],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=ByteLevel.alphabet(),
         min_frequency=at_least,
         show_progress=False,
     )
@@ -176,24 +172,18 @@ def batches(
     pool: int,
     split: Callable[[list[Encoded]], list[list[Encoded]]],
 ) -> Batches:
-    """Endless batches in random order, the rows of each of similar length.
+    """Endless batches of rows of similar length.
 
-    Args:
-        pool: how many rows are drawn at once and sorted by length.
-        split: cuts a sorted pool into batches.
+    Draws `pool` rows, sorts them by length, has `split` cut them, and shuffles the batches.
     """
     while True:
         encoded = [encode(row, tokenizer, outside_weight) for row in itertools.islice(rows, pool)]
         groups = split(sorted(encoded, key=lambda pair: len(pair[0])))
         rng.shuffle(groups)
         for group in groups:
-            longest = max(len(ids) for ids, _ in group)
-            ids_BT = torch.full((len(group), longest), tokenizer.pad_token_id)
-            weights_BT = torch.zeros(len(group), longest)
-            for index, (ids, weights) in enumerate(group):
-                ids_BT[index, : len(ids)] = torch.tensor(ids)
-                weights_BT[index, : len(ids)] = torch.tensor(weights)
-            yield ids_BT, weights_BT
+            ids, weights = (list(map(torch.tensor, column)) for column in zip(*group, strict=True))
+            ids_BT = pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
+            yield ids_BT, pad_sequence(weights, batch_first=True)
 
 
 def demo_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Batches:

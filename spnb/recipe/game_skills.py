@@ -94,7 +94,7 @@ def report(model: Any, tokenizer: Any, count: int = 1000, seed: int = 0) -> pd.D
     """
     engine, chat = TorchEngine(model, tokenizer), Chat(tokenizer)
     players = make_player("policy", chat, GAME_SAMPLING), make_player("random")
-    rows, played = [], []
+    rows, measures = [], []
     for name in GAME_SHARES:
         replies, game = answers(engine, name, count, seed), make_game(name)
         for detail in ("short", "full") if name in REMARKS else ():
@@ -102,13 +102,13 @@ def report(model: Any, tokenizer: Any, count: int = 1000, seed: int = 0) -> pd.D
             hits = [true for other, true in remarks if other == detail]
             rows.append(share_row(name, f"{detail} remark true", hits))
         rows.append(share_row(name, "legal moves", [is_legal(*answer) for answer in replies]))
-        played.append(matches.match_suite(game, *players, count, seed, "random"))
+        measures.append(matches.match_suite(game, *players, count, seed, "random"))
         if name in TICTACTOE_GAMES:
-            played.append(matches.tictactoe_suite(game, chat, GAME_SAMPLING, 1, seed))
-    played.append(matches.kuhn_suite(chat, GAME_SAMPLING, max(2, count // 12), seed))
+            measures.append(matches.tictactoe_suite(game, chat, GAME_SAMPLING, 1, seed))
+    measures.append(matches.kuhn_suite(chat, GAME_SAMPLING, max(2, count // 12), seed))
     items = questions(max(count, 8), derive_seed("transfer suite"))
-    played.append(matches.question_suite(chat, GAME_SAMPLING, items, seed))
-    for suite in played:
+    measures.append(matches.question_suite(chat, GAME_SAMPLING, items, seed))
+    for suite in measures:
         rows += play_suite(suite, {"policy": engine})[1]
     table = pd.DataFrame(rows).sort_values("suite", kind="stable", ignore_index=True)
     table["compare"] = table.metric.map(COMPARE)

@@ -328,12 +328,3 @@ def role_rows(seed: int, mix: str = "roles") -> Iterator[Row]:
             yield turn(demo.messages, (demo.answer, True))
         else:
             yield LESSONS[rng.choices(list(shares), shares.values())[0]](rng)
-
-
-def reading_rows(
-    seed: int, documents: Sequence[int], hops: Sequence[float], recall_share: float
-) -> Iterator[Row]:
-    """Endless reading conversations and recall rows."""
-    rng = random.Random(seed)
-    while True:
-        yield recall(rng) if rng.random() < recall_share else reading(rng, documents, hops)

@@ -25,6 +25,7 @@ from spnb.core.params import validate
 from spnb.recipe import build as games
 from spnb.recipe import lessons
 from spnb.recipe.build import Batches, Encoded, ModelRecipe
+from spnb.recipe.drills import recall
 from spnb.recipe.rows import END, START, Row
 from spnb.testbed import oracle
 from spnb.testbed.world import SUFFIXES, names
@@ -79,8 +80,7 @@ to match names only at the end of the reading course."""
 def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
     """Trains the policies of a recipe, with changed values, and writes them to a folder.
 
-    Raises:
-        ValueError: no such recipe, or a value that it does not take.
+    Raises ValueError for an unknown recipe, or a value that it does not take.
     """
     if name == "games":
         games.build(validate(games.Recipe, values), folder)
@@ -109,24 +109,22 @@ def fixed_phrases(seed: int) -> list[str]:
 def build_tokenizer(recipe: WorldRecipe) -> PreTrainedTokenizerFast:
     """A byte-level BPE: digits are single tokens, names and fixed phrases added ones."""
     pools = itertools.product(SUFFIXES, ("train", "heldout"))
-    known = {name for kind, pool in pools for name in names(kind, pool)}
+    all_names = {name for kind, pool in pools for name in names(kind, pool)}
     rows = itertools.islice(lessons.role_rows(recipe.seed, "tokenizer"), 6000)
     texts = [
-        " ".join(word for word in text.split(" ") if word.strip(" .?\n") not in known)
+        " ".join(word for word in text.split(" ") if word.strip(" .?\n") not in all_names)
         for row in rows
         for text, _ in row
     ]
     texts += [f" {frame.replace('{x}', '')}" for frame in oracle.FRAMES] * 20
-    added = [*fixed_phrases(recipe.seed), *(f" {name}" for name in sorted(known))]
+    added = [*fixed_phrases(recipe.seed), *(f" {name}" for name in sorted(all_names))]
     return games.train_tokenizer(texts, " ?[0-9]", added, recipe.vocabulary, 10)
 
 
 def build_model(recipe: WorldRecipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     """A Qwen3 with random weights, layer 0's heads set to look a fixed distance back."""
-    config = {
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-        "initializer_range": recipe.matrix_std,
-    }
+    rope, std = {"rope_type": "default", "rope_theta": 1e6}, recipe.matrix_std
+    config = {"rope_parameters": rope, "initializer_range": std}
     model = games.random_model(recipe, tokenizer, 2048, **config)
     if recipe.offset_heads:
         set_offset_heads(model)
@@ -171,14 +169,15 @@ class Progress:
 
 
 def reading_stream(recipe: WorldRecipe, progress: Progress) -> Iterator[Row]:
-    """Lessons of the reading course: few documents and single hops at first."""
+    """Reading and copying: few documents and single hops at first."""
     for index in itertools.count():
         done = progress.tokens / recipe.reading_until
         documents = (1, 2) if done < 0.36 else (1, 2, 4) if done < 0.6 else (1, 2, 4, 8)
         hops = (1.0,) if done < 0.36 else (0.6, 0.25, 0.1, 0.05)
-        seed = recipe.seed * 1_000_003 + index
-        stream = lessons.reading_rows(seed, documents, hops, recipe.recall_share)
-        yield from itertools.islice(stream, POOL)
+        rng = random.Random(recipe.seed * 1_000_003 + index)
+        for _ in range(POOL):
+            copying = rng.random() < recipe.recall_share
+            yield recall(rng) if copying else lessons.reading(rng, documents, hops)
 
 
 def courses(
@@ -274,11 +273,8 @@ def train_course(
 def build(recipe: WorldRecipe, folder: Path, report: Callable[[str], None] = print) -> None:
     """Makes the three policies as sub-folders, each where its number of tokens is reached."""
     tokenizer, progress = build_tokenizer(recipe), Progress()
-    stops = {
-        "unskilled": recipe.unskilled_at,
-        "base": recipe.base_at,
-        "instruct": recipe.practice_until,
-    }
+    stops = {"unskilled": recipe.unskilled_at, "base": recipe.base_at}
+    stops["instruct"] = recipe.practice_until
     model = build_model(recipe, tokenizer)
     parts = courses(recipe, tokenizer, progress)
     steps = (train_course(recipe, model, *part, progress) for part in parts)

@@ -68,8 +68,7 @@ def part_rows(name: str, marks: Sequence[Mark]) -> list[dict[str, Any]]:
 def balanced_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The mean of the two gold classes' accuracies, where both were shown.
 
-    Interval: Newcombe's hybrid score method (Wilson's of both classes, put together by their
-    squared distances), which has a width also where a class is all right or all wrong.
+    Its interval is Newcombe's hybrid score method: wider than 0 also where a class is all right.
     """
     classes = [row for row in rows if row["part"].startswith("gold: ")]
     if len(classes) != 2:
@@ -89,14 +88,14 @@ def marks_of(
     temperature: float = 0.0,
 ) -> list[Mark]:
     """The marks of a policy's answers to exercises, with the search tool or without."""
-    prompted = [task for task, _ in exercises]
     chat, sampling = Chat(engine.tokenizer), Sampling(NEW_TOKENS, temperature)
+    items = [task for task, _ in exercises]
     if search:
-        answers = search_texts(engine, engine.tokenizer, library(), prompted, 0.0, NEW_TOKENS)
+        answers = search_texts(engine, chat.tokenizer, library(), items, 0.0, NEW_TOKENS)
     else:
         requests = [
             chat.request(task.messages, sampling, derive_seed("skills", place))
-            for place, task in enumerate(prompted)
+            for place, task in enumerate(items)
         ]
         answers = [completion.text for completion in engine.generate(requests)]
     return [mark(text) for (_, mark), text in zip(exercises, answers, strict=True)]
@@ -127,10 +126,7 @@ def mark_answer(text: str, task: Task) -> Mark:
 
 
 def noun_chance(task: Task) -> float:
-    """Chance of a right guess among the values stated for the question's last relation.
-
-    It is expected of a policy that looks for the relation only and not for the entity.
-    """
+    """Chance of a right guess by a policy that looks for the last relation, not for the entity."""
     query = oracle.parse(task.question)
     facts = [fact for text in task.info["documents"] for fact in texts.facts_in(text)]
     values = {value for _, noun, value in facts if query and noun == query.nouns[-1]}
@@ -163,10 +159,7 @@ def hops_of(query: Query | None) -> int:
 
 
 def mark_question(text: str, facts: Sequence[Fact], earlier_hops: int) -> Mark:
-    """Whether a question with its answer is valid, by its hops.
-
-    After earlier questions (`earlier_hops` above 0): whether it also needs more facts than they do.
-    """
+    """Whether a question with its answer is valid, and needs more facts than earlier ones did."""
     query, proposal = question_in(text), oracle.read_question(text, facts)
     valid = float(proposal is not None)
     parts = {"all": valid}
@@ -179,10 +172,7 @@ def mark_question(text: str, facts: Sequence[Fact], earlier_hops: int) -> Mark:
 
 
 def ask_exercises(name: str, count: int) -> list[Exercise]:
-    """Held-out documents to ask about.
-
-    "ask-beyond": after one or two earlier questions, of one hop and of two hops in turn.
-    """
+    """Held-out documents to ask about; "ask-beyond": after earlier questions of one or two hops."""
     exercises = []
     for index in range(count):
         rng = random.Random(derive_seed(SEED, name, index))

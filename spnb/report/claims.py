@@ -53,13 +53,9 @@ class Part(StrictData):
 
     @model_validator(mode="after")
     def _together(self) -> "Part":
-        way = f"with direction {self.direction}"
         if (self.direction == "near") != (self.margin is not None):
-            raise ValueError(f"margin is {self.margin} {way}; allowed: a margin with near only")
-        if self.minimal_effect and self.direction not in ("greater", "less"):
-            raise ValueError(f"minimal_effect is {self.minimal_effect} {way}; allowed: none")
-        if self.bar and self.direction not in ("reaches", "no gain"):
-            raise ValueError(f"bar is {self.bar} {way}; allowed: with reaches and no gain")
+            way = f"margin is {self.margin} with direction {self.direction}"
+            raise ValueError(f"{way}; allowed: a margin with near only")
         if self.of == self.against:
             raise ValueError(f"against is {self.against!r}; allowed: another variant, or a number")
         return self
@@ -97,30 +93,19 @@ class Claims(StrictData):
         {name: name for name in COLUMNS}, description="the exhibit's columns, of `verdicts`"
     )
 
-    @model_validator(mode="after")
-    def _once(self) -> "Claims":
-        ids = [claim.id for claim in self.claims]
-        if twice := [name for name in ids if ids.count(name) > 1]:
-            raise ValueError(f"claim id {twice[0]!r} is there twice; allowed: each id once")
-        return self
-
 
 def load_claims(paper: str) -> Claims:
     """The claims of a paper or a study ("spiral", "rlvr").
 
     Raises:
-        ParamError: it has none, or a fault in the file, as in `claims_of`.
+        ParamError: it has none, or a fault in the file: the claim, the key, the value and what is
+            allowed.
     """
     return claims_of(read_yaml(paper, "claims.yaml"), paper)
 
 
 def claims_of(content: Mapping[str, Any], paper: str) -> Claims:
-    """Claims from a file's content; [exhibit, row, column] stands for a printed number.
-
-    Raises:
-        ParamError: anything unknown, missing, of the wrong type or not allowed; says which claim,
-            which key, the value and what is allowed.
-    """
+    """Claims from a file's content; [exhibit, row, column] stands for a printed number."""
     measures = measures_of(content)
     claims = []
     for claim in content.get("claims", []):

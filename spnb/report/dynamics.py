@@ -321,7 +321,9 @@ def draw(
         for place, (rows, order, shape) in zip(places, blocks, strict=True):
             place.suptitle(rows["paper"].iloc[0], fontweight="bold", fontsize=11)
             axes = place.subplots(*shape, squeeze=False)
-            plots.fill(axes, rows, "part", order, label, window, **axis)
+            parts = list(rows["part"].unique())
+            each = dict.fromkeys(parts, label), dict.fromkeys(parts, window)
+            plots.fill(axes, rows, "part", order, *each, **axis)
             plots.legend_below(place, columns=3 if max(map(len, order)) <= 16 else 2)
     return figure
 

@@ -12,12 +12,11 @@ import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import pandas as pd
@@ -41,19 +40,24 @@ class ExhibitError(RuntimeError):
     """An exhibit cannot be written or its index cannot be read; the message says what to do."""
 
 
-@dataclass(frozen=True)
-class ExhibitInfo:
+class ExhibitInfo(NamedTuple):
     """One table or figure of a paper: id, kind (table, figure), what it is computed from, title."""
 
     id: str
     kind: str
     source: str
     title: str
+    paper = property(lambda self: self.id.split("/")[0])
 
-    @property
-    def paper(self) -> str:
-        """The paper's name, the id's first part."""
-        return self.id.split("/")[0]
+
+class Made(NamedTuple):
+    """A table, or a figure and its numbers, and what is recorded with it."""
+
+    item: pd.DataFrame | Figure
+    runs: Sequence[Run]
+    data: pd.DataFrame | None = None
+    caption: str = ""
+    protocol: str = ""
 
 
 @cache
@@ -65,22 +69,14 @@ def owed() -> dict[str, ExhibitInfo]:
 
 
 def exhibit_info(exhibit_id: str) -> ExhibitInfo:
-    """What is known of an exhibit.
-
-    Raises:
-        ValueError: no such exhibit; names the nearest.
-    """
+    """What is known of an exhibit; ValueError names the nearest to an unknown one."""
     if exhibit_id not in owed():
         raise ValueError(unknown("exhibit", exhibit_id, owed()))
     return owed()[exhibit_id]
 
 
 def check_writable(folder: str | Path) -> None:
-    """Tries to write in a folder, before hours are spent on what should go there.
-
-    Raises:
-        ExhibitError: it cannot be made or written, or its index is damaged.
-    """
+    """Raises ExhibitError where a folder cannot be made or written, or its index is damaged."""
     folder = resolve(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,22 +103,18 @@ def save_exhibit(
 
     Args:
         item: a table, or a figure together with `data`, the plotted numbers in long form.
-        runs: every run that the numbers come from; one scale. May be empty for exhibits computed
-            from a formula.
+        runs: all that the numbers come from, of one scale; may be empty for a formula's exhibit.
         caption: what it shows, one sentence.
         protocol: how ours differs from the paper's.
         folder: where to write; a relative one is taken from the project's root.
 
     Raises:
-        ValueError: unknown exhibit, an empty table, caption or protocol, no runs where runs are
-            needed, runs of several scales or of another paper, a figure without data.
-        ExhibitError: the folder cannot be written, or its index is damaged; then nothing has
-            changed.
+        ValueError: unknown exhibit, or what `_check` refuses.
+        ExhibitError: the folder cannot be written, or its index is damaged; nothing has changed.
     """
     info = exhibit_info(exhibit_id)
     folder = resolve(folder)
-    _check_item(info, item, data, caption=caption, protocol=protocol)
-    _check_runs(info, runs)
+    _check(info, Made(item, runs, data, caption, protocol))
     check_writable(folder)
     name = exhibit_id.split("/")[1]
     figure = isinstance(item, Figure)
@@ -141,35 +133,29 @@ def save_exhibit(
     return list(files)
 
 
-def _check_item(info: ExhibitInfo, item: Any, data: pd.DataFrame | None, **texts: str) -> None:
-    """Stops at an item that is not what the exhibit shows; printed transcripts may be a table."""
+def _check(info: ExhibitInfo, made: Made) -> None:
+    """Stops at what is not the exhibit: its kind, its numbers, its texts, its runs."""
+    start = f"exhibit {info.id}"
     kinds: dict[str, tuple[type, ...]] = {"table": (pd.DataFrame,), "figure": (Figure,)}
     allowed = kinds[info.kind] + ((pd.DataFrame,) if info.source == "rollouts" else ())
-    if not isinstance(item, allowed):
+    if not isinstance(made.item, allowed):
         names = " or ".join(dict.fromkeys(kind.__name__ for kind in allowed))
-        raise ValueError(f"exhibit {info.id} is a {type(item).__name__}; allowed: {names}")
-    numbers = data if isinstance(item, Figure) else item
-    if numbers is None:
-        raise ValueError(f"exhibit {info.id} is a figure; data is missing (the plotted numbers)")
-    if numbers.empty:
-        raise ValueError(f"exhibit {info.id}: the table of its numbers is empty")
-    for key, text in texts.items():
-        if not text.strip():
-            raise ValueError(f"exhibit {info.id}: {key} is {text!r}; allowed: a sentence")
-
-
-def _check_runs(info: ExhibitInfo, runs: Sequence[Run]) -> None:
-    scales = sorted({run.scale for run in runs})
-    if not runs and info.source in ("runs", "rollouts", "shared"):
-        raise ValueError(f"exhibit {info.id} is computed from {info.source}; runs is empty")
+        raise ValueError(f"{start} is a {type(made.item).__name__}; allowed: {names}")
+    numbers = made.data if isinstance(made.item, Figure) else made.item
+    if numbers is None or numbers.empty:
+        raise ValueError(f"{start}: its numbers are missing or empty (data, of a figure)")
+    for key in ("caption", "protocol"):
+        if not getattr(made, key).strip():
+            raise ValueError(f"{start}: {key} is {getattr(made, key)!r}; allowed: a sentence")
+    scales = sorted({run.scale for run in made.runs})
+    if not made.runs and info.source in ("runs", "rollouts", "shared"):
+        raise ValueError(f"{start} is computed from {info.source}; runs is empty")
     if len(scales) > 1:
-        raise ValueError(f"exhibit {info.id}: scales {', '.join(scales)}; allowed: one scale")
+        raise ValueError(f"{start}: runs of the scales {', '.join(scales)}; allowed: one scale")
     others = {known.paper for known in owed().values()} - {info.paper}
-    for run in runs:
-        if info.source != "shared" and run.run_id.split("/")[0] in others:
-            raise ValueError(
-                f"exhibit {info.id}: run {run.run_id} is of another paper; allowed: {info.paper}"
-            )
+    for run in made.runs if info.source != "shared" else ():
+        if run.run_id.split("/")[0] in others:
+            raise ValueError(f"{start}: run {run.run_id} is of another paper")
 
 
 def _markdown(table: pd.DataFrame, index: bool = False) -> str:
@@ -251,11 +237,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def read_index(folder: Path) -> list[dict[str, Any]]:
-    """The records of a folder's index, none where there is no index.
-
-    Raises:
-        ExhibitError: the index is damaged; it is left as it is.
-    """
+    """The records of a folder's index, if there is one; ExhibitError where it is damaged."""
     path = folder / "index.json"
     if not path.exists():
         return []
@@ -292,16 +274,14 @@ def gallery(folder: str | Path) -> Path:
 
 
 def _gallery_entry(record: dict[str, Any], folder: Path) -> list[str]:
-    gone = [name for name in record["files"] if not (folder / name).is_file()]
-    there = [name for name in record["files"] if name not in gone]
+    there = [name for name in record["files"] if (folder / name).is_file()]
     links = ", ".join(f"[{Path(name).suffix[1:]}]({name})" for name in there)
     made = f"{made_from(record)}. `{record['command']}`. Files: {links}"
     head = ["", f"### {record['id']}: {record['title']}", "", record["caption"], ""]
-    body = shown(record, folder)
-    return [*head, body, "", f"*Protocol.* {record['protocol']}", "", made]
+    return [*head, _shown(record, folder), "", f"*Protocol.* {record['protocol']}", "", made]
 
 
-def shown(record: dict[str, Any], folder: Path) -> str:
+def _shown(record: dict[str, Any], folder: Path) -> str:
     """A saved exhibit in Markdown: its picture or its table, or what is not there any more."""
     gone = [name for name in record["files"] if not (folder / name).is_file()]
     if gone:

@@ -1,9 +1,8 @@
-"""Runs on disk: the finished ones of some papers at a scale, or those in folders by name."""
+"""Runs on disk: the finished ones of some papers at a scale, or those in named folders."""
 
 import glob
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from spnb.core import params
 from spnb.core.params import SCALES, ParamError, unknown
@@ -44,54 +43,50 @@ def find_runs(
     for name in variants or []:
         if name not in names:
             raise ParamError(unknown("variant", name, names))
-    chosen = [run for run in there if run.variant in (variants or names)]
-    known = sorted({run.seed for run in chosen})
-    chosen = [run for run in chosen if run.seed in (known if seeds is None else seeds)]
+    there = [run for run in there if run.variant in (variants or names)]
+    known = sorted({run.seed for run in there})
+    chosen = {run.run_id: run for run in there if run.seed in (known if seeds is None else seeds)}
     if not chosen:
         raise ParamError(f"seeds is {seeds}, of which there is no run; allowed: {known}")
-    folders: dict[str, Path] = {}
-    for run in chosen:
-        other = folders.setdefault(run.run_id, run.folder)
+    for run in there:
+        other = chosen.get(run.run_id, run).folder
         if other != run.folder:
-            raise RunError(f"{other} and {run.folder} are both {run.run_id}; allowed: one of them")
-
-    def place(run: Run) -> tuple[Any, ...]:
-        order = list(
-            variants or (params.variants(run.paper) if run.paper in params.papers() else [])
-        )
-        at = order.index(run.variant) if run.variant in order else len(order)
-        return run.paper, at, run.variant, run.seed
-
-    return sorted(chosen, key=place)
+            raise RunError(f"{run.folder} and {other} are both {run.run_id}; allowed: one of them")
+    listed = params.papers()
+    orders = {run.paper: list(variants or []) for run in there}
+    for paper in set(orders) & set(listed):
+        orders[paper] += list(params.variants(paper))
+    for run in there:
+        orders[run.paper].append(run.variant)
+    return sorted(
+        chosen.values(), key=lambda r: (r.paper, orders[r.paper].index(r.variant), r.seed)
+    )
 
 
 def _finished(root: Path, papers: Sequence[str] | None, scale: str) -> list[Run]:
     if scale not in SCALES:
         raise ParamError(unknown("scale", scale, SCALES))
-    found: list[Run] = []
+    taken: list[Run] = []
     for paper in papers or params.papers():
         if paper not in params.papers():
             raise ParamError(unknown("paper", paper, params.papers()))
         paths = sorted(root.glob(f"{paper}/{scale}/*/seed-*/finished.json"))
-        here = [read_run(path.parent) for path in paths]
-        for variant in dict.fromkeys(run.variant for run in here):
-            same = [run for run in here if run.variant == variant]
+        there = [read_run(path.parent) for path in paths]
+        for variant in dict.fromkeys(run.variant for run in there):
+            same = [run for run in there if run.variant == variant]
             last = max(same, key=lambda run: run.facts()["date"])
-            found += [run for run in same if _setting(run) == _setting(last)]
-        if papers and not here:
-            raise RunError(
-                f"no finished runs in {root / paper / scale}; run first: "
-                f"make reproduce PAPER={paper} SCALE={scale}"
-            )
-    if not found:
-        raise RunError(
-            f"no finished runs in {root}/<paper>/{scale}; run first: make reproduce SCALE={scale}"
-        )
-    return found
+            taken += [run for run in same if _setting(run) == _setting(last)]
+        if papers and not there:
+            command = f"make reproduce PAPER={paper} SCALE={scale}"
+            raise RunError(f"no finished runs in {root / paper / scale}; run first: {command}")
+    if not taken:
+        command = f"make reproduce SCALE={scale}"
+        raise RunError(f"no finished runs in {root}/<paper>/{scale}; run first: {command}")
+    return taken
 
 
 def _setting(run: Run) -> str:
-    """What runs of one variant share: everything but the seed, and the runs they start from."""
+    """What the runs of one variant share: all but the seed and the runs that they start from."""
     return config_hash({k: v for k, v in run.params.items() if k not in ("seed", "starts")})
 
 
@@ -99,8 +94,6 @@ def _folders(pattern: str) -> list[Path]:
     matched = [Path(name) for name in sorted(glob.glob(str(resolve(pattern))))]
     if not matched or not all((folder / "config.json").is_file() for folder in matched):
         what = "something else" if matched else "nothing"
-        raise ParamError(
-            f"run_dirs has {pattern!r}, which matches {what}; allowed: globs of run folders, for "
-            "instance runs/spiral/cpu/*/seed-*"
-        )
+        example = "globs of run folders, for instance runs/spiral/cpu/*/seed-*"
+        raise ParamError(f"run_dirs has {pattern!r}, which matches {what}; allowed: {example}")
     return matched

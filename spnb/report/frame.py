@@ -49,7 +49,7 @@ def gather(runs: Sequence[Run]) -> Frames:
     """The results and the training metrics of some runs."""
     results = _rows(runs, "evals").reindex(columns=RESULTS)
     labels = [*KEYS, "metric"]
-    results[labels] = results[labels].fillna("").astype(str)
+    results[labels] = results[labels].astype(object).fillna("").astype(str)
     results = results.astype(dict.fromkeys(("value", "low", "high"), float))
     wide = _rows(runs, "metrics")
     if wide.empty:
@@ -156,9 +156,9 @@ class Measure(StrictData):
         """Mean, ends and n over the seeds of a variant."""
         return seed_interval(self.of_runs(frames.only([variant]), share), share)
 
-    def difference(self, frames: Frames, first: str, second: str, share: float = 1.0) -> "Interval":
-        """`first` minus `second`, paired by seed."""
-        values = self.of_runs(frames.only([first, second]), share)
+    def difference(self, frames: Frames, first: str, second: str) -> "Interval":
+        """`first` minus `second` at the end, paired by seed."""
+        values = self.of_runs(frames.only([first, second]))
         return paired_difference(values, first, second)
 
 
@@ -225,9 +225,9 @@ def compare(
         if minus is None:
             cells = [measure.interval(frames, name, share) for name in variants]
         else:
-            cells = [measure.difference(frames, name, minus, share) for name in variants]
+            cells = [measure.difference(frames, name, minus) for name in variants if name != minus]
         table[label] = [format_interval(*cell[:3], digits) for cell in cells]
-    return pd.DataFrame(table, index=list(variants))
+    return pd.DataFrame(table, index=[name for name in variants if name != minus])
 
 
 def format_interval(value: float, low: float | None, high: float | None, digits: int = 1) -> str:

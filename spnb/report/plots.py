@@ -7,53 +7,30 @@ are 95 % t-intervals over seeds and every legend entry says how many seeds it re
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spnb.core.stats import mean_interval
 
-WIDTH = 6.8
-"""Figure width in inches; at `DPI` that is 1020 pixels, shown at nearly full size in a README."""
-DPI = 150
+WIDTH, DPI = 6.8, 150
+"""Figure width in inches and dots an inch: 1020 pixels, shown at nearly full size in a README."""
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito's colours, the darkest first because lines are thin; yellow comes last."""
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+CYCLE = mpl.cycler(color=PALETTE)
 
 
 def _settings() -> dict[str, Any]:
-    """The style as settings; DejaVu Sans ships with matplotlib, so text is the same anywhere."""
-    look = {
-        "font.family": "DejaVu Sans",
-        "font.size": 10.5,
-        "axes.titlesize": 11.5,
-        "axes.labelsize": 10.5,
-        "xtick.labelsize": 10,
-        "ytick.labelsize": 10,
-        "legend.fontsize": 10,
-        "legend.title_fontsize": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": "0.35",
-        "axes.axisbelow": True,
-        "axes.grid": True,
-        "grid.color": "0.9",
-        "grid.linewidth": 0.8,
-        "lines.linewidth": 1.9,
-        "legend.frameon": False,
-        "legend.handlelength": 2.8,
-        "figure.figsize": (WIDTH, 3.7),
-        "figure.dpi": DPI,
-        "figure.constrained_layout.use": True,
-        "savefig.facecolor": "white",
-        "axes.prop_cycle": mpl.cycler(color=PALETTE),
-    }
-    return {**sns.axes_style("ticks"), **look}
+    text = Path(__file__).with_name("style.yaml").read_text()
+    return {**sns.axes_style("ticks"), **yaml.safe_load(text), "axes.prop_cycle": CYCLE}
 
 
 @contextmanager
@@ -78,8 +55,7 @@ def panels(columns: int = 1, height: float = 3.7) -> tuple[Figure, list[Axes]]:
 def legend_below(figure: Figure, columns: int = 2) -> None:
     """One legend for all panels, under them; an entry that panels share is listed once.
 
-    `curve` and `bars` call this; call it again after drawing more, or for other columns. The room
-    needs a constrained layout, which `panels` and the style turn on.
+    `curve` and `bars` call this; call it again after drawing more, or for other columns.
     """
     for old in (*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())):
         old.remove()
@@ -104,15 +80,14 @@ def curve(
     """Draws, for each value of `hue`, the mean of `y` over seeds, with a shaded 95 % t-interval.
 
     Args:
-        frame: long, a row a (hue, seed, x); rows that share all three are averaged first, so n
-            counts seeds. One seed draws a line without a band and its entry says n=1.
+        frame: long; rows that share hue, seed and x are averaged first, so n counts seeds. One seed
+            draws a line without a band and its entry says n=1.
         order: the hues in legend order: with the same list in every figure a variant keeps its
             colour and line style, also where another is missing.
         window: smooths each seed by a running mean over that many points first.
 
     Raises:
-        ValueError: a column is missing, there are no rows, a hue is not in `order`, or there are
-            more hues than colours.
+        ValueError: a missing column, no rows, a hue that is not in `order`, too many hues.
     """
     if window < 1:
         raise ValueError(f"curve: window is {window}; allowed: 1 (no smoothing) or more points")
@@ -121,69 +96,43 @@ def curve(
         smooth = by_seed.groupby("seed", group_keys=False).rolling(window, min_periods=1).mean()
         rows = smooth.droplevel(0).rename(y).reset_index()
         n = rows["seed"].nunique()
-        sns.lineplot(
-            rows,
-            x=x,
-            y=y,
-            ax=ax,
-            label=f"{name} (n={n})",
-            legend=False,
-            color=PALETTE[slot],
-            linestyle=LINES[slot % len(LINES)],
-            errorbar=_t_interval if n > 1 else None,
-            err_kws={"alpha": 0.15, "linewidth": 0},
-        )
+        look = {"color": PALETTE[slot], "linestyle": LINES[slot % len(LINES)]}
+        band = {"errorbar": _t_interval if n > 1 else None, "err_kws": {"alpha": 0.15, "lw": 0}}
+        sns.lineplot(rows, x=x, y=y, ax=ax, label=f"{name} (n={n})", legend=False, **look, **band)
     legend_below(ax.figure)
 
 
 def bars(ax: Axes, frame: pd.DataFrame, x: str, y: str, *, hue: str, order: Sequence[str]) -> None:
     """Draws groups of bars: the mean of `y` over seeds and its 95 % t-interval, a colour a hue."""
     parts = _split(frame, hue, order, (x, y, "seed"))
-    rows = frame.groupby([x, hue, "seed"], sort=False)[y].mean().reset_index()
     label = {name: f"{name} (n={part['seed'].nunique()})" for _, name, part in parts}
-    sns.barplot(
-        rows.assign(**{hue: rows[hue].map(label)}),
-        x=x,
-        y=y,
-        hue=hue,
-        hue_order=list(label.values()),
-        palette=[PALETTE[slot] for slot, _, _ in parts],
-        saturation=1,
-        errorbar=_t_interval,
-        err_kws={"linewidth": 1.5},
-        capsize=0.15,
-        ax=ax,
-    )
-    places = [text.get_text() for text in ax.get_xticklabels()]
-    ax.set_xticks(ax.get_xticks(), [place.replace(" ", "\n") for place in places], fontsize=8)
+    rows = frame.groupby([x, hue, "seed"], sort=False)[y].mean().reset_index()
+    rows[hue] = rows[hue].map(label)
+    look = {"palette": [PALETTE[slot] for slot, *_ in parts], "saturation": 1, "capsize": 0.15}
+    look |= {"hue_order": list(label.values()), "errorbar": _t_interval, "err_kws": {"lw": 1.5}}
+    sns.barplot(rows, x=x, y=y, hue=hue, ax=ax, **look)
+    places = [text.get_text().replace(" ", "\n") for text in ax.get_xticklabels()]
+    ax.set_xticks(ax.get_xticks(), places, fontsize=8)
     legend_below(ax.figure)
 
 
 def curves(
     frame: pd.DataFrame,
     order: Sequence[str],
-    labels: str | Mapping[str, str] = "",
-    windows: int | Mapping[str, int] = 1,
+    labels: Mapping[str, str] | None = None,
+    windows: Mapping[str, int] | None = None,
     columns: int = 3,
     height: float | None = None,
     **axis: Any,
 ) -> Figure:
-    """A panel over training steps for each `quantity` in a long frame, a line a `variant`.
-
-    Args:
-        frame: columns quantity, variant, seed, step, value.
-        order: all variants, in colour order.
-        labels, windows: label of the vertical axis and smoothing, of all panels or by quantity.
-        columns: panels side by side.
-        axis: settings of every panel's axes, for instance ylim=(0, None).
-    """
+    """A figure of `fill`: a panel for each `quantity` in a long frame, `columns` side by side."""
     count = frame["quantity"].nunique()
     rows = -(-count // columns)
     size = (WIDTH, height or (3.9 if rows == 1 else 1.0 + 2.2 * rows))
     with style():
         figure = plt.figure(figsize=size)
         axes = figure.subplots(rows, min(columns, count), squeeze=False)
-        fill(axes, frame, "quantity", order, labels, windows, **axis)
+        fill(axes, frame, "quantity", order, labels or {}, windows or {}, **axis)
         legend_below(figure, columns=3)
     return figure
 
@@ -193,28 +142,35 @@ def fill(
     frame: pd.DataFrame,
     panel: str,
     order: Sequence[str],
-    labels: str | Mapping[str, str] = "",
-    windows: int | Mapping[str, int] = 1,
+    labels: Mapping[str, str],
+    windows: Mapping[str, int],
     **axis: Any,
 ) -> None:
-    """Draws a panel for each value of the column `panel`; removes the axes without one."""
+    """Draws a panel over training steps for each value of the column `panel`, a line a variant.
+
+    Args:
+        frame: columns variant, seed, step, value, and `panel`.
+        order: all variants, in colour order.
+        labels, windows: label of the vertical axis and smoothing by panel.
+        axis: settings of every panel's axes, for instance ylim=(0, None).
+    """
     parts = list(frame[panel].unique())
-    for ax in list(axes.flat)[len(parts) :]:
-        ax.remove()
-    for index, part in enumerate(parts):
-        ax = axes.flat[index]
-        window = windows if isinstance(windows, int) else windows.get(part, 1)
-        label = labels if isinstance(labels, str) else labels.get(part, "")
+    columns = axes.shape[1]
+    for index, ax in enumerate(axes.flat):
+        if index >= len(parts):
+            ax.remove()
+            continue
+        part = parts[index]
         rows = frame[frame[panel] == part]
-        curve(ax, rows, "step", "value", hue="variant", order=order, window=window)
-        shown = not isinstance(labels, str) or index % axes.shape[1] == 0
-        last = index + axes.shape[1] >= len(parts)
-        ax.set(xlabel="training step" if last else "", ylabel=label if shown else "", **axis)
+        curve(ax, rows, "step", "value", hue="variant", order=order, window=windows.get(part, 1))
+        label = labels.get(part, "")
+        repeated = index % columns > 0 and label == labels.get(parts[index - 1], "")
+        below = index + columns < len(parts)
+        ax.set(xlabel="" if below else "training step", ylabel="" if repeated else label, **axis)
         ax.set_title(part, fontsize=10 if len(parts) > 2 else None)
 
 
 def _t_interval(values: Any) -> tuple[float, float]:
-    """Seaborn's error bar: the 95 % t-interval."""
     return mean_interval(values)[1:3]
 
 

@@ -18,10 +18,16 @@ from spnb import reference
 from spnb.core.paths import resolve
 from spnb.report import dynamics, spiral, studies
 from spnb.report.claims import load_claims, verdict_table
-from spnb.report.exhibits import ExhibitError, exhibit_info, made_from, read_index, save_exhibit
+from spnb.report.exhibits import (
+    ExhibitError,
+    Made,
+    exhibit_info,
+    made_from,
+    read_index,
+    save_exhibit,
+)
 from spnb.report.frame import Frames, gather
-from spnb.report.made import Made
-from spnb.report.tables import Curves, fill_in, load_tables
+from spnb.report.tables import Curves, fill_in, load_tables, read_yaml
 from spnb.train.plan import Plan
 
 MAKERS = {**spiral.MAKERS, **studies.MAKERS}
@@ -34,14 +40,9 @@ class Committed:
     record: dict[str, Any]
     folder: Path
 
-    @property
-    def stamp(self) -> str:
-        """That it is not from the runs at hand, and what it was made from."""
-        return f"committed: {made_from(self.record)}"
-
     def __repr__(self) -> str:
         files = ", ".join(self.record["files"])
-        return f"{self.record['id']} ({self.stamp}): {self.record['caption']} Files: {files}"
+        return f"committed: {made_from(self.record)}. {self.record['caption']} {files}"
 
     def _repr_html_(self) -> str:
         files = {Path(name).suffix: self.folder / name for name in self.record["files"]}
@@ -50,7 +51,7 @@ class Committed:
             body = f'<img src="data:image/png;base64,{picture}">'
         else:
             body = pd.read_csv(files[".csv"], dtype=str).to_html(index=False, na_rep="")
-        return f"<p><b>{escape(self.stamp)}.</b> {escape(self.record['caption'])}</p>{body}"
+        return f"<p>{escape(repr(self))}</p>{body}"
 
 
 def exhibit(
@@ -90,20 +91,25 @@ def make(exhibit_id: str, plan: Plan, frames: Frames) -> Made | None:
     """The exhibit from these runs; None where they lack its variants."""
     paper = exhibit_id.split("/")[0]
     if exhibit_id in MAKERS:
-        return MAKERS[exhibit_id](plan, frames)
-    claims = load_claims(paper) if paper in reference.sources("claims.yaml") else None
-    if claims is not None and claims.exhibit == exhibit_id:
-        table = verdict_table(claims, frames)
-        return Made(table, frames.runs, claims.caption, claims.protocol) if len(table) else None
-    tables = load_tables(paper) if paper in reference.sources("tables.yaml") else {}
-    entry = tables.get(exhibit_id)
+        made = MAKERS[exhibit_id](plan, frames)
+        texts = read_yaml(paper, "tables.yaml")["own"].get(exhibit_id, {})
+        return made and made._replace(**texts)
+    if paper in reference.sources("claims.yaml"):
+        claims = load_claims(paper)
+        if claims.exhibit == exhibit_id:
+            table = verdict_table(claims, frames)
+            made = Made(table, frames.runs, None, claims.caption, claims.protocol)
+            return made if len(table) else None
+    entry = (
+        load_tables(paper).get(exhibit_id) if paper in reference.sources("tables.yaml") else None
+    )
     if entry is None or entry.missing(frames.variants):
         return None
     mine = frames.only(list(entry.variants))
     if not isinstance(entry, Curves):
-        return Made(entry.fill(mine), mine.runs, entry.caption, entry.protocol)
+        return Made(entry.fill(mine), mine.runs, None, entry.caption, entry.protocol)
     data = entry.data(mine)
-    return Made(entry.draw(data), mine.runs, entry.caption, entry.protocol, data)
+    return Made(entry.draw(data), mine.runs, data, entry.caption, entry.protocol)
 
 
 def committed(exhibit_id: str) -> Committed:

@@ -5,55 +5,42 @@ from collections.abc import Sequence
 import pandas as pd
 
 from spnb.core.stats import mean_interval
-from spnb.report.claims import load_claims
+from spnb.report.exhibits import Made
 from spnb.report.frame import Frames, Measure, compare, format_interval, records
-from spnb.report.made import Made
 from spnb.report.tables import load_measures
 from spnb.train.plan import Plan
+from spnb.train.runs import Run
 
 WATCHED = {"read": "thinks", "think": "thinks", "search": "searches"}
 """RLVR's tasks, and the behaviour of each that may be selected."""
-HELD_OUT = "right, held-out, sampled", "right, held-out, greedy"
 
 
 def gains(plan: Plan, frames: Frames) -> Made | None:
     """RLVR: start, end and gain of each task beside its controls, a line a task and measure."""
     measures = load_measures("rlvr")
-    right = [name for name in measures if name.startswith("right, ")]
     lines = []
     for task, act in WATCHED.items():
-        control, unskilled = f"{task}-random", f"{task}-unskilled"
-        for name in [*right, *(f"{act}, held-out, {how}" for how in ("sampled", "greedy"))]:
+        names = [name for name in measures if name.startswith("right, ")]
+        for name in [*names, f"{act}, held-out, sampled", f"{act}, held-out, greedy"]:
             level = measures[name]
-            gain = {"gain": level.model_copy(update={"change": "difference"})}
-
-            def cell(variant: str, minus: str | None = None, of: dict = gain) -> str:
-                return compare(frames, of, [variant], minus, digits=1).iat[0, 0]
-
-            mean, *_, n = level.interval(frames, task)
-            if n == 0:
+            gain = level.model_copy(update={"change": "difference"})
+            own = frames.only([task])
+            end = level.interval(own, task)
+            if not end[3]:
                 continue
-            lines.append(
-                {
-                    "task": task,
-                    "measure (%)": name,
-                    "start": f"{level.interval(frames, task, 0)[0]:.1f}",
-                    "end": cell(task, of={"end": level}),
-                    "gain": cell(task),
-                    "gain of control": cell(control),
-                    "more than control": cell(task, control),
-                    "gain without the skill": cell(unskilled),
-                    "seeds": n,
-                    "items": int(level.select(frames.only([task]))[0]["n"].max()),
-                }
-            )
-    if not lines:
-        return None
-    caption = (
-        "RLVR: start, end and gain of each task beside its controls, in points, with 95 % intervals "
-        "over seeds."
-    )
-    return Made(pd.DataFrame(lines), frames.runs, caption, load_claims("rlvr").protocol)
+            intervals = {
+                "end": end,
+                "gain": gain.interval(own, task),
+                "gain of control": gain.interval(frames, f"{task}-random"),
+                "more than control": gain.difference(frames, task, f"{task}-random"),
+                "gain without the skill": gain.interval(frames, f"{task}-unskilled"),
+            }
+            line = {"task": task, "measure (%)": name}
+            line["start"] = f"{level.interval(own, task, 0)[0]:.1f}"
+            line |= {key: format_interval(*each[:3]) for key, each in intervals.items()}
+            items = int(level.select(own)[0]["n"].max())
+            lines.append(line | {"seeds": end[3], "items": items})
+    return Made(pd.DataFrame(lines), frames.runs) if lines else None
 
 
 def split(before: pd.DataFrame, after: pd.DataFrame) -> tuple[float, float, float]:
@@ -78,36 +65,31 @@ def kinds_of_gain(frames: Frames) -> pd.DataFrame:
     Selecting a behaviour, if more than half of the gain is selected; else sharpening, if greedy
     accuracy gained less than half of the rest; else improving a skill.
     """
+    greedy = load_measures("rlvr")["right, held-out, greedy"]
+    greedy = greedy.model_copy(update={"change": "difference"})
     rows: dict[str, dict[str, str]] = {}
     for task, act in WATCHED.items():
-        parts = [_of_run(run, act) for run in frames.runs if run.variant == task]
+        parts = [_split_of(run, act) for run in frames.runs if run.variant == task]
         if not parts:
             continue
         numbers = 100 * pd.DataFrame(parts)
-        greedy = load_measures("rlvr")[HELD_OUT[1]].model_copy(update={"change": "difference"})
         mean = numbers.mean()
-        if mean["gain"] <= 0:
-            kind = "no gain"
-        elif mean["selected"] > mean["within"]:
-            kind = "selecting a behaviour"
-        else:
-            sharpened = greedy.interval(frames, task)[0] < mean["within"] / 2
-            kind = "sharpening" if sharpened else "improving a skill"
-        cells = {name: _shown(numbers[name], 1) for name in numbers}
+        sharpened = greedy.interval(frames, task)[0] < mean["within"] / 2
+        kind = "sharpening" if sharpened else "improving a skill"
+        kind = "selecting a behaviour" if mean["selected"] > mean["within"] else kind
+        kind = kind if mean["gain"] > 0 else "no gain"
+        cells = {name: format_interval(*mean_interval(numbers[name])[:3]) for name in numbers}
         rows[task] = {"behaviour": act, "kind": kind} | cells
     return pd.DataFrame(rows)
 
 
-def _of_run(run, act: str) -> dict[str, float]:
-    """A run's first and last sampled held-out answers: change, its parts, rates, accuracies."""
-    rows = records([run])
-    rows = rows[(rows["suite"] == "held-out") & (rows["decoding"] == "sampled")]
+def _split_of(run: Run, act: str) -> dict[str, float]:
+    """A run's first and last sampled held-out answers: the change, its parts, rates, accuracies."""
+    rows = records([run]).query("suite == 'held-out' and decoding == 'sampled'")
     rows = rows.assign(did=rows[act].astype(bool), right=rows["score"] == 1.0)
-    before, after = (
-        rows[rows["step"] == step] for step in (rows["step"].min(), rows["step"].max())
-    )
-    values = dict(zip(("gain", "selected", "within"), split(before, after), strict=True))
-    for when, part in (("start", before), ("end", after)):
+    ends = [rows[rows["step"] == step] for step in (rows["step"].min(), rows["step"].max())]
+    values = dict(zip(("gain", "selected", "within"), split(*ends), strict=True))
+    for when, part in zip(("start", "end"), ends, strict=True):
         values[f"rate, {when}"] = part["did"].mean()
         values[f"right if done, {when}"] = part.loc[part["did"], "right"].mean()
         values[f"right if not, {when}"] = part.loc[~part["did"], "right"].mean()
@@ -115,58 +97,37 @@ def _of_run(run, act: str) -> dict[str, float]:
 
 
 def asked(frames: Frames, variants: Sequence[str], steps: int = 5) -> pd.DataFrame:
-    """The proposer: means of what is asked in the first and the last steps of training.
-
-    Shares of hops among valid proposals, share of different ones, success of the solver.
-    """
+    """The proposer: shares by hops, of distinct ones, and success, in the first and last steps."""
     rows = frames.only(variants).metrics
     rows = rows[rows["metric"].isin(["method/hops", "method/distinct", "method/success"])]
-    names = rows["metric"].str.removeprefix("method/")
-    rows = rows.assign(what=(names + " " + rows["role"]).str.strip())
+    names = rows["metric"].str.removeprefix("method/") + " " + rows["role"]
     last = rows.groupby("variant")["step"].transform("max")
-    parts = {
-        "first steps": rows[rows["step"] <= steps],
-        "last steps": rows[rows["step"] > last - steps],
-    }
-    tables = {
-        when: part.pivot_table("value", "what", "variant", sort=False)
-        for when, part in parts.items()
-    }
-    return pd.concat(tables, axis=1).swaplevel(axis=1).sort_index(axis=1).round(2)
+    when = (rows["step"] > last - steps).map({True: "last steps", False: "between"})
+    when = when.where(rows["step"] > steps, "first steps")
+    rows = rows.assign(what=names.str.strip(), when=when).query("when != 'between'")
+    return rows.pivot_table("value", "what", ["variant", "when"], sort=False).round(2)
 
 
 def by_difficulty(frames: Frames, variants: Sequence[str], control: str) -> pd.DataFrame:
-    """The proposer: held-out accuracy (%) by hops, each arm's end and its difference to a control."""
-    rows = frames.results[frames.results["suite"] == "solver"]
-    parts = []
+    """The proposer: held-out accuracy (%) by hops, at the end, and the difference to a control."""
+    parts = {}
     for decoding in ("sampled", "greedy"):
-        levels = rows.loc[rows["decoding"] == decoding, "difficulty"].unique()
-        how = {"suite": "solver", "decoding": decoding, "weights": {"accuracy": 100}}
-        measures = {level or "all": Measure(**how, difficulty=level) for level in levels}
+        levels = frames.results.query("suite == 'solver'")["difficulty"].unique()
+        own = {"suite": "solver", "decoding": decoding, "weights": {"accuracy": 100}}
+        measures = {level or "all": Measure(**own, difficulty=level) for level in levels}
+        start = compare(frames, measures, variants[:1], share=0, digits=1)
         ends = compare(frames, measures, variants, digits=1)
-        start = compare(frames, measures, variants[:1], share=0, digits=1).set_axis(["start"])
-        others = [name for name in variants if name != control]
-        minus = compare(frames, measures, others, control, digits=1)
-        minus.index = [f"{name} minus {control}" for name in others]
-        parts.append(pd.concat([start, ends, minus]))
-    return pd.concat(dict(zip(("sampled", "greedy"), parts, strict=True)), axis=1)
+        minus = compare(frames, measures, variants, control, digits=1)
+        minus.index = [f"{name} minus {control}" for name in minus.index]
+        parts[decoding] = pd.concat([start.set_axis(["start"]), ends, minus])
+    return pd.concat(parts, axis=1)
 
 
 def frontier_held(frames: Frames, variants: Sequence[str]) -> pd.DataFrame:
-    """The proposer: does it stay near one half? A line an arm."""
-    known = load_measures("proposer")
-    names = {
-        "distance of p from 1/2": "distance of p from 1/2",
-        "difficulty reward, current solver": "difficulty, current solver",
-        "hard share": "hard",
-        "valid share": "valid",
-        "distinct share": "distinct",
-    }
-    return compare(frames, {label: known[name] for label, name in names.items()}, variants)
-
-
-def _shown(values: pd.Series, digits: int) -> str:
-    return format_interval(*mean_interval(values.tolist())[:3], digits)
+    """The proposer: does it stay near one half, with questions that are hard, valid, distinct?"""
+    names = ("distance of p from 1/2", "difficulty, current solver", "hard", "valid", "distinct")
+    measures = load_measures("proposer")
+    return compare(frames, {name: measures[name] for name in names}, variants)
 
 
 MAKERS = {"rlvr/gains": gains}

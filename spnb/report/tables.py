@@ -6,12 +6,12 @@ them. A table needs all of its variants: a plan without them leaves an earlier t
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 import yaml
 from matplotlib.figure import Figure
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate
@@ -20,42 +20,33 @@ from spnb.report.frame import Frames, Measure, format_interval, seed_interval
 from spnb.train.runs import Run
 
 ENDS = {"start": 0, "end": 1}
+At = Annotated[float, BeforeValidator(lambda at: ENDS.get(at, at)), Field(ge=0, le=1)]
+Names = Annotated[
+    dict[str, str],
+    BeforeValidator(lambda given: {n: n for n in given} if isinstance(given, list) else given),
+]
 
 
 class Table(StrictData):
-    """One table: labels are the paper's, or ours where it has no such row or column."""
+    """One table: labels are the paper's, or ours where it has no such row or column.
+
+    `runs` gives a row's variant and the share of its training: start, end, or 0 to 1. Columns in
+    `variants_of` are measured on another variant than the row's.
+    """
 
     printed: str = Field(description="the exhibit whose numbers stand beside ours")
     caption: str = Field(min_length=1)
     protocol: str = Field(min_length=1)
-    runs: dict[str, tuple[str, float]] = Field(
-        min_length=1, description="a variant and a share of its training: start, end, or 0 to 1"
-    )
+    runs: dict[str, tuple[str, At]] = Field(min_length=1)
     columns: dict[str, Measure] = Field(min_length=1)
-    variants_of: dict[str, str] = Field(
-        {}, description="columns that are measured on another variant than the row's"
-    )
+    variants_of: dict[str, str] = {}
     runs_in: Literal["rows", "columns"] = "rows"
     digits: int = Field(1, ge=0, description="decimals shown")
-
-    @field_validator("runs", mode="before")
-    @classmethod
-    def _shares(cls, runs: Mapping[str, Any]) -> dict[str, Any]:
-        return {label: [variant, ENDS.get(at, at)] for label, (variant, at) in runs.items()}
-
-    @model_validator(mode="after")
-    def _known(self) -> "Table":
-        if odd := [label for label in self.variants_of if label not in self.columns]:
-            raise ValueError(f"variants_of has {odd[0]!r}; allowed: {', '.join(self.columns)}")
-        for label, (_, share) in self.runs.items():
-            if not 0 <= share <= 1:
-                raise ValueError(f"runs has {label!r} at {share}; allowed: start, end, or 0 to 1")
-        return self
 
     @property
     def variants(self) -> list[str]:
         """The variants whose runs it takes."""
-        rows = [variant for variant, _ in self.runs.values()]
+        rows = (variant for variant, _ in self.runs.values())
         return list(dict.fromkeys([*rows, *self.variants_of.values()]))
 
     def missing(self, variants: Sequence[str]) -> list[str]:
@@ -64,9 +55,17 @@ class Table(StrictData):
 
     def fill(self, frames: Frames, more: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
         """The table beside the paper's numbers (`beside_paper`); `more`: further cells of ours."""
-        cells = [self._cell(frames, label, row) for label in self.columns for row in self.runs]
-        ours = pd.concat([pd.DataFrame([cell for cell in cells if cell]), *more])
-        ours = ours.reindex(columns=["row", "column", "value", "low", "high", "n", "at"])
+        cells = []
+        for label, measure in self.columns.items():
+            for row, (variant, share) in self.runs.items():
+                mine = frames.only([self.variants_of.get(label, variant)])
+                values = measure.of_runs(mine, share)
+                first, last = values["first"].min(), values["last"].max()
+                at = f"step {first}" if first == last else f"steps {first}-{last}"
+                if len(values):
+                    cells.append((row, label, *seed_interval(values, share), at))
+        keys = ["row", "column", "value", "low", "high", "n", "at"]
+        ours = pd.concat([pd.DataFrame(cells, columns=keys), *more])
         if {share for _, share in self.runs.values()} <= {0, 1}:
             ours = ours.drop(columns="at")
         if self.runs_in == "columns":
@@ -75,19 +74,6 @@ class Table(StrictData):
         printed = printed[printed["exhibit"] == self.printed]
         printed = printed[printed["row"].isin(ours["row"]) & printed["column"].isin(ours["column"])]
         return beside_paper(printed, ours, self.digits)
-
-    def _cell(self, frames: Frames, label: str, row: str) -> dict[str, Any]:
-        """One measured cell; empty where no run has the whole measure."""
-        variant, share = self.runs[row]
-        mine = frames.only([self.variants_of.get(label, variant)])
-        values = self.columns[label].of_runs(mine, share)
-        if values.empty:
-            return {}
-        mean, low, high, n = seed_interval(values, share)
-        first, last = values["first"].min(), values["last"].max()
-        at = f"step {first}" if first == last else f"steps {first}-{last}"
-        ends = {"value": mean, "low": low, "high": high, "n": n, "at": at}
-        return {"row": row, "column": label, **ends}
 
 
 class Panel(StrictData):
@@ -104,17 +90,12 @@ class Curves(StrictData):
 
     caption: str = Field(min_length=1)
     protocol: str = Field(min_length=1)
-    variants: dict[str, str] = Field(min_length=1, description="variants by name in the legend")
+    variants: Names = Field(min_length=1, description="variants, with their names in the legend")
     whole: bool = Field(False, description="whether it needs all of its variants")
     panels: dict[str, Panel] = Field(min_length=1)
     columns: int = Field(3, ge=1, description="panels side by side")
     height: float | None = Field(None, gt=0, description="inches")
     ylim: tuple[float | None, float | None] = (0, None)
-
-    @field_validator("variants", mode="before")
-    @classmethod
-    def _named(cls, variants: Any) -> Any:
-        return {name: name for name in variants} if isinstance(variants, list) else variants
 
     def missing(self, variants: Sequence[str]) -> list[str]:
         """The variants without which it cannot be drawn and that are not among `variants`."""
@@ -154,22 +135,14 @@ def load_measures(paper: str) -> dict[str, Measure]:
 
 
 def load_tables(paper: str) -> dict[str, Table | Curves]:
-    """The tables and figures of a paper that are data, by exhibit.
-
-    Raises:
-        ParamError: as `load_measures`.
-    """
+    """The tables and figures of a paper that are data, by exhibit."""
     content = read_yaml(paper, "tables.yaml")
     entries = content.get("tables", {}) | content.get("figures", {})
     return {name: entry_of(name, each, measures_of(content)) for name, each in entries.items()}
 
 
 def entry_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Measure]) -> Any:
-    """A table from its entry in the file, or a figure where the entry has panels.
-
-    Raises:
-        ParamError: as `load_measures`.
-    """
+    """A table from its entry in the file, or a figure where the entry has panels."""
 
     def named(name: Any) -> Measure:
         if name not in measures:
@@ -192,11 +165,7 @@ def measures_of(content: Mapping[str, Any]) -> dict[str, Measure]:
 
 
 def read_yaml(paper: str, name: str) -> dict[str, Any]:
-    """A file of a paper's reference folder.
-
-    Raises:
-        ParamError: the paper has none; names those that have.
-    """
+    """A file of a paper's reference folder; ParamError names the papers that have one."""
     sources = reference.sources(name)
     if paper not in sources:
         raise ParamError(unknown("paper", paper, sources))
@@ -227,15 +196,10 @@ def beside_paper(paper: pd.DataFrame, ours: pd.DataFrame, digits: int = 1) -> pd
         row by row in the paper's order, then ours; "-" where a side has no such number.
 
     Raises:
-        ValueError: a missing column, or two values for one cell.
+        ValueError: two values for one cell.
     """
     cell = ["row", "column"]
-    for side, frame, needed in (
-        ("paper", paper, ["value"]),
-        ("ours", ours, ["value", "low", "high", "n"]),
-    ):
-        if missing := {*cell, *needed} - set(frame.columns):
-            raise ValueError(f"beside_paper: {side} lacks the columns {', '.join(sorted(missing))}")
+    for side, frame in (("paper", paper), ("ours", ours)):
         if twice := frame.loc[frame.duplicated(cell), cell].to_numpy().tolist():
             raise ValueError(f"beside_paper: {side} has more than one value for {twice[0]}")
     merged = paper[[*cell, "value"]].merge(ours, on=cell, how="outer", suffixes=("_paper", ""))

@@ -8,7 +8,7 @@ and reward of a method can be compared with the truth.
 
 import random
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +22,14 @@ MAX_HOPS = 4
 TRAIN_FRAMES: tuple[str, ...] = tuple(WORDING["frames"]["train"])
 HELDOUT_FRAMES: tuple[str, ...] = tuple(WORDING["frames"]["heldout"])
 FRAMES = TRAIN_FRAMES + HELDOUT_FRAMES
+FIGURES: dict[Op, str] = {
+    "cell": "the {metric} of {entity} in {}",
+    "sum": "the {metric} of {entity} in {} plus {}",
+    "difference": "the rise in {metric} of {entity} from {} to {}",
+    "highest": "the year with the highest {metric} of {entity}",
+    "margin": "the margin of {entity} in {}",
+}
+"""Noun phrases of questions about figures, years to be filled in."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +69,7 @@ def phrase(query: Query, nouns: dict[str, str] | None = None) -> str:
     if query.op == "holder":
         noun = query.nouns[0]
         return f"the {BY_NOUN[noun].subject} whose {nouns.get(noun, noun)} is {query.entity}"
-    years = [str(year) for year in query.years]
-    return {
-        "cell": f"the {query.metric} of {query.entity} in {years[0] if years else ''}",
-        "sum": f"the {query.metric} of {query.entity} in {' plus '.join(years)}",
-        "difference": f"the rise in {query.metric} of {query.entity} from {' to '.join(years)}",
-        "highest": f"the year with the highest {query.metric} of {query.entity}",
-        "margin": f"the margin of {query.entity} in {years[0] if years else ''}",
-    }[query.op]
+    return FIGURES[query.op].format(*query.years, metric=query.metric, entity=query.entity)
 
 
 def ask(query: Query, frame: str = FRAMES[0], nouns: dict[str, str] | None = None) -> str:
@@ -78,15 +79,9 @@ def ask(query: Query, frame: str = FRAMES[0], nouns: dict[str, str] | None = Non
 
 _FRAME_PATTERNS = [re.compile(re.escape(frame).replace(r"\{x\}", "(?P<x>.+)")) for frame in FRAMES]
 _HOP = re.compile(r"the ([a-z]+) of ")
-_YEAR = r"([0-9]{4})"
-_METRIC = rf"({'|'.join(METRICS)})"
-_FIGURES: dict[Op, re.Pattern[str]] = {
-    "cell": re.compile(rf"the {_METRIC} of ({NAME}) in {_YEAR}"),
-    "sum": re.compile(rf"the {_METRIC} of ({NAME}) in {_YEAR} plus {_YEAR}"),
-    "difference": re.compile(rf"the rise in {_METRIC} of ({NAME}) from {_YEAR} to {_YEAR}"),
-    "highest": re.compile(rf"the year with the highest {_METRIC} of ({NAME})"),
-}
-_MARGIN = re.compile(rf"the margin of ({NAME}) in {_YEAR}")
+_YEAR = "[0-9]{4}"
+_GROUPS = {"metric": f"(?P<metric>{'|'.join(METRICS)})", "entity": f"(?P<entity>{NAME})"}
+_FIGURES = {op: re.compile(text.format(_YEAR, _YEAR, **_GROUPS)) for op, text in FIGURES.items()}
 _HOLDER = re.compile(rf"the ([a-z]+) whose ([a-z]+) is ({VALUE})")
 
 
@@ -101,12 +96,11 @@ def parse(question: str) -> Query | None:
 
 
 def _parse_phrase(text: str) -> Query | None:
-    if match := _MARGIN.fullmatch(text):
-        return Query("margin", match[1], years=(int(match[2]),))
     for op, pattern in _FIGURES.items():
         if match := pattern.fullmatch(text):
-            metric, company, *years = match.groups()
-            return Query(op, company, metric=metric, years=tuple(map(int, years)))
+            years = tuple(map(int, re.findall(_YEAR, text)))
+            metric = match.groupdict().get("metric", "")
+            return Query(op, match["entity"], metric=metric, years=years)
     if match := _HOLDER.fullmatch(text):
         noun = SYNONYMS.get(match[2], match[2])
         fits = noun in BY_NOUN and BY_NOUN[noun].subject == match[1]
@@ -125,29 +119,29 @@ def _parse_phrase(text: str) -> Query | None:
 def answer(world: World, query: Query) -> Answer | None:
     """The gold answer in a world; None where there is none or, for a holder, more than one."""
     if query.op == "path":
-        return _follow(world, query)
+        return _follow(query, world.value)
     if query.op == "holder":
-        holders = world.holders(query.nouns[0], query.entity)
-        facts = tuple((holder, query.nouns[0], query.entity) for holder in holders)
-        return Answer(holders[0], facts) if len(holders) == 1 else None
-    return _figure(world, query)
-
-
-def _follow(world: World, query: Query) -> Answer | None:
-    entity, facts = query.entity, []
-    for noun in query.nouns:
-        value = world.value(entity, noun)
-        if value is None:
-            return None
-        facts.append((entity, noun, value))
-        entity = value
-    return Answer(entity, tuple(facts))
-
-
-def _figure(world: World, query: Query) -> Answer | None:
+        noun, value = query.nouns[0], query.entity
+        return _only_holder({(holder, noun, value) for holder in world.holders(noun, value)})
     company = query.entity
     cells = {(m, y): world.cell(company, m, y) for m in METRICS for y in world.years(company)}
     return _worked_out(query, {cell: value for cell, value in cells.items() if value is not None})
+
+
+def _follow(query: Query, value: Callable[[str, str], str | None]) -> Answer | None:
+    """The end of a path; `value(entity, noun)` is None where there is none."""
+    entity: str | None = query.entity
+    facts: list[Fact] = []
+    for noun in query.nouns:
+        start, entity = str(entity), value(str(entity), noun)
+        if entity is None:
+            return None
+        facts.append((start, noun, entity))
+    return Answer(str(entity), tuple(facts))
+
+
+def _only_holder(facts: Collection[Fact]) -> Answer | None:
+    return Answer(next(iter(facts))[0], tuple(facts)) if len(facts) == 1 else None
 
 
 def _worked_out(query: Query, cells: Mapping[tuple[str, int], int]) -> Answer | None:
@@ -183,18 +177,15 @@ def answer_from(query: Query, stated: Sequence[Fact]) -> Answer | None:
     """The answer that follows from stated facts alone, with those it rests on; None where none or
     several do."""
     if query.op == "holder":
-        facts = {fact for fact in stated if fact[1:] == (query.nouns[0], query.entity)}
-        return Answer(next(iter(facts))[0], tuple(facts)) if len(facts) == 1 else None
+        return _only_holder({fact for fact in stated if fact[1:] == (*query.nouns, query.entity)})
     if query.op != "path":
         return _figure_from(query, stated)
-    entity, facts = query.entity, []
-    for noun in query.nouns:
-        values = {value for e, n, value in stated if (e, n) == (entity, noun)}
-        if len(values) != 1:
-            return None
-        facts.append((entity, noun, values.pop()))
-        entity = facts[-1][2]
-    return Answer(entity, tuple(facts))
+
+    def value(entity: str, noun: str) -> str | None:
+        values = {fact[2] for fact in stated if fact[:2] == (entity, noun)}
+        return values.pop() if len(values) == 1 else None
+
+    return _follow(query, value)
 
 
 def _figure_from(query: Query, stated: Sequence[Fact]) -> Answer | None:

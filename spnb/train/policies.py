@@ -1,135 +1,212 @@
-"""The policy: which weights, how they are trained (all or LoRA), and which engine answers for
-them."""
+"""Policies: loading them, past selves as snapshots, and which engine answers for them."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
-from spnb.core.params import RunParams
 from spnb.core.paths import resolve
 from spnb.core.types import Completion, Engine, Request
 from spnb.testbed import embedded_path
+from spnb.train.engines import end_ids, named_end_ids, special_ids
 from spnb.train.engines.torch import TorchEngine
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
+"""What a special token that may serve as pad is called, best first."""
+ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
+PLAIN = SimpleNamespace(
+    dtype="float32",
+    backend="transformers",
+    engine="torch",
+    gpu_memory=0.5,
+    max_length=2048,
+    load_in_4bit=False,
+    lora_rank=0,
+    lora_alpha=32,
+    gradient_checkpointing=False,
+    seed=0,
+)
+"""How a policy is loaded outside of a run."""
 
 
 class PolicyError(ValueError):
-    """The policy cannot be trained as it is; the message says why."""
+    """The policy cannot be used as it is; the message says why."""
 
 
 @dataclass
 class Policy:
-    """A causal LM with its tokenizer; `peft_config` is given to the trainer where LoRA is not
-    applied yet."""
+    """A causal LM with its tokenizer; `peft_config` is for a trainer that has to apply LoRA."""
 
     model: Any
     tokenizer: Any
     peft_config: Any = None
 
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The tokens that end a completion."""
+        return end_ids(self.model, self.tokenizer)
 
-def policy_path(name: str) -> str:
-    """Where the weights are: "embedded/<name>" ships with the project; else a folder if there is
-    one, or a hub id."""
-    if name.startswith("embedded/"):
-        return str(embedded_path(name.removeprefix("embedded/")))
-    folder = resolve(name)
-    return str(folder) if folder.is_dir() else name
+    def engine(self) -> TorchEngine:
+        """An engine that answers with the policy in this process."""
+        return TorchEngine(self.model, self.tokenizer)
 
 
-def policy_fingerprint(name: str) -> str:
-    """12 hex digits over a local policy's files, so that a rebuilt one counts as another; for a hub
-    id the id."""
-    folder = Path(policy_path(name))
-    digest = hashlib.sha256()
+def policy_path(source: str) -> str:
+    """Where the weights are: "embedded/<name>" ships with the project, then a folder, or a hub id.
+
+    Raises:
+        PolicyError: there is no such embedded policy, no model in the folder, or no such folder.
+    """
+    if not source.strip():
+        raise PolicyError(f"policy is {source!r}; allowed: {ALLOWED}")
+    if source.startswith("embedded/"):
+        try:
+            return str(embedded_path(source.removeprefix("embedded/")))
+        except ValueError as error:
+            raise PolicyError(f"policy is {source!r}: {error}") from None
+    folder = resolve(source)
+    if (folder / "config.json").is_file():
+        return str(folder)
+    if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
+        raise PolicyError(
+            f"policy is {source!r}, and {folder} holds no model (config.json); allowed: {ALLOWED}"
+        )
+    return source
+
+
+def policy_fingerprint(source: str) -> str:
+    """12 hex digits over a local policy's files, so that a rebuilt one counts as another.
+
+    For a hub id it is the id. In a folder of your own the template or the architecture may change
+    alone, so these files count there too.
+    """
+    folder = Path(policy_path(source))
     if not folder.is_dir():
-        return name
+        return source
     patterns = ("*.safetensors", "tokenizer*.json")
-    if not name.startswith(
-        "embedded/"
-    ):  # in a folder of your own the template or the architecture may change alone
+    if not source.startswith("embedded/"):
         patterns += ("*.bin", "config.json", "*.jinja")
-    for path in [path for pattern in patterns for path in sorted(folder.glob(pattern))]:
-        digest.update(path.read_bytes())
+    digest = hashlib.sha256()
+    for pattern in patterns:
+        for path in sorted(folder.glob(pattern)):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def load_policy(params: RunParams) -> Policy:
-    """The policy of a run, in train mode and checked.
+def load_policy(
+    source: str, params: Any = None, *, trained: bool = True, folder: Path | None = None
+) -> Policy:
+    """A policy in train mode, with a chat template, an end token and a pad token of its own.
+
+    Where all weights are trained they are float32, whatever `params.dtype`: a step of 1e-6 is less
+    than half of what bfloat16 can tell apart. `params.dtype` is then that of the computation.
+
+    Args:
+        source: "embedded/<name>", a folder, or a hub id.
+        params: a run's parameters; None loads plain float32 weights.
+        trained: False for weights that stay as they are.
+        folder: where Unsloth may write its generated code; None: in the working directory.
 
     Raises:
-        PolicyError: it cannot be loaded, or has no chat template, no pad token, or pad equal to the
-            end token.
+        PolicyError: it cannot be loaded, or has no chat template, no end token, no room for a pad.
     """
-    path = policy_path(params.policy)
+    params = params or PLAIN
+    path = policy_path(source)
+    load = _load_unsloth if params.backend == "unsloth" else _load_transformers
+    if folder is not None:
+        os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", str(folder / "unsloth_compiled_cache"))
     try:
-        policy = (
-            _load_unsloth(path, params)
-            if params.backend == "unsloth"
-            else _load_transformers(path, params)
-        )
-    except OSError as error:
+        policy = load(path, params, trained)
+    except ImportError as error:
+        raise PolicyError(
+            f"policy is {source!r} with backend {params.backend!r} and load_in_4bit "
+            f"{params.load_in_4bit}, which needs a package that is not here ({error})"
+        ) from None
+    except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise PolicyError(
-            f"policy is {params.policy!r}, which cannot be loaded ({reason}); allowed: embedded/<name>, a folder with "
-            "a causal LM and its tokenizer, or a hub id that this machine can reach"
+            f"policy is {source!r}, which cannot be loaded ({reason}); allowed: {ALLOWED}"
         ) from None
-    check_tokenizer(policy.tokenizer, params.policy)
+    tokenizer = policy.tokenizer
+    if not getattr(tokenizer, "chat_template", None):
+        raise PolicyError(
+            f"policy is {source!r}, whose tokenizer has no chat template; allowed: one with "
+            "tokenizer.chat_template set and saved"
+        )
+    if tokenizer.eos_token_id is None:
+        raise PolicyError(
+            f"policy is {source!r}, whose tokenizer has no end token (eos_token); allowed: one "
+            "with it set and saved"
+        )
+    give_pad(policy.model, tokenizer, source)
     policy.model.train()
     return policy
 
 
-def check_tokenizer(tokenizer: Any, name: str) -> None:
-    """Refuses a tokenizer that would train the wrong tokens.
+def give_pad(model: Any, tokenizer: Any, source: str) -> None:
+    """Gives the tokenizer a pad token that never occurs in text, if it has none; prints which.
+
+    A pad that is also an end token would be left out of the loss as padding (by Unsloth), and rows
+    would not end there. It is set on the tokenizer and so is saved with the model.
 
     Raises:
-        PolicyError: see `load_policy`.
+        PolicyError: no special token is spare, and the embedding has no free row for a new one.
     """
-    if not getattr(tokenizer, "chat_template", None):
+    ends = named_end_ids(model, tokenizer)
+    before = tokenizer.pad_token
+    if before is not None and tokenizer.pad_token_id not in ends:
+        return
+    rows = model.get_input_embeddings().weight.shape[0]
+    used = {tokenizer.bos_token, tokenizer.unk_token}
+    spare = [
+        token
+        for index, token in sorted(special_ids(tokenizer).items())
+        if index < rows and index not in ends and token not in used
+        if token not in tokenizer.chat_template
+    ]
+    spare.sort(key=lambda token: [name not in token.lower() for name in PAD_NAMES])
+    if spare:
+        tokenizer.pad_token = spare[0]
+    elif len(tokenizer) < rows:
+        tokenizer.add_special_tokens({"pad_token": "<|pad|>"})
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id in ends:
         raise PolicyError(
-            f"policy is {name!r}, whose tokenizer has no chat template; set tokenizer.chat_template and save it"
+            f"policy is {source!r}, whose pad token is {before!r}, with no spare special token and "
+            f"no free row in its embedding of {rows}; allowed: a pad token that ends nothing"
         )
-    if tokenizer.eos_token_id is None:
-        raise PolicyError(
-            f"policy is {name!r}, whose tokenizer has no end token (eos_token); set one and save it"
-        )
-    if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
-        raise PolicyError(
-            f"policy is {name!r}, whose pad token is {tokenizer.pad_token!r} and end token {tokenizer.eos_token!r}; "
-            "allowed: a pad token of its own, else end tokens are left out of the loss as padding"
-        )
+    model.config.pad_token_id = tokenizer.pad_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    print(f"policy {source}: pad token is now {tokenizer.pad_token!r} (was {before!r})")
 
 
-def _load_transformers(path: str, params: RunParams) -> Policy:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
-    dtype = getattr(torch, params.dtype)
+    lora = params.lora_rank > 0
+    dtype = torch.float32 if trained and not lora else getattr(torch, params.dtype)
+    four_bit = None
+    if params.load_in_4bit:
+        four_bit = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+        )
     model = AutoModelForCausalLM.from_pretrained(
-        path, dtype=dtype, quantization_config=_four_bit(params)
+        path, dtype=dtype, quantization_config=four_bit, trust_remote_code=False
     )
     if torch.cuda.is_available() and not params.load_in_4bit:
         model = model.to("cuda")
-    return Policy(model, AutoTokenizer.from_pretrained(path), _lora(params))
+    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    return Policy(model, tokenizer, _lora(params) if trained and lora else None)
 
 
-def _four_bit(params: RunParams) -> Any:
-    if not params.load_in_4bit:
-        return None
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
-    )
-
-
-def _lora(params: RunParams) -> Any:
-    if params.lora_rank == 0:
-        return None
+def _lora(params: Any) -> Any:
     from peft import LoraConfig
 
     return LoraConfig(
@@ -140,9 +217,8 @@ def _lora(params: RunParams) -> Any:
     )
 
 
-def _load_unsloth(path: str, params: RunParams) -> Policy:
-    """Unsloth's model, LoRA applied; `import unsloth` here also rebinds `trl.GRPOTrainer` for
-    `make_trainer`."""
+def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
+    """Unsloth's model, LoRA applied; the import also rebinds `trl.GRPOTrainer`."""
     from unsloth import FastLanguageModel
 
     model, tokenizer = FastLanguageModel.from_pretrained(
@@ -153,8 +229,9 @@ def _load_unsloth(path: str, params: RunParams) -> Policy:
         max_lora_rank=params.lora_rank or 64,
         full_finetuning=params.lora_rank == 0,
         gpu_memory_utilization=params.gpu_memory,
+        trust_remote_code=False,
     )
-    if params.lora_rank:
+    if params.lora_rank and trained:
         model = FastLanguageModel.get_peft_model(
             model,
             r=params.lora_rank,
@@ -166,7 +243,7 @@ def _load_unsloth(path: str, params: RunParams) -> Policy:
     return Policy(model, tokenizer)
 
 
-def make_engine(params: RunParams, trainer: Any) -> Engine:
+def make_engine(params: Any, trainer: Any) -> Engine:
     """The engine of a run, answering with the trainer's weights as they are at each call."""
     if params.engine == "vllm":
         from spnb.train.engines.vllm import VLLMEngine
@@ -175,56 +252,73 @@ def make_engine(params: RunParams, trainer: Any) -> Engine:
     return TorchEngine(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class)
 
 
-def fixed_engine(name: str, params: RunParams, tokenizer: Any) -> TorchEngine:
-    """An engine with another policy's weights, which stay as they are; it must read the same
-    tokens.
+def fixed_engine(source: str, params: Any, tokenizer: Any) -> TorchEngine:
+    """An engine with another policy's weights, which stay as they are.
 
     Raises:
-        PolicyError: it cannot be loaded, or has another vocabulary.
+        PolicyError: it cannot be loaded, or does not read the same tokens as `tokenizer`.
     """
-    plain = {
-        "policy": name,
-        "backend": "transformers",
-        "lora_rank": 0,
-        "gradient_checkpointing": False,
-    }
-    other = load_policy(params.model_copy(update=plain))
+    plain = SimpleNamespace(**{**vars(PLAIN), "dtype": params.dtype})
+    other = load_policy(source, plain, trained=False)
     if other.tokenizer.get_vocab() != tokenizer.get_vocab():
         raise PolicyError(
-            f"policy is {name!r}, whose vocabulary is not that of {params.policy!r}; allowed: the same one"
+            f"policy is {source!r}, whose vocabulary is not that of the policy in training; "
+            "allowed: the same one"
         )
-    return TorchEngine(other.model.eval(), other.tokenizer)
+    other.model.eval().requires_grad_(False)
+    return TorchEngine(other.model, other.tokenizer)
 
 
 def trained_weights(model: Any) -> dict[str, torch.Tensor]:
-    """A copy of the weights in training: all of them, or the LoRA adapter."""
-    return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    """Copies on the CPU of the weights in training: all of them, or the LoRA adapter."""
+    parameters = model.named_parameters()
+    return {name: p.detach().to("cpu", copy=True) for name, p in parameters if p.requires_grad}
+
+
+def put_weights(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
+    """Writes weights into a model in place, bit by bit.
+
+    Raises:
+        PolicyError: the model lacks some of them.
+    """
+    parameters = dict(model.named_parameters())
+    if missing := sorted(set(weights) - set(parameters)):
+        raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(missing)}")
+    with torch.no_grad():
+        for name, value in weights.items():
+            parameters[name].copy_(value)
+
+
+def save_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Writes a snapshot as safetensors; a reader sees no half-written file."""
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    save_file({name: value.contiguous() for name, value in weights.items()}, temporary)
+    os.replace(temporary, path)
+
+
+def load_weights(path: Path) -> dict[str, torch.Tensor]:
+    """A snapshot written by `save_weights`, on the CPU."""
+    return load_file(path)
 
 
 class SnapshotEngine:
-    """Answers with earlier weights of the same model: a past self, without a second copy of the
-    model."""
+    """Answers with earlier weights of the same model, without a second copy on its device."""
 
-    def __init__(self, engine: Engine, model: Any, weights: dict[str, torch.Tensor]):
-        self.engine, self.model, self.weights = engine, model, weights
+    def __init__(self, engine: Engine, model: Any, weights: Mapping[str, torch.Tensor]):
+        self.engine = engine
+        self.model = model
+        self.weights = weights
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order; the model has its own weights back afterwards, also on
-        errors."""
+        """Answers every request, in order; afterwards, also on errors, the model is as it was."""
         with self._swapped():
             return self.engine.generate(requests)
 
     @contextmanager
     def _swapped(self) -> Iterator[None]:
         current = trained_weights(self.model)
-        self._put(self.weights)
+        put_weights(self.model, self.weights)
         try:
             yield
         finally:
-            self._put(current)
-
-    def _put(self, weights: dict[str, torch.Tensor]) -> None:
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                if name in weights:
-                    parameter.copy_(weights[name])
+            put_weights(self.model, current)

@@ -262,7 +262,7 @@ def make_trainer(
     trainer.remove_callback(PrinterCallback)
     trainer.method, trainer.engines, trainer.hooks, trainer.stage = method, engines, hooks, stage
     method.share = Share(trainer.accelerator.process_index, trainer.accelerator.num_processes)
-    trainer.engine_tolerance = 1e-3 if params.dtype == "float32" else 0.05
+    trainer.engine_tolerance = guards.ENGINE_TOLERANCE[params.dtype]
     trainer._updates, trainer._rows, trainer._rollouts, trainer._restored = [], [], 0, 0
     temperatures = {role.sampling.temperature for role in trainer._trained_roles()}
     if len(temperatures) > 1:

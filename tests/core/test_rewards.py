@@ -14,7 +14,7 @@ ALL = ("gaussian", "variance", "absolute_zero", "r_zero", "threshold", "tent", "
     ("name", "values"),
     [
         ("gaussian", [0.0, 0.07956, 0.32465, 0.75484, 1.0, 0.32465, 0.0]),
-        ("variance", [0.04394, 0.37222, 0.82257, 0.98787, 1.0, 0.82257, 0.04394]),
+        ("variance", [0.04394, 0.37203, 0.82257, 0.98787, 1.0, 0.82257, 0.04394]),
         ("absolute_zero", [0.0, 0.875, 0.75, 0.625, 0.5, 0.25, 0.0]),
         ("r_zero", [0.0, 0.25, 0.5, 0.75, 1.0, 0.5, 0.0]),
         ("threshold", [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]),
@@ -34,6 +34,7 @@ def test_parameters():
     assert rewards.tent(0.1, tau=0.2) == pytest.approx(0.5)
     assert rewards.tent(0.3, tau=0.2) == pytest.approx(0.5)
     assert rewards.tent(0.5, tau=0.2) == 0.0
+    assert rewards.tent(0.9, tau=0.8) == pytest.approx(0.5)
     assert [rewards.threshold(p, 0.2, 0.8) for p in (0.2, 0.21, 0.79, 0.8)] == [0, 1, 1, 0]
 
 

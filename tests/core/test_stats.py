@@ -2,18 +2,10 @@
 
 import math
 
-import pandas as pd
 import numpy as np
 import pytest
 
-from spnb.core.stats import (
-    bootstrap_interval,
-    mean_interval,
-    over_seeds,
-    paired_difference,
-    pass_at_k,
-    share_interval,
-)
+from spnb.core.stats import bootstrap_interval, mean_interval, pass_at_k, share_interval
 
 
 def test_wilson_interval():
@@ -28,27 +20,6 @@ def test_mean_interval():
     mean, low, high, n = mean_interval([0.5, float("nan")])
     assert (mean, n) == (0.5, 1) and math.isnan(low) and math.isnan(high)
     assert mean_interval([])[3] == 0 and math.isnan(mean_interval([])[0])
-
-
-def test_over_seeds_averages_within_a_seed_first():
-    frame = pd.DataFrame({"seed": [0, 0, 1], "step": [5, 5, 5], "value": [1.0, 3.0, 4.0]})
-    row = over_seeds(frame, ["step"]).iloc[0]
-    assert (row["step"], row["value"], row["n"]) == (5, 3.0, 2)
-    assert row["low"] == pytest.approx(3 - 12.7062047)  # t(0.975, 1), standard error 1
-
-
-def test_over_seeds_of_one_seed_keeps_the_measurements_own_interval():
-    frame = pd.DataFrame({"seed": [0], "step": [5], "value": [0.5], "low": [0.4], "high": [0.6]})
-    assert over_seeds(frame, ["step"]).values.tolist() == [[5, 0.5, 0.4, 0.6, 1]]
-
-
-def test_paired_difference():
-    frame = pd.DataFrame(
-        {"seed": [0, 1, 0, 1], "variant": ["a", "a", "b", "b"], "value": [1.0, 2.0, 0.5, 0.5]}
-    )
-    mean, low, high, n = paired_difference(frame, "a", "b")
-    assert (mean, n) == (1.0, 2) and low == pytest.approx(1 - 12.7062047 * 0.5)
-    assert paired_difference(frame, "a", "c")[3] == 0
 
 
 def test_pass_at_k_by_hand():

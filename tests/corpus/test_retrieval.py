@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from spnb.core.search import Hit
 from spnb.corpus import dense
 from spnb.corpus.dense import Encoder, build_index, choose_index, embed
-from spnb.corpus.retrieval import KINDS, Hit, LocalRetriever, make_retriever, words
+from spnb.corpus.retrieval import KINDS, LocalRetriever, make_retriever, words
 from spnb.corpus.store import JsonlStore, Passage, open_store, split_contents
 
 
@@ -137,7 +138,7 @@ def test_bm25_searches_the_title_too_and_single_characters_and_digits():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_flat_equals_brute_force_on_the_packaged_encoder(minilm, seed):
-    from spnb.testbed.world import documents
+    from spnb.testbed.texts import documents
 
     corpus = list(documents(30, seed=seed))
     queries = [f"What is the mayor of {corpus[i]['title']}?" for i in range(0, 30, 5)]
@@ -162,7 +163,7 @@ def test_the_encoder_finds_meaning_where_no_word_is_shared(minilm):
 
 
 def test_bfloat16_keeps_the_neighbours(minilm):
-    from spnb.testbed.world import documents
+    from spnb.testbed.texts import documents
 
     texts = [each["text"] for each in documents(64)]
     half = Encoder("minilm", precision="bfloat16", device="cpu")
@@ -289,7 +290,8 @@ def test_two_processes_build_one_index(many, tmp_path):
     path = write(tmp_path / "c.jsonl", many)
     code = (
         "import sys; from spnb.corpus.retrieval import make_retriever\n"
-        "r = make_retriever('bm25', sys.argv[1], sys.argv[2]); print([h.id for h in r.search(['w1 w2'], 5)[0]])"
+        "retriever = make_retriever('bm25', sys.argv[1], sys.argv[2])\n"
+        "print([hit.id for hit in retriever.search(['w1 w2'], 5)[0]])"
     )
     start = [sys.executable, "-c", code, str(path), str(tmp_path / "cache")]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -385,7 +387,7 @@ def test_empty_file_folder_dimensions_and_precision_are_named(tmp_path):
     (tmp_path / "c.jsonl").write_text("\n \n")
     with pytest.raises(ValueError, match="has 0 documents; allowed: 1 or more"):
         make_retriever("bm25", tmp_path / "c.jsonl")
-    with pytest.raises(ValueError, match="or `save_to_disk` wrote"):
+    with pytest.raises(ValueError, match="or a folder of `spnb corpus` or `save_to_disk`"):
         make_retriever("bm25", tmp_path)
     with pytest.raises(ValueError, match="over 30 dimensions; allowed: a multiple of 4"):
         build_index("ivfpq", [np.zeros((300, 30), dtype=np.float32)])

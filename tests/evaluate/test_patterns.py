@@ -177,7 +177,7 @@ class Scripted:
 def test_model_judge_asks_about_each_text():
     engine = Scripted()
     texts, chat = ["I fold.", "I call.", ""], Chat(CharTokenizer())
-    labels = label_by_model(texts, {"judge": engine}, chat, Sampling(temperature=0))
+    labels = label_by_model(texts, {"policy": engine}, chat, Sampling(temperature=0))
     assert labels == [{CASE}, set(), None]
     assert len(engine.prompts) == 3 and all(
         words in engine.prompts[0] for words in guideline().values()

@@ -153,7 +153,7 @@ def test_greedy_beats_random_and_never_trades_at_a_loss(name):
         match, rng = game.match(seed), random.Random(seed)
         gain = 0
         while match.player is not None:
-            (_, _, action) = run(players[match.player].move(match, rng.getrandbits(32)), {})
+            action = run(players[match.player].move(match, rng.getrandbits(32)), {}).action
             match.play(action)
             assert gains(match)[0] >= gain
             gain = gains(match)[0]
@@ -165,7 +165,7 @@ def test_greedy_players_find_trades_that_gain_both():
     for seed in range(40):
         match = game.match(seed)
         while match.player is not None:
-            match.play(run(greedy.move(match, 0), {})[2])
+            match.play(run(greedy.move(match, 0), {}).action)
         assert min(gains(match)) >= 0
         both += min(gains(match)) > 0
     assert both > 5

@@ -133,7 +133,7 @@ def test_minimax_never_loses(game):
 
 
 def moves(player, match, n):
-    return [run(player.move(match, seed), {})[2] for seed in range(n)]
+    return [run(player.move(match, seed), {}).action for seed in range(n)]
 
 
 def test_equilibrium_player_follows_its_table():

@@ -201,6 +201,7 @@ def share_won(name, rule, opponent, n=400):
         ("KuhnPoker-v1", last_round_only, never_fold, 0.50),
     ],
 )
+@pytest.mark.slow
 def test_what_the_other_kuhn_pokers_reward(name, rule, opponent, share):
     """400 matches, so a standard error of at most 0.025; the shares are of 4,000 matches each."""
     assert share_won(name, rule, opponent) == pytest.approx(share, abs=0.075)

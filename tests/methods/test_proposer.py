@@ -1,6 +1,7 @@
 """The proposer study with scripted proposers and solvers: validity, rewards by hand, the control,
 every arm."""
 
+import json
 import math
 import random
 import re
@@ -8,31 +9,23 @@ from collections import Counter
 
 import pytest
 
+from spnb.core.episodes import run
+from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
-from spnb.core.types import Completion, Request, Sample, Sampling
-from spnb.methods.proposals import (
-    Context,
-    Proposal,
-    difficulty_reward,
-    distinct_share,
-    draw_question,
-    proposal_metrics,
-    proposal_rows,
-    read_proposal,
-)
-from spnb.methods.proposer import Method, Params
+from spnb.core.types import Completion
+from spnb.evaluate.items import play_suite
+from spnb.evaluate.proposals import proposal_metrics, proposal_rows
+from spnb.methods.proposer import Method, Params, Proposal, drawn_task, solver_task
 from spnb.testbed import oracle
 from spnb.testbed.oracle import Query
-from spnb.testbed.tasks import questions_of
 from spnb.testbed.texts import facts_in
 from spnb.testbed.world import names
-from spnb.train.plan import make_plan, run_one
-from spnb.train.runs import EVAL_KEYS
 
-IDENTITY = {"paper": "proposer", "scale": "smoke", "variant": "test", "seed": 0}
 SMALL = dict(
     worlds_per_step=2, proposals=4, answers=4, eval_worlds=3, eval_proposals=2, eval_items=8
 )
+FROZEN = {"policy": "start", "trainable": False}
+KL = {"beta": 0.1}  # every row is trained
 HALF = math.exp(0)
 QUARTER = math.exp(-18 / 16)
 
@@ -99,120 +92,61 @@ def which(question, index):
 
 
 def method(**values):
-    return Method(Params(**{**IDENTITY, **SMALL, **values}), CharTokenizer())
+    return Method(Params(**{**SMALL, **values}), CharTokenizer())
 
 
 def engines(ask=one_hop, right=half):
     return {"policy": World(ask, right), "start": World(ask, right)}
 
 
-# Validity
-
-FACTS = [("Arnford", "mayor", "Belana"), ("Belana", "job", "baker"), ("Corburg", "mayor", "Belana")]
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "hops"),
-    [
-        ("What is the mayor of Arnford?", "Belana", 1),
-        ("Name the leader of Arnford.", "Ms Belana", 1),
-        ("Which is the job of the mayor of Arnford?", "a baker", 2),
-        ("What is the person whose job is baker?", "Belana", 1),
-    ],
-)
-def test_valid_proposals(question, answer, hops):
-    asked, query, gold = read_proposal(proposal_text(question, answer), FACTS)
-    assert asked == question and len(query.nouns) == hops and oracle.same(gold, answer)
+def step_of(study, both, step=0):
+    """All rows of a step, as the trainer has them."""
+    rows = run(study.rollout(step), both)
+    study.estimate(rows)
+    study.select(rows)
+    return rows
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        proposal_text("What is the mayor of Arnford?", "Corana"),  # untrue
-        proposal_text("What is the twin of Arnford?", "Corburg"),  # not answerable
-        proposal_text("What is the job of the mayor of Dorvik?", "baker"),  # not answerable
-        proposal_text("What is the town whose mayor is Belana?", "Arnford"),  # two answers
-        proposal_text("Who governs Arnford?", "Belana"),  # in no frame
-        proposal_text(
-            "What is the revenue of Arnford in 1850?", "Arnford"
-        ),  # no question about these facts
-        "<question> What is the mayor of Arnford?</question>",  # no answer
-        "<answer> Belana</answer>",
-        "<question> What is the mayor of Arnford?<answer> Belana</answer>",
-        "",
-    ],
-)
-def test_proposals_that_are_not_valid(text):
-    assert read_proposal(text, FACTS) is None
-
-
-def test_spaces_do_not_make_a_question_new():
-    text = proposal_text("What  is\n\n the mayor\tof Arnford?", "Belana")
-    assert read_proposal(text, FACTS)[0] == "What is the mayor of Arnford?"
-
-
-def test_a_way_that_comes_back_is_not_valid():
-    twins = [("Arnford", "twin", "Belvik"), ("Belvik", "twin", "Arnford")]
-    assert read_proposal(proposal_text("What is the twin of Arnford?", "Belvik"), twins)
-    assert (
-        read_proposal(proposal_text("What is the twin of the twin of Arnford?", "Arnford"), twins)
-        is None
-    )
-
-
-def test_figures_may_be_asked_about_where_a_table_states_them():
-    stated = facts_in("1820 Artek costs 12\n1821 Artek costs 15")
-    text = proposal_text("What is the costs of Artek in 1820 plus 1821?", "27")
-    assert read_proposal(text, stated)[2] == "27" and read_proposal(text, stated[:1]) is None
+def trained(rows):
+    return [row for row in rows if row.weight]
 
 
 def test_held_out_questions_are_drawn_like_the_uniform_arms():
     """In documents that hold a chain of `max_hops` facts, whatever the question's hops."""
     both = engines()
-    list(method().solver_rows(both))
+    play_suite(method().suites(0)[-1], both)
+    assert len(both["policy"].answered) == 8
     for request, question in both["policy"].answered:
         shown = "".join(map(chr, request.prompt_ids)).split("\nQuestion:")[0]
         documents = re.findall(r"\[\d+\] (.*)", shown)
         assert oracle.parse(question) in {
-            query for n in (1, 2, 3, 4) for query, _ in questions_of(documents, n)
+            query for n in (1, 2, 3, 4) for query, _ in oracle.questions_of(documents, n)
         }
-        assert questions_of(documents, 4)
-
-
-def test_a_question_with_two_stated_answers_is_not_valid():
-    text = proposal_text("What is the mayor of Arnford?", "Belana")
-    assert read_proposal(text, [*FACTS, ("Arnford", "mayor", "Corana")]) is None
+        assert oracle.questions_of(documents, 4)
 
 
 # Rewards
 
 
-def test_the_difficulty_reward():
-    assert difficulty_reward(0.5) == 1 and difficulty_reward(0) == difficulty_reward(1) == 0
-    # exp(-18 / 16) = 0.3247 and exp(-18 * 0.375^2) = exp(-2.53125) = 0.0796.
-    assert difficulty_reward(0.25) == difficulty_reward(0.75) == pytest.approx(0.32465, abs=1e-5)
-    assert difficulty_reward(1 / 8) == pytest.approx(0.07956, abs=1e-5)
-
-
 def test_rewards_and_advantages_by_hand():
     """p is 1/2, 1/4, 1 for the three frames, the fourth is not valid: rewards 1, 0.3247, 0, 0."""
-    study, both = method(solver="learning", kl_beta=0.1), engines(right=which)
-    rows = study.collect(both, 0)
-    asked = [row for row in rows if row.role == "proposer"]
-    assert [row.reward for row in asked] == pytest.approx([HALF, QUARTER, 0, 0] * 2)
-    assert [row.invalid for row in asked] == [False, False, False, True] * 2
+    study, both = method(grpo=KL), engines(right=which)
+    rows = step_of(study, both)
+    proposals = [row for row in rows if row.role == "proposer"]
+    assert [row.reward for row in proposals] == pytest.approx([HALF, QUARTER, 0, 0] * 2)
+    assert [row.invalid for row in proposals] == [False, False, False, True] * 2
     mean = (HALF + QUARTER) / 4
     deviation = math.sqrt(((HALF - mean) ** 2 + (QUARTER - mean) ** 2 + 2 * mean**2) / 3)
     by_hand = [(reward - mean) / deviation for reward in (HALF, QUARTER, 0, 0)]
-    assert [row.advantage for row in asked] == pytest.approx(
-        [a * 32 / 8 for a in by_hand * 2]
-    )  # 8 of 32 rows
+    assert [row.advantage for row in proposals] == pytest.approx(by_hand * 2)
+    assert {row.weight for row in proposals} == {32 / 8}  # 8 of 32 rows
     answers = [row for row in rows if row.role == "solver"]
     assert [row.reward for row in answers] == [1, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1] * 2
     z = 0.8660254  # two of four; one of four gives 1.5 and -0.5, four of four nothing
     by_hand = [z, z, -z, -z, 1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0]
-    assert [row.advantage for row in answers] == pytest.approx([a * 32 / 24 for a in by_hand * 2])
-    assert study.metrics() == pytest.approx(
+    assert [row.advantage for row in answers] == pytest.approx(by_hand * 2)
+    assert {row.weight for row in answers} == {32 / 24}
+    assert study.metrics == pytest.approx(
         {
             "method/valid": 6 / 8,
             "method/questions": 6,
@@ -233,16 +167,27 @@ def test_rewards_and_advantages_by_hand():
     )
 
 
+def test_rows_without_an_advantage_have_no_weight():
+    rows = step_of(method(), engines(right=which))
+    proposals, answers = rows[:8], rows[8:]
+    assert all((row.weight > 0) == (row.advantage != 0) for row in rows)
+    assert {row.role for row in proposals} == {"proposer"}
+    assert {row.role for row in answers} == {"solver"}
+    # 16 of 24 answers and all 8 proposals stay: each role's weights add up to the rows that stay.
+    for part in (proposals, answers):
+        kept = [row.weight for row in part if row.weight]
+        assert kept == pytest.approx([24 / len(part)] * len(kept))
+
+
 def test_a_penalty_for_what_is_not_valid():
-    rows = method(solver="frozen", invalid_reward=-0.25, kl_beta=0.1).collect(
-        engines(right=which), 0
-    )
+    study = method(roles={"solver": FROZEN}, invalid_reward=-0.25)
+    rows = [row for row in step_of(study, engines(right=which)) if row.role == "proposer"]
     assert [row.reward for row in rows] == pytest.approx([HALF, QUARTER, 0, -0.25] * 2)
 
 
 def test_equal_questions_are_answered_once():
     both = engines(ask=lambda facts, index: one_hop(facts, 0))
-    rows = method(solver="learning", kl_beta=0.1).collect(both, 0)
+    rows = step_of(method(), both)
     assert Counter(row.role for row in rows) == {"proposer": 8, "solver": 8}
     assert len({question for _, question in both["policy"].answered}) == 2
     assert {row.reward for row in rows if row.role == "proposer"} == {1}
@@ -250,287 +195,241 @@ def test_equal_questions_are_answered_once():
 
 def test_the_control_keeps_the_rewards_and_not_who_gets_them():
     plain, control = (
-        method(solver="frozen", reward=reward, worlds_per_step=6, kl_beta=0.1).collect(
-            engines(right=which), 0
-        )
+        step_of(method(reward=reward, worlds_per_step=6), engines(right=which))[:24]
         for reward in ("difficulty", "shuffled")
     )
     before, after = ([row.reward for row in rows] for rows in (plain, control))
+    assert {row.role for row in control} == {"proposer"}
     assert sorted(before) == sorted(after) and before != after
     assert all(row.reward == 0 for row in control if row.invalid)
-    assert [row.info for row in plain] == [
-        row.info for row in control
-    ]  # what is noted of a question stays true
+    # What is noted of a question stays true.
+    assert [row.info for row in plain] == [row.info for row in control]
 
 
 # Arms
 
 
-def roles_and_engines(**values):
-    both = engines()
-    rows = method(kl_beta=0.1, **values).collect(both, 0)
-    used = {
-        name: (len(engine.asked) > 0, len(engine.answered) > 0) for name, engine in both.items()
-    }
-    return {row.role for row in rows}, used
-
-
 @pytest.mark.parametrize(
-    ("values", "trained", "policy", "start"),
+    ("values", "learns", "policy", "start"),
     [
-        (dict(solver="frozen"), {"proposer"}, (True, False), (False, True)),
-        (dict(solver="learning"), {"proposer", "solver"}, (True, True), (False, False)),
-        (dict(proposer="frozen"), {"solver"}, (False, True), (True, False)),
-        (dict(proposer="uniform"), {"solver"}, (False, True), (False, False)),
+        (dict(roles={"solver": FROZEN}), {"proposer"}, (True, False), (False, True)),
+        (dict(), {"proposer", "solver"}, (True, True), (False, False)),
+        (dict(roles={"proposer": FROZEN}), {"solver"}, (False, True), (True, False)),
+        (dict(questions="uniform"), {"solver"}, (False, True), (False, False)),
     ],
 )
-def test_who_asks_who_answers_and_who_is_trained(values, trained, policy, start):
-    assert roles_and_engines(**values) == (trained, {"policy": policy, "start": start})
+def test_who_asks_who_answers_and_who_is_trained(values, learns, policy, start):
+    both = engines()
+    rows = step_of(method(grpo=KL, **values), both)
+    used = {name: (bool(world.asked), bool(world.answered)) for name, world in both.items()}
+    assert {row.role for row in trained(rows)} == learns
+    assert used == {"policy": policy, "start": start}
+    assert {row.policy for row in trained(rows)} == {"policy"}
+    assert len(rows) == 24 + 8 * ("questions" not in values) + 8 * ("questions" in values)
 
 
 def test_uniform_questions_are_valid_and_even_over_hops():
-    study = method(proposer="uniform", worlds_per_step=1, proposals=400, documents=6, kl_beta=0.1)
-    (context,) = study.contexts(1, "train", 3)
-    asked = study.proposals({}, [context], 400, 3, "train")
-    hops = Counter(proposal.hops for proposal in asked)
-    assert set(hops) == {1, 2, 3, 4} and all(
-        abs(count - 100) < 40 for count in hops.values()
-    )  # 4.6 deviations
-    for proposal in asked:
-        assert (
-            read_proposal(proposal_text(proposal.question, proposal.gold), context.stated)[1]
-            == proposal.query
-        )
-    study.collect(engines(), 0)
-    assert study.metrics()["method/valid"] == 1
+    study = method(questions="uniform", worlds_per_step=1, proposals=400, documents=6)
+    worlds = study.worlds(1, "train", 3)
+    stated = [fact for text in worlds[0] for fact in facts_in(text)]
+    proposals = study.draw(worlds, 400, "train", 3)
+    hops = Counter(proposal.task.info["hops"] for proposal in proposals)
+    assert set(hops) == {1, 2, 3, 4}
+    assert all(abs(count - 100) < 40 for count in hops.values())  # 4.6 deviations
+    for proposal in proposals:
+        text = proposal_text(proposal.task.question, proposal.task.gold[0])
+        assert oracle.read_question(text, stated)[1] == proposal.task.info["query"]
+    step_of(study, engines())
+    assert study.metrics["method/valid"] == 1
 
 
-def test_every_context_has_chains_of_all_lengths():
+def test_every_set_of_documents_has_chains_of_all_lengths():
     for seed in range(5):
-        for context in method().contexts(4, "train", seed):
+        for documents in method().worlds(4, "train", seed):
             for hops in range(1, 5):
-                found = draw_question(0, context, hops, random.Random(seed), oracle.TRAIN_FRAMES)
-                assert found.valid and found.hops == hops
+                task = drawn_task(documents, hops, random.Random(seed), "train")
+                assert task.info["hops"] == hops and task.difficulty.startswith(str(hops))
 
 
 def test_a_slower_solver():
-    rows = method(solver_weight=0.25).collect(engines(right=which), 0)
-    whole = method().collect(engines(right=which), 0)
-    ratio = {role: {round(a.advantage / b.advantage, 6) for a, b in zip(rows, whole, strict=True) if a.role == role}
-             for role in ("proposer", "solver")}  # fmt: skip
-    assert ratio == {"proposer": {1.0}, "solver": {0.25}}
+    slow = step_of(method(solver_weight=0.25), engines(right=which))
+    whole = step_of(method(), engines(right=which))
+    assert [row.advantage for row in slow] == [row.advantage for row in whole]
+    ratios = {"proposer": set(), "solver": set()}
+    for one, other in zip(trained(slow), trained(whole), strict=True):
+        ratios[one.role].add(one.weight / other.weight)
+    assert ratios == {"proposer": {1.0}, "solver": {0.25}}
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 def test_the_solver_has_the_same_weight_in_the_loss_with_and_without_a_learning_proposer(beta):
-    """The mean over all rows of a solver row's term is the mean over the solver's rows alone, in
-    both arms."""
+    """The mean over all trained rows of a solver row's term is the mean over the solver's rows
+    alone, in both arms."""
 
     def gradient(**values):
-        rows = method(kl_beta=beta, **values).collect(engines(right=which), 0)
-        return [row.advantage / len(rows) for row in rows if row.role == "solver"]
+        rows = trained(step_of(method(grpo={"beta": beta}, **values), engines(right=which)))
+        return [row.advantage * row.weight / len(rows) for row in rows if row.role == "solver"]
 
-    alone, beside = gradient(proposer="frozen"), gradient(proposer="learning")
+    alone, beside = gradient(roles={"proposer": FROZEN}), gradient()
     assert alone == pytest.approx(beside) and any(alone)
 
 
 def test_replay_asks_the_questions_nearest_the_frontier_again():
     """Of three questions a context, p = 1/2, 1/4 and 1, those at 1/2 are kept, among equals the new
     ones."""
-    study, both = method(replay=2, kl_beta=0.1), engines(right=which)
-    rows = study.collect(both, 0)
-    assert [proposal.success for _, proposal in study.memory] == [0.5, 0.5]
-    assert [proposal.context for _, proposal in study.memory] == [0, 1]
-    kept = {(context.documents, proposal.question) for context, proposal in study.memory}
+    study, both = method(replay=2), engines(right=which)
+    rows = step_of(study, both)
+    remembered = {(tuple(documents), question) for documents, question, _ in study.memory}
+    assert len(remembered) == 2 and all(q.startswith("What") for _, q in remembered)
     both["policy"].answered.clear()
-    again = study.collect(both, 1)
+    again = step_of(study, both, 1)
     assert Counter(row.role for row in again) == {"proposer": 8, "solver": 8 * 4}
     assert Counter(row.role for row in rows) == {"proposer": 8, "solver": 6 * 4}
     shown = ["".join(map(chr, request.prompt_ids)) for request, _ in both["policy"].answered[-8:]]
-    assert all(any(doc[0] in text and question in text for doc, question in kept) for text in shown)
-    assert study.metrics()["method/questions"] == 6 and len(study.memory) == 2
-    assert not kept & {(context.documents, proposal.question) for context, proposal in study.memory}
+    for text in shown:
+        assert any(docs[0] in text and question in text for docs, question in remembered)
+    assert study.metrics["method/questions"] == 6 and len(study.memory) == 2
+    assert not remembered & {(tuple(docs), question) for docs, question, _ in study.memory}
 
 
 def test_seed_step_and_rank_decide_the_documents():
     def prompts(step=0, rank=0, **values):
-        return {
-            row.prompt_ids for row in method(kl_beta=0.1, **values).collect(engines(), step, rank)
-        }
+        study = method(**values)
+        study.share = Share(rank, 1)
+        return {row.prompt_ids for row in step_of(study, engines(), step)}
 
     first = prompts()
-    assert first == prompts() and all(
-        not first & other for other in (prompts(1), prompts(0, 1), prompts(seed=1))
-    )
+    assert first == prompts()
+    assert all(not first & other for other in (prompts(1), prompts(0, 1), prompts(seed=1)))
+
+
+def test_worlds_are_shared_by_the_processes():
+    counts = []
+    for rank in range(2):
+        study = method(worlds_per_step=5)
+        study.share = Share(rank, 2)
+        rows = step_of(study, engines())
+        counts.append(len({row.group for row in rows if row.role == "proposer"}))
+    assert counts == [3, 2]
 
 
 def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
     straight, resumed = method(replay=3), method(replay=3)
-    straight.collect(engines(right=which), 0)
-    resumed.load_state_dict(straight.state_dict())
-    assert straight.collect(engines(right=which), 1) == resumed.collect(engines(right=which), 1)
+    step_of(straight, engines(right=which))
+    resumed.load_state_dict(json.loads(json.dumps(straight.state_dict())))
+    expected = step_of(straight, engines(right=which), 1)
+    assert step_of(resumed, engines(right=which), 1) == expected
+    assert resumed.state_dict() == straight.state_dict()
 
 
 # Numbers
 
 
-def some_proposals():
+def some_records():
+    """Of six proposals three are valid; the first two ask the same in other words."""
     one, two = Query("path", "A", ("mayor",)), Query("path", "A", ("mayor", "job"))
-    return [
-        Proposal(0, "q", one, "x", 0.5),
-        Proposal(0, "q in other words", one, "x", 0.25),
-        Proposal(0),
-        Proposal(1, "q", two, "y", 1.0),
-        Proposal(2),
-        Proposal(2),
+    valid = [
+        (0, solver_task(("A doc.",), "q", one, "x"), 0.5),
+        (0, solver_task(("A doc.",), "q in other words", one, "x"), 0.25),
+        (1, solver_task(("A doc.",), "q", two, "y"), 1.0),
     ]
+    records = [Proposal(place, task).record(judge=p) for place, task, p in valid]
+    return records + [Proposal(place, None).record(judge=0.0) for place in (0, 2, 2)]
 
 
 def test_numbers_of_proposals():
-    asked = some_proposals()
-    assert distinct_share([p for p in asked if p.valid]) == pytest.approx(2 / 3)
-    found = proposal_metrics(asked, hard_hops=2)
-    assert found["method/valid"] == 0.5 and found["method/hard_share"] == pytest.approx(1 / 3)
-    assert found["method/hops_mean"] == pytest.approx(4 / 3) and found[
-        "method/hops/2"
-    ] == pytest.approx(1 / 3)
-    assert proposal_metrics([Proposal(0)], 2) == {"method/valid": 0, "method/questions": 0}
-    rows = {row["metric"]: row for row in proposal_rows(asked, 2)}
-    assert rows["valid"]["value"] == pytest.approx((2 / 3 + 1 + 0) / 3) and rows["valid"]["n"] == 3
-    assert (rows["hard"]["value"], rows["hard"]["n"]) == (0.5, 2) and rows["distinct"][
-        "value"
-    ] == 0.75
+    found = proposal_metrics(some_records(), "judge", 2)
+    by_hand = {"valid": 1 / 2, "questions": 3, "success": 1.75 / 3, "hops_mean": 4 / 3}
+    by_hand |= {"hard_share": 1 / 3, "distinct": 2 / 3, "hops/1": 2 / 3, "hops/2": 1 / 3}
+    by_hand |= {"difficulty_reward": (1 + QUARTER) / 3, "hops/3": 0, "hops/4": 0}
+    assert found == pytest.approx({f"method/{key}": value for key, value in by_hand.items()})
+    nothing = proposal_metrics([Proposal(0, None).record(judge=0.0)], "judge", 2)
+    assert nothing == {"method/valid": 0, "method/questions": 0}
 
 
-@pytest.mark.parametrize("solver", ["frozen", "learning"])
-def test_evaluation_judges_with_the_start_and_the_present(solver):
+def test_rows_of_proposals_are_means_over_sets_of_documents():
+    rows = {
+        (row["metric"], row["opponent"]): row for row in proposal_rows(some_records(), ["judge"], 2)
+    }
+    value = {key: (row["value"], row["n"]) for key, row in rows.items()}
+    assert value == {
+        ("valid", ""): (pytest.approx((2 / 3 + 1 + 0) / 3), 3),
+        ("hard", ""): (0.5, 2),
+        ("hops", ""): (1.5, 2),
+        ("distinct", ""): (0.75, 2),
+        ("success", "judge"): (pytest.approx((0.375 + 1) / 2), 2),
+        ("difficulty_reward", "judge"): (pytest.approx((1 + QUARTER) / 4), 2),
+    }
+    none = [Proposal(place, None).record(judge=0.0) for place in range(3)]
+    found = {row["metric"]: row for row in proposal_rows(none, ["judge"], 2)}
+    assert found["valid"]["value"] == 0 and found["success"]["n"] == 0
+
+
+def evaluated(study, both, step=3):
+    return [row for suite in study.suites(step) for row in play_suite(suite, both)[1]]
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_evaluation_judges_with_the_start_and_the_present(frozen):
     both = engines()
     both["start"].right = always
-    rows = method(solver=solver).evaluate(both, 3)
-    assert all(set(row) == set(EVAL_KEYS) and row["step"] == 3 for row in rows)
-    value = {(row["evaluation"], row["metric"]): row["value"] for row in rows}
-    assert value["proposals, starting solver", "success"] == 1
-    assert value["proposals, starting solver", "difficulty_reward"] == 0
-    if solver == "learning":
-        assert value["proposals, current solver", "difficulty_reward"] == 1
-    else:
-        assert ("proposals, current solver", "success") not in value
-    assert {m for e, m in value if e == "solver, greedy"} >= {
-        "accuracy",
-        "accuracy, 1 hop",
-        "accuracy, 4 hops",
-    }
+    rows = evaluated(method(roles={"solver": FROZEN} if frozen else {}), both)
+    labels = ("suite", "opponent", "decoding", "difficulty", "metric")
+    value = {tuple(row[key] for key in labels): row["value"] for row in rows}
+    assert value["proposals", "starting solver", "", "", "success"] == 1
+    assert value["proposals", "starting solver", "", "", "difficulty_reward"] == 0
+    current = ("proposals", "current solver", "", "", "difficulty_reward")
+    assert current not in value if frozen else value[current] == 1
+    hops = {key[3] for key in value if key[2] == "greedy" and key[4] == "accuracy"}
+    assert hops == {"", "1 hop", "2 hops", "3 hops", "4 hops"}
     assert len(both["policy"].asked) == 6
     known = {name for kind in ("person", "town", "company") for name in names(kind, "train")}
     shown = "".join(map(chr, both["policy"].asked[0].prompt_ids))
     assert not known & {word.strip(".?") for word in shown.split()}
 
 
-def test_evaluation_is_the_same_for_every_seed():
-    def asked(seed):
-        both = engines()
-        method(seed=seed).evaluate(both, 0)
-        return [request for engine in both.values() for request, _ in engine.answered]
+def test_uniform_questions_are_evaluated_too():
+    rows = evaluated(method(questions="uniform"), engines())
+    assert {row["value"] for row in rows if row["metric"] == "valid"} == {1}
 
-    assert asked(0) == asked(1)
+
+def test_evaluation_is_the_same_for_every_seed():
+    def requests(seed):
+        both = engines()
+        evaluated(method(seed=seed), both)
+        return [request for world in both.values() for request, _ in world.answered]
+
+    assert requests(0) == requests(1)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         (
-            dict(solver="frozen", proposer="uniform"),
-            "solver frozen with proposer uniform trains nobody",
+            dict(roles={"solver": FROZEN}, questions="uniform"),
+            r"questions uniform and frozen roles \['solver'\] train nobody",
         ),
+        (dict(roles={"solver": FROZEN, "proposer": FROZEN}), "train nobody"),
         (
-            dict(proposer="frozen", reward="shuffled"),
-            "reward shuffled with proposer frozen; allowed: proposer learning",
+            dict(roles={"proposer": FROZEN}, reward="shuffled"),
+            "reward is shuffled with .*; allowed: a proposer that learns",
         ),
         (dict(documents=3), "level.documents is 3; allowed: hops"),
         (dict(invalid_reward=0.5), "invalid_reward is 0.5; allowed: less than or equal to 0"),
         (dict(max_hops=5), "max_hops is 5"),
         (dict(hard_hops=3, max_hops=2), r"hard_hops is 3; allowed: up to max_hops \(2\)"),
         (
-            dict(solver="frozen", solver_weight=0.5),
-            "solver_weight is 0.5 with solver frozen and proposer learning; allowed: 1",
+            dict(roles={"solver": FROZEN}, solver_weight=0.5),
+            r"solver_weight is 0.5 with .* roles \['solver'\]; allowed: 1",
         ),
         (
-            dict(proposer="uniform", solver_weight=0.5),
-            "solver_weight is 0.5 with .* proposer uniform; allowed: 1",
+            dict(questions="uniform", solver_weight=0.5),
+            "solver_weight is 0.5 with questions uniform .*; allowed: 1",
         ),
-        (dict(solver="frozen", replay=4), "replay is 4 with solver frozen; allowed: 0"),
+        (dict(roles={"solver": FROZEN}, replay=4), "replay is 4 with a frozen solver; allowed: 0"),
         (dict(documents=60), "documents is 60; allowed: less than or equal to 48"),
     ],
 )
 def test_what_is_not_allowed_is_named(values, message):
     with pytest.raises(ParamError, match=message):
-        validate(Params, IDENTITY | values)
-
-
-@pytest.fixture
-def tiny_plan(tmp_path, tiny_model, tokenizer):
-    """Plans of short runs from a random policy."""
-    tiny_model.save_pretrained(tmp_path / "tiny")
-    tokenizer.save_pretrained(tmp_path / "tiny")
-    small = dict(
-        SMALL, policy=str(tmp_path / "tiny"), figures=str(tmp_path), max_new_tokens=6, save_every=1
-    )
-    return lambda folder, **values: make_plan(
-        "proposer", "smoke", runs=str(tmp_path / folder), **{**small, **values}
-    )
-
-
-def test_a_whole_run(tiny_plan):
-    """A random policy asks nothing valid, so the oracle has to."""
-    run = run_one(tiny_plan("a", steps=1, variants=["joint-uniform"]), "joint-uniform", 0)
-    assert {row["metric"] for row in run.rows("evals")} >= {
-        "difficulty_reward",
-        "hard",
-        "accuracy, 4 hops",
-    }
-    assert all(row["value"] == 1 for row in run.rows("evals") if row["metric"] == "valid")
-    (row,) = run.rows("metrics")
-    assert row["method/valid"] == 1 and row["method/success"] == 0
-
-
-def test_the_start_survives_training_and_a_restart(tiny_plan, monkeypatch):
-    """Made-up rows move the weights; a fixed answer's log-probability shows whose weights an engine
-    has."""
-    stops = [2]
-
-    def collect(self, engines, step, rank=0):
-        if step in stops:
-            raise KeyError("stopped")
-        return [Sample((5, 6, 7), (8, 9), (1, 1), None, 1.0, "solver", 0, advantage=1.0)]
-
-    def evaluate(self, engines, step):
-        request = Request((5, 6, 7), Sampling(4, 0.0), seed=1)
-        scores = {
-            name: sum(engines[name].generate([request])[0].logps) for name in ("start", "policy")
-        }
-        common = {"evaluation": "scores", "low": None, "high": None, "n": 1}
-        return [
-            {"step": step, **common, "metric": name, "value": value}
-            for name, value in scores.items()
-        ]
-
-    monkeypatch.setattr(Method, "collect", collect)
-    monkeypatch.setattr(Method, "evaluate", evaluate)
-    plan = tiny_plan("b", steps=3, variants=["joint"], eval_every=1, learning_rate=0.01)
-    with pytest.raises(KeyError, match="stopped"):
-        run_one(plan, "joint", 0)
-    stops.clear()
-    run = run_one(plan, "joint", 0)
-    values = {
-        name: [r["value"] for r in run.rows("evals") if r["metric"] == name]
-        for name in ("start", "policy")
-    }
-    assert run.facts()["resumed"] and [row["step"] for row in run.rows("metrics")] == [1, 2, 3]
-    assert len(values["start"]) == 4 and set(values["start"]) == {values["policy"][0]}
-    assert len(set(values["policy"])) == 4
-
-
-def test_the_oracles_view_of_a_context():
-    (context,) = method().contexts(1, "train", 0)
-    assert isinstance(context, Context) and len(context.documents) == 4
-    assert list(context.stated) == [fact for text in context.documents for fact in facts_in(text)]
+        validate(Params, values)

@@ -1,25 +1,24 @@
 """RLVR with scripted answers: rewards, advantages, the control, held-out questions, search, a whole
 run."""
 
+import json
 import random
 import re
 from collections import Counter
 
 import pytest
 
-from spnb.core.advantages import make_estimator
+from spnb.core.episodes import run
+from spnb.core.grading import grade_text
+from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
-from spnb.core.types import Completion, Sample, derive_seed
-from spnb.methods.rlvr import Method, Params, draw_item, library, with_advantages
+from spnb.core.types import Completion
+from spnb.evaluate.items import play_suite
+from spnb.methods.rlvr import Method, Params, draw_task, library
 from spnb.testbed import oracle
 from spnb.testbed.texts import facts_in
 from spnb.testbed.world import names
-from spnb.train.engines.torch import TorchEngine
-from spnb.train.plan import make_plan, run_one
-from spnb.train.runs import EVAL_KEYS, METRICS
-from spnb.train.trainer import token_logps
 
-IDENTITY = {"paper": "rlvr", "scale": "smoke", "variant": "test", "seed": 0}
 SMALL = dict(prompts_per_step=3, group_size=4, eval_items=6)
 
 
@@ -74,12 +73,26 @@ def first_group_only(question, prompt, index):
 
 
 def method(**values):
-    return Method(Params(**{**IDENTITY, **SMALL, **values}), CharTokenizer())
+    return Method(Params(**{**SMALL, **values}), CharTokenizer())
 
 
-def collect(choose, step=0, rank=0, **values):
+def step_of(variant, engine, step=0):
+    """All rows of a step, as the trainer has them."""
+    rows = run(variant.rollout(step), {"policy": engine})
+    variant.estimate(rows)
+    variant.select(rows)
+    return rows
+
+
+def collect(choose, step=0, share=None, **values):
     fresh = method(**values)
-    return fresh.collect({"policy": Reader(choose)}, step, rank), fresh.metrics()
+    fresh.share = share or Share()
+    return step_of(fresh, Reader(choose), step), fresh.metrics
+
+
+def evaluated(variant, engine, step=0):
+    suites = variant.suites(step)
+    return [row for suite in suites for row in play_suite(suite, {"policy": engine})[1]]
 
 
 def test_a_right_answer_is_rewarded_and_compared_within_its_question():
@@ -93,48 +106,32 @@ def test_a_right_answer_is_rewarded_and_compared_within_its_question():
         assert row.role == "read" and row.info["gold"] and not row.invalid and set(row.mask) == {1}
     shares = {"accuracy": 0.5, "mixed": 1, "parsed": 1, "thinks": 0.5, "searches": 0}
     assert found == {f"method/{key}": value for key, value in shares.items()}
-    assert all(
-        any(re.match(key.replace("<name>", ".+"), name) for key in METRICS) for name in found
-    )
 
 
-def test_rows_without_an_advantage_are_left_out_and_the_rest_scaled():
-    """One of four right: mean 0.25, deviation 0.5, z = 1.5 and -0.5; 4 of 12 rows stay, so times
-    1/3."""
+def test_rows_without_an_advantage_are_not_trained_and_the_rest_weighted():
+    """One of four right: mean 0.25, deviation 0.5, z = 1.5 and -0.5; 4 of 12 rows stay, so 1/3."""
     rows, found = collect(first_group_only)
-    assert [row.advantage for row in rows] == pytest.approx([0.5, -1 / 6, -1 / 6, -1 / 6])
-    assert [row.invalid for row in rows] == [False, True, True, True]
-    assert (found["method/accuracy"], found["method/mixed"]) == (
-        pytest.approx(1 / 12),
-        pytest.approx(1 / 3),
-    )
-    for values in ({"kl_beta": 0.1}, {"loss_type": "dapo"}):
-        rows, _ = collect(first_group_only, **values)
-        assert len(rows) == 12 and [row.advantage for row in rows[:4]] == pytest.approx(
-            [1.5, -0.5, -0.5, -0.5]
-        )
-    assert collect(right)[0] == []
+    assert [row.advantage for row in rows] == pytest.approx([1.5, -0.5, -0.5, -0.5] + [0] * 8)
+    assert [row.weight for row in rows] == pytest.approx([1 / 3] * 4 + [0] * 8)
+    assert [row.invalid for row in rows[:4]] == [False, True, True, True]
+    assert found["method/accuracy"] == pytest.approx(1 / 12)
+    assert found["method/mixed"] == pytest.approx(1 / 3)
+    for grpo in ({"beta": 0.1}, {"loss_type": "dapo"}):
+        rows, _ = collect(first_group_only, grpo=grpo)
+        assert len(rows) == 12 and {row.weight for row in rows} == {1}
+    assert {row.weight for row in collect(right)[0]} == {0}
 
 
-def test_leaving_rows_out_keeps_the_gradient():
-    """The mean over all rows of (advantage x length of the row) is the same with and without
-    them."""
-    rows = [
-        Sample((1,), (2,) * n, (1,) * n, None, reward, "r", g)
-        for n, reward, g in [(1, 1, 0), (2, 0, 0), (3, 1, 1)]
-    ]
-    whole = with_advantages(
-        list(rows), make_estimator("group_zscore"), Params(**IDENTITY, kl_beta=0.1)
-    )
-    mean = sum(row.advantage * len(row.mask) for row in whole) / len(whole)
-    kept = with_advantages(list(rows), make_estimator("group_zscore"), Params(**IDENTITY))
-    assert len(kept) == 2 and sum(row.advantage * len(row.mask) for row in kept) / len(
-        kept
-    ) == pytest.approx(mean)
+def test_prompts_are_shared_by_the_processes():
+    """4 and 3 of 7 questions, none of them twice."""
+    parts = [collect(right, share=Share(rank, 2), prompts_per_step=7)[0] for rank in range(2)]
+    assert [len(rows) for rows in parts] == [16, 12]
+    first, second = ({row.prompt_ids for row in rows} for rows in parts)
+    assert not first & second and len(first | second) == 7
 
 
 def test_the_control_permutes_the_rewards_of_the_step():
-    keep = dict(prompts_per_step=16, estimator="raw", kl_beta=0.1)  # a row for every rollout
+    keep = dict(prompts_per_step=16, roles={"solver": {"estimator": "raw"}})
     rows, found = collect(every_second, reward="random", **keep)
     plain, _ = collect(every_second, **keep)
     assert (
@@ -156,8 +153,9 @@ def test_questions_are_fixed_by_seed_step_and_rank():
         return {row.prompt_ids for row in collect(every_second, **values)[0]}
 
     first = prompts()
+    others = ({"step": 1}, {"share": Share(1, 1)}, {"seed": 1})
     assert first == prompts() and len(first) == 3
-    assert all(not first & prompts(**other) for other in ({"step": 1}, {"rank": 1}, {"seed": 1}))
+    assert all(not first & prompts(**other) for other in others)
 
 
 @pytest.mark.parametrize(
@@ -172,44 +170,38 @@ def test_questions_are_fixed_by_seed_step_and_rank():
     ],
 )
 def test_each_task_has_its_prompt_and_the_rule_knows_its_answer(values, pattern):
-    params = Params(**IDENTITY, **values)
+    params = Params(**values)
     for index in range(6):
-        item = draw_item(params, random.Random(index), index, "train")
-        assert (
-            re.search(pattern, item.messages[0]["content"])
-            and item.question in item.messages[0]["content"]
-        )
-        assert (
-            item.grade(f"<answer> {item.answer}</answer>") == 1
-            and item.grade("<answer> Nobody</answer>") == 0
-        )
-        assert item.grade(item.answer) == 0
-    many = [
-        draw_item(params, random.Random(index), index, "train").difficulty for index in range(10)
-    ]
-    assert len(set(many)) == len(params.operations if params.task == "numeric" else params.hops)
+        task = draw_task(params, random.Random(index), index, "train", False)
+        content, answer = task.messages[0]["content"], ", ".join(task.gold)
+        assert re.search(pattern, content) and task.question in content
+        assert grade_text(f"<answer> {answer}</answer>", task) == 1
+        assert grade_text("<answer> Nobody</answer>", task) == grade_text(answer, task) == 0
+    drawn = [draw_task(params, random.Random(index), index, "train", False) for index in range(10)]
+    kinds = params.operations if params.task == "numeric" else params.hops
+    assert len({task.difficulty for task in drawn}) == len(kinds)
 
 
 def test_held_out_questions_share_no_name_and_no_frame_with_training_and_no_seed_with_the_run():
     known = {name for kind in ("person", "town", "company") for name in names(kind, "train")}
-    asked = []
+    requests = []
     for seed in (0, 1):
         engine, variant = Reader(right), method(seed=seed, transfer_hops=[2], documents=2)
-        rows = variant.evaluate({"policy": engine}, 7)
-        asked.append([request.prompt_ids for request in engine.requests])
-    assert asked[0] == asked[1] and len(asked[0]) == 6 * 4
-    prompts = ["".join(map(chr, ids)) for ids in asked[0]]
+        rows = evaluated(variant, engine, step=7 * seed)
+        requests.append(engine.requests)
+    assert requests[0] == requests[1] and len(requests[0]) == 6 * 4
+    prompts = ["".join(map(chr, request.prompt_ids)) for request in requests[0]]
     assert not any(word.strip(".?") in known for prompt in prompts for word in prompt.split())
     assert all(re.search("Question: (Tell me|Do you know)", prompt) for prompt in prompts)
     samplings = {request.sampling.temperature for request in engine.requests}
     assert samplings == {0.0, 1.0}
-    assert all(set(row) == set(EVAL_KEYS) and row["step"] == 7 for row in rows)
-    value = {(row["evaluation"], row["metric"]): (row["value"], row["n"]) for row in rows}
-    assert {name for name, _ in value} == {
-        f"{a}, {b}" for a in ("held-out", "transfer") for b in ("sampled", "greedy")
-    }
-    assert value["held-out, greedy", "accuracy"] == value["transfer, sampled", "accuracy"] == (1, 6)
-    assert value["held-out, greedy", "thinks"] == (0, 6)
+    labels = ("suite", "decoding", "difficulty", "metric")
+    value = {tuple(row[key] for key in labels): (row["value"], row["n"]) for row in rows}
+    arms = {(a, b) for a in ("held-out", "transfer") for b in ("sampled", "greedy")}
+    assert {key[:2] for key in value} == arms
+    for suite, decoding in (("held-out", "greedy"), ("transfer", "sampled")):
+        assert value[suite, decoding, "", "accuracy"] == (1, 6)
+    assert value["held-out", "greedy", "", "thinks"] == (0, 6)
 
 
 def test_accuracy_by_hops_and_wilsons_bounds():
@@ -220,14 +212,17 @@ def test_accuracy_by_hops_and_wilsons_bounds():
             else "<answer> No</answer>"
         )
 
-    rows = method(hops=[1, 2], eval_items=10).evaluate({"policy": Reader(half)}, 0)
-    value = {row["metric"]: row for row in rows if row["evaluation"] == "held-out, greedy"}
-    assert value["accuracy"]["value"] == 0.5 and value["accuracy"]["n"] == 10
-    assert (value["accuracy, 1 hop"]["value"], value["accuracy, 2 hops"]["value"]) == (1, 0)
+    rows = evaluated(method(hops=[1, 2], eval_items=10), Reader(half))
+    value = {
+        row["difficulty"]: row
+        for row in rows
+        if (row["decoding"], row["metric"]) == ("greedy", "accuracy")
+    }
+    assert (value[""]["value"], value[""]["n"]) == (0.5, 10)
+    assert (value["1 hop"]["value"], value["2 hops"]["value"]) == (1, 0)
     # Wilson, 5 of 10: 0.5 -+ 1.96 sqrt(0.25 / 10 + 1.96^2 / 400) / (1 + 1.96^2 / 10).
-    assert (value["accuracy"]["low"], value["accuracy"]["high"]) == pytest.approx(
-        (0.2366, 0.7634), abs=1e-4
-    )
+    bounds = (value[""]["low"], value[""]["high"])
+    assert bounds == pytest.approx((0.2366, 0.7634), abs=1e-4)
 
 
 def test_searching_finds_the_librarys_facts():
@@ -239,9 +234,7 @@ def test_searching_finds_the_librarys_facts():
         found = truth(question, prompt)
         return f"<answer> {found}</answer>" if found else f"<search> {query.entity}</search>"
 
-    rows, found = collect(
-        seek, task="search", estimator="raw", kl_beta=0.1, max_length=4000, results=4
-    )
+    rows, found = collect(seek, task="search", max_length=4000, results=4)
     assert found["method/searches"] == 1 and found["method/accuracy"] > 0.5
     good = next(row for row in rows if row.reward == 1)
     text = "".join(map(chr, good.completion_ids))
@@ -257,10 +250,10 @@ def test_searching_finds_the_librarys_facts():
 
 def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
     straight, resumed = method(), method()
-    straight.collect({"policy": Reader(every_second)}, 0)
-    resumed.load_state_dict(straight.state_dict())
-    policies = {"policy": Reader(every_second)}, {"policy": Reader(every_second)}
-    assert straight.collect(policies[0], 1) == resumed.collect(policies[1], 1)
+    step_of(straight, Reader(every_second))
+    resumed.load_state_dict(json.loads(json.dumps(straight.state_dict())))
+    expected = step_of(straight, Reader(every_second), 1)
+    assert step_of(resumed, Reader(every_second), 1) == expected
 
 
 @pytest.mark.parametrize(
@@ -271,7 +264,7 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
         ({"transfer_hops": [4], "documents": 3}, "level.documents is 3; allowed: hops"),
         ({"hops": []}, "hops is "),
         ({"task": "sing"}, "task is 'sing'; allowed: 'read', 'think'"),
-        ({"operations": ["path"]}, "operations is .*; allowed: .*some of cell, sum"),
+        ({"operations": ["path"]}, "operations.0 is 'path'; allowed: 'cell', 'sum'"),
         ({"task": "numeric", "transfer_hops": [2]}, "transfer_hops is .* with task numeric"),
         ({"task": "search", "transfer_documents": 8}, "transfer_documents is 8 with task search"),
         ({"distances": [3]}, "distances.0 is 3"),
@@ -279,71 +272,4 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
 )
 def test_what_is_not_allowed_is_named(values, message):
     with pytest.raises(ParamError, match=message):
-        validate(Params, IDENTITY | values)
-
-
-@pytest.fixture(scope="module")
-def tiny_policy(tmp_path_factory):
-    """A random Qwen3 of 2 layers with the world's tokenizer, in a folder."""
-    from transformers import AutoTokenizer
-
-    from spnb.recipe.build import Recipe, build_model
-    from spnb.testbed import embedded_path
-
-    folder = tmp_path_factory.mktemp("tiny")
-    tokenizer = AutoTokenizer.from_pretrained(embedded_path("games"))
-    build_model(Recipe(hidden=32, layers=2, heads=2, feed_forward=64), tokenizer).save_pretrained(
-        folder
-    )
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_a_search_row_passes_the_trainer(tiny_policy, tmp_path, monkeypatch):
-    """A whole run whose rollouts are forced to search: results are in the rows, and the trainer
-    takes them."""
-    generate = TorchEngine.generate
-
-    def forced(self, requests):
-        """The policy's own tokens, then a query where it has not asked yet; half of the rows are
-        answered."""
-        answers = []
-        for request, done in zip(requests, generate(self, requests), strict=True):
-            first = "\n<information>\n" not in self.tokenizer.decode(request.prompt_ids)
-            text = "<search> Arnford</search>" if first and request.sampling.stop else done.text
-            ids = (
-                self.tokenizer(text, add_special_tokens=False)["input_ids"]
-                if text != done.text
-                else done.ids
-            )
-            answers.append(Completion(tuple(ids), self.scores(request, ids), text, "stop"))
-        return answers
-
-    def scores(self, request, ids):
-        sample = Sample(request.prompt_ids, tuple(ids), (1,) * len(ids), None, 0.0, "r", 0)
-        return tuple(token_logps(self.model, sample).tolist())
-
-    monkeypatch.setattr(TorchEngine, "generate", forced)
-    monkeypatch.setattr(TorchEngine, "scores", scores, raising=False)
-    monkeypatch.setattr(
-        "spnb.testbed.suites.Item.grade", lambda item, text: float(derive_seed(text) % 2)
-    )
-    plan = make_plan(
-        "rlvr", "smoke", variants=["search"], policy=str(tiny_policy), runs=str(tmp_path), figures=str(tmp_path),
-        steps=1, eval_items=2, max_new_tokens=8, prompts_per_step=2, group_size=4, max_length=1024,
-    )  # fmt: skip
-    run = run_one(plan, "search", 0)
-    (row,) = run.rows("metrics")
-    assert row["method/searches"] == 1 and row["samples"] > 0
-    assert all("\n<information>\n" in sample["text"] for sample in run.rows("rollouts"))
-
-
-def test_a_whole_run_with_its_control(tiny_policy, tmp_path):
-    plan = make_plan(
-        "rlvr", "smoke", variants=["think", "think-random"], policy=str(tiny_policy), runs=str(tmp_path),
-        figures=str(tmp_path), steps=1, eval_items=4, max_new_tokens=8, prompts_per_step=2, group_size=2,
-    )  # fmt: skip
-    for variant in plan.variants:
-        run = run_one(plan, variant, 0)
-        assert [row["method/accuracy"] for row in run.rows("metrics")] == [0]
-        assert {row["step"] for row in run.rows("evals")} == {0, 1}
+        validate(Params, values)

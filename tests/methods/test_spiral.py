@@ -2,6 +2,7 @@
 opponents, evaluation."""
 
 import itertools
+import json
 import random
 import re
 from collections import Counter, defaultdict
@@ -9,15 +10,16 @@ from collections import Counter, defaultdict
 import pytest
 
 from spnb.core.episodes import run
+from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
 from spnb.core.types import Completion, Request, Sample, Sampling, derive_seed
+from spnb.evaluate.items import play_suite
 from spnb.games import make_game
-from spnb.games.play import Transcript, Turn
+from spnb.games.players import Transcript, Turn, fixed_player
 from spnb.methods import method_module
-from spnb.methods.spiral import Method, Params, fixed_player
-from spnb.train.runs import EVAL_KEYS, METRICS
+from spnb.methods.spiral import Method, Params
+from spnb.train.config import params_class
 
-IDENTITY = {"paper": "spiral", "scale": "smoke", "variant": "test", "seed": 0}
 DRAWN_MATCH = "012435768"  # x takes 0, 2, 3, 7, 8 and o takes 1, 4, 5, 6: no line
 
 
@@ -68,16 +70,28 @@ def drawing(prompt, legal, rng):
     return DRAWN_MATCH[9 - len(legal)]
 
 
-def method(**values):
-    return Method(
-        Params(**{**IDENTITY, "games": ["kuhn_poker", "tic_tac_toe"], **values}), CharTokenizer()
-    )
+def method(share=None, **values):
+    fresh = Method(Params(**{"games": ["kuhn_poker", "tic_tac_toe"], **values}), CharTokenizer())
+    fresh.share = share or Share()
+    return fresh
 
 
-def collect(choose, steps=1, rank=0, **values):
-    """The rows of some steps of a new method."""
-    fresh = method(**values)
-    return [fresh.collect({"policy": MoveEngine(choose)}, step, rank) for step in range(steps)]
+def step_of(spiral, engine, step=0):
+    """All rows of one step of a method, as the trainer has them."""
+    rows = run(spiral.rollout(step), engine if isinstance(engine, dict) else {"policy": engine})
+    spiral.estimate(rows)
+    spiral.select(rows)
+    return rows
+
+
+def trained(rows):
+    return [row for row in rows if row.weight]
+
+
+def collect(choose, steps=1, share=None, **values):
+    """The trained rows of some steps of a new method."""
+    fresh = method(share, **values)
+    return [trained(step_of(fresh, MoveEngine(choose), step)) for step in range(steps)]
 
 
 # Rows of a match
@@ -152,35 +166,51 @@ THE_NEXT = [(4, K0, 1.0), (4, K1, -1.0)]
 )
 def test_the_baselines_give_the_values_worked_out_by_hand(baseline, expected, afterwards):
     spiral = method(baseline=baseline, ema_decay=0.9)
-    assert spiral.advantages([sample(*row) for row in MATCHES]) == pytest.approx(
-        expected, abs=1e-12
-    )
-    assert spiral.advantages([sample(*row) for row in THE_NEXT]) == pytest.approx(
-        afterwards, abs=1e-12
-    )
+    for matches, values in ((MATCHES, expected), (THE_NEXT, afterwards)):
+        rows = [sample(*row) for row in matches]
+        spiral.compare(rows)
+        assert [row.advantage for row in rows] == pytest.approx(values, abs=1e-12)
 
 
 def test_defaults_are_the_papers_and_others_are_refused():
-    params = Params(**IDENTITY)
-    assert (params.baseline, params.ema_decay, params.turns_per_step, params.inner_epochs) == (
-        "role_ema",
-        0.95,
-        128,
-        2,
-    )
+    params = Params()
+    assert (params.baseline, params.ema_decay, params.turns_per_step) == ("role_ema", 0.95, 128)
     assert (params.opponent, params.reward) == ("self", "outcome")
     with pytest.raises(
         ParamError, match="baseline is 'mean'; allowed: 'role_ema', 'global_ema', 'batch_mean' or"
     ):
-        validate(Params, IDENTITY | {"baseline": "mean"})
+        validate(Params, {"baseline": "mean"})
     with pytest.raises(
         ParamError, match="turns_per_step is 0; allowed: greater than or equal to 1"
     ):
-        validate(Params, IDENTITY | {"turns_per_step": 0})
+        validate(Params, {"turns_per_step": 0})
     with pytest.raises(
         ParamError, match="paper is 'spirals', which is unknown; did you mean 'spiral'"
     ):
         method_module("spirals")
+
+
+def test_the_batchs_mean_is_that_of_all_rounds():
+    """A round alone has another mean: seat 0 forfeits in some rounds and wins in others."""
+    spiral = method(games=["kuhn_poker"], turns_per_step=24, baseline="batch_mean")
+    engine = MoveEngine(lambda prompt, legal, rng: rng.choice([*legal, "none"]))
+    rows = step_of(spiral, engine)
+    assert len(engine.batches) > 3
+    for role in {row.role for row in rows}:
+        own = [row for row in rows if row.role == role]
+        mean = sum(row.reward for row in own) / len(own)
+        assert [row.advantage for row in own] == pytest.approx([row.reward - mean for row in own])
+    assert len(trained(rows)) == 24
+
+
+def test_the_players_estimator_is_a_role_like_any_other():
+    spiral = method(roles={"player": {"estimator": "group_mean", "temperature": 0.5}})
+    rows = [sample(1, K0, 1.0), sample(1, K0, 0.0)]
+    spiral.compare(rows)
+    assert [row.advantage for row in rows] == [0.5, -0.5]
+    engine = MoveEngine(at_random)
+    step_of(spiral, engine)
+    assert {request.sampling.temperature for request in engine.requests} == {0.5}
 
 
 # The draw of a step's turns
@@ -208,19 +238,35 @@ def test_in_self_play_both_seats_of_a_match_are_trained_on():
     assert len(both) > 10 and all(seats[0] == -seats[1] for seats in both)
 
 
+def test_every_turn_is_a_row_and_those_that_are_drawn_come_first():
+    rows = step_of(method(turns_per_step=16), MoveEngine(at_random))
+    weights = [row.weight for row in rows]
+    assert weights == [1.0] * 16 + [0.0] * (len(rows) - 16) and len(rows) > 20
+    assert [row.role[0] for row in rows[:16]] == ["kuhn_poker"] * 8 + ["tic_tac_toe"] * 8
+    assert all(row.advantage is not None and row.policy == "policy" for row in rows)
+
+
+def test_a_steps_turns_are_shared_by_the_processes():
+    shares = [Share(rank, 3) for rank in range(3)]
+    steps = [collect(at_random, share=share, turns_per_step=32)[0] for share in shares]
+    assert [len(rows) for rows in steps] == [12, 10, 10]
+    groups = [{row.group for row in rows} for rows in steps]
+    assert all(not a & b for a, b in itertools.combinations(groups, 2))
+
+
 def test_the_draw_is_fixed_by_run_seed_step_and_rank():
     settings = dict(turns_per_step=16)
     (first, second), again = collect(at_random, 2, **settings), collect(at_random, 2, **settings)
     assert [first, second] == again
     (other_rank,), (other_seed,) = (
-        collect(at_random, rank=1, **settings),
+        collect(at_random, share=Share(1, 1), **settings),
         collect(at_random, seed=1, **settings),
     )
     matches = [{row.group for row in rows} for rows in (first, second, other_rank, other_seed)]
     assert all(not a & b for a, b in itertools.combinations(matches, 2))
 
 
-def test_matches_shorter_than_expected_are_topped_up_in_waves():
+def test_matches_shorter_than_expected_are_topped_up_in_rounds():
     """A forfeit is a match of one turn where two were expected: 4 matches, then 2, 1 and 1 make 8
     turns.
 
@@ -228,7 +274,7 @@ def test_matches_shorter_than_expected_are_topped_up_in_waves():
     starts 8 at once.
     """
     spiral, engine = method(games=["kuhn_poker"], turns_per_step=8), MoveEngine(never_legal)
-    rows = spiral.collect({"policy": engine}, 0)
+    rows = trained(step_of(spiral, engine))
     assert engine.batches == [4, 2, 1, 1]
     assert len({row.group for row in rows}) == 8 and all(
         row.invalid and row.role == K0 for row in rows
@@ -236,21 +282,21 @@ def test_matches_shorter_than_expected_are_topped_up_in_waves():
     assert sorted(row.advantage for row in rows) == pytest.approx(
         [-1.5 * 0.95**k for k in range(8)]
     )
-    rows = spiral.collect({"policy": engine}, 1)
+    rows = trained(step_of(spiral, engine, 1))
     assert engine.batches == [4, 2, 1, 1, 8]
     assert sorted(row.advantage for row in rows) == pytest.approx(
         [-1.5 * 0.95**k for k in range(8, 16)]
     )
 
 
-def test_after_four_waves_a_step_goes_on_with_what_there_is():
+def test_after_four_rounds_a_step_goes_on_with_what_there_is():
     spiral, engine = method(games=["kuhn_poker"], turns_per_step=32), MoveEngine(never_legal)
-    assert len(spiral.collect({"policy": engine}, 0)) == 30
+    assert len(trained(step_of(spiral, engine))) == 30
     assert engine.batches == [16, 8, 4, 2]
-    assert len(spiral.collect({"policy": engine}, 1)) == 32
+    assert len(trained(step_of(spiral, engine, 1))) == 32
 
 
-def test_turns_without_an_advantage_are_never_rows():
+def test_turns_without_an_advantage_are_never_trained():
     assert collect(drawing, games=["tic_tac_toe"], turns_per_step=8) == [[]]
     rows = collect(at_random, games=["tic_tac_toe"], baseline="none", turns_per_step=64)[0]
     assert len(rows) == 64 and {row.reward for row in rows} == {row.advantage for row in rows} == {
@@ -260,33 +306,29 @@ def test_turns_without_an_advantage_are_never_rows():
 
 
 def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
-    policy = {"policy": MoveEngine(at_random)}
+    engine = MoveEngine(at_random)
     straight, resumed = method(turns_per_step=16), method(turns_per_step=16)
     for step in range(2):
-        straight.collect(policy, step)
-    state = straight.state_dict()
-    expected, fresh = straight.collect(policy, 2), method(turns_per_step=16).collect(policy, 2)
+        step_of(straight, engine, step)
+    state = json.loads(json.dumps(straight.state_dict()))
+    expected = step_of(straight, engine, 2)
+    assert expected != step_of(method(turns_per_step=16), engine, 2)
     resumed.load_state_dict(state)
-    assert resumed.collect(policy, 2) == expected != fresh
+    assert step_of(resumed, engine, 2) == expected
     assert resumed.state_dict() == straight.state_dict() != state
 
 
 def test_numbers_of_a_rollout():
     spiral = method(games=["kuhn_poker", "tic_tac_toe"], turns_per_step=16)
-    spiral.collect(
-        {
-            "policy": MoveEngine(
-                lambda p, legal, r: drawing(p, legal, r) if len(legal) > 2 else "none"
-            )
-        },
-        0,
+    engine = MoveEngine(
+        lambda prompt, legal, rng: drawing(prompt, legal, rng) if len(legal) > 2 else "none"
     )
-    found = spiral.metrics()
+    step_of(spiral, engine)
+    found = spiral.metrics
     # Poker ends at the first answer; tic-tac-toe at the eighth, which seat 1 gives with two cells
     # free.
-    assert {key: found[f"method/{key}/kuhn_poker"] for key in ("moves", "forfeits", "seat0_wins")} == {
-        "moves": 1, "forfeits": 1, "seat0_wins": 0,
-    }  # fmt: skip
+    shares = [found[f"method/{key}/kuhn_poker"] for key in ("moves", "forfeits", "seat0_wins")]
+    assert shares == [1, 1, 0]
     assert (found["method/moves/tic_tac_toe"], found["method/forfeits/tic_tac_toe"]) == (8, 1)
     # 8 turns of poker take 4 + 2 + 1 + 1 matches; 8 of tic-tac-toe are there with the first wave's
     # 4.
@@ -294,18 +336,17 @@ def test_numbers_of_a_rollout():
     assert found["method/baseline/kuhn_poker/0"] == pytest.approx(-1.5 * (1 - 0.95**8))
     assert found["method/baseline/tic_tac_toe/0"] == pytest.approx(1.5 * (1 - 0.95**4))
     assert found["method/baseline/tic_tac_toe/1"] == pytest.approx(-1.5 * (1 - 0.95**4))
-    assert "method/<name>" in METRICS and all(key.startswith("method/") for key in found)
+    assert all(key.startswith("method/") for key in found)
 
 
 def test_draws_and_wins_are_counted_among_matches_that_were_played_out():
     spiral = method(games=["tic_tac_toe"], turns_per_step=8)
-    spiral.collect({"policy": MoveEngine(drawing)}, 0)
-    found = spiral.metrics()
+    step_of(spiral, MoveEngine(drawing))
+    found = spiral.metrics
     assert (found["method/draws/tic_tac_toe"], found["method/seat0_wins/tic_tac_toe"]) == (1, 0)
-    spiral.collect(
-        {"policy": MoveEngine(last_move)}, 1
-    )  # 8 7 6 5 4 3 2: seat 0 has 8, 6, 4 and with 2 a diagonal
-    found = spiral.metrics()
+    # 8 7 6 5 4 3 2: seat 0 has 8, 6, 4 and with 2 a diagonal.
+    step_of(spiral, MoveEngine(last_move), 1)
+    found = spiral.metrics
     assert (found["method/draws/tic_tac_toe"], found["method/seat0_wins/tic_tac_toe"]) == (0, 1)
     assert (found["method/moves/tic_tac_toe"], found["method/forfeits/tic_tac_toe"]) == (7, 0)
 
@@ -334,13 +375,72 @@ def test_against_a_fixed_opponent_only_the_learners_turns_are_rows(opponent):
 def test_the_learner_sits_where_it_is_put(opponent, learner):
     spiral = method(opponent=opponent)
     for game in spiral.games:
-        transcript = run(spiral.episode(game, 3, learner), {"policy": MoveEngine(at_random)})
+        transcript = run(spiral.match(game, 3, learner), {"policy": MoveEngine(at_random)})
         assert {turn.seat for turn in transcript.turns if turn.request is not None} == {learner}
         assert {turn.seat for turn in transcript.turns if turn.request is None} == {1 - learner}
 
 
+def test_another_policy_in_the_other_seat_is_asked_and_not_trained():
+    roles = {"opponent": {"policy": "rival", "temperature": 0.25}}
+    spiral = method(opponent="policy", roles=roles, turns_per_step=32)
+    engines = {"policy": MoveEngine(at_random), "rival": MoveEngine(last_move)}
+    rows = step_of(spiral, engines)
+    assert {request.sampling.temperature for request in engines["rival"].requests} == {0.25}
+    assert {row.policy for row in rows} == {"policy"}
+    seats = defaultdict(set)
+    for row in rows:
+        seats[row.group].add(row.role[1])
+    assert all(len(own) == 1 for own in seats.values())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (dict(opponent="policy"), "opponent 'policy' with roles.opponent.policy None"),
+        (
+            dict(roles={"opponent": {"policy": "rival"}}),
+            "opponent 'self' with roles.opponent.policy 'rival'; allowed: both or none",
+        ),
+        (dict(roles={"judge": {}}), "role is 'judge', which is unknown.*opponent, player, quest"),
+        (dict(games=["tic_tac_toe", "tic_tac_toe"]), "games is .*; allowed: each game once"),
+        (dict(eval_games=["pong"]), "game is 'pong'"),
+        (dict(eval_benchmarks=["raeding-1"]), "benchmark is 'raeding-1'.*reading-1"),
+        (
+            dict(eval_benchmarks=["choice"], eval_questions=0),
+            "eval_questions is 0 with eval_benchmarks; allowed: 1 or",
+        ),
+        (
+            dict(phases=["play"] * 3, steps=2),
+            "phases are 3 in 2 steps; allowed: at most one a step",
+        ),
+        (
+            dict(phases=["imitate"], grpo={"num_iterations": 2}),
+            "imitate with grpo.num_iterations 2, engine torch; allowed: 1 and torch",
+        ),
+        (dict(phases=["dream"]), "phases"),
+        (
+            dict(phases=["imitate"], games=["connect_four"]),
+            "'expert', which game 'connect_four' has not",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(values, message):
+    with pytest.raises(ParamError, match=message):
+        validate(Params, values)
+
+
+def test_imitation_with_vllm_is_refused():
+    values = dict(phases=["imitate"], engine="vllm", dtype="bfloat16", policy="embedded/games")
+    values |= dict(paper="spiral", scale="gpu", variant="sft")
+    with pytest.raises(ParamError, match="imitate with grpo.num_iterations 1, engine vllm"):
+        validate(params_class(Method), values)
+
+
 def test_a_game_without_an_expert_is_refused_by_name():
-    message = "opponent is 'expert', which game 'KuhnPoker-v0' has not; games with one: kuhn_poker, .*, tic_tac_toe, TicTac"
+    message = (
+        "opponent is 'expert', which game 'KuhnPoker-v0' has not; "
+        "games with one: kuhn_poker, .*, tic_tac_toe, TicTac"
+    )
     with pytest.raises(ValueError, match=message):
         fixed_player("expert", make_game("KuhnPoker-v0"))
     with pytest.raises(ValueError, match=message):
@@ -405,10 +505,17 @@ def test_random_rewards_in_training_are_the_coins_of_the_matches():
 SMALL = dict(eval_matches=6, eval_samples=2, eval_questions=8)
 
 
-def evaluated(choose, step=0, past=False, **values):
+def evaluated(choose, step=0, **values):
     """Rows and engines of one evaluation."""
-    engines = {"policy": MoveEngine(choose)} | ({"past": MoveEngine(at_random)} if past else {})
-    return method(**{**SMALL, **values}).evaluate(engines, step), engines
+    engines = {"policy": MoveEngine(choose), "past": MoveEngine(at_random)}
+    spiral = method(**{**SMALL, **values})
+    rows = [row for suite in spiral.suites(step) for row in play_suite(suite, engines)[1]]
+    return rows, engines
+
+
+def pairs(rows):
+    """What was measured: suites, with the opponents met in them."""
+    return {(row["suite"], row["opponent"]) for row in rows}
 
 
 @pytest.fixture(scope="module")
@@ -420,35 +527,28 @@ def first():
 @pytest.fixture(scope="module")
 def later():
     """An evaluation at step 7, with a past self."""
-    return evaluated(last_move, step=7, past=True)
+    return evaluated(last_move, step=7)
 
 
-def test_evaluation_rows_have_the_runs_keys_and_step(first, later):
-    for (rows, _), step in ((first, 0), (later, 7)):
-        assert all(set(row) == set(EVAL_KEYS) and row["step"] == step for row in rows)
-        keys = [(row["evaluation"], row["metric"]) for row in rows]
+def test_no_two_rows_of_an_evaluation_measure_the_same(first, later):
+    for rows, _ in (first, later):
+        keys = [tuple(value for value in row.values() if isinstance(value, str)) for row in rows]
         assert len(set(keys)) == len(keys)
 
 
 def test_a_past_self_is_met_only_where_there_is_one(first, later):
-    games, seats = ("kuhn_poker", "tic_tac_toe"), ("", ", seat 0", ", seat 1")
-    fixed = {
-        f"{game} vs {name}{seat}"
-        for game in games
-        for name in ("random", "expert")
-        for seat in seats
-    }
-    fixed |= {*games, "transfer"}
-    past = {f"{game} vs past{seat}" for game in games for seat in seats}
-    assert {row["evaluation"] for row in first[0]} == fixed
-    assert {row["evaluation"] for row in later[0]} == fixed | past
-    asked = later[1]["past"].requests
-    assert asked and {request.engine for request in asked} == {"past"}
+    games = ("kuhn_poker", "tic_tac_toe")
+    fixed = {(game, name) for game in games for name in ("", "random", "expert")}
+    fixed |= {("transfer", "")}
+    assert pairs(first[0]) == fixed
+    assert pairs(later[0]) == fixed | {(game, "past") for game in games}
+    requests = later[1]["past"].requests
+    assert requests and {request.policy for request in requests} == {"past"}
+    assert not first[1]["past"].requests
 
 
 def test_deals_and_seeds_are_the_same_at_every_step(first, later):
-    kept = [{**row, "step": 0} for row in later[0] if " vs past" not in row["evaluation"]]
-    assert kept == first[0]
+    assert [row for row in later[0] if row["opponent"] != "past"] == first[0]
 
 
 def test_matches_are_sampled_as_in_the_paper_and_exact_measures_from_the_policy_itself(first):
@@ -463,53 +563,47 @@ def test_always_betting_and_calling_is_exploited_for_a_third_of_a_chip(first):
 
     That is (2 + 0 - 1) / 3 a hand in either seat.
     """
-    rows = {row["metric"]: row for row in first[0] if row["evaluation"] == "kuhn_poker"}
-    assert set(rows) == {"legality", "exploitability", "best_response_seat0", "best_response_seat1"}
-    for metric in ("exploitability", "best_response_seat0", "best_response_seat1"):
-        assert rows[metric]["value"] == pytest.approx(1 / 3, abs=1e-12) and rows[metric]["n"] == 2
-    assert rows["exploitability"]["low"] == rows["exploitability"]["high"] == pytest.approx(1 / 3)
-    assert rows["legality"]["value"] == 1
+    rows = {
+        (row["metric"], row["role"]): row
+        for row in first[0]
+        if (row["suite"], row["opponent"]) == ("kuhn_poker", "")
+    }
+    for key in (("exploitability", ""), ("best_response", "seat 0"), ("best_response", "seat 1")):
+        assert rows[key]["value"] == pytest.approx(1 / 3, abs=1e-12)
+    found = rows["exploitability", ""]
+    assert found["low"] == found["high"] == pytest.approx(1 / 3)
+    assert rows["legality", ""]["value"] == 1
 
 
 def test_results_and_questions_of_an_evaluation(first):
-    value = {(row["evaluation"], row["metric"]): (row["value"], row["n"]) for row in first[0]}
-    assert value["kuhn_poker vs random", "invalid"] == (0, 6)
-    assert value["kuhn_poker vs random, seat 1", "win"][1] == 3
-    assert value["tic_tac_toe vs expert", "win"] == (0, 6)
-    assert value["tic_tac_toe", "legality"] == (1, 1)
-    assert {metric for name, metric in value if name == "transfer"} == {
-        "all",
-        "line",
-        "card",
-        "chips",
-        "count",
-    }
+    labels = ("suite", "opponent", "role", "difficulty", "metric")
+    value = {tuple(row[key] for key in labels): (row["value"], row["n"]) for row in first[0]}
+    assert value["kuhn_poker", "random", "", "", "invalid"] == (0, 6)
+    assert value["kuhn_poker", "random", "seat 1", "", "win"][1] == 3
+    assert value["tic_tac_toe", "expert", "", "", "win"] == (0, 6)
+    assert value["tic_tac_toe", "", "", "", "legality"][0] == 1
+    kinds = {key[3] for key in value if key[0] == "transfer" and key[4] == "accuracy"}
+    assert kinds == {"", "line", "card", "chips", "count"}
 
 
 def test_games_without_expert_or_exact_measure_and_no_questions():
     rows, _ = evaluated(at_random, games=["KuhnPoker-v0-short"], eval_questions=0, eval_matches=2)
-    assert {row["evaluation"].split(",")[0] for row in rows} == {"KuhnPoker-v0-short vs random"}
+    assert pairs(rows) == {("KuhnPoker-v0-short", "random")}
 
 
 def test_games_outside_of_training_are_measured_at_the_start_and_the_end():
-    values = dict(
-        games=["tic_tac_toe"],
-        eval_games=["kuhn_poker", "tic_tac_toe", "Snake-v0"],
-        eval_questions=0,
-        steps=4,
-    )
-    found = {}
-    for step in (0, 2, 4):
-        rows, engines = evaluated(at_random, step=step, past=step > 0, eval_matches=2, **values)
-        found[step] = {row["evaluation"] for row in rows if "seat" not in row["evaluation"]}
-    trained = {"tic_tac_toe", "tic_tac_toe vs random", "tic_tac_toe vs expert"}
-    others = {"kuhn_poker", "kuhn_poker vs random", "kuhn_poker vs expert", "Snake-v0 vs random"}
-    assert found[0] == trained | others and found[2] == trained | {"tic_tac_toe vs past"}
-    assert found[4] == trained | others | {"tic_tac_toe vs past"}
+    further = ["kuhn_poker", "tic_tac_toe", "Snake-v0"]
+    spiral = method(games=["tic_tac_toe"], eval_games=further, eval_questions=0, steps=4)
+    names = {step: Counter(suite.name for suite in spiral.suites(step)) for step in (0, 2, 4)}
+    assert names[0] == {"tic_tac_toe": 3, "kuhn_poker": 3, "Snake-v0": 1}
+    assert names[2] == {"tic_tac_toe": 4}
+    assert names[4] == {"tic_tac_toe": 4, "kuhn_poker": 3, "Snake-v0": 1}
 
 
 def test_benchmarks_of_the_document_world_are_measured_at_the_ends():
-    rows, _ = evaluated(at_random, games=["kuhn_poker"], eval_matches=2, eval_benchmarks=["choice"])
-    assert {row["metric"]: row["n"] for row in rows if row["evaluation"] == "benchmarks"} == {
-        "choice": 8
-    }
+    values = dict(games=["kuhn_poker"], eval_matches=2, eval_benchmarks=["choice"], steps=4)
+    rows, _ = evaluated(at_random, **values)
+    labels = ("suite", "difficulty", "metric")
+    counts = {tuple(row[key] for key in labels): row["n"] for row in rows}
+    assert counts["choice", "", "grade"] == 8
+    assert "choice" not in {suite.name for suite in method(**values).suites(2)}

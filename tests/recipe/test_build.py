@@ -51,12 +51,6 @@ ODD_TEXTS = (
 
 
 @pytest.fixture(scope="module")
-def made():
-    """A tokenizer made from the default recipe."""
-    return build_tokenizer(Recipe())
-
-
-@pytest.fixture(scope="module")
 def sample():
     """Some demonstrations that the tokenizer was not made from."""
     return list(itertools.islice(demos(99), 400))
@@ -65,66 +59,86 @@ def sample():
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """A policy of three training steps: its folder and what the build reported."""
-    folder, told = tmp_path_factory.mktemp("policy"), []
-    build(TINY, folder, told.append)
-    return SimpleNamespace(folder=folder, told=told)
+    folder, lines = tmp_path_factory.mktemp("policy"), []
+    build(TINY, folder, lines.append)
+    return SimpleNamespace(folder=folder, lines=lines)
+
+
+def tokens(demo, tokenizer):
+    """Token ids of a demonstration with the end token, and its prompt's length."""
+    prompt = tokenizer.apply_chat_template(
+        demo.messages, tokenize=False, add_generation_prompt=True
+    )
+    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    answer = tokenizer(demo.answer, add_special_tokens=False)["input_ids"]
+    return ids + answer + [tokenizer.eos_token_id], len(ids)
 
 
 # Tokenizer
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
-def test_any_text_comes_back_as_it_was(made, text):
-    assert made.decode(made(text, add_special_tokens=False)["input_ids"]) == text
+def test_any_text_comes_back_as_it_was(tokenizer, text):
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
-def test_random_characters_and_real_prompts_come_back(made, sample):
+def test_random_characters_and_real_prompts_come_back(tokenizer, sample):
     rng = random.Random(0)
     known = [
         chr(code) for code in range(0x30000) if unicodedata.category(chr(code)) != "Cs"
     ]  # no half surrogates
     texts = ["".join(rng.choices(known, k=30)) for _ in range(100)]
     for text in [*texts, *(demo.messages[0]["content"] + demo.answer for demo in sample)]:
-        assert made.decode(made(text, add_special_tokens=False)["input_ids"]) == text
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
 @pytest.mark.parametrize("symbol", [*"0123456789XOxoJQK", "check", "bet", "call", "fold"])
-def test_what_must_be_read_is_one_token(made, symbol):
-    (token,) = made(symbol, add_special_tokens=False)["input_ids"]
-    assert made.decode([token]) == symbol
+def test_what_must_be_read_is_one_token(tokenizer, symbol):
+    (token,) = tokenizer(symbol, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode([token]) == symbol
 
 
-def test_symbols_stay_tokens_of_their_own_inside_prompts_and_answers(made, sample):
+def test_symbols_stay_tokens_of_their_own_inside_prompts_and_answers(tokenizer, sample):
     for text in (part for demo in sample for part in (demo.messages[0]["content"], demo.answer)):
-        spans = made(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
+            "offset_mapping"
+        ]
         assert {match.span() for match in SYMBOLS.finditer(text)} <= set(spans)
 
 
-def test_numbers_are_read_digit_by_digit(made):
-    assert made.tokenize("1024") == ["1", "0", "2", "4"]
+def test_numbers_are_read_digit_by_digit(tokenizer):
+    assert tokenizer.tokenize("1024") == ["1", "0", "2", "4"]
 
 
-def test_prompts_are_short(made, sample):
+def test_prompts_are_short(tokenizer, sample):
     """Rules of hundreds of characters are a few tokens: no prompt with its answer has more than
     250."""
-    lengths = [len(encode(demo, made)[0]) for demo in sample]
+    lengths = [len(tokens(demo, tokenizer)[0]) for demo in sample]
     characters = [len(demo.messages[0]["content"]) for demo in sample]
     assert max(lengths) <= 250 and max(characters) > 600
 
 
-def test_special_tokens_and_chat_template(made):
-    assert (made.eos_token, made.pad_token) == (END, PAD)
-    assert len({made.eos_token_id, made.pad_token_id, made.convert_tokens_to_ids(START)}) == 3
+def test_special_tokens_and_chat_template(tokenizer):
+    assert (tokenizer.eos_token, tokenizer.pad_token) == (END, PAD)
+    assert (
+        len(
+            {tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.convert_tokens_to_ids(START)}
+        )
+        == 3
+    )
     check_tokenizer(
-        made, "made"
+        tokenizer, "tokenizer"
     )  # raises where pad and end are the same or the template is missing
     chat = [{"role": "user", "content": "Hi 5"}, {"role": "assistant", "content": "Ho"}]
-    text = made.apply_chat_template(chat, tokenize=False)
+    text = tokenizer.apply_chat_template(chat, tokenize=False)
     assert text == "<|im_start|>user\nHi 5<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>\n"
-    asked = made.apply_chat_template(chat[:1], tokenize=False, add_generation_prompt=True)
+    asked = tokenizer.apply_chat_template(chat[:1], tokenize=False, add_generation_prompt=True)
     assert asked == "<|im_start|>user\nHi 5<|im_end|>\n<|im_start|>assistant\n"
-    ids = made(asked, add_special_tokens=False)["input_ids"]
-    assert ids.count(made.convert_tokens_to_ids(START)) == 2 and ids.count(made.eos_token_id) == 1
+    ids = tokenizer(asked, add_special_tokens=False)["input_ids"]
+    assert (
+        ids.count(tokenizer.convert_tokens_to_ids(START)) == 2
+        and ids.count(tokenizer.eos_token_id) == 1
+    )
 
 
 def test_phrases_are_what_stands_between_symbols_often_enough():
@@ -137,54 +151,62 @@ def test_phrases_are_what_stands_between_symbols_often_enough():
 # Model, rows, loss
 
 
-def test_the_model_is_a_qwen3_that_the_seed_decides(made):
+def test_the_model_is_a_qwen3_that_the_seed_decides(tokenizer):
     model, again, other = (
-        build_model(recipe, made) for recipe in (TINY, TINY, TINY.model_copy(update={"seed": 1}))
+        build_model(recipe, tokenizer)
+        for recipe in (TINY, TINY, TINY.model_copy(update={"seed": 1}))
     )
     assert isinstance(model, Qwen3ForCausalLM) and model.dtype == torch.float32
     config = model.config
     assert (config.vocab_size, config.eos_token_id, config.pad_token_id) == (
-        len(made),
-        made.eos_token_id,
-        made.pad_token_id,
+        len(tokenizer),
+        tokenizer.eos_token_id,
+        tokenizer.pad_token_id,
     )
     # Tied embeddings; a layer has q, k, v, o (4 * 32 * 32), gains of q and k (2 * 16), 3 * 32 * 64,
     # two gains of 32.
     assert (
         sum(p.numel() for p in model.parameters())
-        == len(made) * 32 + 2 * (4096 + 32 + 6144 + 64) + 32
+        == len(tokenizer) * 32 + 2 * (4096 + 32 + 6144 + 64) + 32
     )
     weights = [m.state_dict()["model.embed_tokens.weight"] for m in (model, again, other)]
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
-def test_a_demonstration_is_the_prompt_then_the_answer_then_the_end(made):
-    ids, prompt = encode(Demo("x", [{"role": "user", "content": "Hi"}], r"\boxed{4}"), made)
-    assert made.decode(ids[:prompt]) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    assert made.decode(ids[prompt:-1]) == r"\boxed{4}" and ids[-1] == made.eos_token_id
+def test_a_row_is_the_prompt_then_the_answer_then_the_end(tokenizer):
+    row = turn([{"role": "user", "content": "Hi"}], (r"\boxed{4}", True))
+    ids, weights = encode(row, tokenizer, 0.5)
+    text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n\\boxed{4}<|im_end|>\n"
+    assert tokenizer.decode(ids) == text and "".join(piece for piece, _ in row) == text
+    answer = [token for token, weight in zip(ids, weights, strict=True) if weight == 1]
+    assert tokenizer.decode(answer) == r"\boxed{4}<|im_end|>" and set(weights) == {0.5, 1.0}
 
 
-def test_batches_are_padded_right_and_weigh_prompts_little(made):
-    found = list(itertools.islice(batches(TINY, made), POOLED))
-    drawn = [encode(d, made) for d in itertools.islice(demos(TINY.seed + 1), POOLED * TINY.batch)]
+@pytest.mark.slow
+def test_batches_are_padded_right_and_weigh_prompts_little(tokenizer):
+    drawn = [tokens(demo, tokenizer) for demo in itertools.islice(demos(1), POOLED * TINY.batch)]
     drawn.sort(key=lambda row: len(row[0]))
-    chunks = {
-        tuple(drawn[start][0]): drawn[start : start + TINY.batch]
-        for start in range(0, len(drawn), TINY.batch)
-    }
-    for ids_BT, weights_BT in found:
+    starts = range(0, len(drawn), TINY.batch)
+    chunks = {tuple(drawn[start][0]): drawn[start : start + TINY.batch] for start in starts}
+    for ids_BT, weights_BT in itertools.islice(demo_batches(TINY, tokenizer), POOLED):
         first = tuple(ids_BT[0, weights_BT[0] > 0].tolist())
         rows = chunks.pop(first)
         assert ids_BT.shape == weights_BT.shape == (6, len(rows[-1][0]))
-        for (ids, prompt), got, weights in zip(
-            rows, ids_BT.tolist(), weights_BT.tolist(), strict=True
-        ):
-            padding = len(got) - len(ids)
-            assert got == ids + [made.pad_token_id] * padding
-            assert weights == pytest.approx(
-                [0.02] * prompt + [1.0] * (len(ids) - prompt) + [0.0] * padding
-            )
+        pairs = zip(ids_BT.tolist(), weights_BT.tolist(), strict=True)
+        for (ids, prompt), (padded, weights) in zip(rows, pairs, strict=True):
+            padding = len(padded) - len(ids)
+            assert padded == ids + [tokenizer.pad_token_id] * padding
+            expected = [0.02] * prompt + [1.0] * (len(ids) - prompt) + [0.0] * padding
+            assert weights == pytest.approx(expected)
     assert not chunks
+
+
+def test_rates_are_set_from_the_first_ones(tokenizer):
+    both = make_optimizers(build_model(TINY, tokenizer), TINY)
+    for factor in (0.5, 0.1):
+        set_rate(both, factor)
+    rates = [group["lr"] for optimizer in both for group in optimizer.param_groups]
+    assert rates == [0.1 * TINY.matrix_learning_rate, 0.1 * TINY.learning_rate]
 
 
 def test_the_loss_is_the_weighted_mean_of_next_token_surprises():
@@ -199,9 +221,13 @@ def test_the_loss_is_the_weighted_mean_of_next_token_surprises():
     assert loss.item() == pytest.approx(5 / 3 * math.log(2))
 
 
-def test_padding_does_not_change_the_loss(made):
-    model, (ids_BT, weights_BT) = build_model(TINY, made).eval(), next(batches(TINY, made))
-    more = torch.full((6, 5), made.pad_token_id)
+@pytest.mark.slow
+def test_padding_does_not_change_the_loss(tokenizer):
+    model, (ids_BT, weights_BT) = (
+        build_model(TINY, tokenizer).eval(),
+        next(demo_batches(TINY, tokenizer)),
+    )
+    more = torch.full((6, 5), tokenizer.pad_token_id)
     with torch.no_grad():
         longer = loss_of(
             model, torch.cat([ids_BT, more], 1), torch.cat([weights_BT, torch.zeros(6, 5)], 1)
@@ -209,10 +235,11 @@ def test_padding_does_not_change_the_loss(made):
         assert longer.item() == pytest.approx(loss_of(model, ids_BT, weights_BT).item(), rel=1e-5)
 
 
-def test_every_weight_has_one_optimizer_and_muon_gets_the_matrices(made):
-    model = build_model(TINY, made)
+def test_every_weight_has_one_optimizer_and_muon_gets_the_matrices(tokenizer):
+    model = build_model(TINY, tokenizer)
     muon, adam = (
-        [p for group in o.param_groups for p in group["params"]] for o in optimizers(model, TINY)
+        [p for group in o.param_groups for p in group["params"]]
+        for o in make_optimizers(model, TINY)
     )
     assert len(muon) == 2 * 7 and {p.ndim for p in muon} == {2}
     assert any(p is model.model.embed_tokens.weight for p in adam)
@@ -224,11 +251,10 @@ def test_every_weight_has_one_optimizer_and_muon_gets_the_matrices(made):
 # Training and saving
 
 
+@pytest.mark.slow
 def test_three_steps_of_training_are_the_same_bit_for_bit(built):
-    losses = []
-    model = train(
-        TINY, build_tokenizer(TINY), lambda step, loss, seconds: losses.append((step, loss))
-    )
+    model, curve = train(TINY, build_tokenizer(TINY), lambda line: None)
+    losses = [(step, loss) for step, loss, _ in curve]
     loaded = AutoModelForCausalLM.from_pretrained(built.folder)
     assert isinstance(loaded, Qwen3ForCausalLM) and not model.training
     weights = loaded.state_dict()
@@ -245,6 +271,7 @@ def test_three_steps_of_training_are_the_same_bit_for_bit(built):
     assert losses[2][1] < losses[0][1]
 
 
+@pytest.mark.slow
 def test_a_build_leaves_a_standard_checkpoint_with_its_recipe(built):
     names = {path.name for path in built.folder.iterdir()}
     assert names >= {
@@ -257,23 +284,26 @@ def test_a_build_leaves_a_standard_checkpoint_with_its_recipe(built):
     assert Recipe(**json.loads((built.folder / "recipe.json").read_text())) == TINY
     assert json.loads((built.folder / "config.json").read_text())["model_type"] == "qwen3"
     assert (built.folder / CURVE_FILE).read_text().splitlines()[0] == "step,loss,seconds"
-    assert len(built.told) == 1 and built.told[0].startswith("step 3/3, loss ")
+    assert len(built.lines) == 1 and built.lines[0].startswith("step 3, loss ")
 
 
-def test_the_saved_tokenizer_is_the_one_that_was_made(built, made, sample):
+@pytest.mark.slow
+def test_the_saved_tokenizer_is_the_one_that_was_made(built, tokenizer, sample):
     loaded = AutoTokenizer.from_pretrained(built.folder)
     assert (loaded.eos_token, loaded.pad_token, loaded.chat_template) == (
         END,
         PAD,
-        made.chat_template,
+        tokenizer.chat_template,
     )
-    assert all(encode(demo, loaded) == encode(demo, made) for demo in sample)
+    assert all(tokens(demo, loaded) == tokens(demo, tokenizer) for demo in sample)
     for text in ODD_TEXTS:
         assert loaded.decode(loaded(text, add_special_tokens=False)["input_ids"]) == text
 
 
-def test_the_shipped_policy_is_the_default_recipe_made_by_this_code(made, tokenizer):
+@pytest.mark.slow
+def test_the_shipped_policy_is_the_default_recipe_made_by_this_code(tokenizer):
     folder = embedded_path("games")
+    made = build_tokenizer(Recipe())
     assert Recipe(**json.loads((folder / "recipe.json").read_text())) == Recipe()
     assert (
         tokenizer.get_vocab() == made.get_vocab() and tokenizer.chat_template == made.chat_template

@@ -264,6 +264,7 @@ def test_questions_are_answered_in_a_box_without_a_remark(stream):
     )
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_stream(stream):
     assert list(itertools.islice(demos(7), COUNT)) == stream
     assert list(itertools.islice(demos(8), 50)) != stream[:50]

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from spnb.games import InvalidAction, make_game
+from spnb.games.base import messages, parse_action
 from spnb.games.negotiation import (
     CHAT,
     MOST_UNITS,
@@ -18,14 +19,14 @@ from spnb.games.negotiation import (
     negotiation_action,
     position,
 )
-from spnb.games.base import messages, parse_action
 from spnb.recipe.demos import game_demos
 
 MATCHES = 200
 TURNS = 11
 LONGEST_PROMPT = 2500  # characters; the policies' rows have room for about that much
 MADE = re.compile(
-    r"Player (\d) made the following offer to Player \d: Offered items: (.*) -> Requested items: (.*)"
+    r"Player (\d) made the following offer to Player \d: "
+    r"Offered items: (.*) -> Requested items: (.*)"
 )
 OFFER = re.compile(r"\[Offer: (\d+) (\w+) -> (\d+) (\w+)\]")
 
@@ -97,7 +98,8 @@ def within(share, expected, n, deviations=4):
 
 def assert_stock_remark(here, remark):
     said = re.fullmatch(
-        r"My largest stock is (\d+) (\w+)(?:, worth (\d+) each\. My dearest is (\w+), worth (\d+) each)?\.",
+        r"My largest stock is (\d+) (\w+)"
+        r"(?:, worth (\d+) each\. My dearest is (\w+), worth (\d+) each)?\.",
         remark,
     )
     units, most, each, dearest, price = said.groups()

@@ -13,7 +13,7 @@ from spnb.recipe.demos import KUHN, LARGE_BOARD, OTHER_POKER, TICTACTOE, TICTACT
 from spnb.testbed import embedded_path
 
 GAMES = (KUHN, TICTACTOE, TICTACTOE_PLAIN)
-COUNT = 150
+COUNT = 96
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def measured(tokenizer):
     )
 
 
-def rows_of(measured, metric):
+def rows_of(table, metric):
     """The rows of a metric by game, or by difficulty."""
     return table[table["metric"] == metric].set_index("suite")
 
@@ -98,6 +98,7 @@ def test_remarks_are_graded_word_for_word(match, text, expected):
     assert game_skills.remark_of(match, text) == expected
 
 
+@pytest.mark.slow
 def test_the_report_has_a_row_a_metric_with_an_interval(measured):
     columns = ["suite", "metric", "difficulty", "value", "low", "high", "n", "compare"]
     assert list(measured.columns) == columns
@@ -121,13 +122,15 @@ def test_the_report_has_a_row_a_metric_with_an_interval(measured):
     assert set(rows_of(measured, "accuracy")["compare"]) == {""}
 
 
+@pytest.mark.slow
 def test_the_shipped_policy_plays_legally_and_no_better_than_chance(measured):
-    """Loose gates for 150 answers; the notebook about the embedded policy measures a thousand."""
+    """Loose gates for 96 answers; the notebook about the embedded policy measures a thousand."""
     legal = rows_of(measured, "legal moves")["value"]
     assert (legal.drop(LARGE_BOARD) >= 0.95).all() and legal[LARGE_BOARD] > 0.75
     assert (rows_of(measured, "utility")["low"] <= 0).all()
 
 
+@pytest.mark.slow
 def test_the_shipped_policy_remarks_and_does_not_say_the_same_always(measured):
     for metric in ("short remark true", "full remark true"):
         assert rows_of(measured, metric)["n"].between(COUNT // 8, COUNT // 2).all()

@@ -1,6 +1,7 @@
 """The lessons say the truth where they claim to, and are wrong as often as they state."""
 
 import collections
+import hashlib
 import itertools
 import random
 import re
@@ -226,6 +227,7 @@ def test_open_tasks_and_rubrics_state_facts_of_the_documents():
             assert set(facts_in(policy_text(row).replace(">", "> "))) <= set(facts_in(shown(row)))
 
 
+@pytest.mark.slow
 def test_no_row_has_a_heldout_question_frame():
     stream = lessons.role_rows(5)
     for row in itertools.islice(stream, 1500):
@@ -234,7 +236,37 @@ def test_no_row_has_a_heldout_question_frame():
             assert frame.split("{x}")[0] not in text
 
 
+@pytest.mark.slow
 def test_streams_repeat_for_a_seed():
     first, second = (list(itertools.islice(lessons.role_rows(7), 50)) for _ in range(2))
     assert first == second
     assert first != list(itertools.islice(lessons.role_rows(8), 50))
+
+
+def digest(rows):
+    return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mix", "expected"),
+    [
+        ("roles", "6ff5e7ea72f76b1e"),
+        ("practice", "6d2a15155412d51a"),
+        ("tokenizer", "af9031e39e822580"),
+    ],
+)
+def test_the_shipped_policies_lessons_are_still_these(mix, expected):
+    """The weights that ship were trained on these very rows."""
+    assert digest(list(itertools.islice(lessons.role_rows(3, mix), 300))) == expected
+
+
+def test_every_lessons_rows_are_still_these():
+    drawn = [LESSONS[name](random.Random(7)) for name in sorted(LESSONS)]
+    assert digest(drawn) == "f8dbc9061d1b82c8"
+
+
+def test_mixes_name_lessons():
+    for shares in lessons.MIXES.values():
+        assert set(shares) <= {*LESSONS, "games"}
+        assert 0 < shares["games"] < 1

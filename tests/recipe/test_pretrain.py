@@ -32,7 +32,15 @@ SHIPPED = ("unskilled", "base", "instruct")
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return world.build_tokenizer(world.WorldRecipe())
+    """The shipped policies' tokenizer."""
+    return AutoTokenizer.from_pretrained(embedded_path("instruct"))
+
+
+@pytest.mark.slow
+def test_the_recipe_makes_the_shipped_tokenizer(tokenizer):
+    made = world.build_tokenizer(world.WorldRecipe())
+    assert made.get_vocab() == tokenizer.get_vocab()
+    assert made.chat_template == tokenizer.chat_template
 
 
 def test_every_name_and_digit_is_one_token(tokenizer):
@@ -97,7 +105,9 @@ def test_the_rate_warms_up_stays_and_falls():
     assert world.rate(recipe, recipe.practice_until) == pytest.approx(0)
 
 
-def test_a_tiny_recipe_makes_three_policies_and_again_the_same(tmp_path):
+@pytest.mark.slow
+def test_a_tiny_recipe_makes_three_policies_and_again_the_same(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr(world, "build_tokenizer", lambda recipe: tokenizer)
     for run in ("a", "b"):
         world.build(TINY, tmp_path / run, report=lambda _: None)
     for name in SHIPPED:
@@ -142,6 +152,7 @@ def test_bad_recipes_are_named(tmp_path, name, values, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_games_recipe_can_be_changed(tmp_path):
     size = {"hidden": 32, "layers": 1, "heads": 2, "feed_forward": 32}
     world.make("games", tmp_path, {"seed": 1, "steps": 1, "batch": 2, **size})

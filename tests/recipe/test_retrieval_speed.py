@@ -1,38 +1,30 @@
 """The retrieval measurement: questions and their gold answers, found@3 by what documents state, the
-extrapolation."""
+extrapolation, one small run."""
 
-import importlib.util
-import sys
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from spnb.corpus.retrieval import LocalRetriever, make_retriever
 from spnb.corpus.store import JsonlStore
+from spnb.recipe import retrieval_speed as retrieval
 from spnb.testbed import oracle
-from spnb.testbed.texts import facts_in
-from spnb.testbed.world import world_of
-
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "retrieval.py"
-spec = importlib.util.spec_from_file_location("benchmarks_retrieval", SCRIPT)
-retrieval = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = retrieval
-spec.loader.exec_module(retrieval)
+from spnb.testbed.texts import facts_in, world_of
 
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory):
     """300 documents and 40 questions about them, with the static vectors."""
     made = retrieval.Cell(tmp_path_factory.mktemp("work"), 300, "static", 40)
-    made.write_corpus()
     return made
 
 
 def test_every_question_has_its_gold_answer_and_a_document_that_states_it(cell):
-    world, store = world_of(300), JsonlStore(cell.corpus)
+    world, store = world_of(300), JsonlStore(cell.corpus())
     stated = [facts_in(store[row].text) for row in range(len(store))]
     asked = cell.questions()
     assert len(asked) == 40 and asked == cell.questions()
@@ -54,8 +46,7 @@ class Rows:
 
 def test_found_counts_any_document_that_states_the_fact(tmp_path):
     cell = retrieval.Cell(tmp_path, 300, "none", 1)
-    cell.write_corpus()
-    store, world = JsonlStore(cell.corpus), world_of(300)
+    store, world = JsonlStore(cell.corpus()), world_of(300)
     row = next(row for row in range(len(store)) if store[row].id.startswith("sections:"))
     town = store[row].title.removeprefix("A guide to ")
     mayor = world.value(town, "mayor")
@@ -72,7 +63,7 @@ def test_found_counts_any_document_that_states_the_fact(tmp_path):
         )
     ]
     found = {
-        rows: retrieval._quality(cell, LocalRetriever(store, Rows(rows)), None, asked)
+        rows: retrieval.quality(cell, LocalRetriever(store, Rows(rows)), None, asked)
         for rows in ((row,), (row + 1,))
     }
     assert found[(row,)] == {
@@ -82,6 +73,7 @@ def test_found_counts_any_document_that_states_the_fact(tmp_path):
     assert found[(row + 1,)] == {"recall@3": 1.0, "found@3": 0.0}
 
 
+@pytest.mark.slow
 def test_the_static_encoder_gives_the_mean_of_its_tokens_vectors(cell):
     encoder = cell.encoder()
     words = encoder._model[0].embedding.weight.detach().numpy()
@@ -95,16 +87,17 @@ def test_the_static_encoder_gives_the_mean_of_its_tokens_vectors(cell):
     assert retrieval.Cell(cell.work, 300, "none", 1).encoder() is None
 
 
+@pytest.mark.slow
 def test_an_exact_index_has_recall_one_and_a_wrong_one_has_less(cell):
     encoder, asked = cell.encoder(), cell.questions()
-    flat = make_retriever("flat", cell.corpus, cell.cache, encoder)
-    assert retrieval._quality(cell, flat, encoder, asked)["recall@3"] == pytest.approx(
+    flat = make_retriever("flat", cell.corpus(), cell.cache, encoder)
+    assert retrieval.quality(cell, flat, encoder, asked)["recall@3"] == pytest.approx(
         1.0, abs=0.02
     )  # equal scores
     best = cell.exact(encoder, [asked[0][0]])[0].tolist()
     absent = next(row for row in range(300) if row not in best)
     wrong = LocalRetriever(flat.store, Rows((*best[:2], absent)))
-    assert retrieval._quality(cell, wrong, encoder, asked[:1])["recall@3"] == pytest.approx(2 / 3)
+    assert retrieval.quality(cell, wrong, encoder, asked[:1])["recall@3"] == pytest.approx(2 / 3)
 
 
 def frame(index: str, vectors: str, passages: int, seconds: float, alone: float) -> dict:
@@ -153,10 +146,30 @@ def test_the_table_has_both_encoders_sorted_by_size_index_and_vectors(tmp_path):
         ),
     ]
     text = (tmp_path / "indexes.md").read_text(encoding="utf-8")
-    assert "500 questions" in text and "extrapolated)" not in text
+    assert "500 questions" in text and "extrapolated" not in text.split("One thread")[0]
 
 
-def test_unknown_encoders_and_indexes_are_refused_in_one_sentence(tmp_path):
-    for option, value in (("--encoder", "none"), ("--indexes", "faiss")):
-        result = CliRunner().invoke(retrieval.app, ["run", option, value, "--work", str(tmp_path)])
-        assert result.exit_code == 2 and repr(value) in result.output and "allowed" in result.output
+@pytest.mark.slow
+def test_a_small_run_measures_once_and_writes_the_table(tmp_path, monkeypatch):
+    """Two sizes with 20 questions, in this process; a second run measures nothing anew."""
+    monkeypatch.setattr(retrieval, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
+    arguments = ["300", "400", "--encoder", "static", "--queries", "20"]
+    arguments += ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    app = typer.Typer()
+    app.command()(retrieval.run)
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    table = pd.read_csv(tmp_path / "out" / "indexes.csv")
+    assert [*table.columns] == [*retrieval.COLUMNS, "source"] and len(table) == 8
+    assert [*table["index"][:4]] == [*retrieval.INDEXES]
+    measured = table.drop(columns="embedding s")
+    assert measured.notna().all().all() and (table["found@3"] > 0.3).all()
+    assert (table["recall@3"][table["index"] == "flat"] > 0.9).all()
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    assert pd.read_csv(tmp_path / "out" / "indexes.csv").equals(table)
+
+
+def test_an_unknown_encoder_is_refused(tmp_path):
+    app = typer.Typer()
+    app.command()(retrieval.run)
+    result = CliRunner().invoke(app, ["300", "--encoder", "none", "--work", str(tmp_path)])
+    assert result.exit_code == 2 and "'none'" in result.output

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from spnb.core import prompts
-from spnb.core.types import Chat, Completion, Sampling
-from spnb.games.text import messages
-from spnb.recipe import check, skills
+from spnb.core.types import Chat, Completion, Sampling, Task
+from spnb.games.base import messages
+from spnb.games.players import random_action
+from spnb.recipe import game_skills, skills
 from spnb.testbed import oracle
-from spnb.testbed.oracle import Query
-from spnb.testbed.suites import BENCHMARKS, Item, benchmark, search_world
-from spnb.testbed.tasks import questions_of
+from spnb.testbed.oracle import Query, questions_of
+from spnb.testbed.suites import BENCHMARKS, SEED, benchmark, search_world
 from spnb.testbed.texts import facts_in, sentence
 
 QUICK = (
@@ -41,12 +41,11 @@ class Says:
 
 
 @pytest.fixture
-def measured(tokenizer, monkeypatch):
+def measured(tokenizer):
     """`skills.measure` of a policy that answers prompts by a function, rows by part."""
 
     def run(name, reply, count=8):
-        monkeypatch.setattr(skills, "TorchEngine", lambda *_, **__: Says(tokenizer, reply))
-        table = skills.measure(None, tokenizer, name, count)
+        table = skills.measure(Says(tokenizer, reply), name, count)
         assert list(table.columns) == ["benchmark", "part", "value", "low", "high", "n", "parsed"]
         assert (table.benchmark == name).all() and table.part.is_unique
         assert (
@@ -57,13 +56,13 @@ def measured(tokenizer, monkeypatch):
     return run
 
 
-def prompt_of(tokenizer, asked):
+def prompt_of(tokenizer, chat):
     """A prompt's text as an engine sees it."""
-    request = Chat(tokenizer).request(asked, Sampling(), 0)
+    request = Chat(tokenizer).request(chat, Sampling(), 0)
     return tokenizer.decode(request.prompt_ids)
 
 
-def listed(prompt):
+def documents_in(prompt):
     """The numbered documents of a prompt."""
     return re.findall(r"^\[\d+\] (.+)$", prompt, re.MULTILINE)
 
@@ -76,45 +75,56 @@ def proposal(query, gold):
 # --- the table
 
 
+def numbers(row, *keys):
+    return pytest.approx([row[key] for key in keys or ("value", "low", "high")], abs=1e-4)
+
+
+def whole(grades, well_formed=True):
+    """The row of all, from grades alone."""
+    (row,) = skills.part_rows("x", [({"all": grade}, well_formed) for grade in grades])
+    return row
+
+
 def test_right_and_wrong_have_wilsons_interval_and_shares_a_t_interval():
-    whole = skills.row("x", "all", [1.0] * 8 + [0.0] * 2, [True] * 9 + [False])
-    assert [whole[key] for key in ("value", "low", "high", "n", "parsed")] == pytest.approx(
-        [0.8, 0.4902, 0.9433, 10, 0.9], abs=1e-4
-    )
-    shares = skills.row(
-        "x", "all", [0.25, 0.75] * 8, [True] * 16
-    )  # sd 0.2582, t(15) 2.1314: half 2.1314 * 0.2582 / 4
-    assert [shares[key] for key in ("value", "low", "high")] == pytest.approx(
-        [0.5, 0.3624, 0.6376], abs=1e-4
-    )
-    cut = skills.row("x", "all", [0.5, 1.0], [True, True])
-    assert (cut["value"], cut["low"], cut["high"]) == (0.75, 0.0, 1.0)
+    marks = [({"all": grade}, grade > 0) for grade in [1.0] * 8 + [0.0] * 2]
+    (row,) = skills.part_rows("x", marks)
+    expected = [0.8, 0.4902, 0.9433, 10, 0.8]
+    assert expected == numbers(row, "value", "low", "high", "n", "parsed")
+    # sd 0.2582, t(15) 2.1314: half 2.1314 * 0.2582 / 4
+    assert numbers(whole([0.25, 0.75] * 8)) == [0.5, 0.3624, 0.6376]
+    assert numbers(whole([0.5, 1.0])) == [0.75, 0.0, 1.0]
 
 
 def test_balanced_is_the_mean_of_the_classes_with_newcombes_interval():
-    found = [
+    marks = [
         ({"all": float(right), f"gold: {gold}": float(right)}, True)
         for gold, hits in (("yes", 8), ("no", 5))
         for right in [1] * hits + [0] * (10 - hits)
     ]
-    known = skills.balanced(skills.rows("judge", found))[0]
+    (row,) = skills.balanced_rows(skills.part_rows("judge", marks))
     # Wilson: 8 of 10 [0.4902, 0.9433], 5 of 10 [0.2366, 0.7634]
-    assert [known[key] for key in ("value", "low", "high", "n")] == pytest.approx(
-        [0.65, 0.4467, 0.7999, 20], abs=1e-4
-    )
-    assert skills.balanced(skills.rows("judge", found[:10])) == []
+    assert numbers(row, "value", "low", "high", "n") == [0.65, 0.4467, 0.7999, 20]
+    assert skills.balanced_rows(skills.part_rows("judge", marks[:10])) == []
 
 
 def test_parts_of_a_kind_stand_together():
-    found = [
+    marks = [
         ({"all": 1.0, "gold: no": 1.0, "1 hop": 1.0}, True),
-        ({"all": 0.0, "answer: town": 0.0, "gold: yes": 0.0, "2 hops": 0.0}, True),
+        ({"all": 0.0, "answer: town": 0.0, "2 hops": 0.0, "gold: yes": 0.0}, True),
     ]
     order = ["all", "1 hop", "2 hops", "answer: town", "gold: no", "gold: yes"]
-    assert [known["part"] for known in skills.rows("x", found)] == order
+    assert [row["part"] for row in skills.part_rows("x", marks)] == order
 
 
-def test_noun_chance_is_one_over_the_values_of_the_last_noun():
+@pytest.mark.parametrize(
+    ("question", "gold", "chance"),
+    [
+        ("What is the home of Arana?", "Belford", 0.5),
+        ("What is the job of Arana?", "baker", 1.0),
+        ("What is the river of Dorvik?", "Senn", 0.0),
+    ],
+)
+def test_noun_chance_is_one_over_the_values_of_the_last_noun(question, gold, chance):
     facts = [
         ("Arana", "home", "Belford"),
         ("Corana", "home", "Dorvik"),
@@ -123,20 +133,8 @@ def test_noun_chance_is_one_over_the_values_of_the_last_noun():
     ]
     documents = tuple(map(sentence, facts))
     assert len(facts_in(" ".join(documents))) == 4
-    assert (
-        skills.noun_chance(
-            Item([], "What is the home of Arana?", ("Belford",), documents=documents)
-        )
-        == 0.5
-    )
-    assert (
-        skills.noun_chance(Item([], "What is the job of Arana?", ("baker",), documents=documents))
-        == 1.0
-    )
-    assert (
-        skills.noun_chance(Item([], "What is the river of Dorvik?", ("Senn",), documents=documents))
-        == 0.0
-    )
+    task = Task([], question, (gold,), info={"documents": documents})
+    assert skills.noun_chance(task) == chance
 
 
 # --- benchmarks
@@ -144,7 +142,9 @@ def test_noun_chance_is_one_over_the_values_of_the_last_noun():
 
 @pytest.mark.parametrize("name", QUICK)
 def test_the_golds_get_everything_and_garbage_nothing(tokenizer, measured, name):
-    gold = {prompt_of(tokenizer, item.messages): item.answer for item in benchmark(name, 8)}
+    tasks = benchmark(name, 8)
+    separator = " " if name.startswith("open-") else ", "
+    gold = {prompt_of(tokenizer, task.messages): separator.join(task.gold) for task in tasks}
     right = measured(name, lambda prompt: f"<answer> {gold[prompt]}</answer>").filter(
         regex="^(?!baseline)", axis=0
     )
@@ -159,30 +159,30 @@ def test_the_golds_get_everything_and_garbage_nothing(tokenizer, measured, name)
 
 @pytest.mark.parametrize("name", ["judge", "rubric-grading", "logic"])
 def test_always_yes_is_right_for_one_class_only(measured, name):
-    found = measured(name, lambda prompt: "<answer> yes</answer>", 12)
-    assert found.value[["gold: yes", "gold: no", "balanced", "all"]].tolist() == [
+    table = measured(name, lambda prompt: "<answer> yes</answer>", 12)
+    assert table.value[["gold: yes", "gold: no", "balanced", "all"]].tolist() == [
         1.0,
         0.0,
         0.5,
         0.5,
     ]
-    assert found.n[["gold: yes", "gold: no", "balanced"]].tolist() == [6, 6, 12]
+    assert table.n[["gold: yes", "gold: no", "balanced"]].tolist() == [6, 6, 12]
 
 
 def test_reading_has_answer_types_and_the_baseline(measured):
-    found = measured("reading-4", lambda prompt: "hm", 40)
+    table = measured("reading-4", lambda prompt: "hm", 40)
     chances = [skills.noun_chance(item) for item in benchmark("reading-4", 40)]
-    assert found.value[skills.BASELINE] == pytest.approx(sum(chances) / 40)
+    assert table.value[skills.BASELINE] == pytest.approx(sum(chances) / 40)
     own_words = [
         chance
         for chance, item in zip(chances, benchmark("reading-4", 40), strict=True)
         if item.difficulty == "1 hop, 4 documents, own words"
     ]
-    assert found.value["baseline: 1 hop, 4 documents, own words"] == pytest.approx(
+    assert table.value["baseline: 1 hop, 4 documents, own words"] == pytest.approx(
         sum(own_words) / 20
     )
-    assert (found.n[skills.BASELINE], found.parsed[skills.BASELINE]) == (40, 1.0)
-    assert found.n[[part for part in found.index if part.startswith("answer: ")]].sum() == 40
+    assert (table.n[skills.BASELINE], table.parsed[skills.BASELINE]) == (40, 1.0)
+    assert table.n[[part for part in table.index if part.startswith("answer: ")]].sum() == 40
 
 
 # --- roles
@@ -192,7 +192,7 @@ def asks(hops):
     """A reply that proposes a valid question of so many hops about the prompt's documents."""
 
     def reply(prompt):
-        query, gold = questions_of(listed(prompt), hops)[0]
+        query, gold = questions_of(documents_in(prompt), hops)[0]
         return proposal(query, gold.text)
 
     return reply
@@ -200,21 +200,21 @@ def asks(hops):
 
 @pytest.mark.parametrize(("hops", "label"), [(1, "1 hop"), (3, "3 hops")])
 def test_valid_questions_count_by_their_hops(measured, hops, label):
-    found = measured("ask", asks(hops))
-    assert list(found.index) == [
+    table = measured("ask", asks(hops))
+    assert list(table.index) == [
         "all",
         "sampled, all",
         f"asked: {label}",
         f"sampled, asked: {label}",
     ]
-    assert (found.value == 1).all() and (found.parsed == 1).all() and (found.n == 8).all()
+    assert (table.value == 1).all() and (table.parsed == 1).all() and (table.n == 8).all()
 
 
 def test_a_wrong_answer_is_well_formed_and_not_valid(measured):
-    found = measured(
-        "ask", lambda prompt: proposal(questions_of(listed(prompt), 2)[0][0], "nobody")
+    table = measured(
+        "ask", lambda prompt: proposal(questions_of(documents_in(prompt), 2)[0][0], "nobody")
     )
-    assert found.value["all"] == found.value["asked: 2 hops"] == 0 and (found.parsed == 1).all()
+    assert table.value["all"] == table.value["asked: 2 hops"] == 0 and (table.parsed == 1).all()
 
 
 def test_beyond_needs_more_hops_than_the_earlier_questions(measured):
@@ -229,7 +229,7 @@ def test_earlier_questions_are_one_or_two_that_the_documents_answer(measured):
     earlier = [re.findall(r"^- (.+)$", prompt, re.MULTILINE) for prompt in seen]
     assert {len(questions) for questions in earlier} == {1, 2}
     for index, (prompt, questions) in enumerate(zip(seen, earlier, strict=True)):
-        stated = [fact for text in listed(prompt) for fact in facts_in(text)]
+        stated = [fact for text in documents_in(prompt) for fact in facts_in(text)]
         gold = [oracle.answer_from(oracle.parse(question), stated) for question in questions]
         assert all(answer is not None and len(answer.facts) == 1 + index % 2 for answer in gold)
 
@@ -245,13 +245,15 @@ def searcher(prompt):
 
 
 def test_a_question_to_a_given_answer_has_it_as_its_only_one(measured):
-    found = measured("ask-search", searcher)
-    assert (found.value == 1).all() and (found.parsed == 1).all() and found.n["all"] == 8
+    table = measured("ask-search", searcher)
+    assert (table.value == 1).all() and (table.parsed == 1).all() and table.n["all"] == 8
     entity, noun, value = next(
         fact for fact in skills.targets() if len(search_world().holders(*fact[1:])) > 1
     )
     other = oracle.ask(Query("holder", value, (noun,)))  # several holders: no answer
-    assert skills.target_marks(f"<question> {other}</question>", (entity, noun, value))["all"] == 0
+    assert (
+        skills.mark_target(f"<question> {other}</question>", (entity, noun, value))[0]["all"] == 0
+    )
 
 
 def test_no_answer_is_given_twice_to_ask_for():
@@ -260,46 +262,44 @@ def test_no_answer_is_given_twice_to_ask_for():
 
 
 def test_rubrics_are_graded_by_the_facts_of_the_task(tokenizer, measured):
-    suites = [benchmark(name, 2).items for name in skills.OPEN_SETS]
-    items = {
-        prompt_of(tokenizer, prompts.rubric(item.question, item.documents)): item
-        for suite in suites
-        for item in suite
-    }
+    names = [name for name in BENCHMARKS if name.startswith("open-")]
+    tasks = [task for name in names for task in benchmark(name, 2)]
     points = {
-        prompt: [f"<rubric> {point}</rubric>" for point in item.gold]
-        for prompt, item in items.items()
+        prompt_of(tokenizer, prompts.rubric(task.question, task.info["documents"])): [
+            f"<rubric> {point}</rubric>" for point in task.gold
+        ]
+        for task in tasks
     }
-    found = measured("rubric", lambda prompt: "".join(points[prompt]))
-    assert list(found.index) == ["all", "summarise", "compare", "explain", "plan"]
+    table = measured("rubric", lambda prompt: "".join(points[prompt]))
+    assert list(table.index) == ["all", "summarise", "compare", "explain", "plan"]
     assert (
-        (found.value == 1).all()
-        and (found.parsed == 1).all()
-        and (found.n == [8, 2, 2, 2, 2]).all()
+        (table.value == 1).all()
+        and (table.parsed == 1).all()
+        and (table.n == [8, 2, 2, 2, 2]).all()
     )
     half = measured("rubric", lambda prompt: points[prompt][0])
     assert half.value["compare"] == 0.5 and half.parsed["all"] == 1
-    copied = measured("rubric", lambda prompt: f"<rubric> {' '.join(listed(prompt))}</rubric>")
+    copied = measured(
+        "rubric", lambda prompt: f"<rubric> {' '.join(documents_in(prompt))}</rubric>"
+    )
     assert copied.value["all"] < 0.8
 
 
 def test_games_count_legal_answers(tokenizer, measured):
-    matches = [match for name in skills.GAMES for match in check.positions(name, 3, skills.SEED)]
+    matches = [match for name in skills.GAMES for match in game_skills.positions(name, 3, SEED)]
     rng = random.Random(0)
-    legal = {
-        prompt_of(tokenizer, messages(match)): check.random_action(match, rng) for match in matches
-    }
-    found = measured("games", lambda prompt: f"\\boxed{{{legal[prompt]}}}", 12)
-    assert list(found.index) == ["all", *skills.GAMES] and found.n.tolist() == [12, 3, 3, 3, 3]
-    assert (found.value == 1).all() and (found.parsed == 1).all()
+    legal = {prompt_of(tokenizer, messages(match)): random_action(match, rng) for match in matches}
+    table = measured("games", lambda prompt: f"\\boxed{{{legal[prompt]}}}", 12)
+    assert list(table.index) == ["all", *skills.GAMES] and table.n.tolist() == [12, 3, 3, 3, 3]
+    assert (table.value == 1).all() and (table.parsed == 1).all()
     illegal = measured("games", lambda prompt: "\\boxed{Offer it}", 12)
     assert (illegal.value == 0).all() and (illegal.parsed == 1).all()
 
 
 @pytest.mark.parametrize("name", skills.ROLES)
 def test_garbage_is_worth_nothing_in_any_role(measured, name):
-    found = measured(name, lambda prompt: "hm <question> why?</question> <rubric>", 9)
-    assert (found.value == 0).all() and (found.parsed == 0).all()
+    table = measured(name, lambda prompt: "hm <question> why?</question> <rubric>", 9)
+    assert (table.value == 0).all() and (table.parsed == 0).all()
 
 
 def test_a_policy_is_measured_from_its_weights(tiny_model, tokenizer, monkeypatch):
@@ -316,30 +316,25 @@ def test_a_policy_is_measured_from_its_weights(tiny_model, tokenizer, monkeypatc
 def test_bad_input_is_named(tokenizer):
     with pytest.raises(ValueError, match="benchmark is 'asks'; allowed: reading-1, .*games"):
         skills.report(None, tokenizer, 4, ["reading-1", "asks"])
-    with pytest.raises(ValueError, match="style of role ask is 'plain'; allowed: careful"):
-        skills.measure(None, tokenizer, "ask", 4, "plain")
     with pytest.raises(ValueError, match="count of role games is 0; allowed: 1 or more"):
-        skills.measure(None, tokenizer, "games", 0)
+        skills.measure(Says(tokenizer, str), "games", 0)
     assert set(BENCHMARKS) < set(skills.NAMES)
 
 
 def test_two_policies_are_compared_within_noise():
-    def table(*values):
-        shares = [
-            skills.row(name, "all", [1.0] * hits + [0.0] * (500 - hits), [True])
-            for name, hits in values
-        ]
-        return pd.DataFrame([*shares, skills.row("judge", "balanced", [1.0], [True])])
+    def table(**hits):
+        shares = {
+            name: whole([1.0] * count + [0.0] * (500 - count)) for name, count in hits.items()
+        }
+        rows = [row | {"benchmark": name} for name, row in shares.items()]
+        return pd.DataFrame([*rows, whole([1.0]) | {"benchmark": "judge", "part": "balanced"}])
 
-    found = skills.compare(
-        table(("judge", 250), ("choice", 250)), table(("judge", 270), ("choice", 350))
-    )
-    assert found.benchmark.tolist() == [
-        "judge",
-        "choice",
-    ] and found.difference.tolist() == pytest.approx([-0.04, -0.2])
+    compared = skills.compare(table(judge=250, choice=250), table(judge=270, choice=350))
+    columns = ["benchmark", "value", "other", "difference", "noise", "within"]
+    assert list(compared.columns) == columns
+    assert compared.benchmark.tolist() == ["judge", "choice"]
+    assert compared.other.tolist() == [0.54, 0.7]
+    assert compared.difference.tolist() == pytest.approx([-0.04, -0.2])
     # sqrt(2 x .25 / 500) = 0.0316; 3.5 of them are 0.11
-    assert found.noise[0] == pytest.approx(0.11, abs=0.002) and found.within.tolist() == [
-        True,
-        False,
-    ]
+    assert compared.noise[0] == pytest.approx(0.11, abs=0.002)
+    assert compared.within.tolist() == [True, False]

@@ -1,148 +1,186 @@
-"""Tables as data: filled from hand-made rows, beside the paper's numbers; every table of the files
-can be read."""
+"""Tables and figures as data: filled from hand-made rows, beside the paper's numbers."""
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
 from spnb import reference
-from spnb.core.params import ParamError, variants
+from spnb.core.params import ParamError, validate, variants
+from spnb.report import frame, tables
 from spnb.report.exhibits import owed
-from spnb.report.tables import load_tables, table_of
+from spnb.report.frame import Frames, Measure
+from spnb.report.plots import PALETTE
+from spnb.report.tables import Curves, Table, beside_paper, entry_of, fill_in, load_tables
 
 MEASURES = {
-    "games": {"names": ["a vs random", "b vs random"], "weights": {"win": 100, "draw": 50}},
-    "tokens": {"table": "metrics", "names": ["length/*"]},
+    "games": {"suite": ["a", "b"], "opponent": "random", "weights": {"win": 100, "draw": 50}},
+    "tokens": {"source": "metrics", "role": "*", "weights": {"length": 1}},
 }
+MEASURES = {name: validate(Measure, values) for name, values in MEASURES.items()}
+TEXTS = {"caption": "What it shows.", "protocol": "How ours differs."}
 ENTRY = {
-    "caption": "What it shows.",
-    "protocol": "How ours differs.",
+    **TEXTS,
     "runs": {"Base Model": ["full", "start"], "Multi-Game Model": ["full", "end"]},
     "columns": {"Average": "games"},
 }
 
 
 def rows():
-    """Two seeds of `full` and of `other`, steps 0, 4 and 8: a game won with 0.25 and 0.75, another
-    always drawn."""
-    evals, metrics = [], []
+    """Two seeds of `full` and of `other`, steps 0, 4 and 8: one game won more and more, one drawn."""
+    evals, log = [], []
     for variant in ("full", "other"):
         for seed in (0, 1):
+            run = {"paper": "spiral", "scale": "cpu", "variant": variant, "seed": seed}
             for step, win in ((0, 0.25), (4, 0.5), (8, 0.75)):
-                run = {"variant": variant, "seed": seed, "step": step}
-                for name, won, drawn in (("a vs random", win, 0.0), ("b vs random", 0.0, 1.0)):
-                    evals.append({**run, "evaluation": name, "metric": "win", "value": won})
-                    evals.append({**run, "evaluation": name, "metric": "draw", "value": drawn})
+                for suite, won, drawn in (("a", win, 0.0), ("b", 0.0, 1.0)):
+                    labels = dict.fromkeys(frame.KEYS, "") | {"suite": suite, "opponent": "random"}
+                    at = {**run, **labels, "step": step}
+                    evals.append({**at, "metric": "win", "value": won})
+                    evals.append({**at, "metric": "draw", "value": drawn})
             for step in range(1, 9):
-                length = {"length/x": step + seed, "length/y": 10 * step}
-                metrics.append(
-                    {"variant": variant, "seed": seed, "step": step, "grad_norm": 1.0, **length}
-                )
-    return pd.DataFrame(evals), pd.DataFrame(metrics)
+                for role, value in (("x", step + seed), ("y", 10.0 * step)):
+                    at = {**run, "step": step, "metric": "length"}
+                    log.append({**at, "role": role, "value": value})
+    return Frames([], pd.DataFrame(evals).reindex(columns=frame.RESULTS), pd.DataFrame(log))
+
+
+def table_of(**changes):
+    return entry_of("spiral/table-5", {**ENTRY, **changes}, MEASURES)
 
 
 def filled(**changes):
-    return table_of("spiral/table-5", {**ENTRY, **changes}, MEASURES).fill(*rows())
+    return table_of(**changes).fill(rows())
 
 
 def test_cells_are_means_over_games_and_seeds_beside_the_papers():
     """(25 + 50) / 2 at the start, (75 + 50) / 2 at the end; the paper prints 18.7 and 59.5."""
-    found = filled().set_index("row")
-    assert found["ours"].tolist() == [
-        "37.5 (n = 1)",
-        "62.5 [62.5, 62.5]",
-    ]  # the start agrees: one measurement
-    assert found["paper"].tolist() == ["18.7", "59.5"] and found["n"].tolist() == [1, 2]
-    assert "measured at" not in found
+    table = filled().set_index("row")
+    assert table["ours"].tolist() == ["37.5 (n = 1)", "62.5 [62.5, 62.5]"]  # the starts agree
+    assert table["paper"].tolist() == ["18.7", "59.5"] and table["n"].tolist() == [1, 2]
+    assert "measured at" not in table
 
 
 def test_shares_of_training_say_their_step():
-    found = filled(runs={"Base Model": ["full", 0.4], "Multi-Game Model": ["full", "end"]})
-    assert found["ours"][0] == "50.0 [50.0, 50.0]" and found["measured at"].tolist() == [
-        "step 4",
-        "step 8",
-    ]
+    table = filled(runs={"Base Model": ["full", 0.4], "Multi-Game Model": ["full", "end"]})
+    assert table["ours"][0] == "50.0 [50.0, 50.0]"
+    assert table["measured at"].tolist() == ["step 4", "step 8"]
 
 
-def test_a_column_of_the_log_is_a_mean_over_columns_and_seeds():
+def test_a_column_of_the_log_is_a_mean_over_roles_and_seeds():
     """Step 8: (8 + 80) / 2 and (9 + 80) / 2."""
-    found = filled(runs={"Base Model": ["full", "end"]}, columns={"tokens": "tokens"})
-    assert found["ours"][0].startswith("44.2 [") or found["ours"][0].startswith("44.3 [")
-    assert found["paper"].tolist() == ["-"]
+    table = filled(runs={"Base Model": ["full", "end"]}, columns={"tokens": "tokens"})
+    assert table["ours"][0][:4] in ("44.2", "44.3") and table["paper"].tolist() == ["-"]
 
 
 def test_a_table_may_be_turned_and_a_column_may_be_of_another_variant():
     turned = filled(runs_in="columns")
     assert turned["row"].tolist() == ["Average"] * 2 and set(turned["column"]) == set(ENTRY["runs"])
-    table = table_of("spiral/table-5", {**ENTRY, "variants_of": {"Average": "other"}}, MEASURES)
+    table = table_of(variants_of={"Average": "other"})
     assert table.variants == ["full", "other"] and table.missing(["full"]) == ["other"]
-    evals, metrics = rows()
-    assert table.fill(evals[evals.variant == "full"], metrics)["ours"].tolist() == []
+    assert table.fill(rows().only(["full"]))["ours"].tolist() == []
 
 
 def test_further_cells_stand_among_the_others():
-    more = pd.DataFrame(
-        [
-            {
-                "row": "Random Policy",
-                "column": "Average",
-                "value": 1.0,
-                "low": 0.0,
-                "high": 2.0,
-                "n": 1,
-            }
-        ]
-    )
-    found = table_of("spiral/table-5", ENTRY, MEASURES).fill(*rows(), [more])
-    assert found.set_index("row").loc["Random Policy", "ours"] == "1.0 [0.0, 2.0]"
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"columns": {"Average": "gamse"}}, "table spiral/table-5: .*gamse.*games"),
-        ({"runs": {"Base Model": ["full", "middle"]}}, "middle"),
-        (
-            {"runs": {"Base Model": ["full", 1.5]}},
-            "runs has 'Base Model' at 1.5; allowed: start, end, or a share",
-        ),
-        ({"variants_of": {"Averge": "full"}}, "variants_of has 'Averge'; allowed: Average"),
-        ({"caption": ""}, "caption"),
-        ({"rows": {}}, "rows"),
-    ],
-)
-def test_faults_name_the_table_the_key_and_the_value(changes, message):
-    with pytest.raises(ParamError, match=message):
-        filled(**changes)
-
-
-def test_weights_belong_to_evaluations():
-    measures = {"games": {"table": "metrics", "names": ["length/*"], "weights": {"win": 1}}}
-    with pytest.raises(
-        ParamError, match="weights is .*win.* with table metrics; allowed: some with evals only"
-    ):
-        table_of("spiral/table-5", ENTRY, measures)
-    with pytest.raises(
-        ParamError, match="factor is 100.* with table evals; allowed: with metrics only"
-    ):
-        table_of("spiral/table-5", ENTRY, {"games": {**MEASURES["games"], "factor": 100}})
+    cell = {"row": "Random Policy", "column": "Average", "value": 1.0, "low": 0.0, "high": 2.0}
+    table = table_of().fill(rows(), [pd.DataFrame([cell | {"n": 1}])])
+    assert table.set_index("row").loc["Random Policy", "ours"] == "1.0 [0.0, 2.0]"
 
 
 def test_digits_are_the_tables_own():
     assert filled(digits=2)["ours"].tolist() == ["37.50 (n = 1)", "62.50 [62.50, 62.50]"]
 
 
-def test_every_table_of_spiral_has_its_variants_its_exhibit_and_the_papers_labels():
-    printed, known = reference.load("spiral"), variants("spiral")
-    for exhibit, table in load_tables("spiral").items():
-        assert exhibit in owed() and set(table.variants) <= set(known), exhibit
-        paper = printed[printed["exhibit"] == table.printed]
-        rows, columns = (
-            (table.runs, table.columns) if table.runs_in == "rows" else (table.columns, table.runs)
-        )
-        assert exhibit == "spiral/poker-rules" or set(rows) & set(paper["row"]), exhibit
-        assert exhibit == "spiral/poker-rules" or set(columns) & set(paper["column"]), exhibit
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": {"Average": "gamse"}}, "spiral/table-5: measure is 'gamse'.*'games'"),
+        ({"runs": {"Base Model": ["full", "middle"]}}, "middle"),
+        ({"runs": {"Base Model": ["full", 1.5]}}, "is 1.5; allowed: less than or equal to 1"),
+        ({"caption": ""}, "caption"),
+        ({"rows": {}}, "rows"),
+    ],
+)
+def test_faults_name_the_table_the_key_and_the_value(changes, message):
+    with pytest.raises(ParamError, match=message):
+        table_of(**changes)
+
+
+FIGURE = {
+    **TEXTS,
+    "variants": {"none": "nothing", "full": "with", "other": "without"},
+    "panels": {
+        "Score": {"measure": "games", "label": "score (%)"},
+        "Length": {"measure": "tokens", "label": "tokens", "window": 2, "variants": ["other"]},
+    },
+}
+
+
+def test_a_figure_has_a_panel_a_measure_and_a_line_a_variant():
+    curves = entry_of("spiral/figure-6", FIGURE, MEASURES)
+    data = curves.data(rows())
+    assert list(data.columns) == ["variant", "seed", "step", "value", "quantity"]
+    assert set(data.loc[data["quantity"] == "Length", "variant"]) == {"other"}
+    figure = curves.draw(data)
+    score, length = figure.axes
+    assert [line.get_ydata().tolist() for line in score.lines] == [[37.5, 50.0, 62.5]] * 2
+    assert score.lines[0].get_color() == PALETTE[1], "a variant without runs keeps its colour"
+    assert length.lines[0].get_ydata()[:2] == pytest.approx([(1.5 + 10) / 2, (2 + 15) / 2])
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["with (n=2)", "without (n=2)"]
+    assert (score.get_ylabel(), length.get_ylabel()) == ("score (%)", "tokens")
+    plt.close(figure)
+
+
+def test_a_figure_needs_one_of_its_variants_or_all():
+    curves = entry_of("spiral/figure-6", FIGURE, MEASURES)
+    assert curves.missing(["full"]) == [] and len(curves.missing(["sft"])) == 3
+    whole = curves.model_copy(update={"whole": True})
+    assert whole.missing(["full", "none"]) == ["other"]
+
+
+@pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
+def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
+    known = variants(paper)
+    for exhibit, entry in load_tables(paper).items():
+        assert exhibit in owed() and set(entry.variants) <= set(known), exhibit
+        if isinstance(entry, Curves):
+            shown = [name for panel in entry.panels.values() for name in panel.variants]
+            assert set(shown) <= set(entry.variants)
+            continue
+        assert isinstance(entry, Table) and set(entry.variants_of) <= set(entry.columns)
+        printed = reference.load(paper).query("exhibit == @entry.printed")
+        sides = (entry.runs, entry.columns)
+        lines, columns = sides if entry.runs_in == "rows" else sides[::-1]
+        own = exhibit == "spiral/poker-rules"
+        assert own or set(lines) & set(printed["row"]), exhibit
+        assert own or set(columns) & set(printed["column"]), exhibit
 
 
 def test_a_paper_without_tables_is_named():
     with pytest.raises(ParamError, match="paper.*'nobody'.*spiral"):
         load_tables("nobody")
+    with pytest.raises(ParamError, match="paper.*'nobody'.*spiral"):
+        tables.load_measures("nobody")
+
+
+def test_a_protocol_names_the_parameters_of_its_runs():
+    class Run:
+        def __init__(self, **params):
+            self.params = params
+
+    runs = [Run(steps=30, games=["a", "b"]), Run(steps=90, games=["a", "b"])]
+    assert fill_in("{steps} steps of {games}", runs) == "30 or 90 steps of a, b"
+
+
+def test_ours_stand_beside_the_papers_in_its_order():
+    cell = ["row", "column", "value"]
+    paper = pd.DataFrame([("Step 16", "b", 52.3), ("Step 16", "a", 0.0)], columns=cell)
+    ours = [("Step 16", "a", 10.0, 5.0, 15.0, 3), ("extra", "a", 1.0, None, None, 1)]
+    ours = pd.DataFrame(ours, columns=[*cell, "low", "high", "n"])
+    assert beside_paper(paper, ours).to_numpy().tolist() == [
+        ["Step 16", "b", "52.3", "-", "-"],
+        ["Step 16", "a", "0", "10.0 [5.0, 15.0]", 3],
+        ["extra", "a", "-", "1.0 (n = 1)", 1],
+    ]
+    with pytest.raises(ValueError, match=r"ours has more than one value for \['Step 16', 'a'\]"):
+        beside_paper(paper, pd.concat([ours, ours]))

@@ -1,9 +1,9 @@
 """The torch engine: batched decoding of all pending requests with any causal LM of transformers.
 
 What makes it fast on a CPU: every live episode decodes in one batch, a prompt shared by several
-requests is prefilled once, finished rows leave the batch. What makes it repeatable: each request
-draws its random numbers from its own seed, so a completion does not depend on what else is in the
-batch.
+requests is prefilled once, finished rows leave the batch, and small models are run by
+`Qwen3Decoder`. What makes it repeatable: each request draws its random numbers from its own seed,
+so a completion does not depend on what else is in the batch.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import DynamicCache, TopKLogitsWarper, TopPLogitsWarper
+from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from spnb.core.types import Completion, Request, Sampling
+from spnb.train.engines import end_ids, new_token_limits, text_of
+from spnb.train.engines.decoders import make_decoder
+
+STOP_MARGIN = 8
+"""Tokens more than a stop string has bytes in which it is looked for: a character may be cut."""
 
 
 class TorchEngine:
-    """Generates with a transformers model in this process; the model is used as it is at the moment
-    of the call.
+    """Generates with a transformers model in this process, as it is at the moment of the call.
 
     Args:
         model: a causal LM; its device and dtype are used as they are.
@@ -30,15 +34,18 @@ class TorchEngine:
         self.model = model
         self.tokenizer = tokenizer
         self.max_batch = max_batch
+        self.end_ids = end_ids(model, tokenizer)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answers every request, in order. The model's train or eval mode is left as it was.
 
+        A request that asks for more tokens than the model has positions gets those that fit.
+
         Raises:
-            ValueError: an empty prompt, or one that with its new tokens exceeds the model's
-                positions.
+            ValueError: an empty prompt, or one that leaves no room for a token.
         """
-        self._check(requests)
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        limits = new_token_limits(requests, limit)
         answers: list[Completion | None] = [None] * len(requests)
         training = self.model.training
         self.model.eval()
@@ -46,101 +53,80 @@ class TorchEngine:
             for sampling, indices in _by_sampling(requests).items():
                 for start in range(0, len(indices), self.max_batch):
                     chunk = indices[start : start + self.max_batch]
-                    for i, answer in zip(
-                        chunk, self._decode([requests[i] for i in chunk], sampling), strict=True
-                    ):
-                        answers[i] = answer
+                    rows = [_Row(requests[i], limits[i]) for i in chunk]
+                    self._decode(rows, sampling)
+                    for i, row in zip(chunk, rows, strict=True):
+                        answers[i] = row.completion(self.end_ids, self.tokenizer)
         finally:
             self.model.train(training)
         return answers
 
-    def _check(self, requests: Sequence[Request]) -> None:
-        limit = getattr(self.model.config, "max_position_embeddings", None)
-        for request in requests:
-            length = len(request.prompt_ids) + request.sampling.max_new_tokens
-            if not request.prompt_ids or (limit is not None and length > limit):
-                raise ValueError(
-                    f"a request has {len(request.prompt_ids)} prompt tokens and asks for "
-                    f"{request.sampling.max_new_tokens} more; allowed: 1 to {limit} in all"
-                )
-
     @torch.inference_mode()
-    def _decode(self, requests: list[Request], sampling: Sampling) -> list[Completion]:
-        prompts = list(dict.fromkeys(request.prompt_ids for request in requests))
-        logits_BV, cache, mask_BT = self._prefill(prompts)
-        if len(prompts) < len(requests):
-            row_of = {prompt: row for row, prompt in enumerate(prompts)}
-            rows = torch.tensor(
-                [row_of[request.prompt_ids] for request in requests], device=mask_BT.device
-            )
-            logits_BV, mask_BT = logits_BV[rows], mask_BT[rows]
-            cache.batch_select_indices(rows)
-        draws_BN = np.stack(
-            [_uniforms(request.seed, sampling.max_new_tokens) for request in requests]
-        )
-        live = np.arange(len(requests))
-        ids: list[list[int]] = [[] for _ in requests]
-        logps: list[list[float]] = [[] for _ in requests]
-        done: list[bool] = [False] * len(requests)
-        for step in range(sampling.max_new_tokens):
-            tokens_B, logps_B = _sample(logits_BV, torch.from_numpy(draws_BN[live, step]), sampling)
-            for row, token, logp in zip(live, tokens_B.tolist(), logps_B.tolist(), strict=True):
-                ids[row].append(token)
-                logps[row].append(logp)
-                done[row] = self._ends(ids[row], sampling)
-            keep = [k for k, row in enumerate(live) if not done[row]]
-            if not keep or step + 1 == sampling.max_new_tokens:
-                break
-            if len(keep) < len(live):
-                rows = torch.tensor(keep, device=mask_BT.device)
-                live, tokens_B, mask_BT = live[keep], tokens_B[rows], mask_BT[rows]
-                cache.batch_select_indices(rows)
-            mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(live), 1)], dim=1)
-            logits_BV = self._forward(tokens_B[:, None], mask_BT, cache)
-        return [
-            self._completion(i, lp, sampling, d) for i, lp, d in zip(ids, logps, done, strict=True)
-        ]
+    def _decode(self, rows: list["_Row"], sampling: Sampling) -> None:
+        """Draws tokens for all rows, step by step, until each is finished."""
+        prompts = {row.request.prompt_ids: None for row in rows}
+        prompt_index = {prompt: index for index, prompt in enumerate(prompts)}
+        source_B = torch.tensor([prompt_index[row.request.prompt_ids] for row in rows])
+        steps = max(row.limit for row in rows)
+        decoder = make_decoder(self.model, self.tokenizer.pad_token_id)
+        logits_BV = decoder.prefill(list(prompts), source_B, steps)
+        uniforms = np.stack([_uniforms(row.request.seed, steps) for row in rows], axis=1)
+        draws_NB = torch.from_numpy(uniforms)
+        for step in range(steps):
+            tokens_B, logps_B = _sample(logits_BV, draws_NB[step], sampling)
+            keep = []
+            for index, token in enumerate(tokens_B.tolist()):
+                rows[index].ids.append(token)
+                if not self._finished(rows[index], sampling):
+                    keep.append(index)
+            for row, logp in zip(rows, logps_B.tolist(), strict=True):
+                row.logps.append(logp)
+            if not keep:
+                return
+            if len(keep) < len(rows):
+                rows = [rows[index] for index in keep]
+                kept_B = torch.tensor(keep)
+                draws_NB = draws_NB[:, kept_B]
+                tokens_B = tokens_B[kept_B.to(tokens_B.device)]
+                decoder.keep(kept_B)
+            logits_BV = decoder.step(tokens_B)
 
-    def _prefill(self, prompts: list[tuple[int, ...]]) -> tuple[torch.Tensor, Any, torch.Tensor]:
-        """Left-pads prompts to (B, T) and runs them once: last logits (B, V), the cache, the mask
-        (B, T)."""
-        longest = max(map(len, prompts))
-        ids_BT = np.full((len(prompts), longest), self.tokenizer.pad_token_id, dtype=np.int64)
-        mask_BT = np.zeros((len(prompts), longest), dtype=np.int64)
-        for row, prompt in enumerate(prompts):
-            ids_BT[row, longest - len(prompt) :] = prompt
-            mask_BT[row, longest - len(prompt) :] = 1
-        device = self.model.device
-        mask = torch.from_numpy(mask_BT).to(device)
-        cache = DynamicCache(config=self.model.config)
-        return self._forward(torch.from_numpy(ids_BT).to(device), mask, cache), cache, mask
+    def _finished(self, row: "_Row", sampling: Sampling) -> bool:
+        stopped = row.ids[-1] in self.end_ids
+        if sampling.stop and not stopped:
+            stopped = has_stop(row.ids, sampling.stop, self.tokenizer)
+        if stopped:
+            row.finish = "stop"
+        return stopped or len(row.ids) == row.limit
 
-    def _forward(self, ids_BT: torch.Tensor, mask_BT: torch.Tensor, cache: Any) -> torch.Tensor:
-        positions_BT = (mask_BT.cumsum(-1) - 1).clamp(min=0)[:, -ids_BT.shape[1] :]
-        output = self.model(
-            input_ids=ids_BT,
-            attention_mask=mask_BT,
-            position_ids=positions_BT,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        return output.logits[:, -1].float()
 
-    def _ends(self, ids: list[int], sampling: Sampling) -> bool:
-        if ids[-1] == self.tokenizer.eos_token_id:
-            return True
-        return bool(sampling.stop) and any(
-            stop in self.tokenizer.decode(ids) for stop in sampling.stop
-        )
+class _Row:
+    """A request while it is answered."""
 
-    def _completion(
-        self, ids: list[int], logps: list[float], sampling: Sampling, done: bool
-    ) -> Completion:
-        text = self.tokenizer.decode(ids[:-1] if ids[-1] == self.tokenizer.eos_token_id else ids)
-        return Completion(
-            ids=tuple(ids), logps=tuple(logps), text=text, finish="stop" if done else "length"
-        )
+    def __init__(self, request: Request, limit: int):
+        self.request = request
+        self.limit = limit
+        self.ids: list[int] = []
+        self.logps: list[float] = []
+        self.finish = "length"
+
+    def completion(self, ends: frozenset[int], tokenizer: Any) -> Completion:
+        text = text_of(self.ids, ends, tokenizer)
+        return Completion(tuple(self.ids), tuple(self.logps), text, self.finish)
+
+
+def has_stop(ids: Sequence[int], stops: Sequence[str], tokenizer: Any) -> bool:
+    """Whether the last token completed a stop string; earlier tokens did not.
+
+    Only as many tokens are decoded as can spell the longest stop string, at least one byte each
+    (more where tokens are no text), so a completion costs linear time.
+    """
+    count = max(len(stop.encode()) for stop in stops) + STOP_MARGIN
+    text = tokenizer.decode(ids[-count:])
+    while len(text) < max(map(len, stops)) + STOP_MARGIN and count < len(ids):
+        count *= 2
+        text = tokenizer.decode(ids[-count:])
+    return any(stop in text for stop in stops)
 
 
 def _by_sampling(requests: Sequence[Request]) -> dict[Sampling, list[int]]:
@@ -159,8 +145,10 @@ def _uniforms(seed: int, count: int) -> np.ndarray:
 def _sample(
     logits_BV: torch.Tensor, draws_B: torch.Tensor, sampling: Sampling
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draws a token per row by inverse CDF; returns tokens (B,) and their log-probabilities (B,) in
-    nats."""
+    """Draws a token per row by inverse CDF: tokens (B,), their log-probabilities (B,) in nats.
+
+    The log-probabilities are those before a top-k or top-p cut.
+    """
     if sampling.temperature == 0:
         logps_BV = logits_BV.log_softmax(-1)
         tokens_B = logits_BV.argmax(-1)
@@ -173,9 +161,6 @@ def _sample(
             kept_BV = TopPLogitsWarper(sampling.top_p)(None, kept_BV)
         cdf_BV = kept_BV.double().softmax(-1).cumsum(-1)
         target_B1 = (draws_B.to(cdf_BV.device) * cdf_BV[:, -1])[:, None]
-        tokens_B = (
-            torch.searchsorted(cdf_BV, target_B1, right=True)
-            .squeeze(1)
-            .clamp(max=logits_BV.shape[1] - 1)
-        )
+        drawn_B1 = torch.searchsorted(cdf_BV, target_B1, right=True)
+        tokens_B = drawn_B1.squeeze(1).clamp(max=logits_BV.shape[1] - 1)
     return tokens_B, logps_BV.gather(1, tokens_B[:, None]).squeeze(1)

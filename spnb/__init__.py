@@ -29,9 +29,15 @@ _ROOMS = {
     "spnb.train.plan": ("deviations", "make_plan", "run_all", "run_one"),
     "spnb.train.policies": ("load_policy",),
     "spnb.report": ("exhibit",),
+    "spnb.report.live": ("LiveCurves",),
+    "spnb.report.notebooks": ("describe",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
-_MODULES = {"evaluation": "spnb.evaluate", "reference": "spnb.reference"}
+_MODULES = {
+    "evaluation": "spnb.evaluate",
+    "games": "spnb.games",
+    "reference": "spnb.reference",
+}
 
 __all__ = ["rewards", *sorted(_HOME), *sorted(_MODULES)]
 

@@ -158,17 +158,9 @@ def embedded(
 ) -> None:
     """Build embedded policies from a seed: the game policy, or those of the document world."""
     with _clear_errors():
-        from spnb.core.params import validate
-        from spnb.recipe import build, pretrain
+        from spnb.recipe import pretrain
 
-        values = _values(set_) | {"seed": seed}
-        if recipe == "games" and set_:
-            raise ValueError(f"--set is {set_} with recipe games; allowed: with a world recipe")
-        if recipe == "games":
-            build.build(build.Recipe(seed=seed), folder)
-        else:
-            settings = pretrain.recipe_values(recipe) | values
-            pretrain.build(validate(pretrain.WorldRecipe, settings), folder)
+        pretrain.make(recipe, folder, _values(set_) | {"seed": seed})
 
 
 @app.command()

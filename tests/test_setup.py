@@ -15,6 +15,7 @@ LOCK_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.!]*)")
 TARGETS = (
     "reproduce",
     "test",
+    "bench",
     "lint",
     "smoke",
     "lab",

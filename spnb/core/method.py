@@ -21,7 +21,7 @@ POLICY = "policy"
 ROW_MEAN_LOSSES = ("grpo", "dr_grpo")
 """Losses of TRL that are means over rows, whatever their number of tokens."""
 SNAPSHOTS = ("start", "past")
-"""Earlier weights that a method may ask for: before the first step, at the evaluation before."""
+"""Earlier weights of the policy in training: before its first step, at the evaluation before."""
 
 
 class RoleParams(StrictData):
@@ -45,15 +45,16 @@ class Role:
     trainable: bool = True
 
     def changed(self, params: RoleParams) -> "Role":
-        """This role with the parameters that are set."""
+        """This role with the parameters that are set; a snapshot never learns."""
         names = ("temperature", "top_p", "max_new_tokens")
         sampling = {name: getattr(params, name) for name in names}
         sampling = {name: value for name, value in sampling.items() if value is not None}
+        trainable = self.trainable if params.trainable is None else params.trainable
         return Role(
             sampling=replace(self.sampling, **sampling),
             estimator=make_estimator(params.estimator) if params.estimator else self.estimator,
             policy=params.policy or self.policy,
-            trainable=self.trainable if params.trainable is None else params.trainable,
+            trainable=trainable and params.policy not in SNAPSHOTS,
         )
 
 

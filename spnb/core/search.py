@@ -102,8 +102,8 @@ SYNTAXES = {
     ),
     "olmo3": ToolSyntax("function_calls", _python_call, _message("environment", "{}")),
 }
-"""xml: Search-R1's tags, within the policy's turn. qwen3: `{"name": "search", "arguments": {"query":
-"..."}}`. olmo3: `search(query="...")`. Both are answered as the models' chat templates do."""
+"""xml: Search-R1's tags, within the policy's turn. The others are the models' own calls (SCOPE,
+table 11), JSON or `search(query="...")`, answered by a message as their chat templates do."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +227,8 @@ def samples(
     whole = trajectory.sample(reward, role, group)
     if rows == "trajectory":
         return [whole]
+    if rows != "turn":
+        raise ValueError(f"rows is {rows!r}; allowed: trajectory, turn")
     turns: list[Sample] = []
     end = 0
     for sampled, tokens in groupby(whole.mask):

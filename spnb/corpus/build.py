@@ -4,7 +4,7 @@
     corpus = load_corpus("corpora/mine")  # id, title, text, metadata {..., domain, cluster}
 
 Every stage is a `datasets.map` whose fingerprint says what decides it: a build that was stopped
-goes on after its last finished stage (embedding: after its last `SHARD`), and other cluster settings
+goes on after its last finished stage (embedding: after its last `SHARD`); other cluster settings
 reuse cleaned documents and their vectors. Memory holds a batch of documents, all vectors, and what
 `Duplicates` and `Benchmarks` keep. `.stages` takes twice the corpus's size and may be deleted.
 """
@@ -29,6 +29,7 @@ from spnb.core.paths import resolve
 from spnb.corpus.cleaning import Benchmarks, Duplicates, hash64, quality_reason, shingles, sketch
 from spnb.corpus.sources import FIELDS, CorpusSettings, Read, open_source, to_document
 from spnb.corpus.store import CorpusError
+from spnb.corpus.store import load_corpus as load_corpus
 
 Vectors = NDArray[np.float32]
 Encode = Callable[[list[str]], Vectors]
@@ -252,6 +253,8 @@ def _cluster(kept: Dataset, vectors: Dataset, settings: CorpusSettings, path: Pa
         allowed = f"a key of the documents' metadata ({', '.join(sorted(keys)) or 'there is none'})"
         raise CorpusError(f"domain_key is {settings.domain_key!r}; allowed: {allowed}")
     points = vectors[:]["vector"]
+    if points.ndim != 2:
+        raise CorpusError("encode gives vectors of several lengths; allowed: always the same")
     domains = kmeans(points, settings.domains, settings.seed)
     clusters = np.zeros(len(points), np.int64)
     for domain in np.unique(domains):

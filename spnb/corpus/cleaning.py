@@ -9,6 +9,7 @@ n-grams in the document: a question is far too short for its Jaccard similarity 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,16 @@ class Benchmarks:
         return any(count >= self._threshold * self._sizes[owner] for owner, count in counts.items())
 
 
-def sketch(permutations: int, signature: Sequence[int] | None = None) -> MinHash:
+@cache
+def _empty(permutations: int) -> MinHash:
+    return MinHash(permutations, scheme="affine32", hashfunc=(0xFFFFFFFF).__and__)
+
+
+def sketch(permutations: int, signature: NDArray[np.uint32] | None = None) -> MinHash:
     """A MinHash over 64-bit n-gram hashes, empty or with a signature's 32-bit values."""
-    low = (0xFFFFFFFF).__and__
-    return MinHash(permutations, scheme="affine32", hashfunc=low, hashvalues=signature)
+    minhash = _empty(permutations).copy()
+    minhash.hashvalues = minhash.hashvalues if signature is None else signature
+    return minhash
 
 
 class Duplicates:

@@ -93,9 +93,9 @@ def _to_bfloat16(model: Any) -> None:
     import torch
 
     def to_float(_: Any, __: Any, out: dict[str, Any]) -> dict[str, Any]:
-        return {
-            key: each.float() if each.is_floating_point() else each for key, each in out.items()
-        }
+        tensors = [key for key, value in out.items() if torch.is_tensor(value)]
+        floats = [key for key in tensors if out[key].is_floating_point()]
+        return {**out, **{key: out[key].float() for key in floats}}
 
     model[0].to(torch.bfloat16)
     model[0].register_forward_hook(to_float)

@@ -166,14 +166,10 @@ class RetrieverClient:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"url is {url!r}; allowed: http://host:port or https://host:port")
-        for name, value, allowed, good in (
-            ("attempts", attempts, "1 or more", attempts >= 1),
-            ("wait", wait, "0 or more", wait >= 0),
-            ("timeout", timeout, "above 0 seconds", timeout > 0),
-            ("batch", batch, "1 or more", batch >= 1),
-        ):
-            if not good:
-                raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
+        limits = {"attempts": (attempts, 1), "wait": (wait, 0), "timeout": (timeout, 0.001)}
+        for name, (value, least) in {**limits, "batch": (batch, 1)}.items():
+            if value < least:
+                raise ValueError(f"{name} is {value!r}; allowed: {least} or more")
         self.url = url.rstrip("/").removesuffix("/retrieve") + "/retrieve"
         self._return_scores = return_scores
         self._attempts = attempts

@@ -3,15 +3,15 @@
 The proposer reads documents and writes a question with its answer. The world's oracle decides
 whether it is valid: it parses, the documents answer it, and the proposed answer is right. A solver
 answers each distinct valid question several times; p is its share of right answers. The proposer
-gets `rewards.gaussian(p)` (SPELL's and SPICE's shape: most at 1/2, nothing at 0 and 1), and
-`invalid_reward` for what is not valid, compared with the other proposals about the same documents.
-The solver gets 1 for a right answer, compared with the other answers to the same question.
+gets `rewards.gaussian(p)` (SPELL's and SPICE's shape), `invalid_reward` for what is not valid, and
+is compared with its other proposals about the same documents. The solver gets 1 for a right answer,
+compared with its other answers to the question.
 
     spnb run proposer --scale cpu --variant frozen-solver --seed 0
 
 Arms are roles: a frozen one has `{policy: start, trainable: false}`. Roles that learn share one set
-of weights. The loss is the sum of each role's mean over its own rows, so a role's weight in it does
-not depend on how many rows the other has; AdamW's step is shared.
+of weights and AdamW's step; the loss is the sum of each role's mean over its own rows, so a role's
+weight in it does not depend on how many rows the other has.
 """
 
 import random
@@ -226,8 +226,7 @@ class Method(SelfPlayMethod):
                 sample = proposal.trajectory.sample(reward, "proposer", proposal.place)
                 sample.invalid = proposal.task is None
                 if proposal.task:
-                    hops = proposal.task.info["hops"]
-                    sample.info |= {"success": proposal.success, "hops": hops}
+                    sample.info |= {"success": proposal.success, "hops": proposal.task.info["hops"]}
                 samples.append(sample)
         return samples
 

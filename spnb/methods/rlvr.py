@@ -42,9 +42,8 @@ class Params(testbed.WorldParams):
     """RLVR's own parameters.
 
     `task` decides the prompt: read (careful), think (plain: thinking is allowed, not asked for),
-    steps, search (plain, without documents, over a library of its own), choice (multiple choice),
-    numeric (a report's figures). `transfer_*` describe a second, harder evaluation; 0 or none: as
-    in training.
+    steps, search (plain, over a library of its own), choice (multiple choice), numeric (a report's
+    figures). `transfer_*` describe a second, harder evaluation; 0 or none: as in training.
     """
 
     role_names = ("solver",)
@@ -199,8 +198,8 @@ class Method(SelfPlayMethod):
         params = self.params
         if params.task != "search":
             return (yield from single_turn(request))
-        results, searches = params.results, params.max_searches
-        tool = Tool(self.chat.tokenizer, library(pool), results, searches, params.max_length)
+        limits = params.results, params.max_searches, params.max_length
+        tool = Tool(self.chat.tokenizer, library(pool), *limits)
         (trajectory,) = yield from search_rollouts([request], [task.question], tool)
         return trajectory
 

@@ -1,9 +1,8 @@
 """SFT on experts' games, what SPIRAL is compared with (its table 1) and may start from.
 
-Imitation is supervised fine-tuning put as a policy gradient: on turns that an expert wrote, with
-advantage 1 and one update a rollout, the gradient of the clipped loss is that of the
-log-likelihood. The paper's SFT takes 25,000 winning trajectories of a stronger model; here experts
-play against random play and the matches that they win count.
+Imitation put as a policy gradient: on an expert's turns, with advantage 1 and one update a rollout,
+the clipped loss has the gradient of the log-likelihood. The paper's SFT takes 25,000 won matches of
+a stronger model; here experts play against random play and the matches that they win count.
 """
 
 from collections.abc import Sequence

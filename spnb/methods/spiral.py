@@ -14,7 +14,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, count, islice
+from itertools import count, islice
 from statistics import fmean
 from typing import Any, Literal
 
@@ -93,8 +93,7 @@ class Params(MethodParams):
 class Method(SelfPlayMethod):
     """SPIRAL's self-play over one or several games.
 
-    Metrics by game: matches, moves a match, forfeits; of the matches played out, the share that
-    each seat wins, and draws. The baselines by role.
+    Metrics by game: matches, moves a match, forfeits; wins and draws of the matches played out.
     """
 
     Params = Params
@@ -162,8 +161,8 @@ class Method(SelfPlayMethod):
         self._note(transcripts, turns)
         # 4 Draw each game's quota. A turn without an advantage teaches nothing.
         rng = random.Random(derive_seed(self.params.seed, "draw", step, self.share.rank))
-        draws = [rng.sample(pool, min(quota, len(pool))) for pool in usable.values()]
-        drawn = list(chain.from_iterable(draws))
+        draws = (rng.sample(pool, min(quota, len(pool))) for pool in usable.values())
+        drawn = [turn for draw in draws for turn in draw]
         chosen = set(map(id, drawn))
         for turn in turns:
             turn.weight = float(id(turn) in chosen)
@@ -237,12 +236,9 @@ class Method(SelfPlayMethod):
         for game in self.games:
             played = [one for one in transcripts if one.game == game.name]
             decided = [one.returns[0] for one in played if one.invalid_seat is None]
-            total = len(played)
-            numbers = {
-                "matches": len(played),
-                "moves": sum(len(one.turns) for one in played) / total,
-                "forfeits": 1 - len(decided) / total,
-            }
+            total, moves = len(played), sum(len(one.turns) for one in played)
+            forfeits = 1 - len(decided) / total
+            numbers = {"matches": total, "moves": moves / total, "forfeits": forfeits}
             winners = Counter((value > 0) - (value < 0) for value in decided)
             for key, sign in (("seat0_wins", 1), ("seat1_wins", -1), ("draws", 0)):
                 numbers[key] = winners[sign] / max(1, len(decided))
@@ -262,10 +258,7 @@ class Method(SelfPlayMethod):
         self.turns_per_match = dict(state["turns_per_match"])
 
     def suites(self, step: int) -> list[Suite]:
-        """Matches against past self, random and expert play; exact measures; questions.
-
-        Deals and seeds are the same at every step and for every variant of a seed.
-        """
+        """Matches, exact measures, questions; the same deals at every step, in every variant."""
         params, seed = self.params, derive_seed(self.params.seed, "eval")
         sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
         ends = step in (0, params.steps)

@@ -222,28 +222,6 @@ def set_rate(optimizers: Iterable[torch.optim.Optimizer], factor: float) -> None
         group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
 
 
-def train(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerFast, report: Callable[[str], None]
-) -> tuple[Qwen3ForCausalLM, Curve]:
-    """Trains the games policy from scratch."""
-    model = build_model(recipe, tokenizer)
-    optimizers = make_optimizers(model, recipe)
-    stream = demo_batches(recipe, tokenizer)
-    started, curve = time.perf_counter(), []
-    for step in range(recipe.steps):
-        warm = min(1.0, (step + 1) / recipe.warmup)
-        set_rate(optimizers, warm * 0.5 * (1 + math.cos(math.pi * step / recipe.steps)))
-        loss = loss_of(model, *next(stream))
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        curve.append((step + 1, loss.item(), time.perf_counter() - started))
-        if (step + 1) % 100 == 0 or step + 1 == recipe.steps:
-            report("step {}, loss {:.3f} nats, {:.0f} s".format(*curve[-1]))
-    return model.eval(), curve
-
-
 def save(
     model: Any,
     tokenizer: PreTrainedTokenizerFast,
@@ -261,7 +239,21 @@ def save(
 
 
 def build(recipe: Recipe, folder: Path, report: Callable[[str], None] = print) -> None:
-    """Makes the games policy: tokenizer, training and saving in one go."""
+    """Makes the games policy: tokenizer, training from scratch, saving."""
     tokenizer = build_tokenizer(recipe)
-    model, curve = train(recipe, tokenizer, report)
+    model = build_model(recipe, tokenizer)
+    optimizers = make_optimizers(model, recipe)
+    stream = demo_batches(recipe, tokenizer)
+    started, curve = time.perf_counter(), []
+    for step in range(recipe.steps):
+        warm = min(1.0, (step + 1) / recipe.warmup)
+        set_rate(optimizers, warm * 0.5 * (1 + math.cos(math.pi * step / recipe.steps)))
+        loss = loss_of(model, *next(stream))
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        curve.append((step + 1, loss.item(), time.perf_counter() - started))
+        if (step + 1) % 100 == 0 or step + 1 == recipe.steps:
+            report("step {}, loss {:.3f} nats, {:.0f} s".format(*curve[-1]))
     save(model, tokenizer, recipe, folder, "step", curve)

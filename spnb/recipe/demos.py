@@ -1,11 +1,9 @@
 """Demonstrations for policies that play games: legal but unskilled play, with remarks.
 
-Every demonstrator plays at random, whatever it has just remarked: uniformly over the legal moves;
-in negotiation it draws whether to offer, accept, deny or chat and what to offer, without a look at
-any value. The text teaches a policy to read a game, to say true things about it and to answer in
-the format, and nothing about good play. So what a policy gains by self-play afterwards is visible,
-and none of it was demonstrated. A third of the answers has no remark, a third a short one, a third
-a full one.
+Every demonstrator plays at random (`random_action`), whatever it has just remarked. The text
+teaches a policy to read a game, to say true things about it and to answer in the format, and
+nothing about good play: what self-play gains afterwards was never demonstrated. A third of the
+answers has no remark, a third a short one, a third a full one.
 """
 
 import random

@@ -263,9 +263,15 @@ def write_table(measured: pd.DataFrame, out: Path) -> None:
     table = pd.concat([part for part in parts if len(part)])
     out.mkdir(parents=True, exist_ok=True)
     table.to_csv(out / "indexes.csv", index=False, float_format="%.6g")
-    text = table.to_markdown(index=False, floatfmt=",.4g", intfmt=",", missingval="–")
+    table["passages"] = table["passages"].map("{:,}".format)
+    table[COLUMNS[3:]] = table[COLUMNS[3:]].map(_shown)
+    text = table.to_markdown(index=False, disable_numparse=True)
     note = NOTE.format(queries=measured["queries"].iloc[0])
     (out / "indexes.md").write_text(f"{text}\n\n{note}", encoding="utf-8")
+
+
+def _shown(value: float) -> str:
+    return "–" if pd.isna(value) else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 NOTE = """\

@@ -14,11 +14,8 @@ START, END = "<|im_start|>", "<|im_end|>"
 Segment = tuple[str, bool]
 Row = list[Segment]
 """A training text in pieces; True marks what the policy is to write."""
-WORKED = {
-    "sum": " {0} + {1} = {2}.",
-    "difference": " {1} - {0} = {2}.",
-    "margin": " {0} - {1} = {2}.",
-}
+WORKED = {"sum": " {0} + {1} = {2}.", "difference": " {1} - {0} = {2}."}
+WORKED["margin"] = " {0} - {1} = {2}."
 
 
 def turn(messages: Messages, *answer: Segment) -> Row:
@@ -28,11 +25,7 @@ def turn(messages: Messages, *answer: Segment) -> Row:
 
 
 def conversation(first: Messages, label: str, exchanges: Sequence[tuple[str, str]]) -> Row:
-    """Questions with their answers, one turn after the other.
-
-    Args:
-        first: the prompt of the first question; the later ones stand alone after `label`.
-    """
+    """Questions with answers, turn by turn: the prompt `first`, later questions after `label`."""
     row = turn(first, (exchanges[0][1], True))
     for question, reply in exchanges[1:]:
         row += turn([{"role": "user", "content": f"{label}: {question}"}], (reply, True))

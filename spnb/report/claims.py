@@ -170,25 +170,25 @@ def together(parts: Sequence[str]) -> str:
 def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     """One part's line of `verdicts`, without the claim."""
     measure = part.measure
-    mine = frames.only(part.variants)
+    compared = frames.only(part.variants)
     row = dict.fromkeys(("start", "end", "other end", "here"), "-")
     numbers = "; ".join(f"{label}: {value:g}" for label, value in part.paper.items())
     row |= {"part": part.text, "of": part.of, "against": part.against, "paper": numbers or "-"}
     row |= {"bar": part.bar_shown, "n": 0, "verdict": NOT_MEASURED}
-    if missing := _missing(part, mine):
+    if missing := _missing(part, compared):
         return row | {"note": missing}
-    values = measure.of_runs(mine)
+    values = measure.of_runs(compared)
     level = measure.model_copy(update={"change": "none"})
     if isinstance(part.against, str):
         zero = 0.0
         interval = paired_difference(values, part.of, part.against)
-        row["other end"] = format_interval(*level.interval(mine, part.against)[:3], digits)
+        row["other end"] = format_interval(*level.interval(compared, part.against)[:3], digits)
     else:
         zero = part.against
         interval = mean_interval(values["value"].tolist())
     mean, low, high, n = interval
     for key, share in (("start", 0), ("end", 1)):
-        row[key] = format_interval(*level.interval(mine, part.of, share)[:3], digits)
+        row[key] = format_interval(*level.interval(compared, part.of, share)[:3], digits)
     row |= {"here": f"{format_interval(mean, low, high, digits)} {measure.unit}".strip(), "n": n}
     if n < 2:
         verdict = NOT_DECIDED if n and part.direction in BARS else NOT_MEASURED

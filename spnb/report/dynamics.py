@@ -1,8 +1,7 @@
 """How training went, for any set of runs of any papers: series over steps, and what collapsed.
 
-`exhibit` makes one of the exhibits of training dynamics from them.
-`collapse` and `spikes` are the detector; `verdicts` applies them to every run, `summary` counts
-over seeds. SPIRAL (Liu et al., 2025, section 4 and appendix F) describes what is looked for:
+`exhibit` makes one of the exhibits of training dynamics. `collapse` and `spikes` are the detector;
+`verdicts` applies them to every run, `summary` counts over seeds. SPIRAL (Liu et al., 2025, section 4 and appendix F) describes what is looked for:
 responses that shrink to almost nothing, and gradient norms that spike and then die.
 """
 
@@ -49,15 +48,9 @@ class Curves(StrictData):
 class Thresholds(StrictData):
     """When something counts as collapsed or as a spike; `validate` makes one from parameters."""
 
-    length: float = Field(
-        0.5, gt=0, lt=1, description="collapsed: length below this share of its start"
-    )
-    entropy: float = Field(
-        0.1, gt=0, lt=1, description="collapsed: entropy below this share of its start"
-    )
-    gradient: float = Field(
-        0.1, gt=0, lt=1, description="collapsed: gradient norm below this share of its start"
-    )
+    length: float = Field(0.5, gt=0, lt=1, description="collapsed: below this share of its start")
+    entropy: float = Field(0.1, gt=0, lt=1, description="collapsed: below this share of its start")
+    gradient: float = Field(0.1, gt=0, lt=1, description="collapsed: below this share of its start")
     spike: float = Field(10.0, gt=1, description="spike: above this many times the running median")
     edge: float = Field(0.1, gt=0, le=0.5, description="share of the steps that is start, and end")
     window: int = Field(5, ge=1, description="steps of the running median")
@@ -150,8 +143,8 @@ def verdicts(frames: Frames, thresholds: Thresholds | None = None) -> pd.DataFra
     for (*who, quantity, role), part in rows.groupby([*WHO, "metric", "role"], sort=False):
         values = part.set_index("step")["value"]
         jumps = spikes(values, rule) if quantity == "grad_norm" else []
-        found = collapse(values, shares[quantity], rule)
-        lines.append((*who, quantity, role or "all", *found, jumps))
+        outcome = collapse(values, shares[quantity], rule)
+        lines.append((*who, quantity, role or "all", *outcome, jumps))
     table = pd.DataFrame(lines, columns=[*WHO, "quantity", "role", *Verdict._fields, "spikes"])
     return table.astype({"onset": "Int64"})
 
@@ -270,10 +263,7 @@ def exhibit(
     if data.empty:
         print(f"{exhibit_id}: no run has anything else to show")
         return None
-    order: dict[str, list[str]] = {}
-    for run in frames.runs:
-        order.setdefault(run.paper, []).append(run.variant)
-    order = {paper: list(dict.fromkeys(names)) for paper, names in order.items()}
+    order = frames.metrics.groupby("paper", sort=False)["variant"].unique()
     figure = draw(data, curves.label, order, curves.window, **curves.axis)
     drawn = set(zip(data["paper"], data["variant"], strict=True))
     used = [run for run in frames.runs if (run.paper, run.variant) in drawn]

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from spnb.core.params import StrictData
 from spnb.core.stats import mean_interval
-from spnb.train.runs import Run
+from spnb.train.runs import Run, RunError
 
 RUN = ["paper", "scale", "variant", "seed"]
 KEYS = ["suite", "opponent", "role", "decoding", "difficulty"]
@@ -46,8 +46,11 @@ class Frames:
 
 
 def gather(runs: Sequence[Run]) -> Frames:
-    """The results and the training metrics of some runs."""
-    results = _rows(runs, "evals").reindex(columns=RESULTS)
+    """The results and the training metrics of some runs; RunError for those of the old layout."""
+    results = _rows(runs, "evals")
+    if "evaluation" in results:
+        raise RunError("runs of an earlier version, whose results have other columns; train again")
+    results = results.reindex(columns=RESULTS)
     labels = [*KEYS, "metric"]
     results[labels] = results[labels].astype(object).fillna("").astype(str)
     results = results.astype(dict.fromkeys(("value", "low", "high"), float))

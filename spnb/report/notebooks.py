@@ -18,7 +18,7 @@ import papermill
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report.exhibits import exhibit_info, read_index
+from spnb.report.exhibits import check_writable, exhibit_info, read_index
 from spnb.train.checkpoints import write_json
 from spnb.train.plan import Plan, make_plan
 
@@ -33,8 +33,9 @@ def notebook_of(paper: str) -> Path:
     Raises:
         ParamError: it has none yet.
     """
+    known = [*params.papers(), *SHARED, "embedded"]
     matches = sorted((ROOT / "notebooks").glob(f"[0-9][0-9]_*{paper}*.ipynb"))
-    if not matches or paper not in (*params.papers(), *SHARED, "embedded"):
+    if not matches or paper not in known:
         raise ParamError(unknown("paper", paper, with_notebook()))
     return matches[0]
 
@@ -82,13 +83,15 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
     """Executes a notebook at a scale; returns the executed copy and notes how long things took.
 
     Raises:
-        ParamError: bad parameters, before the notebook starts.
+        ParamError, ExhibitError: bad parameters or figures, before the notebook starts.
         papermill.PapermillExecutionError: a cell failed; the executed copy shows where.
     """
     source = notebook_of(paper)
     target = resolve("runs/notebooks") / f"{source.stem}-{scale}.ipynb"
     target.parent.mkdir(parents=True, exist_ok=True)
     plan = make_plan(paper, scale, **values) if paper in params.papers() else None
+    if plan is not None:
+        check_writable(plan.figures)
     trained = plan is not None and any(not run.finished for run in plan.all())
     if paper in SHARED:  # its exhibits go where those of the papers go
         figures = params.scale_values(params.papers()[0], scale).get("figures", "figures")

@@ -5,6 +5,7 @@ What is data (`tables.yaml`, `claims.yaml`) is made here; the makers of the othe
 """
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -27,7 +28,7 @@ from spnb.report.exhibits import (
     save_exhibit,
 )
 from spnb.report.frame import Frames, gather
-from spnb.report.tables import Curves, fill_in, load_tables, read_yaml
+from spnb.report.tables import Curves, Table, fill_in, load_tables, read_yaml
 from spnb.train.plan import Plan
 
 MAKERS = {**spiral.MAKERS, **studies.MAKERS}
@@ -39,10 +40,13 @@ class Committed:
 
     record: dict[str, Any]
     folder: Path
+    needs: Sequence[str] = ()
 
     def __repr__(self) -> str:
         files = ", ".join(self.record["files"])
-        return f"committed: {made_from(self.record)}. {self.record['caption']} {files}"
+        needs = f"; here it needs the variants {', '.join(self.needs)}" if self.needs else ""
+        made = f"{made_from(self.record)}{needs}"
+        return f"{self.record['id']}, committed: {made}. {self.record['caption']} {files}"
 
     def _repr_html_(self) -> str:
         files = {Path(name).suffix: self.folder / name for name in self.record["files"]}
@@ -79,7 +83,8 @@ def exhibit(
         return dynamics.exhibit(exhibit_id, frames, folder)
     made = make(exhibit_id, plan, frames) if plan else None
     if made is None:
-        return committed(exhibit_id)
+        entry = _entry(exhibit_id)
+        return committed(exhibit_id, entry.missing(frames.variants) if plan and entry else ())
     texts = {"caption": made.caption, "protocol": fill_in(made.protocol, made.runs)}
     save_exhibit(exhibit_id, made.item, made.runs, data=made.data, folder=folder, **texts)
     if isinstance(made.item, Figure):
@@ -105,15 +110,22 @@ def make(exhibit_id: str, plan: Plan, frames: Frames) -> Made | None:
     )
     if entry is None or entry.missing(frames.variants):
         return None
-    mine = frames.only(list(entry.variants))
+    used = frames.only(list(entry.variants))
     if not isinstance(entry, Curves):
-        return Made(entry.fill(mine), mine.runs, None, entry.caption, entry.protocol)
-    data = entry.data(mine)
-    return Made(entry.draw(data), mine.runs, data, entry.caption, entry.protocol)
+        return Made(entry.fill(used), used.runs, None, entry.caption, entry.protocol)
+    data = entry.data(used)
+    return Made(entry.draw(data), used.runs, data, entry.caption, entry.protocol)
 
 
-def committed(exhibit_id: str) -> Committed:
-    """The exhibit in `figures/`.
+def _entry(exhibit_id: str) -> Table | Curves | None:
+    paper = exhibit_id.split("/")[0]
+    if paper not in reference.sources("tables.yaml"):
+        return None
+    return load_tables(paper).get(exhibit_id)
+
+
+def committed(exhibit_id: str, needs: Sequence[str] = ()) -> Committed:
+    """The exhibit in `figures/`; `needs`: variants that it lacks here.
 
     Raises:
         ExhibitError: it is not there.
@@ -121,5 +133,5 @@ def committed(exhibit_id: str) -> Committed:
     folder = resolve("figures")
     for record in read_index(folder):
         if record["id"] == exhibit_id and all((folder / f).is_file() for f in record["files"]):
-            return Committed(record, folder)
+            return Committed(record, folder, needs)
     raise ExhibitError(f"exhibit {exhibit_id} is not in {folder}, and these runs cannot make it")

@@ -46,7 +46,7 @@ def load_engine(path: str | Path, params: RunParams) -> tuple[Engine, Chat]:
     from spnb.train.policies import load_policy
 
     plain = {"backend": "transformers", "engine": "torch", "load_in_4bit": False}
-    policy = load_policy(str(path), params.model_copy(update=plain))
+    policy = load_policy(str(path), params.model_copy(update=plain), trained=False)
     return TorchEngine(policy.model, policy.tokenizer), Chat(policy.tokenizer)
 
 
@@ -64,7 +64,7 @@ def main_runs(frames: Frames) -> list[Run]:
 
 
 def judge(plan: Plan) -> patterns.Judge:
-    """Rules for the embedded policy; at the larger scales the starting policy, asked in words."""
+    """Rules for the embedded policy; at the larger scales the starting policy, prompt in words."""
     if plan.scale in ("smoke", "cpu"):
         return patterns.label_by_rules
     params = plan.params(plan.variants[0])
@@ -127,13 +127,13 @@ def table_2(plan: Plan, frames: Frames) -> Made:
 
 def table_4(plan: Plan, frames: Frames) -> Made | None:
     """Specialists of one game against each other, on every game: each meets both others."""
-    mine = frames.only(list(SPECIALISTS.values()))
-    if len(mine.variants) < len(SPECIALISTS):
+    used = frames.only(list(SPECIALISTS.values()))
+    if len(used.variants) < len(SPECIALISTS):
         return None
     count = 4 if plan.scale == "smoke" else 100  # of each pair in each game
     cells = []
-    for seed in sorted({run.seed for run in mine.runs}):
-        runs = {run.variant: run for run in mine.runs if run.seed == seed}
+    for seed in sorted({run.seed for run in used.runs}):
+        runs = {run.variant: run for run in used.runs if run.seed == seed}
         params = run_params(runs["only-kuhn"])
         loaded = {k: load_engine(runs[name].model, params) for k, name in SPECIALISTS.items()}
         engines = {label: engine for label, (engine, _) in loaded.items()}
@@ -145,7 +145,7 @@ def table_4(plan: Plan, frames: Frames) -> Made | None:
                 columns = {"row": pairs["policy"], "column": label, "seed": seed}
                 cells.append(pd.DataFrame(columns | {"value": 100 * pairs[key]}))
     paper = reference.load("spiral").query("exhibit == 'spiral/table-4'")
-    return Made(beside_paper(paper, over_seeds(pd.concat(cells), ["row", "column"])), mine.runs)
+    return Made(beside_paper(paper, over_seeds(pd.concat(cells), ["row", "column"])), used.runs)
 
 
 def table_5(plan: Plan, frames: Frames) -> Made | None:
@@ -161,8 +161,8 @@ def table_5(plan: Plan, frames: Frames) -> Made | None:
         scores = pd.DataFrame(play_suite(suite, {})[0])["score"]
         rows = pd.DataFrame({"seed": scores.index, "value": 100 * scores, "column": column})
         cells.append(over_seeds(rows, ["column"]).assign(row="Random Policy", n=1))
-    mine = frames.only(table.variants)
-    return Made(table.fill(mine, cells), mine.runs, None, table.caption, table.protocol)
+    used = frames.only(table.variants)
+    return Made(table.fill(used, cells), used.runs, None, table.caption, table.protocol)
 
 
 def table_6(plan: Plan, frames: Frames) -> Made:
@@ -193,12 +193,12 @@ def table_7(plan: Plan, frames: Frames) -> Made:
     for path in sorted(run.folder.glob("kept/step-*"), key=lambda path: int(path.name[5:])):
         policies[path.name.replace("-", " ")] = path
     policies[f"step {params.steps}"] = run.model
-    ends = {name: asked[-1]["content"][-160:] for name, asked in problems.items()}
+    ends = {name: prompt[-1]["content"][-160:] for name, prompt in problems.items()}
     answers = {"problem (its end)": ends}
     for label, path in policies.items():
         engine, chat = load_engine(path, params)
         sampling = Sampling(params.max_new_tokens, 0.0)
-        requests = [chat.request(asked, sampling, 0) for asked in problems.values()]
+        requests = [chat.request(prompt, sampling, 0) for prompt in problems.values()]
         replies = [reply.text for reply in engine.generate(requests)]
         answers[label] = dict(zip(problems, replies, strict=True))
     return Made(pd.DataFrame(answers).rename_axis("from"), [run])

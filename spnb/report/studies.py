@@ -1,12 +1,10 @@
-"""What the studies of RLVR and of the proposer show beside their claims and curves."""
-
-from collections.abc import Sequence
+"""What the study of RLVR shows beside its claims and curves: gains, and kinds of gain."""
 
 import pandas as pd
 
 from spnb.core.stats import mean_interval
 from spnb.report.exhibits import Made
-from spnb.report.frame import Frames, Measure, compare, format_interval, records
+from spnb.report.frame import Frames, format_interval, records
 from spnb.report.tables import load_measures
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
@@ -94,40 +92,6 @@ def _split_of(run: Run, act: str) -> dict[str, float]:
         values[f"right if done, {when}"] = part.loc[part["did"], "right"].mean()
         values[f"right if not, {when}"] = part.loc[~part["did"], "right"].mean()
     return values
-
-
-def asked(frames: Frames, variants: Sequence[str], steps: int = 5) -> pd.DataFrame:
-    """The proposer: shares by hops, of distinct ones, and success, in the first and last steps."""
-    rows = frames.only(variants).metrics
-    rows = rows[rows["metric"].isin(["method/hops", "method/distinct", "method/success"])]
-    names = rows["metric"].str.removeprefix("method/") + " " + rows["role"]
-    last = rows.groupby("variant")["step"].transform("max")
-    when = (rows["step"] > last - steps).map({True: "last steps", False: "between"})
-    when = when.where(rows["step"] > steps, "first steps")
-    rows = rows.assign(what=names.str.strip(), when=when).query("when != 'between'")
-    return rows.pivot_table("value", "what", ["variant", "when"], sort=False).round(2)
-
-
-def by_difficulty(frames: Frames, variants: Sequence[str], control: str) -> pd.DataFrame:
-    """The proposer: held-out accuracy (%) by hops, at the end, and the difference to a control."""
-    parts = {}
-    for decoding in ("sampled", "greedy"):
-        levels = frames.results.query("suite == 'solver'")["difficulty"].unique()
-        own = {"suite": "solver", "decoding": decoding, "weights": {"accuracy": 100}}
-        measures = {level or "all": Measure(**own, difficulty=level) for level in levels}
-        start = compare(frames, measures, variants[:1], share=0, digits=1)
-        ends = compare(frames, measures, variants, digits=1)
-        minus = compare(frames, measures, variants, control, digits=1)
-        minus.index = [f"{name} minus {control}" for name in minus.index]
-        parts[decoding] = pd.concat([start.set_axis(["start"]), ends, minus])
-    return pd.concat(parts, axis=1)
-
-
-def frontier_held(frames: Frames, variants: Sequence[str]) -> pd.DataFrame:
-    """The proposer: does it stay near one half, with questions that are hard, valid, distinct?"""
-    names = ("distance of p from 1/2", "difficulty, current solver", "hard", "valid", "distinct")
-    measures = load_measures("proposer")
-    return compare(frames, {name: measures[name] for name in names}, variants)
 
 
 MAKERS = {"rlvr/gains": gains}

@@ -23,7 +23,7 @@ ENDS = {"start": 0, "end": 1}
 At = Annotated[float, BeforeValidator(lambda at: ENDS.get(at, at)), Field(ge=0, le=1)]
 Names = Annotated[
     dict[str, str],
-    BeforeValidator(lambda given: {n: n for n in given} if isinstance(given, list) else given),
+    BeforeValidator(lambda names: {n: n for n in names} if isinstance(names, list) else names),
 ]
 
 
@@ -58,8 +58,8 @@ class Table(StrictData):
         cells = []
         for label, measure in self.columns.items():
             for row, (variant, share) in self.runs.items():
-                mine = frames.only([self.variants_of.get(label, variant)])
-                values = measure.of_runs(mine, share)
+                own = frames.only([self.variants_of.get(label, variant)])
+                values = measure.of_runs(own, share)
                 first, last = values["first"].min(), values["last"].max()
                 at = f"step {first}" if first == last else f"steps {first}-{last}"
                 if len(values):

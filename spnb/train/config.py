@@ -203,6 +203,9 @@ class RunParams(MethodParams):
         for name, role in self.roles.items():
             if role.policy and role.policy not in (*names, *SNAPSHOTS):
                 raise ValueError(unknown(f"roles.{name}.policy", role.policy, (*names, *SNAPSHOTS)))
+            if role.policy in SNAPSHOTS and role.trainable:
+                snapshot = f"with policy {role.policy}, earlier weights"
+                raise ValueError(f"roles.{name}.trainable is True {snapshot}; allowed: false")
         for index, stage in enumerate(self.stages):
             if stage.policy not in names:
                 raise ValueError(unknown(f"stages.{index}.policy", stage.policy, names))

@@ -8,23 +8,16 @@ import platform
 from spnb.train.provenance import version
 
 PACKAGES = (
-    "torch", "transformers", "trl", "peft", "accelerate", "datasets", "numpy", "open_spiel", "textarena", "papermill",
-    "jupyterlab", "faiss-cpu", "matplotlib", "vllm", "unsloth", "bitsandbytes",
+    "torch", "transformers", "trl", "peft", "accelerate", "datasets", "numpy", "open_spiel",
+    "textarena", "papermill", "jupyterlab", "faiss-cpu", "matplotlib", "vllm", "unsloth",
+    "bitsandbytes",
 )  # fmt: skip
+BASIC = ["torch", "trl", "open_spiel", "textarena", "papermill"]
 NEEDS = {
-    "smoke": ("torch", "trl", "open_spiel", "textarena", "papermill"),
-    "cpu": ("torch", "trl", "open_spiel", "textarena", "papermill"),
-    "gpu": (
-        "torch",
-        "trl",
-        "open_spiel",
-        "textarena",
-        "papermill",
-        "unsloth",
-        "vllm",
-        "bitsandbytes",
-    ),
-    "paper": ("torch", "trl", "open_spiel", "textarena", "papermill", "vllm"),
+    "smoke": BASIC,
+    "cpu": BASIC,
+    "gpu": [*BASIC, "unsloth", "vllm", "bitsandbytes"],
+    "paper": [*BASIC, "vllm"],
 }
 
 

@@ -134,7 +134,6 @@ class StageRun:
         self.run, self.params, self.stage, self.index = run, params, stage, index
         self.sources = sources
         self.folder = stage_folder(run, index)
-        self.past: dict[str, torch.Tensor] | None = None
         self.past_file = ""
         self.processes = int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -178,16 +177,19 @@ class StageRun:
         )
         self.main = self.trainer.accelerator.is_main_process
         self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        engine = make_engine(params, self.trainer)
-        self.engines[self.stage.policy] = engine
-        names = {role.policy for role in self.method.roles.values()} - {*SNAPSHOTS}
-        for name in sorted(names - {self.stage.policy}):
+        self.engines[self.stage.policy] = make_engine(params, self.trainer)
+        names = {role.policy for role in self.method.roles.values()}
+        for name in sorted(names - {self.stage.policy, *SNAPSHOTS}):
             if name not in self.sources:
                 raise ParamError(unknown("policy of a role", name, [*self.sources, *SNAPSHOTS]))
             self.engines[name] = fixed_engine(self.sources[name], params, policy.tokenizer)
-        if "start" in self.method.snapshots:
-            weights = trained_weights(self.model)
-            self.engines["start"] = SnapshotEngine(engine, self.model, weights)
+        self.snapshots = {*self.method.snapshots, *names} & {*SNAPSHOTS}
+        if "start" in self.snapshots:
+            self.engines["start"] = self.snapshot(trained_weights(self.model))
+
+    def snapshot(self, weights: dict[str, torch.Tensor]) -> SnapshotEngine:
+        """An engine that answers with earlier weights of the policy in training."""
+        return SnapshotEngine(self.engines[self.stage.policy], self.model, weights)
 
     def resume(self, state: dict[str, Any]) -> None:
         """Takes the run's records and snapshots back to a checkpoint."""
@@ -203,7 +205,7 @@ class StageRun:
                 raise CheckpointError(
                     f"{path} is missing or changed; delete {self.run.checkpoints} to start again"
                 )
-            self.past = load_weights(path)
+            self.engines["past"] = self.snapshot(load_weights(path))
             self.past_file = saved["past"]
 
     def on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
@@ -216,10 +218,8 @@ class StageRun:
                 chosen = samples[:: max(1, len(samples) // SAMPLES_KEPT)]
                 self.run.append("rollouts", *(self.record(step, sample) for sample in chosen))
             self.evaluate(step)
-        if any(
-            step == max(1, round(share * self.params.steps))
-            for share in self.params.keep_checkpoints
-        ):
+        shares = self.params.keep_checkpoints
+        if step in [max(1, round(share * self.params.steps)) for share in shares]:
             self.trainer.save_model(str(self.run.folder / "kept" / f"step-{step}"))
 
     def record(self, step: int, sample: Sample) -> dict[str, Any]:
@@ -237,32 +237,30 @@ class StageRun:
 
     def evaluate(self, step: int) -> None:
         """Every process plays its share of the suites; then the weights become the past policy."""
-        if self.past is not None:
-            engine = self.engines[self.stage.policy]
-            self.engines["past"] = SnapshotEngine(engine, self.model, self.past)
         for suite in self.method.suites(step):
             records, rows = play_suite(suite, self.engines, self.method.share, gather_object)
             if self.main:
                 self.run.append("items", *({"step": step, **record} for record in records))
                 self.run.append("evals", *({**row, "step": step} for row in rows))
-        if "past" in self.method.snapshots:
+        if "past" in self.snapshots:
             self.keep_past(step)
 
     def keep_past(self, step: int) -> None:
         """Keeps the weights as the next evaluation's `past`, on the CPU and in one file."""
-        self.past = trained_weights(self.model)
+        weights = trained_weights(self.model)
+        self.engines["past"] = self.snapshot(weights)
         self.past_file = f"past-{step}.safetensors"
         if self.main:
             folder = self.run.folder / "snapshots"
             folder.mkdir(exist_ok=True)
-            save_weights(self.past, folder / self.past_file)
+            save_weights(weights, folder / self.past_file)
 
     def on_state(self) -> dict[str, Any]:
         """Our part of a checkpoint; snapshots that no checkpoint names any more are deleted."""
         folder = self.run.folder / "snapshots"
         needed = {self.past_file}
         for manifest in self.run.checkpoints.glob("stage-*/checkpoint-*/manifest.json"):
-            needed.add(read_state(manifest.parent)["run"]["past"])
+            needed.add(json.loads(manifest.read_text())["state"]["run"]["past"])
         for path in folder.glob("past-*.safetensors"):
             if path.name not in needed:
                 path.unlink()

@@ -27,34 +27,8 @@ from filelock import FileLock, Timeout
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train import provenance
 from spnb.train.checkpoints import write_json
+from spnb.train.metrics import METRICS
 
-METRICS = {
-    "step": "training steps done (one rollout and its updates), from 1",
-    "loss": "TRL's loss, mean over the step's updates",
-    "grad_norm": "norm of the joint gradient before clipping, mean over the step's updates",
-    "learning_rate": "learning rate",
-    "entropy": "mean entropy of the policy over trained tokens, nats",
-    "kl": "mean KL to the reference policy over trained tokens, nats; only with grpo.beta > 0",
-    "clip_ratio": "share of trained tokens whose ratio was clipped",
-    "engine_gap": "mean |engine - trainer| log-probability a token of some rows, nats; some steps",
-    "samples": "rows rolled out, in all processes",
-    "trained": "share of them that is trained (weight not 0)",
-    "seconds/generate": "wall time of the rollout, s",
-    "seconds/update": "wall time of scoring and updates, s",
-    "seconds/step": "wall time of the step, s",
-    "tokens_per_second": "sampled tokens per second of wall time",
-    "reward/<role>": "mean reward of the role's rows, trained or not",
-    "length/<role>": "mean number of sampled tokens a row",
-    "entropy/<role>": "mean negative log-probability of the role's sampled tokens, nats",
-    "kl/<role>": "mean KL to the reference policy a trained token (k3), nats; grpo.beta > 0",
-    "advantage_mean/<role>": "mean advantage of all rows",
-    "advantage_std/<role>": "standard deviation of the advantages of all rows",
-    "truncated/<role>": "share of rows cut at max_new_tokens",
-    "invalid/<role>": "share of rows whose output could not be used (no legal action, no answer)",
-    "trained/<role>": "share of the role's rows that is trained",
-    "method/<name>": "the method's own numbers, described in its file",
-}
-TIMINGS = ("seconds/generate", "seconds/update", "seconds/step", "tokens_per_second")
 RECORDS = ("metrics", "evals", "items", "rollouts")
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 

@@ -14,7 +14,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,12 @@ from transformers import PrinterCallback
 
 from spnb.core.episodes import run
 from spnb.core.method import POLICY, ROW_MEAN_LOSSES, SelfPlayMethod, Share
-from spnb.core.types import Engine, Sample, role_label
+from spnb.core.types import Engine, Sample
 from spnb.train import guards
 from spnb.train.checkpoints import seal
 from spnb.train.config import RunParams
 from spnb.train.guards import TrainerError
+from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
 from spnb.train.packing import PackingMixin
 
 CHECKED_ROLLOUTS = 2
@@ -138,7 +139,7 @@ class SelfPlayMixin:
             ("kl", "kl"),
             ("clip_ratio/region_mean", "clip_ratio"),
         ):
-            update[name] = _mean(own.get(key, []))
+            update[name] = mean_of(own.get(key, []))
         for key in [key for key in own if key.startswith(("reward", "frac_reward"))]:
             del own[key]  # TRL's reward function is a constant 0 here
         self._updates.append(update)
@@ -151,7 +152,9 @@ class SelfPlayMixin:
         """The metrics of a step, the same in every process."""
         updates = self._updates
         self._updates = []
-        means = {key: _mean([u[key] for u in updates if u[key] is not None]) for key in updates[0]}
+        means = {
+            key: mean_of([u[key] for u in updates if u[key] is not None]) for key in updates[0]
+        }
         row = {"step": self.stage.first + self.state.global_step // self.num_iterations}
         row |= {key: value for key, value in means.items() if value is not None}
         if self._record["gap"] is not None:
@@ -163,7 +166,7 @@ class SelfPlayMixin:
         row |= {"seconds/generate": self._record["generate"], "seconds/step": seconds}
         row |= {"seconds/update": seconds - self._record["generate"], "tokens_per_second": tokens}
         methods = gather_object([self.method.metrics])
-        return row | {key: _mean([m[key] for m in methods if key in m]) for key in methods[0]}
+        return row | {key: mean_of([m[key] for m in methods if key in m]) for key in methods[0]}
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
@@ -334,90 +337,10 @@ def grpo_arguments(params: RunParams, steps: int, output_dir: Path) -> dict[str,
     return defaults | grpo | owned
 
 
-def kl_sums(rows: Sequence[Sample], out: Mapping[str, Any]) -> dict[str, tuple[float, int]]:
-    """Sum of KL to the reference policy (k3: exp(d) - d - 1, d = reference - policy) and number of
-    trained tokens, by role; empty where there is no reference or no log-probabilities."""
-    reference = out.get("ref_per_token_logps")
-    if reference is None or reference.shape != out["completion_ids"].shape:
-        return {}
-    sums: dict[str, tuple[float, int]] = {}
-    for row, ref in zip(rows, reference.tolist(), strict=True):
-        for logp, other, mask in zip(row.logps or (), ref, row.mask, strict=False):
-            if mask:
-                gap = other - logp
-                total, count = sums.get(role_label(row.role), (0.0, 0))
-                sums[role_label(row.role)] = (total + math.exp(gap) - gap - 1, count + 1)
-    return sums
-
-
-def role_sums(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
-    """Sums over all rows of each role, trained or not: what `rollout_metrics` adds up."""
-    sums: dict[str, dict[str, float]] = {}
-    for sample in samples:
-        of_role = sums.setdefault(role_label(sample.role), {})
-        advantage = sample.advantage or 0.0
-        logps = [lp for lp, m in zip(sample.logps or (), sample.mask, strict=False) if m]
-        for key, value in (
-            ("rows", 1),
-            ("trained", float(sample.weight != 0)),
-            ("reward", sample.reward),
-            ("length", sum(sample.mask)),
-            ("logp", math.fsum(logps)),
-            ("logps", len(logps)),
-            ("advantage", advantage),
-            ("advantage_squared", advantage**2),
-            ("truncated", float(sample.truncated)),
-            ("invalid", float(sample.invalid)),
-        ):
-            of_role[key] = of_role.get(key, 0.0) + value
-    return sums
-
-
-def rollout_metrics(
-    parts: Sequence[Mapping[str, Mapping[str, float]]],
-    kl_parts: Sequence[Mapping[str, tuple[float, int]]],
-) -> dict[str, float]:
-    """A rollout's numbers in all and by role, from the sums of all processes (see `METRICS`).
-
-    `tokens_per_second` holds the number of sampled tokens; the caller divides by the time.
-    """
-    totals: dict[str, dict[str, float]] = {}
-    for part in parts:
-        for role, sums in part.items():
-            of_role = totals.setdefault(role, {})
-            for key, value in sums.items():
-                of_role[key] = of_role.get(key, 0.0) + value
-    rows = sum(sums["rows"] for sums in totals.values())
-    metrics = {
-        "samples": rows,
-        "trained": sum(sums["trained"] for sums in totals.values()) / max(rows, 1),
-        "tokens_per_second": sum(sums["length"] for sums in totals.values()),
-    }
-    for role in sorted(totals):
-        sums = totals[role]
-        count = sums["rows"]
-        for key in ("reward", "length", "truncated", "invalid", "trained"):
-            metrics[f"{key}/{role}"] = sums[key] / count
-        if sums["logps"]:
-            metrics[f"entropy/{role}"] = -sums["logp"] / sums["logps"]
-        mean = sums["advantage"] / count
-        variance = max(0.0, sums["advantage_squared"] / count - mean**2)
-        metrics[f"advantage_mean/{role}"] = mean
-        metrics[f"advantage_std/{role}"] = math.sqrt(variance)
-        kl = [part[role] for part in kl_parts if role in part]
-        if kl:
-            metrics[f"kl/{role}"] = sum(total for total, _ in kl) / sum(count for _, count in kl)
-    return metrics
-
-
 def _reported(row: Mapping[str, float] | None) -> dict[str, float]:
     """What trackers get of a step: our metrics, and the mean reward over all roles as `reward`."""
     if row is None:
         return {}
     rewards = [value for key, value in row.items() if key.startswith("reward/")]
     own = {key: value for key, value in row.items() if key not in ("step", "loss", "grad_norm")}
-    return own | ({"reward": _mean(rewards)} if rewards else {})
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    return own | ({"reward": mean_of(rewards)} if rewards else {})

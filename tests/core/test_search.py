@@ -219,8 +219,8 @@ CALLS = {
     "olmo3": '<function_calls>search(query="x")</function_calls>',
 }
 RESULTS = {
-    "qwen3": "<|im_end|>\n<|im_start|>user\n<tool_response>\n[1] x 0\n</tool_response>\nQuestion: Why?"
-    "<|im_end|>\n<|im_start|>assistant\n",
+    "qwen3": "<|im_end|>\n<|im_start|>user\n<tool_response>\n[1] x 0\n</tool_response>\n"
+    "Question: Why?<|im_end|>\n<|im_start|>assistant\n",
     "olmo3": "<|im_end|>\n<|im_start|>environment\n[1] x 0\nQuestion: Why?"
     "<|im_end|>\n<|im_start|>assistant\n",
 }
@@ -253,6 +253,8 @@ def test_one_row_a_trajectory_or_one_a_turn():
         assert set(row.mask) == {1} and (row.reward, row.role, row.group) == (0.5, "solver", 3)
         assert row.info == {"text": trajectory.text, "searches": ["1"], "turn": turn}
         assert row.truncated == (turn == 1)
+    with pytest.raises(ValueError, match="rows is 'turns'; allowed: trajectory, turn"):
+        samples(trajectory, 0.5, "solver", 3, "turns")
 
 
 def test_the_policy_of_a_request_is_the_trajectorys():

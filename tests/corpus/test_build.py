@@ -546,7 +546,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
 
 def test_memory_of_duplicates_is_bounded_per_document():
     """No more than its docstring says."""
-    count = 300
+    count = 150
     signatures = [signed(text(seed, 10)) for seed in range(count)]
     tracemalloc.start()
     duplicates = Duplicates(128, 0.8)
@@ -626,6 +626,13 @@ def test_a_wrong_encoder_is_refused(tmp_path, answer):
         match=r"encode gives an array of shape .* for 3 texts; allowed: \(3, dimensions\)",
     ):
         build_corpus(path, tmp_path / "corpus", PLAIN, encode=lambda texts: answer)
+
+
+def test_vectors_of_several_lengths_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "BATCH", 1)
+    path = write(tmp_path / "rows.jsonl", [{"text": text(seed, 10 + seed)} for seed in range(3)])
+    with pytest.raises(CorpusError, match="vectors of several lengths; allowed: always the same"):
+        build_corpus(path, tmp_path / "c", PLAIN, encode=lambda texts: np.ones((1, len(texts[0]))))
 
 
 def test_two_builds_do_not_share_a_folder(tmp_path):

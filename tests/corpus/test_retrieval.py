@@ -136,6 +136,7 @@ def test_bm25_searches_the_title_too_and_single_characters_and_digits():
     assert ids(search(["7 ships"], 2)[0]) == ["b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_flat_equals_brute_force_on_the_packaged_encoder(minilm, seed):
     from spnb.testbed.texts import documents
@@ -152,6 +153,7 @@ def test_flat_equals_brute_force_on_the_packaged_encoder(minilm, seed):
         assert [hit.score for hit in hits] == pytest.approx(np.sort(row)[::-1][:5], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_encoder_finds_meaning_where_no_word_is_shared(minilm):
     corpus = [
         document("boat", "A vessel crossed the ocean."),
@@ -162,6 +164,7 @@ def test_the_encoder_finds_meaning_where_no_word_is_shared(minilm):
     ]
 
 
+@pytest.mark.slow
 def test_bfloat16_keeps_the_neighbours(minilm):
     from spnb.testbed.texts import documents
 
@@ -199,6 +202,7 @@ def test_a_batch_equals_one_by_one_and_k_may_exceed_the_corpus(kind, many):
     assert retriever.search([], 3) == []
 
 
+@pytest.mark.slow
 def test_batches_of_the_packaged_encoder_equal_one_by_one(minilm):
     retriever = make_retriever("flat", SMALL, encoder=minilm)
     queries = ["a fox", "where do fish of many colours live in the deep sea, and who catches them?"]
@@ -286,6 +290,7 @@ def test_a_loaded_index_is_memory_mapped(kind, many, tmp_path):
     assert len(retriever.store) == 400
 
 
+@pytest.mark.slow
 def test_two_processes_build_one_index(many, tmp_path):
     path = write(tmp_path / "c.jsonl", many)
     code = (
@@ -372,9 +377,10 @@ def test_a_bad_line_is_named(line, message, tmp_path):
         ),
         (("bm25", [{"id": "a"}]), "title of document 0 is None; allowed: a string"),
         (("ivfpq", SMALL), "index is 'ivfpq' over 4 passages; allowed: 256 passages or more"),
-        (
+        pytest.param(
             ("flat", SMALL, None, "/nowhere/model"),
             "encoder is '/nowhere/model'; allowed: minilm, or the folder",
+            marks=pytest.mark.slow,
         ),
     ],
 )

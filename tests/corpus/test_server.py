@@ -373,7 +373,7 @@ def test_a_failing_retriever_is_a_500_and_the_server_lives(http):
         ),
         (lambda: RetrieverClient("http://h", attempts=0), "attempts is 0; allowed: 1 or more"),
         (lambda: RetrieverClient("http://h", wait=-1), "wait is -1; allowed: 0 or more"),
-        (lambda: RetrieverClient("http://h", timeout=0), "timeout is 0; allowed: above 0 seconds"),
+        (lambda: RetrieverClient("http://h", timeout=0), "timeout is 0; allowed: 0.001 or more"),
     ],
 )
 def test_bad_settings_are_named(make, message):

@@ -10,16 +10,18 @@ from collections import Counter
 import pytest
 
 from spnb.core.episodes import run
-from spnb.core.method import Share
+from spnb.core.method import Share, Suite
 from spnb.core.params import ParamError, validate
-from spnb.core.types import Completion
-from spnb.evaluate.items import play_suite
+from spnb.core.types import Completion, Request, Sample, Sampling
+from spnb.evaluate.items import play_suite, record
+from spnb.evaluate.items import row as make_row
 from spnb.evaluate.proposals import proposal_metrics, proposal_rows
 from spnb.methods.proposer import Method, Params, Proposal, drawn_task, solver_task
 from spnb.testbed import oracle
 from spnb.testbed.oracle import Query
 from spnb.testbed.texts import facts_in
 from spnb.testbed.world import names
+from spnb.train.plan import make_plan, run_one
 
 SMALL = dict(
     worlds_per_step=2, proposals=4, answers=4, eval_worlds=3, eval_proposals=2, eval_items=8
@@ -433,3 +435,60 @@ def test_evaluation_is_the_same_for_every_seed():
 def test_what_is_not_allowed_is_named(values, message):
     with pytest.raises(ParamError, match=message):
         validate(Params, values)
+
+
+@pytest.fixture
+def tiny_plan(tmp_path, tiny_model, tokenizer):
+    """Plans of short runs from a random policy."""
+    tiny_model.save_pretrained(tmp_path / "tiny")
+    tokenizer.save_pretrained(tmp_path / "tiny")
+    small = dict(SMALL, policy=str(tmp_path / "tiny"), max_new_tokens=6, save_every=1)
+    folders = dict(runs=str(tmp_path / "runs"), figures=str(tmp_path))
+    return lambda **values: make_plan("proposer", "smoke", **{**small, **folders, **values})
+
+
+@pytest.mark.slow
+def test_a_whole_run(tiny_plan):
+    """A random policy asks nothing valid, so the oracle has to."""
+    run = run_one(tiny_plan(steps=1, variants=["joint-uniform"]), "joint-uniform", 0)
+    rows = run.rows("evals")
+    assert {row["metric"] for row in rows} >= {"difficulty_reward", "hard", "accuracy"}
+    assert all(row["value"] == 1 for row in rows if row["metric"] == "valid")
+    (row,) = run.rows("metrics")
+    assert row["method/valid"] == 1 and row["method/success"] == 0
+
+
+@pytest.mark.slow
+def test_the_start_survives_training_and_a_restart(tiny_plan, monkeypatch):
+    """Made-up rows move the weights; a fixed answer's log-probability shows whose weights an engine
+    has."""
+    stops = [2]
+
+    def rollout(self, step):
+        yield from ()
+        if step in stops:
+            raise KeyError("stopped")
+        return [Sample((5, 6, 7), (8, 9), (1, 1), None, 1.0, "solver", 0, advantage=1.0)]
+
+    def ask(name):
+        (answer,) = yield [Request((5, 6, 7), Sampling(4, 0.0), seed=1, policy=name)]
+        return [record("scores", name, sum(answer.logps))]
+
+    def summarise(records):
+        return [make_row("scores", one["item"], one["score"]) for one in records]
+
+    suite = Suite("scores", ["start", "policy"], ask, summarise)
+    monkeypatch.setattr(Method, "rollout", rollout)
+    monkeypatch.setattr(Method, "suites", lambda self, step: [suite])
+    plan = tiny_plan(steps=3, variants=["joint"], eval_every=1, grpo={"learning_rate": 0.01})
+    with pytest.raises(KeyError, match="stopped"):
+        run_one(plan, "joint", 0)
+    stops.clear()
+    run = run_one(plan, "joint", 0)
+    values = {
+        name: [row["value"] for row in run.rows("evals") if row["metric"] == name]
+        for name in ("start", "policy")
+    }
+    assert [row["step"] for row in run.rows("metrics")] == [1, 2, 3]
+    assert len(values["start"]) == 4 and set(values["start"]) == {values["policy"][0]}
+    assert len(set(values["policy"])) == 4

@@ -12,12 +12,15 @@ from spnb.core.episodes import run
 from spnb.core.grading import grade_text
 from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
-from spnb.core.types import Completion
+from spnb.core.types import Completion, Sample, derive_seed
 from spnb.evaluate.items import play_suite
 from spnb.methods.rlvr import Method, Params, draw_task, library
 from spnb.testbed import oracle
 from spnb.testbed.texts import facts_in
 from spnb.testbed.world import names
+from spnb.train.engines.torch import TorchEngine
+from spnb.train.guards import token_logps
+from spnb.train.plan import make_plan, run_one
 
 SMALL = dict(prompts_per_step=3, group_size=4, eval_items=6)
 
@@ -273,3 +276,70 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
 def test_what_is_not_allowed_is_named(values, message):
     with pytest.raises(ParamError, match=message):
         validate(Params, values)
+
+
+@pytest.fixture(scope="module")
+def tiny_policy(tmp_path_factory):
+    """A random Qwen3 of 2 layers with the world's tokenizer, in a folder."""
+    from transformers import AutoTokenizer
+
+    from spnb.recipe.build import Recipe, build_model
+    from spnb.testbed import embedded_path
+
+    folder = tmp_path_factory.mktemp("tiny")
+    tokenizer = AutoTokenizer.from_pretrained(embedded_path("games"))
+    build_model(Recipe(hidden=32, layers=2, heads=2, feed_forward=64), tokenizer).save_pretrained(
+        folder
+    )
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_search_row_passes_the_trainer(tiny_policy, tmp_path, monkeypatch):
+    """A whole run whose rollouts are forced to search: results are in the rows, and the trainer
+    takes them."""
+    generate = TorchEngine.generate
+
+    def forced(self, requests):
+        """The policy's own tokens, then a query where it has not asked yet; half of the rows are
+        answered."""
+        answers = []
+        for request, done in zip(requests, generate(self, requests), strict=True):
+            first = "\n<information>\n" not in self.tokenizer.decode(request.prompt_ids)
+            text = "<search> Arnford</search>" if first and request.sampling.stop else done.text
+            ids = (
+                self.tokenizer(text, add_special_tokens=False)["input_ids"]
+                if text != done.text
+                else done.ids
+            )
+            answers.append(Completion(tuple(ids), self.scores(request, ids), text, "stop"))
+        return answers
+
+    def scores(self, request, ids):
+        sample = Sample(request.prompt_ids, tuple(ids), (1,) * len(ids), None, 0.0, "r", 0)
+        return tuple(token_logps(self.model, sample).tolist())
+
+    monkeypatch.setattr(TorchEngine, "generate", forced)
+    monkeypatch.setattr(TorchEngine, "scores", scores, raising=False)
+    monkeypatch.setattr(
+        "spnb.methods.rlvr.grade_text", lambda text, task: float(derive_seed(text) % 2)
+    )
+    small = dict(steps=1, eval_items=2, max_new_tokens=8, prompts_per_step=2, group_size=4)
+    folders = dict(policy=str(tiny_policy), runs=str(tmp_path), figures=str(tmp_path))
+    plan = make_plan("rlvr", "smoke", variants=["search"], **small, **folders)
+    run = run_one(plan, "search", 0)
+    (row,) = run.rows("metrics")
+    assert row["method/searches"] == 1 and row["samples"] > 0
+    assert all("\n<information>\n" in sample["text"] for sample in run.rows("rollouts"))
+
+
+@pytest.mark.slow
+def test_a_whole_run_with_its_control(tiny_policy, tmp_path):
+    small = dict(steps=1, eval_items=4, max_new_tokens=8, prompts_per_step=2, group_size=2)
+    folders = dict(policy=str(tiny_policy), runs=str(tmp_path), figures=str(tmp_path))
+    plan = make_plan("rlvr", "smoke", variants=["think", "think-random"], **small, **folders)
+    for variant in plan.variants:
+        run = run_one(plan, variant, 0)
+        assert [row["method/accuracy"] for row in run.rows("metrics")] == [0]
+        assert {row["step"] for row in run.rows("evals")} == {0, 1}

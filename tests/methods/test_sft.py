@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import pytest
 import torch
 
 from spnb.core.episodes import run
@@ -82,6 +83,7 @@ def test_an_experts_turn_as_a_row():
     assert rows == imitate(games, chat, 20, seed=5) != imitate(games, chat, 20, seed=6)
 
 
+@pytest.mark.slow
 def test_imitation_is_supervised_fine_tuning(tiny_model, tokenizer):
     """The clipped loss's gradient on these rows is that of the negative log-likelihood, up to its
     constant."""

@@ -11,14 +11,14 @@ import pytest
 
 from spnb.core.episodes import run
 from spnb.core.method import Share
-from spnb.core.params import ParamError, validate
+from spnb.core.params import SCALES, ParamError, scale_values, validate, variants
 from spnb.core.types import Completion, Request, Sample, Sampling, derive_seed
 from spnb.evaluate.items import play_suite
 from spnb.games import make_game
 from spnb.games.players import Transcript, Turn, fixed_player
 from spnb.methods import method_module
 from spnb.methods.spiral import Method, Params
-from spnb.train.config import params_class
+from spnb.train.config import merge, params_class, variant_layers
 
 DRAWN_MATCH = "012435768"  # x takes 0, 2, 3, 7, 8 and o takes 1, 4, 5, 6: no line
 
@@ -607,3 +607,22 @@ def test_benchmarks_of_the_document_world_are_measured_at_the_ends():
     counts = {tuple(row[key] for key in labels): row["n"] for row in rows}
     assert counts["choice", "", "grade"] == 8
     assert "choice" not in {suite.name for suite in method(**values).suites(2)}
+
+
+# Parameter files
+
+
+@pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_variant_is_valid_at_every_scale(paper, scale):
+    """Two updates a rollout as in the paper, one at cpu; SFT has one and the torch engine."""
+    model = params_class(method_module(paper).Method)
+    for name, entry in variants(paper).items():
+        values = merge(scale_values(paper, scale), variant_layers(entry, scale))
+        for key in ("variants", "seeds", "jobs", "figures"):
+            values.pop(key, None)
+        values |= {"paper": paper, "scale": scale, "variant": name}
+        params = validate(model, values)
+        once = paper != "spiral" or "imitate" in params.phases or scale == "cpu"
+        expected = 2 if name == "two-epochs" or not once else 1
+        assert params.grpo["num_iterations"] == expected

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
 from spnb.recipe.build import (
+    CHAT_TEMPLATE,
     CURVE_FILE,
     PAD,
     POOLED,
@@ -28,12 +29,10 @@ from spnb.recipe.build import (
     make_optimizers,
     phrases,
     set_rate,
-    train,
 )
 from spnb.recipe.demos import demos
 from spnb.recipe.rows import END, START, turn
 from spnb.testbed import embedded_path
-from spnb.train.policies import check_tokenizer
 
 TINY = Recipe(hidden=32, layers=2, heads=2, feed_forward=64, steps=3, batch=6, warmup=2)
 ODD_TEXTS = (
@@ -126,9 +125,7 @@ def test_special_tokens_and_chat_template(tokenizer):
         )
         == 3
     )
-    check_tokenizer(
-        tokenizer, "tokenizer"
-    )  # raises where pad and end are the same or the template is missing
+    assert tokenizer.chat_template == CHAT_TEMPLATE
     chat = [{"role": "user", "content": "Hi 5"}, {"role": "assistant", "content": "Ho"}]
     text = tokenizer.apply_chat_template(chat, tokenize=False)
     assert text == "<|im_start|>user\nHi 5<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>\n"
@@ -252,23 +249,24 @@ def test_every_weight_has_one_optimizer_and_muon_gets_the_matrices(tokenizer):
 
 
 @pytest.mark.slow
-def test_three_steps_of_training_are_the_same_bit_for_bit(built):
-    model, curve = train(TINY, build_tokenizer(TINY), lambda line: None)
-    losses = [(step, loss) for step, loss, _ in curve]
-    loaded = AutoModelForCausalLM.from_pretrained(built.folder)
-    assert isinstance(loaded, Qwen3ForCausalLM) and not model.training
-    weights = loaded.state_dict()
-    assert set(weights) == set(model.state_dict())
-    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
-    rows = list(csv.DictReader((built.folder / CURVE_FILE).read_text().splitlines()))
-    assert [(int(row["step"]), row["loss"]) for row in rows] == [
-        (step, f"{loss:.4f}") for step, loss in losses
+def test_three_steps_of_training_are_the_same_bit_for_bit(built, tmp_path):
+    build(TINY, tmp_path, str)
+    first, second = (
+        AutoModelForCausalLM.from_pretrained(path) for path in (built.folder, tmp_path)
+    )
+    assert isinstance(first, Qwen3ForCausalLM)
+    weights = second.state_dict()
+    assert set(weights) == set(first.state_dict())
+    assert all(torch.equal(weights[name], value) for name, value in first.state_dict().items())
+    curves = [
+        list(csv.DictReader((path / CURVE_FILE).read_text().splitlines()))
+        for path in (built.folder, tmp_path)
     ]
-    assert [step for step, _ in losses] == [1, 2, 3]
-    assert losses[0][1] == pytest.approx(
-        math.log(loaded.config.vocab_size), abs=0.2
-    )  # knows nothing yet
-    assert losses[2][1] < losses[0][1]
+    losses = [float(row["loss"]) for row in curves[0]]
+    assert [row["step"] for row in curves[0]] == ["1", "2", "3"]
+    assert losses == [float(row["loss"]) for row in curves[1]]
+    assert losses[0] == pytest.approx(math.log(first.config.vocab_size), abs=0.2)  # knows nothing
+    assert losses[2] < losses[0]
 
 
 @pytest.mark.slow

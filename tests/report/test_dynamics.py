@@ -1,7 +1,4 @@
-"""The collapse detector on series worked out by hand, and runs found, gathered, counted and
-drawn."""
-
-import json
+"""The collapse detector on series worked out by hand, and runs counted and drawn."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,8 +8,9 @@ import pytest
 from spnb.core.params import ParamError, validate
 from spnb.report import dynamics
 from spnb.report.dynamics import Thresholds, collapse, spikes
+from spnb.report.frame import KEYS, gather
 from spnb.report.plots import PALETTE
-from spnb.train.runs import Run, RunError, open_run
+from spnb.train.runs import open_run
 
 
 def steps(values, first=1):
@@ -79,7 +77,7 @@ def test_the_thresholds_change_the_verdict():
         collapse(dip, 0.5, Thresholds(window=9)).verdict == "no"
     )  # four never have the majority of nine
     with pytest.raises(
-        ParamError, match=r"length is 2; allowed: less than 1 \(collapsed: length below this share"
+        ParamError, match=r"length is 2; allowed: less than 1 \(collapsed: below this share"
     ):
         validate(Thresholds, {"length": 2})
     with pytest.raises(ParamError, match="'lenght', which is unknown; did you mean 'length'"):
@@ -111,166 +109,88 @@ def test_spikes():
     assert spikes(steps([1.0] * 5 + [np.nan, 11.0])) == [7]
 
 
-def write_run(
-    root, variant="full", seed=0, lengths=(10,) * 30, date="2026-01-01T00:00:00", **changes
-):
-    """A finished run of rlvr with these lengths, a steady entropy and one gradient spike at step
-    10."""
-    run = open_run(
-        root, {"paper": "rlvr", "scale": "cpu", "variant": variant, "seed": seed, **changes}
-    )
+def write_run(root, variant="full", seed=0, lengths=(10,) * 30, **changes):
+    """A run of rlvr with these lengths, a steady entropy and one gradient spike at step 10."""
+    params = {"paper": "rlvr", "scale": "cpu", "variant": variant, "seed": seed, **changes}
+    run = open_run(root, params)
     for step, length in enumerate(lengths, 1):
         norm = 20.0 if step == 10 else 1.0
-        row = {
-            "step": step,
-            "grad_norm": norm,
-            "length/read": length,
-            "entropy/read": 0.5,
-            "kl": None,
-        }
-        run.append("metrics", row)
-    point = {"low": 0.0, "high": 1.0, "n": 8}
-    run.append(
-        "evals", {"step": 0, "evaluation": "held-out", "metric": "accuracy", "value": 0.25, **point}
-    )
-    run.append(
-        "evals", {"step": 0, "evaluation": "held-out", "metric": "parsed", "value": 1.0, **point}
-    )
-    run.finish()
-    facts = json.loads((run.folder / "finished.json").read_text())
-    (run.folder / "finished.json").write_text(json.dumps(facts | {"date": date}))
+        row = {"step": step, "grad_norm": norm, "length/read": length, "entropy/read": 0.5}
+        run.append("metrics", row | {"entropy": 0.4, "kl": None, "trained/read": 0.25})
+    labels = dict.fromkeys(KEYS, "") | {"suite": "held-out", "decoding": "greedy"}
+    for metric, difficulty in (("accuracy", ""), ("accuracy", "2 hops"), ("parsed", "")):
+        numbers = {"metric": metric, "value": 0.25, "low": 0.0, "high": 1.0, "n": 8}
+        run.append("evals", {"step": 0, **labels, "difficulty": difficulty, **numbers})
+    run.append("evals", {"step": 0, **labels, "role": "seat 0", "opponent": "random", **numbers})
     return run
 
 
 COLLAPSED = (10,) * 12 + (4,) * 18
 
 
+def runs_of(root):
+    """Two collapsed runs and a short one."""
+    return [
+        write_run(root, seed=0, lengths=COLLAPSED),
+        write_run(root, seed=1, lengths=(10,) * 14 + (2,) * 16),
+        write_run(root, "steady", lengths=(10,) * 5),
+    ]
+
+
 def test_verdicts_and_their_summary(tmp_path):
-    write_run(tmp_path, seed=0, lengths=COLLAPSED)
-    write_run(tmp_path, seed=1, lengths=(10,) * 14 + (2,) * 16)
-    write_run(tmp_path, "steady", lengths=(10,) * 5)
-    runs = dynamics.find_runs(str(tmp_path))
-    found = dynamics.verdicts(dynamics.gather(runs, "metrics"))
-    lengths = found[found["quantity"] == "length"].set_index(["variant", "seed"])
+    decided = dynamics.verdicts(gather(runs_of(tmp_path)))
+    lengths = decided[decided["quantity"] == "length"].set_index(["variant", "seed"])
     assert lengths["verdict"].tolist() == ["collapsed", "collapsed", "not decided"]
     assert lengths["onset"].tolist()[:2] == [13, 15] and lengths["role"].eq("read").all()
-    gradient = found[(found["quantity"] == "grad_norm") & (found["variant"] == "full")]
+    gradient = decided[(decided["quantity"] == "grad_norm") & (decided["variant"] == "full")]
     assert gradient["spikes"].tolist() == [[10], [10]] and gradient["verdict"].eq("no").all()
-    table = dynamics.summary(found).set_index(["variant", "role"])
+    table = dynamics.summary(decided).set_index(["variant", "role"])
     # Shares 0.4 and 0.2: mean 0.3, standard error 0.1, t(0.975, 1) = 12.706; onsets 13 and 15.
     assert table["length"]["full", "read"] == "0.30 [-0.97, 1.57]; collapsed 2 of 2 from step 14"
-    assert (
-        table["entropy"]["full", "read"] == "1.00 [1.00, 1.00]"
-        and table["length"]["full", "all"] == "-"
-    )
+    assert table["entropy"]["full", "read"] == "1.00 [1.00, 1.00]"
+    assert table["length"]["full", "all"] == "-"
     assert table["gradient spikes"]["full", "all"] == "2 of 2 runs, first at 10"
     assert table["length"]["steady", "read"] == "not decided 1 of 1"
     assert table["gradient spikes"]["steady", "all"] == "none"
-    assert list(table.index) == [
-        ("full", "all"),
-        ("full", "read"),
-        ("steady", "all"),
-        ("steady", "read"),
-    ]
+    both = ("full", "steady")
+    assert list(table.index) == [(name, role) for name in both for role in ("all", "read")]
 
 
 def test_series_and_results_are_long_tables(tmp_path):
-    write_run(tmp_path, lengths=(3, 4))
-    runs = dynamics.find_runs(str(tmp_path))
-    metrics = dynamics.gather(runs, "metrics")
-    frame = dynamics.series(metrics, "length/*", "kl")
-    assert frame.columns.tolist() == ["paper", "variant", "seed", "step", "part", "value"]
-    assert frame.to_numpy().tolist() == [
+    frames = gather([write_run(tmp_path, lengths=(3, 4))])
+    table = dynamics.series(frames, "length", "kl")
+    assert table.columns.tolist() == ["paper", "variant", "seed", "step", "part", "value"]
+    assert table.to_numpy().tolist() == [
         ["rlvr", "full", 0, 1, "length/read", 3],
         ["rlvr", "full", 0, 2, "length/read", 4],
     ]
-    assert dynamics.series(metrics, "reward/*").empty
-    accuracy = dynamics.results(dynamics.gather(runs, "evals"), "held-out*: accuracy")
-    assert accuracy.to_numpy().tolist() == [["rlvr", "full", 0, 0, "held-out: accuracy", 0.25]]
-
-
-def test_runs_come_in_their_papers_order_and_are_chosen_by_name_and_seed(tmp_path):
-    for variant in ("zeta", "search", "read"):
-        for seed in (1, 0):
-            write_run(tmp_path, variant, seed, lengths=(1,))
-    open_run(
-        tmp_path, {"paper": "rlvr", "scale": "cpu", "variant": "think", "seed": 0}
-    )  # unfinished
-    everything = [(run.variant, run.seed) for run in dynamics.find_runs(str(tmp_path))]
-    assert everything == [
-        ("read", 0),
-        ("read", 1),
-        ("search", 0),
-        ("search", 1),
-        ("zeta", 0),
-        ("zeta", 1),
+    assert set(dynamics.series(frames, "entropy")["part"]) == {"entropy/read"}, "not the total"
+    assert set(dynamics.series(frames, "grad_norm")["part"]) == {"grad_norm"}
+    assert dynamics.series(frames, "reward").empty
+    assert dynamics.results(frames, "*")["part"].tolist() == [
+        "held-out, greedy: accuracy",
+        "held-out, greedy: accuracy, 2 hops",
+        "held-out, greedy: parsed",
+        "held-out vs random, seat 0, greedy: parsed",
     ]
-    chosen = dynamics.find_runs(str(tmp_path), ["rlvr"], variants=["zeta", "read"], seeds=[1])
-    assert [(run.variant, run.seed) for run in chosen] == [("zeta", 1), ("read", 1)]
+    assert len(dynamics.results(frames, "held-out*: accuracy")) == 1
 
 
-def test_of_runs_with_other_parameters_those_like_the_last_are_taken(tmp_path):
-    write_run(tmp_path, seed=0, lengths=(1,), steps=1)
-    write_run(tmp_path, seed=1, lengths=(1,), steps=1)
-    write_run(tmp_path, seed=0, lengths=(2,), steps=2, date="2026-01-02T00:00:00")
-    (only,) = dynamics.find_runs(str(tmp_path))
-    assert only.seed == 0 and only.params["steps"] == 2
-    first = dynamics.find_runs(run_dirs=[f"{tmp_path}/rlvr/cpu/*/seed-?"])
-    assert [run.params["steps"] for run in first] == [1, 1]
-    with pytest.raises(
-        RunError,
-        match="seed-0 and .*seed-0\\.[0-9a-f]{12} are both rlvr/cpu/full/seed-0; allowed: one",
-    ):
-        dynamics.find_runs(run_dirs=[f"{tmp_path}/rlvr/cpu/*/seed-0*"])
-
-
-def test_named_folders_may_be_unfinished(tmp_path):
-    run = open_run(tmp_path, {"paper": "mine", "scale": "gpu", "variant": "a", "seed": 4})
-    run.append("metrics", {"step": 1, "grad_norm": 1.0})
-    assert dynamics.find_runs(run_dirs=[str(run.folder)]) == [Run(run.folder, run.params)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "error", "message"),
-    [
-        (
-            {"papers": ["rlvr"], "scale": "gpu"},
-            RunError,
-            "rlvr/gpu; run first: make reproduce PAPER=rlvr SCALE=gpu",
-        ),
-        (
-            {"scale": "smoke"},
-            RunError,
-            "no finished runs in .*/<paper>/smoke; run first: make reproduce SCALE=smoke",
-        ),
-        ({"papers": ["go"]}, ParamError, "paper is 'go', which is unknown"),
-        ({"scale": "big"}, ParamError, "scale is 'big', which is unknown"),
-        (
-            {"variants": ["ful"]},
-            ParamError,
-            "variant is 'ful', which is unknown; did you mean 'full'",
-        ),
-        ({"seeds": [7]}, ParamError, r"seeds is \[7\], of which there is no run; allowed: \[0\]"),
-        (
-            {"run_dirs": ["/nowhere/*"]},
-            ParamError,
-            "'/nowhere/\\*', which matches nothing; allowed: globs of run folders",
-        ),
-    ],
-)
-def test_what_is_not_there_is_named(tmp_path, asked, error, message):
-    write_run(tmp_path)
-    with pytest.raises(error, match=message):
-        dynamics.find_runs(str(tmp_path), **asked)
-
-
-def test_a_glob_of_other_folders_and_a_damaged_run_are_refused(tmp_path):
-    run = write_run(tmp_path)
-    with pytest.raises(ParamError, match="matches something else"):
-        dynamics.find_runs(run_dirs=[f"{tmp_path}/rlvr/cpu/*"])
-    (run.folder / "config.json").write_text("{oops")
-    with pytest.raises(RunError, match="seed-0 is damaged: config.json cannot be read"):
-        dynamics.find_runs(str(tmp_path))
+@pytest.mark.slow
+def test_the_exhibits_say_what_they_show(tmp_path, capsys):
+    frames, folder = gather(runs_of(tmp_path / "runs")), tmp_path / "figures"
+    table = dynamics.exhibit("dynamics/collapse", frames, folder)
+    assert "collapsed 2 of 2" in table["length"].str.cat()
+    for name in ("invalid", "gradient", "rewards"):
+        dynamics.exhibit(f"dynamics/{name}", frames, folder)
+    data = pd.read_csv(folder / "dynamics/invalid.csv")
+    assert list(data.columns) == ["paper", "variant", "seed", "step", "part", "value"]
+    assert set(data["part"]) == {"trained/read"}
+    norms = pd.read_csv(folder / "dynamics/gradient.csv")
+    assert norms["value"].max() == pytest.approx(np.log10(20))
+    printed = capsys.readouterr().out
+    assert "dynamics/rewards: no run has anything else to show" in printed
+    assert not (folder / "dynamics/rewards.csv").exists()
 
 
 def long_frame(variants, parts):

@@ -14,10 +14,8 @@ import pytest
 from spnb.report import exhibits, plots
 from spnb.report.exhibits import (
     ExhibitError,
-    beside_paper,
     check_writable,
     exhibit_info,
-    format_interval,
     gallery,
     owed,
     read_index,
@@ -109,6 +107,7 @@ def test_a_figure_is_four_files_with_its_numbers(tmp_path: Path) -> None:
     assert "| no_rae" not in files[3].read_text() and "figure-9.csv" in files[3].read_text()
 
 
+@pytest.mark.slow
 def test_same_figure_same_bytes(tmp_path: Path) -> None:
     first, second = save_figure(tmp_path / "a"), save_figure(tmp_path / "b")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
@@ -172,7 +171,7 @@ def test_records_this_version_does_not_know_are_kept(tmp_path: Path) -> None:
         ({"runs": [FakeRun(paper="spice")]}, "run spice/cpu/full/seed-0 is of another paper"),
         ({"caption": " "}, "caption is ' '"),
         ({"protocol": ""}, "protocol is ''"),
-        ({"item": TABLE.iloc[:0]}, "is empty"),
+        ({"item": TABLE.iloc[:0]}, "its numbers are missing or empty"),
         ({"exhibit_id": "spiral/figure-6"}, "is a DataFrame; allowed: Figure"),
         ({"item": "52.1"}, "is a str; allowed: DataFrame"),
     ],
@@ -191,7 +190,7 @@ def test_bad_calls_are_refused_and_leave_nothing(tmp_path: Path, change: dict, s
 
 
 def test_a_figure_needs_its_numbers(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="data is missing"):
+    with pytest.raises(ValueError, match="its numbers are missing"):
         save_exhibit("spiral/figure-6", drawn(), RUNS, folder=tmp_path, **TEXTS)
 
 
@@ -260,6 +259,7 @@ def save_many(folder: Path, exhibit_id: str) -> None:
         save_table(folder, "spiral/table-1")
 
 
+@pytest.mark.slow
 def test_two_processes_keep_both_records(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     workers = [
@@ -357,38 +357,3 @@ def test_the_commit_is_the_projects_and_says_dirty(
     assert exhibits.provenance.commit() == git("rev-parse", "HEAD") + "-dirty"
     monkeypatch.setattr(exhibits.provenance, "ROOT", tmp_path / "figures")
     assert exhibits.provenance.commit() is None, "inside a repository of something else"
-
-
-def test_intervals_are_printed_in_one_way() -> None:
-    nan = float("nan")
-    assert format_interval(52.08, 48.0, 56.16) == "52.1 [48.0, 56.2]"
-    assert format_interval(0.5, 0.25, 0.754, digits=2) == "0.50 [0.25, 0.75]"
-    assert format_interval(52.08, nan, nan) == "52.1 (n = 1)"
-    assert format_interval(nan, nan, nan) == "-"
-
-
-def test_ours_stand_beside_the_papers_in_its_order() -> None:
-    paper = pd.DataFrame(
-        [("Step 16", "b", 52.3), ("Step 16", "a", 0.0)], columns=["row", "column", "value"]
-    )
-    columns = ["row", "column", "value", "low", "high", "n"]
-    ours = pd.DataFrame(
-        [("Step 16", "a", 10.0, 5.0, 15.0, 3), ("extra", "a", 1.0, None, None, 1)], columns=columns
-    )
-    shown = beside_paper(paper, ours)
-    assert shown.to_numpy().tolist() == [
-        ["Step 16", "b", "52.3", "-", "-"],
-        ["Step 16", "a", "0", "10.0 [5.0, 15.0]", 3],
-        ["extra", "a", "-", "1.0 (n = 1)", 1],
-    ]
-
-
-def test_two_values_for_one_cell_or_a_missing_column_are_refused() -> None:
-    paper = pd.DataFrame([("r", "c", 1.0)], columns=["row", "column", "value"])
-    ours = pd.DataFrame(
-        [("r", "c", 1.0, 0.0, 2.0, 3)], columns=["row", "column", "value", "low", "high", "n"]
-    )
-    with pytest.raises(ValueError, match=r"ours has more than one value for \['r', 'c'\]"):
-        beside_paper(paper, pd.concat([ours, ours]))
-    with pytest.raises(ValueError, match="ours lacks the columns high, low"):
-        beside_paper(paper, ours.drop(columns=["low", "high"]))

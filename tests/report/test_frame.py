@@ -8,7 +8,7 @@ import pytest
 from spnb.core.params import ParamError, validate
 from spnb.report import frame
 from spnb.report.frame import Frames, Measure, compare, gather, near, over_seeds, paired_difference
-from spnb.train.runs import open_run
+from spnb.train.runs import RunError, open_run
 
 SCORE = {"win": 100, "draw": 50}
 
@@ -60,6 +60,9 @@ def test_runs_become_tidy_tables(tmp_path):
     }
     assert frames.only(["think"]).results.empty and frames.only(["think"]).runs == []
     assert gather([]).metrics.empty
+    (run.folder / "evals.jsonl").write_text('{"step": 0, "evaluation": "a vs random"}\n')
+    with pytest.raises(RunError, match="runs of an earlier version.*train again"):
+        gather([run])
 
 
 def test_draws_count_half_and_what_is_selected_is_averaged():

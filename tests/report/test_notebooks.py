@@ -9,13 +9,15 @@ import pytest
 
 from spnb.core.params import ParamError
 from spnb.core.paths import ROOT
+from spnb.report import notebooks
 from spnb.report.notebooks import (
     SHARED,
     describe,
     estimate,
+    execute,
     notebook_of,
+    regenerate,
     reproduce,
-    run_shared,
     with_notebook,
 )
 
@@ -56,6 +58,7 @@ def test_a_notebook_is_stored_clean_and_has_one_parameters_cell(path):
     assert not kept
 
 
+@pytest.mark.slow
 def test_spiral_at_smoke_scale(tmp_path):
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", **folders)
@@ -88,6 +91,7 @@ def test_spiral_at_smoke_scale(tmp_path):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.slow
 def test_specialists_and_fixed_opponents_at_smoke_scale(tmp_path):
     """Exhibits that take more variants than the headline runs are made where a plan has them, and
     only there."""
@@ -112,11 +116,11 @@ def test_specialists_and_fixed_opponents_at_smoke_scale(tmp_path):
         "table-12",
         "figure-5",
     } & made
-    assert "spiral/table-12 needs more variants: rlvr, play-then-rlvr, rlvr-then-play." in printed(
-        notebook
-    )
+    text = printed(notebook)
+    assert "needs the variants rlvr, play-then-rlvr, rlvr-then-play" in text and "committed" in text
 
 
+@pytest.mark.slow
 def test_the_shared_notebook_without_runs_says_what_to_run_first(tmp_path):
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     dynamics = ROOT / "notebooks/12_training_dynamics.ipynb"
@@ -127,22 +131,13 @@ def test_the_shared_notebook_without_runs_says_what_to_run_first(tmp_path):
         executed(dynamics, tmp_path, scale="smoke", papers=["spiral"], **folders)
 
 
-@pytest.mark.parametrize(("scale", "folder"), [("smoke", "runs/figures/smoke"), ("cpu", "figures")])
-def test_shared_exhibits_go_where_the_scales_do(scale, folder, monkeypatch):
-    told = {}
-    monkeypatch.setattr(
-        papermill, "execute_notebook", lambda *_, parameters, **__: told.update(parameters)
-    )
-    run_shared(SHARED[0], scale, seeds=[0])
-    assert told == {"scale": scale, "figures": folder, "seeds": [0]}
-
-
 STUDIES = {
     "rlvr": ({"learning-curves", "behaviour", "gains", "verdicts"}, "tokens; end: "),
     "proposer": ({"frontier", "solver", "summary"}, "8 proposals, "),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_at_smoke_scale(study, tmp_path):
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
@@ -158,6 +153,7 @@ def test_a_study_at_smoke_scale(study, tmp_path):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.slow
 def test_a_bad_parameter_stops_the_notebook_with_the_sentence(tmp_path):
     with pytest.raises(
         papermill.PapermillExecutionError, match="parameter is 'learnin_rate', which is unknown"
@@ -165,6 +161,7 @@ def test_a_bad_parameter_stops_the_notebook_with_the_sentence(tmp_path):
         executed(notebook_of("spiral"), tmp_path, scale="smoke", learnin_rate=0.1)
 
 
+@pytest.mark.slow
 def test_the_embedded_policy_notebook_rebuilds_at_smoke_scale(tmp_path):
     path, figures = ROOT / "notebooks/90_embedded_policy.ipynb", tmp_path / "figures"
     changes = {
@@ -182,43 +179,71 @@ def test_the_embedded_policy_notebook_rebuilds_at_smoke_scale(tmp_path):
     ).is_file()
 
 
-def test_what_will_be_done_is_said_first(tmp_path):
+def test_what_will_be_done_is_said_first(tmp_path, monkeypatch):
     from spnb.train.plan import make_plan
 
     plan = make_plan("spiral", "smoke", runs=str(tmp_path), figures=str(tmp_path))
-    table = describe(plan, {"spiral": {"smoke": {"full": 0.5}}})
+    monkeypatch.setattr(notebooks, "timings", lambda: {"spiral": {"smoke": {"full": 0.5}}})
+    table = describe(plan)
     assert table["run"].tolist() == ["spiral/smoke/full/seed-0", "spiral/smoke/no-rae/seed-0"]
     assert table["state"].tolist() == ["to do", "to do"]
     assert table["minutes when last measured"].tolist()[0] == 0.5
-    assert estimate(plan, {}).startswith("Not measured yet")
+    assert estimate(plan).startswith("Not measured yet")
     measured = {"spiral": {"smoke": {"full": 30, "no-rae": 50, "rest": 2, "cores": 2}}}
-    assert estimate(plan, measured).startswith(
-        "About 42 minutes on 2 cores when last measured: 40 for 2 runs, 2 at a"
-    )
+    monkeypatch.setattr(notebooks, "timings", lambda: measured)
+    assert estimate(plan).startswith("About 42 minutes on 2 cores for 2 runs")
 
 
-def test_papers_with_notebooks():
+def test_every_paper_and_analysis_has_its_notebook():
     assert "spiral" in with_notebook()
-    with pytest.raises(ParamError, match="paper is 'go', which is unknown; allowed: .*spiral"):
-        notebook_of("go")
+    assert notebook_of("dynamics").name == "12_training_dynamics.ipynb"
+    assert notebook_of("embedded").name == "90_embedded_policy.ipynb"
+    for name in ("go", "training"):
+        with pytest.raises(ParamError, match="paper is .*, which is unknown; .*allowed: .*spiral"):
+            notebook_of(name)
+
+
+@pytest.mark.parametrize(("scale", "folder"), [("smoke", "runs/figures/smoke"), ("cpu", "figures")])
+def test_shared_exhibits_go_where_the_scales_do(scale, folder, monkeypatch):
+    told = {}
+    monkeypatch.setattr(
+        papermill, "execute_notebook", lambda *_, parameters, **__: told.update(parameters)
+    )
+    execute(SHARED[0], scale, seeds=[0])
+    assert told == {"scale": scale, "figures": folder, "seeds": [0]}
 
 
 def test_all_stands_for_every_variant_of_each_paper(monkeypatch):
     from spnb.core.params import variants
-    from spnb.report import notebooks
 
     asked = []
-    monkeypatch.setattr(
-        notebooks, "execute", lambda paper, scale, **values: asked.append((paper, values))
-    )
-    monkeypatch.setattr(
-        notebooks, "run_shared", lambda path, scale, **values: asked.append((str(path), values))
-    )
+    record = lambda paper, scale, **values: asked.append((paper, values))  # noqa: E731
+    monkeypatch.setattr(notebooks, "execute", record)
     reproduce("spiral", "smoke", ["all"], [0, 1])
     reproduce("spiral", "smoke", ["full"], None)
-    shared = [str(path) for path in notebooks.SHARED]
-    assert [name for name, _ in asked] == ["spiral", *shared, "spiral", *shared]
-    assert asked[0][1] == {"variants": list(variants("spiral")), "seeds": [0, 1]} and asked[1][
-        1
-    ] == {"seeds": [0, 1]}
+    assert [name for name, _ in asked] == ["spiral", *SHARED, "spiral", *SHARED]
+    assert asked[0][1] == {"variants": list(variants("spiral")), "seeds": [0, 1]}
+    assert asked[1][1] == {"seeds": [0, 1]}
     assert asked[-1][1] == asked[-2][1] == {"variants": ["full"]}
+
+
+def test_one_exhibit_is_made_with_the_variants_of_its_papers_others(monkeypatch):
+    asked = []
+    record = lambda paper, scale, **values: asked.append((paper, values))  # noqa: E731
+    monkeypatch.setattr(notebooks, "execute", record)
+    records = [
+        {"id": "rlvr/gains", "scale": "cpu", "variants": ["read", "think"], "seeds": [0, 1]},
+        {"id": "rlvr/verdicts", "scale": "cpu", "variants": ["think", "search"], "seeds": [1]},
+        {"id": "rlvr/behaviour", "scale": "gpu", "variants": ["far"], "seeds": [9]},
+        {"id": "spiral/table-3", "scale": "cpu", "variants": ["full"], "seeds": [5]},
+    ]
+    monkeypatch.setattr(notebooks, "read_index", lambda folder: records)
+    regenerate("rlvr/gains", "cpu")
+    regenerate("dynamics/length", "cpu")
+    regenerate("proposer/frontier", "cpu")
+    everything = {"variants": ["read", "think", "search"], "seeds": [0, 1]}
+    assert asked == [("rlvr", everything), ("dynamics", {}), ("proposer", {})]
+    with pytest.raises(ValueError, match="exhibit is 'rlvr/gain'.*did you mean 'rlvr/gains'"):
+        regenerate("rlvr/gain", "cpu")
+    with pytest.raises(ParamError, match="paper is 'ssp', which is unknown"):
+        regenerate("ssp/table-1", "cpu")

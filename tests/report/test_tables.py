@@ -26,7 +26,7 @@ ENTRY = {
 
 
 def rows():
-    """Two seeds of `full` and of `other`, steps 0, 4 and 8: one game won more and more, one drawn."""
+    """Two seeds of `full` and `other`, steps 0, 4 and 8: a game won more often, a game drawn."""
     evals, log = [], []
     for variant in ("full", "other"):
         for seed in (0, 1):

@@ -14,9 +14,10 @@ from safetensors.torch import load_file
 
 from spnb.core.params import ParamError
 from spnb.train.checkpoints import CheckpointError, read_state
+from spnb.train.metrics import TIMINGS
 from spnb.train.plan import deviations, make_plan, run_all, run_one
 from spnb.train.policies import PolicyError
-from spnb.train.runs import TIMINGS, RunError
+from spnb.train.runs import RunError
 
 SMALL = dict(
     games=["kuhn_poker"],

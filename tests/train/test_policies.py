@@ -1,33 +1,71 @@
-"""Loading, fingerprints, past selves."""
+"""Loading, end and pad tokens, fingerprints, past selves."""
+
+import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
-from spnb.core.params import RunParams
 from spnb.core.types import Request, Sampling
+from spnb.testbed import embedded_path
+from spnb.train.engines import end_ids
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import (
+    PLAIN,
     PolicyError,
     SnapshotEngine,
     fixed_engine,
+    give_pad,
     load_policy,
+    load_weights,
+    make_engine,
     policy_fingerprint,
     policy_path,
+    put_weights,
+    save_weights,
     trained_weights,
 )
 
-PARAMS = RunParams(paper="p", scale="smoke", variant="v", seed=0)
+
+def params(**values):
+    return SimpleNamespace(**{**vars(PLAIN), **values})
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """The embedded policy in a folder of its own."""
+    folder = tmp_path / "policy"
+    shutil.copytree(embedded_path("games"), folder)
+    return folder
 
 
 def test_the_embedded_policy_loads_ready_to_train():
-    policy = load_policy(PARAMS)
-    assert (
-        policy.model.training
-        and policy.model.config.model_type == "qwen3"
-        and policy.peft_config is None
-    )
+    policy = load_policy("embedded/games")
+    assert policy.model.training and policy.model.config.model_type == "qwen3"
+    assert policy.peft_config is None
     assert next(policy.model.parameters()).dtype == torch.float32
-    assert load_policy(PARAMS.model_copy(update={"lora_rank": 4})).peft_config.r == 4
+    assert (policy.end_ids, policy.tokenizer.pad_token_id) == ({1}, 2)
+    lora = load_policy("embedded/games", params(lora_rank=4, lora_alpha=9, dtype="bfloat16"))
+    assert (lora.peft_config.r, lora.peft_config.lora_alpha) == (4, 9)
+    assert next(lora.model.parameters()).dtype == torch.bfloat16
+
+
+def test_master_weights_are_float32_where_all_are_trained():
+    """In bfloat16 three steps at 1e-6 move 2 % of them."""
+    for values, moves in ((dict(lora_rank=0), True), (dict(lora_rank=1), False)):
+        model = load_policy("embedded/games", params(dtype="bfloat16", **values)).model
+        before = trained_weights(model)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.0)
+        ids = torch.arange(5, 69)[None]
+        for _ in range(3):
+            model(input_ids=ids, labels=ids).loss.backward()
+            optimizer.step()
+        after = trained_weights(model)
+        touched = [name for name in before if "embed" not in name]
+        changed = sum((before[name] != after[name]).sum().item() for name in touched)
+        share = changed / sum(before[name].numel() for name in touched)
+        assert (share > 0.9) == moves, share
 
 
 def test_paths_and_fingerprints(tmp_path, tiny_model):
@@ -39,11 +77,155 @@ def test_paths_and_fingerprints(tmp_path, tiny_model):
         tiny_model.lm_head.weight[0, 0] += 1
     tiny_model.save_pretrained(tmp_path)
     assert len(first) == 12 and policy_fingerprint(str(tmp_path)) != first
-    with pytest.raises(
-        ValueError,
-        match="embedded policy is 'x'; allowed: base, base-large, games, games-rival, inst",
-    ):
-        policy_path("embedded/x")
+
+
+@pytest.mark.parametrize(
+    "source, why",
+    [
+        ("", "allowed: embedded/<name>, a folder"),
+        ("  ", "allowed: embedded/<name>, a folder"),
+        ("embedded/x", "embedded policy is 'x'; allowed: base, base-large, games"),
+        ("../../etc", r"holds no model \(config.json\)"),
+        ("params", r"holds no model \(config.json\)"),
+        ("/nowhere/at/all", r"holds no model \(config.json\)"),
+        ("nope/none", "cannot be loaded"),
+    ],
+)
+def test_a_policy_that_is_not_there_is_named(source, why):
+    with pytest.raises(PolicyError, match=f"policy is {source!r}.*{why}"):
+        load_policy(source)
+
+
+def test_code_from_a_policys_folder_is_never_run(copied):
+    (copied / "evil.py").write_text("open('/tmp/spnb_evil', 'w')")
+    config = (
+        (copied / "config.json")
+        .read_text()
+        .replace('"model_type": "qwen3"', '"model_type": "evil"')
+    )
+    auto = '"auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"},'
+    (copied / "config.json").write_text(config.replace("{", "{" + auto, 1))
+    with pytest.raises(PolicyError, match="cannot be loaded .*trust_remote_code"):
+        load_policy(str(copied))
+
+
+def test_a_pad_that_is_the_end_token_gets_a_spare_one_that_is_saved(copied, tmp_path, capsys):
+    tokenizer = AutoTokenizer.from_pretrained(copied)
+    end = tokenizer.eos_token
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|extra|>", "<|fim_pad|>"]})
+    ids = tokenizer.convert_tokens_to_ids(["<|extra|>", "<|fim_pad|>"])
+    tokenizer.pad_token = end
+    tokenizer.save_pretrained(copied)
+    policy = load_policy("embedded/games")
+    policy.model.resize_token_embeddings(len(tokenizer))
+    policy.model.save_pretrained(copied)
+    policy = load_policy(str(copied))
+    assert policy.tokenizer.pad_token == "<|fim_pad|>" != end
+    assert policy.tokenizer.pad_token_id == ids[1] == policy.model.config.pad_token_id
+    assert f"pad token is now '<|fim_pad|>' (was {end!r})" in capsys.readouterr().out
+    policy.tokenizer.save_pretrained(tmp_path / "saved")
+    assert AutoTokenizer.from_pretrained(tmp_path / "saved").pad_token == "<|fim_pad|>"
+    assert policy.tokenizer.pad_token_id not in policy.end_ids
+
+
+def stand_in(tokenizer, rows, ends=None):
+    """A model of which only its embedding's rows and its configuration matter."""
+    return SimpleNamespace(
+        get_input_embeddings=lambda: SimpleNamespace(weight=torch.zeros(rows, 1)),
+        config=SimpleNamespace(pad_token_id=None),
+        generation_config=SimpleNamespace(pad_token_id=None, eos_token_id=ends),
+    )
+
+
+def no_spare(tokenizer):
+    tokenizer.chat_template += "".join(f"{{# {token} #}}" for token in tokenizer.all_special_tokens)
+    tokenizer.chat_template += "".join(
+        f"{{# {t.content} #}}" for t in tokenizer.added_tokens_decoder.values()
+    )
+    return tokenizer
+
+
+def test_without_a_spare_token_a_free_row_of_the_embedding_is_taken(copied):
+    tokenizer = no_spare(AutoTokenizer.from_pretrained(copied))
+    tokenizer.pad_token = tokenizer.eos_token
+    count = len(tokenizer)
+    model = stand_in(tokenizer, count + 1)
+    give_pad(model, tokenizer, "x")
+    assert (tokenizer.pad_token, tokenizer.pad_token_id) == ("<|pad|>", count)
+    tokenizer = no_spare(AutoTokenizer.from_pretrained(copied))
+    tokenizer.pad_token = tokenizer.eos_token
+    with pytest.raises(PolicyError, match=f"no free row in its embedding of {count}"):
+        give_pad(stand_in(tokenizer, count), tokenizer, "x")
+
+
+def test_a_pad_that_another_config_calls_an_end_is_replaced(copied):
+    """As Qwen3's, whose pad is a second end token."""
+    tokenizer = AutoTokenizer.from_pretrained(copied)
+    pad = tokenizer.pad_token_id
+    model = stand_in(tokenizer, len(tokenizer) + 9, [tokenizer.eos_token_id, pad])
+    give_pad(model, tokenizer, "x")
+    assert tokenizer.pad_token_id != pad
+    assert end_ids(model, tokenizer) == {tokenizer.eos_token_id, pad}
+
+
+def test_end_tokens_of_tokenizer_config_and_template(tokenizer, copied):
+    ids = tokenizer.convert_tokens_to_ids
+    for listed in (5, [5], (5, 1)):
+        assert end_ids(stand_in(tokenizer, 9, listed), tokenizer) == {5, tokenizer.eos_token_id}
+    assert end_ids(SimpleNamespace(), tokenizer) == {tokenizer.eos_token_id}
+    base = AutoTokenizer.from_pretrained(copied)
+    base.add_special_tokens({"additional_special_tokens": ["<|endoftext|>"]})
+    base.eos_token = "<|endoftext|>"
+    assert end_ids(SimpleNamespace(), base) == {base.eos_token_id, ids("<|im_end|>")}
+    base.chat_template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+    assert end_ids(SimpleNamespace(), base) == {base.eos_token_id}
+
+
+@pytest.mark.parametrize(
+    "key, why", [("chat_template", "no chat template"), ("eos", "no end token")]
+)
+def test_no_template_and_no_end_token_are_refused(copied, key, why):
+    if key == "chat_template":
+        (copied / "chat_template.jinja").unlink()
+    else:
+        path = copied / "tokenizer_config.json"
+        lines = [line for line in path.read_text().splitlines() if "eos_token" not in line]
+        path.write_text("\n".join(lines))
+    with pytest.raises(PolicyError, match=f"policy is .*{why}"):
+        load_policy(str(copied))
+
+
+def test_a_missing_package_is_told():
+    with pytest.raises(PolicyError, match="load_in_4bit True, which needs a package"):
+        load_policy("embedded/games", params(load_in_4bit=True, lora_rank=4))
+    with pytest.raises(PolicyError, match="backend 'unsloth'.*unsloth"):
+        load_policy("embedded/games", params(backend="unsloth", lora_rank=4))
+
+
+def test_the_engine_of_a_run_is_the_trainers_model(tiny_model, tokenizer):
+    unwrap = SimpleNamespace(unwrap_model=lambda model: tiny_model)
+    trainer = SimpleNamespace(accelerator=unwrap, model=None, processing_class=tokenizer)
+    engine = make_engine(params(), trainer)
+    assert isinstance(engine, TorchEngine) and engine.model is tiny_model
+
+
+def test_snapshots_on_disk_are_the_weights_bit_by_bit(tiny_model, tmp_path):
+    weights = trained_weights(tiny_model)
+    save_weights(weights, tmp_path / "past.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["past.safetensors"]
+    loaded = load_weights(tmp_path / "past.safetensors")
+    assert loaded.keys() == weights.keys()
+    assert all(torch.equal(loaded[name], weights[name]) for name in weights)
+    with torch.no_grad():
+        tiny_model.lm_head.weight.mul_(0.5)
+    assert not torch.equal(
+        trained_weights(tiny_model)["model.embed_tokens.weight"],
+        loaded["model.embed_tokens.weight"],
+    )
+    put_weights(tiny_model, loaded)
+    assert all(torch.equal(weights[name], w) for name, w in trained_weights(tiny_model).items())
+    with pytest.raises(PolicyError, match="weights that the model lacks: extra"):
+        put_weights(tiny_model, {"extra": torch.zeros(1)})
 
 
 def test_a_past_self_answers_with_its_own_weights_and_puts_the_others_back(tiny_model, tokenizer):
@@ -76,19 +258,12 @@ def test_weights_are_put_back_after_an_error(tiny_model, tokenizer):
 
 
 def test_a_fixed_engine_has_its_own_weights_and_must_read_the_same_tokens():
-    learner = load_policy(PARAMS)
-    rival = fixed_engine(
-        "embedded/games-rival", PARAMS.model_copy(update={"lora_rank": 4}), learner.tokenizer
-    )
+    learner = load_policy("embedded/games")
+    rival = fixed_engine("embedded/games-rival", params(lora_rank=4), learner.tokenizer)
     assert not rival.model.training and next(rival.model.parameters()).dtype == torch.float32
-    pairs = zip(rival.model.parameters(), learner.model.parameters(), strict=True)
-    assert (
-        all(a.shape == b.shape for a, b in pairs)
-        and rival.tokenizer.get_vocab() == learner.tokenizer.get_vocab()
-    )
+    assert not any(parameter.requires_grad for parameter in rival.model.parameters())
     assert not torch.equal(rival.model.lm_head.weight, learner.model.lm_head.weight)
-    with pytest.raises(
-        PolicyError,
-        match="policy is 'embedded/instruct', whose vocabulary is not that of 'embedded/g",
-    ):
-        fixed_engine("embedded/instruct", PARAMS, learner.tokenizer)
+    half = fixed_engine("embedded/games-rival", params(dtype="bfloat16"), learner.tokenizer)
+    assert half.model.dtype == torch.bfloat16
+    with pytest.raises(PolicyError, match="'embedded/instruct', whose vocabulary is not that of"):
+        fixed_engine("embedded/instruct", params(), learner.tokenizer)

@@ -10,7 +10,8 @@ import pytest
 
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train.checkpoints import write_json
-from spnb.train.runs import METRICS, RunError, config_hash, open_run, read_run
+from spnb.train.metrics import METRICS
+from spnb.train.runs import RunError, config_hash, open_run, read_run
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 

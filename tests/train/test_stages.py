@@ -9,9 +9,10 @@ from rzero import make_run
 from safetensors.torch import load_file
 
 from spnb.core.params import ParamError
+from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_all, run_one
 from spnb.train.policies import policy_path
-from spnb.train.runs import TIMINGS, RunError
+from spnb.train.runs import RunError
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
 TINY = dict(
@@ -93,6 +94,10 @@ def test_a_run_starts_from_another_and_keeps_checkpoints(tmp_path, monkeypatch):
         ({"start_from": "full"}, "start_from makes a circle: full -> full"),
         ({"roles": {"judge": {}}}, "role is 'judge', which is unknown; allowed: opponent, player"),
         ({"roles": {"player": {"policy": "x"}}}, "roles.player.policy is 'x', which is unknown"),
+        (
+            {"roles": {"player": {"policy": "start", "trainable": True}}},
+            "roles.player.trainable is True with policy start, earlier weights; allowed: false",
+        ),
         ({"stages": [{"policy": "b", "steps": 2}]}, "stages.0.policy is 'b', which is unknown"),
         ({"stages": [{"policy": "policy", "steps": 1}]}, "stages have 1 steps together; .*steps"),
         ({"policies": {"past": "x"}}, "policies names 'past'"),

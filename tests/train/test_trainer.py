@@ -7,8 +7,6 @@ import signal
 import oracle
 import pytest
 import torch
-from spnb.train.guards import TrainerError
-from spnb.train.packing import GROUP_ROWS
 from transformers import AutoModelForCausalLM
 
 from spnb.core.advantages import make_estimator
@@ -16,16 +14,11 @@ from spnb.core.method import Role, SelfPlayMethod
 from spnb.core.types import Sample
 from spnb.train.checkpoints import last_checkpoint
 from spnb.train.config import RunParams
+from spnb.train.guards import TrainerError
+from spnb.train.metrics import kl_sums, role_sums, rollout_metrics
+from spnb.train.packing import GROUP_ROWS
 from spnb.train.policies import LORA_TARGETS, Policy
-from spnb.train.trainer import (
-    Hooks,
-    Stage,
-    grpo_arguments,
-    kl_sums,
-    make_trainer,
-    role_sums,
-    rollout_metrics,
-)
+from spnb.train.trainer import Hooks, Stage, grpo_arguments, make_trainer
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", max_new_tokens=16, save_every=100)
 

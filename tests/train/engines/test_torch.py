@@ -1,11 +1,14 @@
 """The torch engine against transformers, and the promises it makes about batches."""
 
+import random
+
 import pytest
 import torch
 
 from spnb.core.types import Request, Sampling, sample_of
-from spnb.train.engines.torch import TorchEngine
-from spnb.train.trainer import token_logps
+from spnb.train.engines import decoders
+from spnb.train.engines.torch import TorchEngine, has_stop
+from spnb.train.guards import token_logps
 
 TEXTS = [
     "Your card: K",
@@ -54,10 +57,13 @@ def test_a_shared_prompt_is_prefilled_once_and_answers_are_as_without_sharing(
     prompt = requests(tokenizer, Sampling(12))[0]
     group = [Request(prompt.prompt_ids, prompt.sampling, seed) for seed in range(6)]
     sizes = []
-    prefill = engine._prefill
-    monkeypatch.setattr(
-        engine, "_prefill", lambda prompts: sizes.append(len(prompts)) or prefill(prompts)
-    )
+    prefill = decoders.Qwen3Decoder.prefill
+
+    def counted(self, prompts, rows, room):
+        sizes.append(len(prompts))
+        return prefill(self, prompts, rows, room)
+
+    monkeypatch.setattr(decoders.Qwen3Decoder, "prefill", counted)
     answers = engine.generate(group)
     assert sizes == [1]
     assert [answer.ids for answer in answers] == [
@@ -151,5 +157,68 @@ def test_mode_is_left_as_it_was_and_bad_requests_are_refused(engine):
     assert engine.model.training
     with pytest.raises(ValueError, match="0 prompt tokens"):
         engine.generate([Request((), Sampling(2), 0)])
-    with pytest.raises(ValueError, match="5000 more; allowed: 1 to 1024 in all"):
-        engine.generate([Request((5,), Sampling(5000), 0)])
+    limit = engine.model.config.max_position_embeddings
+    with pytest.raises(ValueError, match=f"{limit} prompt tokens; allowed: 1 or more, at most"):
+        engine.generate([Request((5,) * limit, Sampling(2), 0)])
+
+
+def test_a_request_that_asks_for_too_much_gets_what_fits(engine):
+    limit = engine.model.config.max_position_embeddings
+    long, short = engine.generate(
+        [Request((5,) * (limit - 3), Sampling(40), 1), Request((5, 6), Sampling(40), 1)]
+    )
+    assert (len(long.ids), long.finish) == (3, "length")
+    assert len(short.ids) == 40
+    alone = engine.generate([Request((5, 6), Sampling(40), 1)])[0]
+    assert short.ids == alone.ids
+
+
+def test_a_row_ends_at_any_end_token(engine, tokenizer):
+    prompt = tuple(tokenizer(TEXTS[0])["input_ids"])
+    free = engine.generate([Request(prompt, Sampling(30), 1)])[0]
+    engine.model.generation_config.eos_token_id = [tokenizer.eos_token_id, free.ids[4]]
+    other = TorchEngine(engine.model, tokenizer)
+    assert other.end_ids == {tokenizer.eos_token_id, free.ids[4]}
+    cut = other.generate([Request(prompt, Sampling(30), 1)])[0]
+    assert cut.ids == free.ids[: free.ids.index(free.ids[4]) + 1] and cut.finish == "stop"
+    assert cut.text == tokenizer.decode(cut.ids[:-1])
+
+
+def test_log_probabilities_are_from_before_a_cut_while_training(engine, tokenizer):
+    sampling = Sampling(12, temperature=0.8, top_p=0.7)
+    for request, answer in zip(
+        requests(tokenizer, sampling), engine.generate(requests(tokenizer, sampling)), strict=True
+    ):
+        row = sample_of(request, answer, reward=0, role="a", group=0)
+        expected = token_logps(engine.model, row, 0.8)
+        torch.testing.assert_close(torch.tensor(answer.logps), expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stop_strings_are_found_where_the_whole_text_shows_them(tokenizer, seed):
+    rng = random.Random(seed)
+    texts = ("é", "</search>", "🙂", "\n\n", " the", "<", "/", "a", "Board", "漢字", "x1 ")
+    for _ in range(25):
+        ids = tokenizer("".join(rng.choices(texts, k=30)))["input_ids"]
+        ids += [rng.randrange(len(tokenizer)) for _ in range(10)]
+        stops = tuple(rng.sample(("</search>", "🙂🙂", "字a", "the/", "\n\n\n", "é<é"), k=3))
+        for length in range(1, len(ids) + 1):
+            naive = any(stop in tokenizer.decode(ids[:length]) for stop in stops)
+            assert has_stop(ids[:length], stops, tokenizer) == naive, (ids[:length], stops)
+            if naive:
+                break
+
+
+def test_stop_strings_cost_linear_time(tokenizer):
+    class Counting:
+        tokens = 0
+
+        def decode(self, ids):
+            self.tokens += len(ids)
+            return tokenizer.decode(ids)
+
+    counting = Counting()
+    ids = tokenizer("How many chips are there now? " * 100)["input_ids"]
+    for length in range(1, len(ids) + 1):
+        assert not has_stop(ids[:length], ("</search>", "never"), counting)
+    assert counting.tokens <= 20 * len(ids)

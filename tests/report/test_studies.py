@@ -1,0 +1,50 @@
+"""What the study of RLVR shows: kinds of gain, read from the graded answers."""
+
+import pandas as pd
+import pytest
+
+from spnb.report import studies
+from spnb.report.frame import KEYS, gather
+from spnb.train.runs import open_run
+
+
+def answers(cells):
+    """A table from {did: (answers, right ones)}."""
+    rows = [(did, place < good) for did, (count, good) in cells.items() for place in range(count)]
+    return pd.DataFrame(rows, columns=["did", "right"])
+
+
+HALF = {True: (50, 45), False: (50, 15)}  # 90 % right when thinking, 30 % when not
+MORE = {True: (90, 81), False: (10, 3)}  # the same, but thinking in 90 % of answers
+BETTER = {True: (50, 50), False: (50, 25)}  # as often as before, but better
+
+
+def test_a_gain_is_split_into_selected_and_within():
+    assert studies.split(answers(HALF), answers(MORE)) == pytest.approx((0.24, 0.24, 0))
+    assert studies.split(answers(HALF), answers(BETTER)) == pytest.approx((0.15, 0, 0.15))
+    never = answers({False: (10, 3)})
+    assert studies.split(never, answers({True: (10, 9)})) == pytest.approx((0.6, 0.6, 0))
+
+
+@pytest.mark.parametrize(
+    ("end", "greedy", "kind"),
+    [
+        (MORE, 0.9, "selecting a behaviour"),
+        (BETTER, 0.9, "improving a skill"),
+        (BETTER, 0.52, "sharpening"),
+        (HALF, 0.9, "no gain"),
+    ],
+)
+def test_the_kind_of_a_gain_is_read_from_the_graded_answers(tmp_path, end, greedy, kind):
+    run = open_run(tmp_path, {"paper": "rlvr", "scale": "cpu", "variant": "think", "seed": 0})
+    for step, cells, value in ((0, HALF, 0.5), (9, end, greedy)):
+        for place, line in enumerate(answers(cells).itertuples()):
+            record = dict.fromkeys(KEYS, "") | {"suite": "held-out", "decoding": "sampled"}
+            record |= {"item": str(place), "sample": 0, "kind": "exact", "thinks": line.did}
+            run.append("items", {"step": step, **record, "score": float(line.right)})
+        row = dict.fromkeys(KEYS, "") | {"suite": "held-out", "decoding": "greedy", "step": step}
+        numbers = {"metric": "accuracy", "value": value, "low": 0.0, "high": 1.0, "n": 8}
+        run.append("evals", {**row, **numbers})
+    table = studies.kinds_of_gain(gather([run]))["think"]
+    assert (table["kind"], table["behaviour"]) == (kind, "thinks")
+    assert table["rate, start"] == "50.0 (n = 1)"

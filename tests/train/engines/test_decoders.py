@@ -1,0 +1,87 @@
+"""The fast decoder against transformers' own forward pass: the same numbers."""
+
+import random
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from spnb.core.types import Request, Sampling
+from spnb.train.engines import decoders
+from spnb.train.engines.torch import TorchEngine
+from spnb.train.policies import load_policy
+
+
+def requests(tokenizer, count, group=1, seed=0, longest=90):
+    rng = random.Random(seed)
+    prompts = [
+        tuple(rng.randrange(5, len(tokenizer)) for _ in range(rng.randint(1, longest)))
+        for _ in range(count)
+    ]
+    sampling = Sampling(24, top_p=0.9 if seed % 2 else 1.0)
+    return [Request(p, sampling, 31 * i + k) for i, p in enumerate(prompts) for k in range(group)]
+
+
+def by_transformers(engine, asked, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(decoders.Qwen3Decoder, "fits", staticmethod(lambda model: False))
+        return engine.generate(asked)
+
+
+@pytest.mark.parametrize("count, group", [(1, 1), (2, 1), (7, 3), (26, 1), (61, 2), (33, 8)])
+def test_the_embedded_policy_answers_the_same(count, group, monkeypatch):
+    policy = load_policy("embedded/games")
+    engine = policy.engine()
+    assert decoders.Qwen3Decoder.fits(policy.model)
+    asked = requests(policy.tokenizer, count, group, seed=count)
+    expected = by_transformers(engine, asked, monkeypatch)
+    answers = engine.generate(asked)
+    assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
+    if torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkl.is_available():
+        assert [answer.logps for answer in answers] == [answer.logps for answer in expected]
+    for answer, other in zip(answers, expected, strict=True):
+        assert answer.logps == pytest.approx(other.logps, abs=1e-5)
+
+
+def test_prompts_of_one_length_and_long_prefills_in_parts(tiny_model, tokenizer, monkeypatch):
+    monkeypatch.setattr(decoders, "PREFILL_TOKENS", 64)
+    engine = TorchEngine(tiny_model, tokenizer)
+    asked = [Request(tuple(range(5 + i, 25 + i)), Sampling(16), i) for i in range(9)]
+    expected = by_transformers(engine, asked, monkeypatch)
+    for answer, other in zip(engine.generate(asked), expected, strict=True):
+        assert answer.ids == other.ids and answer.logps == pytest.approx(other.logps, abs=1e-5)
+
+
+def changed(**values):
+    shape = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2)
+    heads = dict(num_attention_heads=2, num_key_value_heads=2, head_dim=16)
+    return Qwen3ForCausalLM(Qwen3Config(**{**shape, **heads, **values}))
+
+
+def test_only_what_it_knows_is_run_by_the_fast_decoder(tokenizer):
+    from peft import LoraConfig, get_peft_model, inject_adapter_in_model
+
+    fits = decoders.Qwen3Decoder.fits
+    assert fits(changed())
+    assert not fits(changed().to(torch.bfloat16))
+    assert not fits(changed(num_key_value_heads=1))
+    assert not fits(changed(attention_bias=True))
+    assert not fits(changed(hidden_act="gelu"))
+    assert not fits(changed(attn_implementation="eager"))
+    assert not fits(changed(use_sliding_window=True, sliding_window=8, max_window_layers=0))
+    config = LoraConfig(r=2, target_modules=["q_proj"])
+    assert not fits(get_peft_model(changed(), config))
+    assert not fits(inject_adapter_in_model(config, changed()))
+
+
+def test_other_models_are_run_by_transformers():
+    model = changed(num_key_value_heads=1).eval()
+    decoder = decoders.make_decoder(model, 0)
+    assert type(decoder) is decoders.Decoder
+    with torch.no_grad():
+        logits = decoder.prefill([(5, 6, 7), (8,)], torch.tensor([0, 1, 1]), 4)
+        decoder.keep(torch.tensor([0, 2]))
+        after = decoder.step(torch.tensor([9, 10]))
+        expected = [model(torch.tensor([ids])).logits[0, -1] for ids in ([5, 6, 7, 9], [8, 10])]
+    assert logits.shape == (3, 64)
+    torch.testing.assert_close(after, torch.stack(expected), atol=1e-5, rtol=1e-5)

@@ -1,0 +1,133 @@
+"""Guards: each stops what it is for, and nothing else."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+import trl
+
+from spnb.core.types import Sample
+from spnb.train import guards
+from spnb.train.guards import TrainerError, check_engine, engine_gap, token_logps
+
+
+def rows(model, temperature=1.0, roles=("a", "b", "c", "d")):
+    torch.manual_seed(0)
+    samples = []
+    for role in roles:
+        ids = tuple(torch.randint(5, 300, (9,)).tolist())
+        row = Sample(ids[:3], ids[3:], (1, 0, 1, 1, 1, 1), None, 0.0, role=role, group=0)
+        row.logps = tuple(token_logps(model, row, temperature).tolist())
+        samples.append(row)
+    return samples
+
+
+def test_log_probabilities_are_the_models(tiny_model):
+    row = Sample((5, 6, 7), (8, 9, 10), (1, 1, 1), None, 0.0, role="a", group=0)
+    with torch.no_grad():
+        logits = tiny_model(torch.tensor([[5, 6, 7, 8, 9, 10]])).logits[0, 2:-1] / 0.7
+    expected = logits.log_softmax(-1)[[0, 1, 2], [8, 9, 10]]
+    torch.testing.assert_close(token_logps(tiny_model, row, 0.7), expected, atol=1e-5, rtol=0)
+
+
+def test_long_completions_go_in_chunks_of_the_vocabulary(tiny_model, monkeypatch):
+    row = Sample((5,) * 4, tuple(range(5, 35)), (1,) * 30, None, 0.0, role="a", group=0)
+    whole = token_logps(tiny_model, row)
+    monkeypatch.setattr(guards, "CHUNK", 8)
+    shapes = []
+    hook = tiny_model.register_forward_hook(lambda m, a, out: shapes.append(out.logits.shape[1]))
+    torch.testing.assert_close(token_logps(tiny_model, row), whole, atol=1e-5, rtol=0)
+    hook.remove()
+    assert shapes == [8, 8, 8, 6]
+
+
+def test_the_gap_is_a_mean_over_sampled_tokens_of_both_signs(tiny_model):
+    samples = rows(tiny_model)
+    shifts = (0.3, 9.0, -0.1, 0.0, 0.0, 0.0)  # the second token was not sampled
+    samples[0].logps = tuple(a + b for a, b in zip(samples[0].logps, shifts, strict=True))
+    gap = engine_gap(tiny_model, samples[:1])
+    assert gap.tokens == 5
+    assert gap.mean == pytest.approx(0.4 / 5, abs=1e-5) and gap.max == pytest.approx(0.3, abs=1e-5)
+    longer = Sample((5,), tuple(range(6, 21)), (1,) * 15, None, 0.0, role="a", group=0)
+    longer.logps = tuple(token_logps(tiny_model, longer).tolist())
+    assert engine_gap(tiny_model, [samples[0], longer]).mean == pytest.approx(0.4 / 20, abs=1e-5)
+    longer.logps = None
+    assert engine_gap(tiny_model, [longer]).mean is None
+    check_engine(tiny_model, [longer], 1e-3)
+
+
+def test_each_sample_has_its_roles_temperature(tiny_model):
+    hot = rows(tiny_model, 2.0, roles=("hot", "hot"))
+    cold = rows(tiny_model, 0.5, roles=("cold", "cold"))
+    temperatures = {"hot": 2.0, "cold": 0.5}
+    check_engine(tiny_model, hot + cold, 1e-3, lambda sample: temperatures[sample.role])
+    check_engine(tiny_model, hot, 1e-3, 2.0)
+    with pytest.raises(TrainerError, match="nats a token"):
+        check_engine(tiny_model, hot + cold, 1e-3)
+
+
+def test_an_engine_with_other_weights_is_caught(tiny_model):
+    samples = rows(tiny_model)
+    assert check_engine(tiny_model, samples, 1e-3).mean < 1e-5
+    with torch.no_grad():
+        tiny_model.model.layers[0].mlp.down_proj.weight.mul_(3)
+    with pytest.raises(TrainerError, match="does not generate with the weights in training"):
+        check_engine(tiny_model, samples, 1e-3)
+    samples[0].logps = (math.nan,) * 6
+    with pytest.raises(TrainerError, match="nan nats"):
+        check_engine(tiny_model, samples, 1e9)
+
+
+def test_pad_tokens_inside_rows_are_refused():
+    fine = Sample((5, 6), (7, 8), (1, 1), None, 0.0, role=("g", 1), group=0)
+    guards.check_rows([fine], pad_id=2)
+    for pad in (6, 8):
+        with pytest.raises(TrainerError, match=rf"pad token \(id {pad}\).*role g/1"):
+            guards.check_rows([fine], pad)
+
+
+def test_sharded_weights_are_refused():
+    def accelerator(**state):
+        return SimpleNamespace(state=SimpleNamespace(**state))
+
+    for stage in (0, 1, 2):
+        guards.refuse_sharded(accelerator(deepspeed_plugin=SimpleNamespace(zero_stage=stage)))
+    guards.refuse_sharded(accelerator(fsdp_plugin=None, deepspeed_plugin=None))
+    with pytest.raises(TrainerError, match="FSDP; allowed: DDP .* or DeepSpeed ZeRO-2"):
+        guards.refuse_sharded(accelerator(fsdp_plugin=object()))
+    with pytest.raises(TrainerError, match="DeepSpeed ZeRO-3; allowed: DDP"):
+        guards.refuse_sharded(accelerator(deepspeed_plugin=SimpleNamespace(zero_stage=3)))
+
+
+@pytest.mark.parametrize("loss, norm", [(math.nan, 1.0), (math.inf, None), (0.0, -math.inf)])
+def test_numbers_that_are_not_finite_stop_the_run(loss, norm):
+    guards.check_finite(0.0, None, 1)
+    guards.check_finite(-3.0, 2.0, 1)
+    with pytest.raises(TrainerError, match="at update 7"):
+        guards.check_finite(loss, norm, 7)
+
+
+def test_trls_trainer_is_the_one_that_ours_stands_on():
+    guards.check_contract(trl.GRPOTrainer)
+
+
+@pytest.mark.parametrize("name", ["_save_checkpoint", "_get_per_token_logps_and_entropies"])
+def test_a_method_with_other_parameters_is_caught(name):
+    changed = type("Changed", (trl.GRPOTrainer,), {name: lambda self, other: None})
+    with pytest.raises(TrainerError, match=f"Changed is not .*{name}"):
+        guards.check_contract(changed)
+    wrapped = type("Wrapped", (trl.GRPOTrainer,), {name: lambda self, *args, **kwargs: None})
+    guards.check_contract(wrapped)
+
+
+def test_names_count_only_whole(monkeypatch):
+    class Close:
+        def training_step(self):
+            return self.my_step, "env_masks"
+
+    assert {"my_step", "env_masks"} <= set(guards._names(Close))
+    assert not {"_step", "env_mask"} & set(guards._names(Close))
+    monkeypatch.setattr(guards, "KEYS", ("env_mas",))
+    with pytest.raises(TrainerError, match=r"env_mas \(gone\)"):
+        guards.check_contract(trl.GRPOTrainer)

@@ -36,6 +36,7 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 _MODULES = {
     "evaluation": "spnb.evaluate",
     "games": "spnb.games",
+    "prompts": "spnb.core.prompts",
     "reference": "spnb.reference",
 }
 

@@ -1,8 +1,9 @@
 """How training went, for any set of runs of any papers: series over steps, and what collapsed.
 
 `exhibit` makes one of the exhibits of training dynamics. `collapse` and `spikes` are the detector;
-`verdicts` applies them to every run, `summary` counts over seeds. SPIRAL (Liu et al., 2025, section 4 and appendix F) describes what is looked for:
-responses that shrink to almost nothing, and gradient norms that spike and then die.
+`verdicts` applies them to every run, `summary` counts over seeds. SPIRAL (Liu et al., 2025, section
+4 and appendix F) describes what is looked for: responses that shrink to almost nothing, and
+gradient norms that spike and then die.
 """
 
 from collections.abc import Mapping, Sequence

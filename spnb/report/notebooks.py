@@ -61,6 +61,12 @@ def describe(plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def about(plan: Plan) -> pd.DataFrame:
+    """The plan's variants, each in a sentence."""
+    known = params.variants(plan.paper)
+    return pd.DataFrame({"about": {name: known[name]["about"] for name in plan.variants}})
+
+
 def estimate(plan: Plan) -> str:
     """One sentence on how long a plan will take, from measured times."""
     minutes = timings().get(plan.paper, {}).get(plan.scale, {})

@@ -64,7 +64,8 @@ def legend_below(figure: Figure, columns: int = 2) -> None:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     place = {"loc": "outside lower center", "ncols": columns, "borderaxespad": 0.2}
-    figure.legend(entries.values(), entries.keys(), **place)
+    with style():
+        figure.legend(entries.values(), entries.keys(), **place)
 
 
 def curve(

@@ -10,16 +10,19 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from transformers import PrinterCallback, TrainerCallback
 
 from spnb.core.advantages import make_estimator
+from spnb.core.episodes import Episode
 from spnb.core.method import Role, SelfPlayMethod
-from spnb.core.types import Chat, Completion, Request, Sampling, derive_seed, sample_of
+from spnb.core.types import Chat, Completion, Request, Sample, Sampling, derive_seed, sample_of
 from spnb.games import make_game
 from spnb.games.base import messages
 from spnb.train.config import RunParams
@@ -31,6 +34,7 @@ GAMES = ("kuhn_poker", "TicTacToe-v0", "SimpleNegotiation-v0")
 BARS = {"generate": 4.0, "train": 1.05}
 """At least so many times the tokens a second of `generate`; at most so many times TRL's step."""
 MICRO_BATCHES = 4
+COLUMNS = ("prompt_ids", "completion_ids")
 END_SCALE = 25
 """Makes a random model's answers of various lengths (17 tokens on average)."""
 
@@ -57,7 +61,7 @@ def bench(prompts: int = 32, group: int = 8, repeats: int = 7) -> pd.DataFrame:
             for work, measure in (("generate", generation), ("train", training)):
                 row = {"weights": weights, "work": work, "rows": len(asked), "bar": BARS[work]}
                 row |= measure(policy, asked, answers, repeats)
-                row["gemm_share"] = row.pop("token_passes") * weights / row["ours_seconds"] / rate
+                row["gemm_share"] = row.pop("passes") * weights / row["ours_seconds"] / rate
                 rows.append(row)
         return pd.DataFrame(rows)
     finally:
@@ -84,7 +88,8 @@ def small_policy() -> Policy:
 def gemm_rate(size: int = 512, repeats: int = 25) -> float:
     """Operations a second of `torch.mm` on square float32 matrices, the median."""
     left, right = torch.randn(2, size, size)
-    return 2 * size**3 / statistics.median(_seconds(torch.mm, left, right) for _ in range(repeats))
+    times = [_seconds(torch.mm, left, right)[0] for _ in range(repeats)]
+    return 2 * size**3 / statistics.median(times)
 
 
 def requests(policy: Policy, prompts: int, group: int) -> list[Request]:
@@ -110,26 +115,23 @@ def requests(policy: Policy, prompts: int, group: int) -> list[Request]:
 def generation(
     policy: Policy, asked: Sequence[Request], answers: Sequence[Completion], repeats: int
 ) -> dict[str, float]:
-    """Seconds that the engine needs, and `generate` for as many tokens."""
+    """The engine beside `generate`, whose seconds are scaled to the engine's number of tokens."""
     engine = TorchEngine(policy.model, policy.tokenizer)
     tokens = sum(len(answer.ids) for answer in answers)
     ours, theirs = [], []
     for _ in range(repeats):
-        ours.append(_seconds(engine.generate, asked))
-        started = time.process_time()
-        theirs_tokens = generate(policy, asked)
-        theirs.append((time.process_time() - started) * tokens / theirs_tokens)
+        ours.append(_seconds(engine.generate, asked)[0])
+        seconds, count = _seconds(generate, policy, asked)
+        theirs.append(seconds * tokens / count)
+    ours, theirs = statistics.median(ours), statistics.median(theirs)
     prompt_tokens = sum(map(len, {request.prompt_ids for request in asked}))
-    return _compared(ours, theirs, inverse=True) | {
-        "token_passes": 2 * (tokens + prompt_tokens),
-        "tokens_per_second": tokens / statistics.median(ours),
-    }
+    times = {"ours_seconds": ours, "theirs_seconds": theirs, "ratio": theirs / ours}
+    return times | {"tokens_per_second": tokens / ours, "passes": 2 * (tokens + prompt_tokens)}
 
 
 @torch.no_grad()
 def generate(policy: Policy, asked: Sequence[Request]) -> int:
-    """Answers requests by transformers' `generate` in one batch; the number of tokens up to the
-    end."""
+    """Answers requests by `generate` in one batch; the number of tokens up to the ends."""
     prompts = [request.prompt_ids for request in asked]
     ids_BT, mask_BT = padded(prompts, policy.tokenizer.pad_token_id, policy.model.device)
     sampling = asked[0].sampling
@@ -145,87 +147,65 @@ def generate(policy: Policy, asked: Sequence[Request]) -> int:
 class Prepared(SelfPlayMethod):
     """A method whose rollout is ready: the same rows at each step."""
 
-    samples: list[Any]
+    samples: list[Sample]
 
     def default_roles(self) -> dict[str, Role]:
         return {"role": Role(Sampling(), make_estimator("raw"))}
 
-    def rollout(self, step: int) -> Any:
-        for sample in self.samples:
-            sample.advantage = None
+    def rollout(self, step: int) -> Episode[list[Sample]]:
         yield []
-        return self.samples
+        return [replace(sample) for sample in self.samples]
 
 
 def training(
     policy: Policy, asked: Sequence[Request], answers: Sequence[Completion], repeats: int
 ) -> dict[str, float]:
-    """Seconds of an update on the answers by our trainer and by TRL's, both after two others."""
+    """An update on the answers by our trainer and by TRL's own; the first two are not counted."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
     from spnb.train.trainer import Hooks, grpo_arguments, make_trainer
 
-    samples = []
-    for index, (request, answer) in enumerate(zip(asked, answers, strict=True)):
-        reward = (-1.0) ** index
-        samples.append(sample_of(request, answer, reward=reward, role="role", group=0))
-    steps = repeats + 2
-    settings = {"gradient_accumulation_steps": MICRO_BATCHES, "learning_rate": 1e-9}
-    identity = {"paper": "bench", "scale": "cpu", "variant": "bench"}
-    params = RunParams(**identity, policy="bench", steps=steps, save_every=steps, grpo=settings)
+    labels = {"role": "role", "group": 0}
+    pairs = zip(asked, answers, strict=True)
+    samples = [sample_of(*pair, reward=(-1.0) ** i, **labels) for i, pair in enumerate(pairs)]
+    names = {"paper": "bench", "scale": "cpu", "variant": "bench", "policy": "bench"}
+    grpo = {"gradient_accumulation_steps": MICRO_BATCHES, "learning_rate": 1e-9}
+    params = RunParams(**names, steps=repeats + 2, save_every=repeats + 2, grpo=grpo)
     method = Prepared(params, policy.tokenizer)
     method.samples = samples
+    columns = {name: [list(getattr(s, name)) for s in samples] for name in COLUMNS}
     with tempfile.TemporaryDirectory() as folder:
-        engines = {"policy": TorchEngine(policy.model, policy.tokenizer)}
         hooks = Hooks(on_step=lambda row, rows: None)
-        ours = make_trainer(params, policy, method, engines, hooks, Path(folder))
-        theirs = _stock(policy, samples, grpo_arguments(params, steps, Path(folder)))
-        times = [_step_seconds(trainer)[2:] for trainer in (ours, theirs)]
+        ours = make_trainer(params, policy, method, {}, hooks, Path(folder))
+        arguments = grpo_arguments(params, params.steps, Path(folder)) | {"save_strategy": "no"}
+        arguments["per_device_train_batch_size"] = len(samples) // MICRO_BATCHES
+        theirs = GRPOTrainer(
+            model=policy.model,
+            reward_funcs=lambda completions, **_: [sample.reward for sample in samples],
+            args=GRPOConfig(**arguments),
+            train_dataset=Dataset.from_dict({"prompt": [""] * len(samples)}),
+            processing_class=policy.tokenizer,
+            rollout_func=lambda prompts, trainer: {**columns, "logprobs": None},
+        )
+        theirs.remove_callback(PrinterCallback)
+        ours, theirs = (statistics.median(_steps(trainer)[2:]) for trainer in (ours, theirs))
     tokens = sum(len(sample.prompt_ids) + len(sample.completion_ids) for sample in samples)
-    return _compared(*times, inverse=False) | {"token_passes": 6 * tokens}
+    times = {"ours_seconds": ours, "theirs_seconds": theirs, "ratio": ours / theirs}
+    return times | {"passes": 6 * tokens}
 
 
-def _stock(policy: Policy, samples: Sequence[Any], arguments: dict[str, Any]) -> Any:
-    """TRL's own trainer on the same rows, with the same settings."""
-    import trl
-    from datasets import Dataset
-
-    columns = {
-        "prompt_ids": [list(sample.prompt_ids) for sample in samples],
-        "completion_ids": [list(sample.completion_ids) for sample in samples],
-        "logprobs": None,
-    }
-    rows = {"per_device_train_batch_size": len(samples) // MICRO_BATCHES, "save_strategy": "no"}
-    return trl.GRPOTrainer(
-        model=policy.model,
-        reward_funcs=lambda completions, **_: [sample.reward for sample in samples],
-        args=trl.GRPOConfig(**{**arguments, **rows}),
-        train_dataset=Dataset.from_dict({"prompt": [""] * len(samples)}),
-        processing_class=policy.tokenizer,
-        rollout_func=lambda prompts, trainer: columns,
-    )
-
-
-def _step_seconds(trainer: Any) -> list[float]:
+def _steps(trainer: Any) -> list[float]:
     """Seconds of each step of a training; the first has the set-up in it."""
-    from transformers import TrainerCallback
-
     ends = [time.process_time()]
-
-    class Clock(TrainerCallback):
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            ends.append(time.process_time())
-
-    trainer.add_callback(Clock())
+    clock = TrainerCallback()
+    clock.on_step_end = lambda *_, **__: ends.append(time.process_time())
+    trainer.add_callback(clock)
     trainer.train()
     return [end - start for start, end in zip(ends, ends[1:], strict=False)]
 
 
-def _seconds(work: Any, *arguments: Any) -> float:
+def _seconds(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
     started = time.process_time()
-    work(*arguments)
-    return time.process_time() - started
-
-
-def _compared(ours: Sequence[float], theirs: Sequence[float], *, inverse: bool) -> dict[str, float]:
-    medians = statistics.median(ours), statistics.median(theirs)
-    ratio = medians[1] / medians[0] if inverse else medians[0] / medians[1]
-    return {"ours_seconds": medians[0], "theirs_seconds": medians[1], "ratio": ratio}
+    result = work(*arguments)
+    return time.process_time() - started, result

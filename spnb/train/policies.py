@@ -176,7 +176,7 @@ def give_pad(model: Any, tokenizer: Any, source: str) -> None:
     if spare:
         tokenizer.pad_token = spare[0]
     elif len(tokenizer) < rows:
-        tokenizer.add_special_tokens({"pad_token": "<|pad|>"})
+        tokenizer.add_special_tokens({"pad_token": "<|spnb_pad|>"})
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id in ends:
         raise PolicyError(
             f"policy is {source!r}, whose pad token is {before!r}, with no spare special token and "

@@ -244,13 +244,12 @@ def make_trainer(
     mixins = (
         (SelfPlayMixin,) if unsloth or torch.cuda.is_available() else (SelfPlayMixin, PackingMixin)
     )
+    prompts = stage.steps * explicit["steps_per_generation"] * _processes()
     trainer = type("SelfPlayTrainer", (*mixins, trl.GRPOTrainer), {})(
         model=policy.model,
         reward_funcs=_no_reward,
         args=trl.GRPOConfig(**explicit),
-        train_dataset=Dataset.from_dict(
-            {"prompt": [""] * (stage.steps * explicit["steps_per_generation"])}
-        ),
+        train_dataset=Dataset.from_dict({"prompt": [""] * prompts}),
         processing_class=policy.tokenizer,
         peft_config=policy.peft_config,
         rollout_func=_rollout_columns,
@@ -296,8 +295,7 @@ def grpo_arguments(params: RunParams, steps: int, output_dir: Path) -> dict[str,
     grpo = dict(params.grpo)
     if grpo["epsilon_high"] is None:
         grpo["epsilon_high"] = grpo["epsilon"]
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    pieces = max(1, math.ceil(grpo.pop("gradient_accumulation_steps") / processes))
+    pieces = max(1, math.ceil(grpo.pop("gradient_accumulation_steps") / _processes()))
     cuda = torch.cuda.is_available()
     owned = {
         "output_dir": str(output_dir),
@@ -344,3 +342,7 @@ def _reported(row: Mapping[str, float] | None) -> dict[str, float]:
     rewards = [value for key, value in row.items() if key.startswith("reward/")]
     own = {key: value for key, value in row.items() if key not in ("step", "loss", "grad_norm")}
     return own | ({"reward": mean_of(rewards)} if rewards else {})
+
+
+def _processes() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))

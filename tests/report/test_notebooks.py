@@ -61,7 +61,7 @@ def test_a_notebook_is_stored_clean_and_has_one_parameters_cell(path):
 @pytest.mark.slow
 def test_spiral_at_smoke_scale(tmp_path):
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
-    notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", **folders)
+    notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", run=folders)
     assert "2 runs, 4 training steps" in printed(notebook)
     records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
     made = {r["id"].removeprefix("spiral/") for r in records}
@@ -105,8 +105,8 @@ def test_specialists_and_fixed_opponents_at_smoke_scale(tmp_path):
         "fixed-expert",
         "full",
     ]
-    small = {"variants": chosen, "steps": 1, "eval_matches": 2, "eval_games": []}
-    notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", **small, **folders)
+    small = {"steps": 1, "eval_matches": 2, "eval_games": [], **folders}
+    notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", variants=chosen, run=small)
     made = {
         r["id"].split("/")[1]
         for r in json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
@@ -158,7 +158,7 @@ def test_a_bad_parameter_stops_the_notebook_with_the_sentence(tmp_path):
     with pytest.raises(
         papermill.PapermillExecutionError, match="parameter is 'learnin_rate', which is unknown"
     ):
-        executed(notebook_of("spiral"), tmp_path, scale="smoke", learnin_rate=0.1)
+        executed(notebook_of("spiral"), tmp_path, scale="smoke", run={"learnin_rate": 0.1})
 
 
 @pytest.mark.slow

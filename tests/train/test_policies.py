@@ -105,7 +105,7 @@ def test_code_from_a_policys_folder_is_never_run(copied):
     )
     auto = '"auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"},'
     (copied / "config.json").write_text(config.replace("{", "{" + auto, 1))
-    with pytest.raises(PolicyError, match="cannot be loaded .*trust_remote_code"):
+    with pytest.raises(PolicyError, match="cannot be loaded .*custom code"):
         load_policy(str(copied))
 
 
@@ -151,7 +151,7 @@ def test_without_a_spare_token_a_free_row_of_the_embedding_is_taken(copied):
     count = len(tokenizer)
     model = stand_in(tokenizer, count + 1)
     give_pad(model, tokenizer, "x")
-    assert (tokenizer.pad_token, tokenizer.pad_token_id) == ("<|pad|>", count)
+    assert (tokenizer.pad_token, tokenizer.pad_token_id) == ("<|spnb_pad|>", count)
     tokenizer = no_spare(AutoTokenizer.from_pretrained(copied))
     tokenizer.pad_token = tokenizer.eos_token
     with pytest.raises(PolicyError, match=f"no free row in its embedding of {count}"):

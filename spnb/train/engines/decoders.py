@@ -111,11 +111,9 @@ class Qwen3Decoder(Decoder):
         if type(model) is not Qwen3ForCausalLM or model.device.type != "cpu":
             return False
         config = model.config
-        linear = [m for m in model.modules() if "proj" in type(m).__name__.lower()]
         projections = [m for name, m in model.named_modules() if name.endswith(("_proj", "head"))]
         return (
-            not linear
-            and all(type(m) is nn.Linear and m.bias is None for m in projections)
+            all(type(m) is nn.Linear and m.bias is None for m in projections)
             and all(p.dtype == torch.float32 for p in model.parameters())
             and all(kind == "full_attention" for kind in config.layer_types)
             and config.num_attention_heads == config.num_key_value_heads

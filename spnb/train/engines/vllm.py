@@ -29,7 +29,7 @@ those at 1."""
 
 
 class VLLMEngine:
-    """Generates with the vLLM of a `trl.GRPOTrainer` in colocate mode, with the weights in training.
+    """Generates with the vLLM of a `trl.GRPOTrainer` in colocate mode, always with its weights.
 
     Args:
         trainer: made with `use_vllm=True`, `vllm_mode="colocate"`; its model may be loaded by

@@ -28,7 +28,14 @@ def by_transformers(engine, asked, monkeypatch):
         return engine.generate(asked)
 
 
-@pytest.mark.parametrize("count, group", [(1, 1), (2, 1), (7, 3), (26, 1), (61, 2), (33, 8)])
+@pytest.mark.parametrize(
+    "count, group",
+    [
+        *((1, 1), (2, 1), (7, 3), (26, 1)),
+        pytest.param(61, 2, marks=pytest.mark.slow),
+        pytest.param(33, 8, marks=pytest.mark.slow),
+    ],
+)
 def test_the_embedded_policy_answers_the_same(count, group, monkeypatch):
     policy = load_policy("embedded/games")
     engine = policy.engine()

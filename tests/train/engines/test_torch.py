@@ -139,7 +139,7 @@ def test_end_token_stop_string_and_length(engine, tokenizer):
     )
     with torch.no_grad():
         engine.model.lm_head.weight[tokenizer.eos_token_id] *= 0
-        engine.model.model.norm.weight.zero_()  # all logits equal: the end token comes up now and then
+        engine.model.model.norm.weight.zero_()  # all logits equal: ends come up now and then
     answers = engine.generate([Request(prompt, Sampling(2000 // 4), seed) for seed in range(8)])
     ended = [answer for answer in answers if answer.finish == "stop"]
     assert ended

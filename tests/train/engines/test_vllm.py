@@ -28,11 +28,20 @@ vllm = pytest.importorskip("vllm", reason="no working vllm", exc_type=ImportErro
 from vllm.lora.request import LoRARequest  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
-from spnb.core.params import RunParams  # noqa: E402
+from spnb.core.advantages import make_estimator  # noqa: E402
+from spnb.core.method import Role, SelfPlayMethod  # noqa: E402
 from spnb.core.types import Request, Sampling, derive_seed, sample_of  # noqa: E402
+from spnb.train.config import RunParams  # noqa: E402
 from spnb.train.engines.vllm import VLLMEngine  # noqa: E402
-from spnb.train.policies import LORA_TARGETS, SnapshotEngine, make_engine, trained_weights  # noqa: E402
-from spnb.train.trainer import Hooks, make_trainer, token_logps  # noqa: E402
+from spnb.train.guards import token_logps  # noqa: E402
+from spnb.train.policies import (  # noqa: E402
+    LORA_TARGETS,
+    Policy,
+    SnapshotEngine,
+    make_engine,
+    trained_weights,
+)
+from spnb.train.trainer import Hooks, make_trainer  # noqa: E402
 
 pytestmark = pytest.mark.vllm
 if not current_platform.is_cpu():
@@ -94,44 +103,38 @@ def plain_cpu_layers():
     os.environ |= before
 
 
-class Rollouts:
+class Rollouts(SelfPlayMethod):
     """A method that samples eight completions a step and notes how far vLLM is from the model in
     training."""
 
-    def __init__(self, model):
-        self.model, self.gaps = model, []
+    model = None
+    gaps = ()
 
-    def collect(self, engines, step, rank=0):
+    def default_roles(self):
+        return {"r": Role(Sampling(12), make_estimator("raw"))}
+
+    def rollout(self, step):
         asked = requests(Sampling(12), seeds=[derive_seed(step, i) for i in range(8)])
-        rows = samples(asked, engines["policy"].generate(asked))
+        rows = samples(asked, (yield asked))
         for index, row in enumerate(rows):
             row.advantage = (-1.0) ** index
-        self.gaps.append(gap(self.model, rows))
+        self.gaps = [*self.gaps, gap(self.model, rows)]
         return rows
-
-    def metrics(self):
-        return {}
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        assert not state
 
 
 @pytest.fixture(scope="module")
 def trainer(checkpoint, tmp_path_factory):
     """A real trainer in colocate mode, with the engine that `make_engine` chooses."""
-    model = Qwen3ForCausalLM.from_pretrained(checkpoint)
-    values = dict(
-        paper="p", scale="smoke", variant="v", learning_rate=1e-2, steps=STEPS, save_every=100
-    )
+    policy = Policy(Qwen3ForCausalLM.from_pretrained(checkpoint), word_tokenizer())
+    grpo = dict(learning_rate=1e-2, gradient_accumulation_steps=4)
+    values = dict(paper="p", scale="smoke", variant="v", policy="p", steps=STEPS, save_every=100)
     params = RunParams(
-        **values, engine="vllm", dtype="bfloat16", max_new_tokens=12, micro_batches=4, max_length=96
+        **values, engine="vllm", dtype="bfloat16", max_new_tokens=12, max_length=96, grpo=grpo
     )
     engines, output = {}, tmp_path_factory.mktemp("output")
-    method, hooks = Rollouts(model), Hooks(on_step=lambda row, rows: None)
-    trainer = make_trainer(params, model, word_tokenizer(), method, engines, hooks, output)
+    method, hooks = Rollouts(params, policy.tokenizer), Hooks(on_step=lambda row, rows: None)
+    method.model = policy.model
+    trainer = make_trainer(params, policy, method, engines, hooks, output)
     engines["policy"] = make_engine(params, trainer)
     return trainer
 
@@ -173,7 +176,11 @@ def test_greedy_equals_transformers_generate(engine, trainer):
     for request, answer in zip(asked, answers, strict=True):
         prompt = torch.tensor([request.prompt_ids])
         full = trainer.model.generate(
-            prompt, max_new_tokens=12, do_sample=False, eos_token_id=END, pad_token_id=0
+            prompt,
+            max_new_tokens=12,
+            do_sample=False,
+            eos_token_id=[END, OTHER_END],
+            pad_token_id=0,
         )
         assert list(answer.ids) == full[0, len(request.prompt_ids) :].tolist()
     assert gap(trainer.model, samples(asked, answers)) < 1e-4
@@ -190,22 +197,20 @@ def test_log_probabilities_are_the_models_at_the_sampling_temperature(engine, tr
         assert gap(trainer.model, samples(asked, answers[: len(asked)])) > 0.1
 
 
-def test_a_cut_renormalises_the_log_probabilities(engine, trainer):
+def test_a_cut_has_the_log_probabilities_of_the_whole_vocabulary(engine, trainer):
     prompt = (3, 4, 5)
-    answers = engine.generate([Request(prompt, Sampling(1, top_k=3), seed) for seed in range(60)])
+    asked = [Request(prompt, Sampling(1, top_k=3), seed) for seed in range(60)]
+    answers = engine.generate(asked)
     with torch.no_grad():
-        best = trainer.model(torch.tensor([prompt])).logits[0, -1].topk(3)
-    expected = dict(zip(best.indices.tolist(), best.values.log_softmax(-1).tolist(), strict=True))
-    assert {answer.ids[0] for answer in answers} == set(expected)
-    assert all(
-        answer.logps[0] == pytest.approx(expected[answer.ids[0]], abs=1e-4) for answer in answers
-    )
+        logps = trainer.model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
+    best = logps.topk(3).indices.tolist()
+    assert {answer.ids[0] for answer in answers} == set(best)
+    assert gap(trainer.model, samples(asked, answers)) < 1e-4
     nucleus = engine.generate(
         [Request(prompt, Sampling(1, top_p=1e-6), seed) for seed in range(10)]
     )
-    assert {(answer.ids[0], answer.logps[0]) for answer in nucleus} == {
-        (best.indices[0].item(), 0.0)
-    }
+    assert {answer.ids[0] for answer in nucleus} == {best[0]}
+    assert nucleus[0].logps[0] == pytest.approx(logps[best[0]].item(), abs=1e-4)
 
 
 def test_seeds_decide_whatever_else_is_in_the_batch(engine):
@@ -238,33 +243,25 @@ def test_stop_strings_keep_their_tokens(engine):
     assert all(UNKNOWN not in answer.ids[:-1] for answer in special)
 
 
-def test_the_end_token_is_the_tokenizers_and_stays_in_the_ids(engine, trainer):
+def test_any_end_token_ends_and_stays_in_the_ids(engine, trainer):
     answers = engine.generate(requests(Sampling(60, temperature=2.0), seeds=range(64)))
     finished = {kind: [a for a in answers if a.finish == kind] for kind in ("stop", "length")}
     assert finished["stop"] and finished["length"]
+    ends = {END, OTHER_END}
+    assert engine.end_ids == ends == {answer.ids[-1] for answer in finished["stop"]}
     for answer in finished["stop"]:
-        assert (
-            answer.ids[-1] == END
-            and END not in answer.ids[:-1]
-            and len(answer.logps) == len(answer.ids)
-        )
-        assert (
-            answer.text == trainer.processing_class.decode(answer.ids[:-1])
-            and "<end>" not in answer.text
-        )
-    assert all(len(answer.ids) == 60 and END not in answer.ids for answer in finished["length"])
-    assert any(OTHER_END in answer.ids[:-1] for answer in answers)
+        assert not ends & set(answer.ids[:-1]) and len(answer.logps) == len(answer.ids)
+        assert answer.text == trainer.processing_class.decode(answer.ids[:-1])
+    assert all(len(a.ids) == 60 and not ends & set(a.ids) for a in finished["length"])
 
 
 def test_requests_that_do_not_fit_are_refused(engine):
     assert engine.generate([]) == []
     with pytest.raises(ValueError, match="0 prompt tokens"):
         engine.generate([Request((), Sampling(2), 0)])
-    with pytest.raises(
-        ValueError, match="1 prompt tokens and asks for 96 more; allowed: 1 to 96 in all"
-    ):
-        engine.generate([Request((5,), Sampling(POSITIONS), 0)])
-    assert engine.generate([Request((5,), Sampling(POSITIONS - 1), 0)])[0].ids
+    with pytest.raises(ValueError, match="96 prompt tokens; allowed: 1 or more, at most 95"):
+        engine.generate([Request((5,) * POSITIONS, Sampling(1), 0)])
+    assert len(engine.generate([Request((5,) * 94, Sampling(40), 0)])[0].ids) <= 2
 
 
 def test_raw_log_probabilities_are_refused(trainer, monkeypatch):

@@ -2,17 +2,12 @@ r"""Answers: how one is read out of a policy's text, and how it is graded agains
 
     grade("the town Arnford.", "Arnford")                       # 1.0: exact
     grade("steel, Alana", ("Alana", "47", "steel"), "shares")   # 2/3
-    grade_text(r"so \boxed{4}", task, tag="boxed")
 
-Kinds with one answer, which is right where any of the gold texts fits:
-
-- literal: the same text; exact: the same after `normal`; cover: gold's words stand in it;
-- numeric: the same number (1,234.5, 12 %, 3/4, $5), within a relative tolerance; integer;
-- letter: of an option; verdict: yes or no;
-- expression: the same value wherever it is evaluated (`same_expression`).
-
-Kinds with several parts, gold having a text for each, graded by the share that is right: shares (a
-list of answers), statements (sentences). `register` adds a kind.
+Kinds with one answer, right where any of the gold texts fits: literal (the same text), exact (the
+same after `normal`), cover (gold's words stand in it), numeric (the same number: 1,234.5, 12 %,
+3/4, $5), integer, letter (of an option), verdict (yes or no), expression (`same_expression`). Kinds
+with several parts, gold having a text for each, graded by the share that is right: shares (a list
+of answers), statements (sentences). `register` adds a kind.
 """
 
 import ast
@@ -24,6 +19,8 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
+from itertools import accumulate, pairwise
 
 from spnb.core import prompts
 from spnb.core.params import unknown
@@ -31,8 +28,6 @@ from spnb.core.types import Task
 
 PartsGrader = Callable[[str, Sequence[str]], float]
 
-BOXED = "boxed"
-"""The tag that means \\boxed{...} instead of <tag>...</tag>."""
 BOX = re.compile(r"\\boxed\s*\{")
 WRAPPER = re.compile(r"\\(?:text|texttt|mathrm)\s*\{")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped character is no brace
@@ -51,13 +46,12 @@ def grade(
         ValueError: unknown kind.
     """
     golds = (gold,) if isinstance(gold, str) else gold
-    if kind == "numeric":
-        return float(any(_same_number(text, prediction, tolerance) for text in golds))
-    if kind in RULES:
-        return float(any(RULES[kind](text, prediction) for text in golds))
     if kind in PARTS:
         return PARTS[kind](prediction, golds)
-    raise ValueError(unknown("kind of grading", kind, ["numeric", *RULES, *PARTS]))
+    if kind not in RULES:
+        raise ValueError(unknown("kind of grading", kind, [*RULES, *PARTS]))
+    rule = partial(_same_number, tolerance=tolerance) if kind == "numeric" else RULES[kind]
+    return float(any(rule(text, prediction) for text in golds))
 
 
 def grade_text(text: str, task: Task, tag: str | None = None) -> float:
@@ -71,7 +65,7 @@ def grade_text(text: str, task: Task, tag: str | None = None) -> float:
 
 def read_answer(text: str, tag: str = "answer") -> str | None:
     """The last well-formed answer in a text: in `<tag>`, or for "boxed" in a box; None without."""
-    return extract_boxed(text) if tag == BOXED else prompts.field(text, tag)
+    return extract_boxed(text) if tag == "boxed" else prompts.field(text, tag)
 
 
 def register(kind: str, grader: PartsGrader) -> None:
@@ -80,30 +74,24 @@ def register(kind: str, grader: PartsGrader) -> None:
 
 
 def majority_vote(answers: Sequence[str | None]) -> str | None:
-    """The most frequent answer, those counting as one that are the same after `normal`.
+    """The most frequent answer after `normal`, of equally frequent ones the first.
 
-    Of equally frequent answers the one that came first. None and empty answers are not counted;
-    None where no other is there. (SPELL's verifier asks for more than half: count its votes.)
+    None and empty answers are not counted; None where no other is there. (SPELL's verifier asks for
+    more than half: count its votes.)
     """
     votes = [answer for answer in answers if answer is not None and normal(answer)]
-    if not votes:
-        return None
-    most = Counter(map(normal, votes)).most_common(1)[0][0]
-    return next(answer for answer in votes if normal(answer) == most)
+    counts = Counter(map(normal, votes))
+    return max(votes, key=lambda vote: counts[normal(vote)], default=None)
 
 
 def extract_boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}`, without outer spaces and one enclosing \text, \texttt
-    or \mathrm.
+    r"""The content of the last `\boxed{...}`, without outer spaces and one \text, \texttt, \mathrm.
 
     Braces are matched, escaped ones skipped. None if there is no box or the last one is not closed:
     then the answer was cut off, and an earlier box is not taken for it.
     """
-    boxes = list(BOX.finditer(text))
-    if not boxes:
-        return None
-    start = boxes[-1].end()
-    end = _closing_brace(text, start)
+    start = max((box.end() for box in BOX.finditer(text)), default=None)
+    end = None if start is None else _closing_brace(text, start)
     if end is None:
         return None
     content = text[start:end].strip()
@@ -115,12 +103,9 @@ def extract_boxed(text: str) -> str | None:
 
 def _closing_brace(text: str, start: int) -> int | None:
     """Index of the brace that closes the one just before `start`, None if nothing does."""
-    depth = 1
-    for brace in BRACE.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
-        if depth == 0:
-            return brace.start()
-    return None
+    braces = list(BRACE.finditer(text, start))
+    depths = accumulate({"{": 1, "}": -1}.get(brace.group(), 0) for brace in braces)
+    return next((at.start() for at, depth in zip(braces, depths, strict=True) if depth < 0), None)
 
 
 # --- words
@@ -164,25 +149,35 @@ def variants(text: str, value_type: str) -> tuple[str, ...]:
     return (text, f"{text}.", *prefixed, *decimal)
 
 
-def _words(text: str) -> str:
-    """A text's words without case, punctuation and articles, each between spaces."""
-    plain = text.casefold().translate(str.maketrans("", "", string.punctuation))
-    return f" {' '.join(word for word in plain.split() if word not in ('a', 'an', 'the'))} "
-
-
 def _covers(gold: str, prediction: str) -> bool:
-    """Whether gold's words stand in a prediction, in order (cover exact match of R1-Searcher and
-    SPELL; theirs also takes "4" in "14")."""
-    return _words(gold).strip() != "" and _words(gold) in _words(prediction)
+    """Cover exact match of R1-Searcher and SPELL, by words (theirs also takes "4" in "14")."""
+    texts = []
+    for text in (gold, prediction):
+        plain = text.casefold().translate(str.maketrans("", "", string.punctuation)).split()
+        texts.append(" ".join(["", *(w for w in plain if w not in ("a", "an", "the")), ""]))
+    return texts[0].strip() != "" and texts[0] in texts[1]
+
+
+def _shares(prediction: str, golds: Sequence[str]) -> float:
+    """A list longer than asked for is divided by its own length."""
+    parts = [part for part in re.split(r",|;|\n|\band\b", prediction) if part.strip()]
+    right = sum(any(same(gold, part) for part in parts) for gold in golds)
+    return right / max(len(golds), len(parts))
+
+
+def _statements(prediction: str, golds: Sequence[str]) -> float:
+    """Divided by the text's own sentences where it has more, so that copying does not pay."""
+    sentences = {normal(part) for part in re.split(r"(?<=[.!?])\s+|\n", prediction)} - {""}
+    return sum(normal(gold) in sentences for gold in golds) / max(len(golds), len(sentences))
 
 
 # --- numbers
 
 NUMBER = re.compile(
-    r"(?P<sign>[+-]?)[$€£]?(?P<whole>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)(?P<point>\.[0-9]+)?"
-    r"(?P<power>[eE][+-]?[0-9]{1,3})?(?:/(?P<below>[0-9]+))?(?P<percent>\s?\\?%)?"
+    r"(?P<sign>[+-]?)[$€£]?(?=\.?[0-9])(?P<whole>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)"
+    r"(?P<rest>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?)(?:/(?P<below>[0-9]+))?(?P<percent>\s?\\?%)?"
 )
-INTEGER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.0+)?")
+INTEGER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.0+)?[.,]*")
 LONGEST = 200
 """Characters that a number or an expression may have."""
 
@@ -190,72 +185,58 @@ LONGEST = 200
 def _number(text: str) -> Fraction | None:
     text = text.strip().rstrip(".,").replace("−", "-")
     match = NUMBER.fullmatch(text) if len(text) <= LONGEST else None
-    if match is None or not (match["whole"] or match["point"]):
+    if match is None:
         return None
-    digits = match["sign"] + match["whole"].replace(",", "") + (match["point"] or "")
     below = int(match["below"] or 1) * (100 if match["percent"] else 1)
-    return Fraction(digits + (match["power"] or "")) / below if below else None
+    digits = match["sign"] + match["whole"].replace(",", "") + match["rest"]
+    return Fraction(digits) / below if below else None
 
 
-def _same_number(gold: str, prediction: str, tolerance: float) -> bool:
+def _same_number(gold: str, prediction: str, tolerance: float = 0.0) -> bool:
     first, second = _number(gold), _number(prediction)
     if first is None or second is None:
         return False
     return abs(first - second) <= Fraction(str(tolerance)) * abs(first)
 
 
-def _same_integer(gold: str, prediction: str) -> bool:
-    texts = [text.strip().rstrip(".,") for text in (gold, prediction)]
-    return all(map(INTEGER.fullmatch, texts)) and _same_number(*texts, 0.0)
+def _same_integer(*texts: str) -> bool:
+    return all(INTEGER.fullmatch(text.strip()) for text in texts) and _same_number(*texts)
 
 
 # --- expressions
 
+NAMES = "sqrt|sin|cos|tan|exp|log|ln"
 LATEX = (
     (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"((\1)/(\2))"),
     (r"\\sqrt\{([^{}]*)\}", r"sqrt(\1)"),
     (r"\\(?:left|right|[,;! ()])|\$", ""),
     ("−", "-"),
     (r"\\cdot|\\times|·|×", "*"),
-    (r"\\(pi|sqrt|sin|cos|tan|ln|log|exp)\b", r"\1"),
+    (rf"\\(pi|{NAMES})\b", r"\1"),
     (r"\^\{([^{}]*)\}", r"^(\1)"),
 )
-FUNCTIONS = {name: getattr(cmath, name) for name in ("sqrt", "sin", "cos", "tan", "exp", "log")}
-FUNCTIONS["ln"] = cmath.log
-OPERATORS: dict[type, Callable[..., complex]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
-TOKEN = re.compile(r"(sqrt|sin|cos|tan|exp|log|ln)\b|(pi|[a-zA-Z]|[0-9]*\.?[0-9]+|\))|(\S)")
-FORMULA = re.compile(
-    r"(?:(?:sqrt|sin|cos|tan|exp|log|ln|pi)\b|[a-zA-Z]{1,2}(?![a-zA-Z])|[^a-zA-Z])*+"
-)
-ALLOWED = re.compile(r"[0-9a-zA-Z+\-*/^(),.\s]+")
+TOKEN = re.compile(rf"({NAMES})\b|(pi|[a-zA-Z]|[0-9]*\.?[0-9]+|\))|(\S)")
+FORMULA = re.compile(rf"(?:(?:{NAMES}|pi)\b|[a-zA-Z]{{1,2}}(?![a-zA-Z])|[0-9+\-*/^(),.\s])++")
+FUNCTIONS = {name: getattr(cmath, name.replace("ln", "log")) for name in NAMES.split("|")}
+OPERATORS: dict[type, Callable[..., complex]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+OPERATORS |= {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+OPERATORS |= {ast.Div: operator.truediv, ast.Pow: operator.pow}
 RANGES = ((0, 3), (-3, 0), (-3, 3), (-3, 3), (-3, 3))
 """Where variables are drawn from, a range for each point at which formulas are compared."""
 
 
 def same_expression(gold: str, prediction: str) -> bool:
-    """Whether two formulas (LaTeX or plain: numbers, one-letter variables, + - * / ^, roots, sin,
-    exp and the like; several with commas) have the same values.
+    """Whether two formulas (LaTeX or plain; several with commas) have the same values.
 
-    Both are evaluated in complex floating point at fixed points, below and above 0, and must agree
-    to 1e-9; so sqrt(x^2) is not x. Nothing is simplified, and no text is run as code. What is no
-    formula has to be the same text after `normal`; three letters in a row are a word. (math-verify
-    multiplies letters, so that "silent" equals "listen", and needs signals: it is not used.)
+    They are evaluated in complex floating point at points below and above 0 and must agree to 1e-9:
+    sqrt(x^2) is not x. No text is run as code. Variables have one letter; a text that is no formula
+    has to be the same after `normal`. (math-verify multiplies letters: "silent" equals "listen".)
     """
     first, second = _parse(gold), _parse(prediction)
     if first is None or second is None:
         return same(gold, prediction)
-    if len(first) != len(second):
-        return False
     try:
-        return all(
+        return len(first) == len(second) and all(
             cmath.isclose(_value(one, at), _value(two, at), rel_tol=1e-9, abs_tol=1e-12)
             for at in range(len(RANGES))
             for one, two in zip(first, second, strict=True)
@@ -274,15 +255,13 @@ def _parse(text: str) -> list[ast.expr] | None:
         for pattern, plain in LATEX:
             text = re.sub(pattern, plain, text)
     text = re.sub(r"^\s*[a-zA-Z]\s*=", "", text.strip().rstrip("."))
-    if not ALLOWED.fullmatch(text) or not FORMULA.fullmatch(text):
+    if not FORMULA.fullmatch(text):
         return None
     python = ""
-    after_factor = False  # whether a factor ended here, by which another one is multiplied
-    for name, atom, other in TOKEN.findall(text):
-        is_factor = bool(name or other == "(" or (atom and atom != ")"))
-        python += "*" if after_factor and is_factor else ""
+    for (_, factor, _), (name, atom, other) in pairwise([("", "", ""), *TOKEN.findall(text)]):
+        starts = name or other == "(" or atom not in ("", ")")
+        python += "*" if factor and starts else ""
         python += name or atom or other.replace("^", "**")
-        after_factor = bool(atom)
     try:
         tree = ast.parse(python, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -293,7 +272,7 @@ def _parse(text: str) -> list[ast.expr] | None:
 def _value(node: ast.expr, point: int) -> complex:
     """A formula's value at a point; ValueError for anything that is no formula."""
     match node:
-        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+        case ast.Constant(value=int() | float() as number):
             return complex(number)
         case ast.Name(id="pi" | "e" as name):
             return complex(getattr(cmath, name))
@@ -308,9 +287,8 @@ def _value(node: ast.expr, point: int) -> complex:
     raise ValueError(f"{type(node).__name__} is no part of a formula")
 
 
-# --- kinds
-
 RULES: dict[str, Callable[[str, str], bool]] = {
+    "numeric": _same_number,
     "literal": lambda gold, prediction: gold.strip() == prediction.strip(),
     "exact": same,
     "cover": _covers,
@@ -319,22 +297,4 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "verdict": lambda gold, prediction: prediction.strip(" .").lower() == gold,
     "expression": same_expression,
 }
-
-
-def _shares(prediction: str, golds: Sequence[str]) -> float:
-    """Share of the gold answers that a list names; a list longer than asked for is divided by its
-    own length."""
-    parts = [part for part in re.split(r",|;|\n|\band\b", prediction) if part.strip()]
-    right = sum(any(same(gold, part) for part in parts) for gold in golds)
-    return right / max(len(golds), len(parts))
-
-
-def _statements(prediction: str, golds: Sequence[str]) -> float:
-    """Share of the gold sentences that a text states; divided by its own sentences where it has
-    more, so that copying does not pay."""
-    sentences = {normal(part) for part in re.split(r"(?<=[.!?])\s+|\n", prediction)} - {""}
-    right = sum(normal(gold) in sentences for gold in golds)
-    return right / max(len(golds), len(sentences))
-
-
 PARTS: dict[str, PartsGrader] = {"shares": _shares, "statements": _statements}

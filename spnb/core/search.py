@@ -1,8 +1,7 @@
 """Search as a tool inside a trajectory: the policy writes a query, results come back, it goes on.
 
-Trajectories advance in step: a round sends all pending turns to the engine as one batch and all new
-queries to the retriever as one call. Results are appended as token ids with mask 0; what the policy
-sampled is never decoded and tokenised again, so its ids and log-probabilities stay as sampled.
+A round is one batch for the engine and one call of the retriever. Results are token ids with mask
+0; what the policy sampled is never tokenised again: its ids and log-probabilities stay as sampled.
 """
 
 import ast
@@ -10,24 +9,15 @@ import json
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Any, Literal, Protocol
+
+import pydantic.dataclasses
+from pydantic import NonNegativeInt, PositiveInt
 
 from spnb.core import prompts
 from spnb.core.episodes import Episode, run
-from spnb.core.types import (
-    Chat,
-    Completion,
-    Engine,
-    Request,
-    Sample,
-    Sampling,
-    Task,
-    Trajectory,
-    derive_seed,
-)
-
-Rows = Literal["trajectory", "turn"]
+from spnb.core.types import Chat, Engine, Request, Sample, Sampling, Task, Trajectory, derive_seed
 
 
 @dataclass(frozen=True)
@@ -50,11 +40,8 @@ class Retriever(Protocol):
 
 @dataclass(frozen=True)
 class ToolSyntax:
-    """How a policy calls the search tool, and how results come back.
-
-    A call stands in `<tag>...</tag>`; its end ends the turn. `parse` reads the query out of it,
-    `observation` writes the documents' texts and the question as the text that follows.
-    """
+    """A call stands in `<tag>...</tag>`, and its end ends the turn. `parse` reads the query out of
+    it, `observation` writes the text that follows, from the documents' texts and the question."""
 
     tag: str
     parse: Callable[[str], Any]
@@ -68,10 +55,10 @@ class ToolSyntax:
     def query(self, text: str) -> str | None:
         """The query of a turn's last call, None where the call is malformed."""
         try:
-            query = self.parse(prompts.field(text, self.tag) or "")
-        except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError):
+            query = self.parse(prompts.field(text, self.tag) or "").strip()
+            return query if query.encode() else None  # half a surrogate pair cannot be encoded
+        except Exception:  # a policy wrote the text: nothing in it may stop a run
             return None
-        return (query.strip() or None) if isinstance(query, str) else None
 
 
 def _json_call(call: str) -> Any:
@@ -86,94 +73,79 @@ def _python_call(call: str) -> Any:
 
 def _message(role: str, template: str) -> Callable[[Sequence[str], str], str]:
     """Results as a message between two turns of the policy, in ChatML (Qwen 3, OLMo 3)."""
+    form = f"<|im_end|>\n<|im_start|>{role}\n{template}{{}}<|im_end|>\n<|im_start|>assistant\n"
 
     def observation(documents: Sequence[str], question: str) -> str:
         again = f"\nQuestion: {question}" if question else ""
-        content = template.format(prompts.listing(documents)) + again
-        return f"<|im_end|>\n<|im_start|>{role}\n{content}<|im_end|>\n<|im_start|>assistant\n"
+        return form.format(prompts.listing(documents), again)
 
     return observation
 
 
+_QWEN3 = _message("user", "<tool_response>\n{}\n</tool_response>")
 SYNTAXES = {
     "xml": ToolSyntax("search", str, prompts.information),
-    "qwen3": ToolSyntax(
-        "tool_call", _json_call, _message("user", "<tool_response>\n{}\n</tool_response>")
-    ),
+    "qwen3": ToolSyntax("tool_call", _json_call, _QWEN3),
     "olmo3": ToolSyntax("function_calls", _python_call, _message("environment", "{}")),
 }
 """xml: Search-R1's tags, within the policy's turn. The others are the models' own calls (SCOPE,
 table 11), JSON or `search(query="...")`, answered by a message as their chat templates do."""
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Tool:
-    """What a search reaches and how much of it a trajectory may use.
-
-    Args:
-        tokenizer: of the policy; writes the results as token ids.
-        k: documents a search returns.
-        max_searches: of a trajectory; one more ends it.
-        max_length: tokens of prompt, turns and results, room for a next turn included. Results that
-            do not fit lose their last documents.
-        syntax: one of `SYNTAXES`.
-
-    Raises:
-        ValueError: out of range, or an unknown syntax.
-    """
+    """What a search reaches, the policy's tokenizer, and what a trajectory may use."""
 
     tokenizer: Any
-    retriever: Retriever
-    k: int = 2
-    max_searches: int = 4
-    max_length: int = 2048
-    syntax: str = "xml"
-
-    def __post_init__(self) -> None:
-        for key, least in (("k", 1), ("max_searches", 0), ("max_length", 1)):
-            value = getattr(self, key)
-            if value < least:
-                raise ValueError(f"{key} of a search tool is {value!r}; allowed: {least} or more")
-        if self.syntax not in SYNTAXES:
-            allowed = ", ".join(SYNTAXES)
-            raise ValueError(f"syntax of a search tool is {self.syntax!r}; allowed: {allowed}")
+    retriever: Any
+    k: PositiveInt = 2
+    """Documents a search returns."""
+    max_searches: NonNegativeInt = 4
+    """Of a trajectory; one more ends it."""
+    max_length: PositiveInt = 2048
+    """Tokens of prompt, turns, results and a next turn; documents that do not fit are left out."""
+    syntax: Literal["xml", "qwen3", "olmo3"] = "xml"
 
 
 def search_rollouts(
     requests: Sequence[Request], questions: Sequence[str], tool: Tool
 ) -> Episode[list[Trajectory]]:
-    """Rolls all requests out with the tool, in step; trajectories in order.
+    """Rolls all requests out in step, each question repeated after its results ("" for none).
 
-    `max_new_tokens` counts for each turn; a turn's seed follows from its request's. A trajectory's
-    `finish` is "stop" (end token), "length" (a turn was cut off, or results left no room for
-    another), "searches" (one query too many) or "malformed" (a call without a query).
-
-    Args:
-        questions: said again after the results of each request's searches; "" for none.
+    `max_new_tokens` counts for each turn; a turn's seed follows from its request's. `finish` is
+    "stop" (end token), "length" (a turn was cut off, or results left no room for another),
+    "searches" (one query too many) or "malformed" (a call without a query).
 
     Raises:
         ValueError: a prompt leaves no room for a turn, or the lists differ in length.
     """
+    syntax = SYNTAXES[tool.syntax]
     trajectories = [Trajectory(request.prompt_ids, policy=request.policy) for request in requests]
-    for request, trajectory in zip(requests, trajectories, strict=True):
+    entries = list(zip(requests, trajectories, questions, strict=True))
+    for request, trajectory, _ in entries:
         if trajectory.length + request.sampling.max_new_tokens > tool.max_length:
             raise ValueError(
                 f"max_length is {tool.max_length}; a prompt has {trajectory.length} tokens and a "
                 f"turn {request.sampling.max_new_tokens}; allowed: their sum or more"
             )
-    live = list(zip(requests, trajectories, questions, strict=True))
-    while live:
+    while live := [entry for entry in entries if entry[1].finish is None]:
         completions = yield [_turn(request, row, tool) for request, row, _ in live]
-        for (_, trajectory, _), completion in zip(live, completions, strict=True):
-            trajectory.append_policy(completion)
-            trajectory.finish = _read_query(trajectory, completion, tool)
+        for (_, row, _), completion in zip(live, completions, strict=True):
+            row.append_policy(completion)
+            if syntax.stop not in completion.text:
+                row.finish = completion.finish
+            elif (query := syntax.query(completion.text)) is None:
+                row.finish = "malformed"
+            elif len(row.searches) == tool.max_searches:
+                row.finish = "searches"
+            else:
+                row.searches.append(query)
         live = [entry for entry in live if entry[1].finish is None]
-        if live:
-            hits = tool.retriever.search([row.searches[-1] for _, row, _ in live], tool.k)
-            for (request, trajectory, question), documents in zip(live, hits, strict=True):
-                limit = tool.max_length - request.sampling.max_new_tokens
-                _append_results(trajectory, documents, question, tool, limit)
-            live = [entry for entry in live if entry[1].finish is None]
+        queries = [row.searches[-1] for _, row, _ in live]
+        hits = tool.retriever.search(queries, tool.k) if live else []
+        for (request, row, question), documents in zip(live, hits, strict=True):
+            limit = tool.max_length - request.sampling.max_new_tokens
+            _append_results(row, [hit.text for hit in documents], question, tool, limit)
     return trajectories
 
 
@@ -188,28 +160,12 @@ def _turn(request: Request, trajectory: Trajectory, tool: Tool) -> Request:
     )
 
 
-def _read_query(trajectory: Trajectory, completion: Completion, tool: Tool) -> str | None:
-    """Notes a turn's query; returns how the trajectory ends, None where the query is answered."""
-    syntax = SYNTAXES[tool.syntax]
-    if syntax.stop not in completion.text:
-        return completion.finish
-    query = syntax.query(completion.text)
-    if query is None:
-        return "malformed"
-    if len(trajectory.searches) == tool.max_searches:
-        return "searches"
-    trajectory.searches.append(query)
-    return None
-
-
 def _append_results(
-    trajectory: Trajectory, hits: Sequence[Hit], question: str, tool: Tool, limit: int
+    trajectory: Trajectory, documents: list[str], question: str, tool: Tool, limit: int
 ) -> None:
-    """Appends as many results as keep the trajectory within `limit` tokens; ends it where none
-    fits."""
-    for count in range(len(hits), 0, -1) if hits else [0]:
-        documents = [hit.text for hit in hits[:count]]
-        text = SYNTAXES[tool.syntax].observation(documents, question)
+    """Appends as many results as `limit` tokens have room for; ends the trajectory if none fits."""
+    for count in range(len(documents), 0, -1) if documents else [0]:
+        text = SYNTAXES[tool.syntax].observation(documents[:count], question)
         ids = tool.tokenizer(text, add_special_tokens=False)["input_ids"]
         if trajectory.length + len(ids) <= limit:
             return trajectory.append_observation(ids, text)
@@ -217,47 +173,39 @@ def _append_results(
 
 
 def samples(
-    trajectory: Trajectory, reward: float, role: Hashable, group: Hashable, rows: Rows
+    trajectory: Trajectory, reward: float, role: Hashable, group: Hashable, rows: str
 ) -> list[Sample]:
     """A trajectory as loss rows: one "trajectory", or one for each "turn" of the policy.
 
-    A turn's prompt is everything before it, `info["turn"]` its number; reward and group are the
-    trajectory's. Only the last turn can be truncated.
+    A turn's prompt is all before it, `info["turn"]` its number; only the last can be truncated.
     """
+    if rows not in ("trajectory", "turn"):
+        raise ValueError(f"rows is {rows!r}; allowed: trajectory, turn")
     whole = trajectory.sample(reward, role, group)
     if rows == "trajectory":
         return [whole]
-    if rows != "turn":
-        raise ValueError(f"rows is {rows!r}; allowed: trajectory, turn")
-    turns: list[Sample] = []
-    end = 0
-    for sampled, tokens in groupby(whole.mask):
-        start, end = end, end + len(list(tokens))
-        if sampled:
-            turn = replace(
-                whole,
-                prompt_ids=(*whole.prompt_ids, *whole.completion_ids[:start]),
-                completion_ids=whole.completion_ids[start:end],
-                mask=whole.mask[start:end],
-                logps=tuple(trajectory.logps[start:end]),
-                truncated=whole.truncated and end == len(whole.mask),
-                info={**whole.info, "turn": len(turns)},
-            )
-            turns.append(turn)
-    return turns
+    ends = accumulate(len(list(tokens)) for _, tokens in groupby(whole.mask))
+    spans = [(start, end) for start, end in pairwise([0, *ends]) if whole.mask[start]]
+    return [
+        replace(
+            whole,
+            prompt_ids=(*whole.prompt_ids, *whole.completion_ids[:start]),
+            completion_ids=whole.completion_ids[start:end],
+            mask=whole.mask[start:end],
+            logps=tuple(trajectory.logps[start:end]),
+            truncated=whole.truncated and end == len(whole.mask),
+            info={**whole.info, "turn": turn},
+        )
+        for turn, (start, end) in enumerate(spans)
+    ]
 
 
 def search_texts(
-    engine: Engine,
-    tokenizer: Any,
-    retriever: Retriever,
-    tasks: Sequence[Task],
-    temperature: float = 0.0,
-    max_new_tokens: int = 120,
+    engine: Engine, tokenizer: Any, retriever: Retriever, tasks: Sequence[Task], max_new_tokens: int
 ) -> list[str]:
-    """What a policy says to each task when it may search: its own words, without the results."""
+    """A policy's own words on each task, greedy, when it may search; without the results."""
     chat = Chat(tokenizer)
-    sampling = Sampling(max_new_tokens, temperature)
+    sampling = Sampling(max_new_tokens, 0.0)
     requests = [
         chat.request(task.messages, sampling, derive_seed("search", place))
         for place, task in enumerate(tasks)

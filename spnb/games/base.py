@@ -1,12 +1,10 @@
 """Two-player text games behind one interface, a turn's prompt, the rule for invalid answers.
 
-A `Game` deals a `Match` from a seed; a match shows text to the seat that moves and takes its action
-as text. Every match owns its random generator, so matches can be interleaved in any order.
+Every match owns its random generator, so matches can be interleaved in any order.
 
 An answer without a legal action is invalid and ends the match: that seat gets -INVALID_PENALTY and
-the other +INVALID_PENALTY. This is zero-sum, worse than the worst legal loss (-1), and the match
-stays in the data, so that breaking the format never pays and never hides. (SPIRAL's code gives -1.5
-and +0.5, which is not zero-sum.)
+the other +INVALID_PENALTY. This is zero-sum and worse than the worst legal loss (-1), so that
+breaking the format never pays. (SPIRAL's code gives -1.5 and +0.5, which is not zero-sum.)
 """
 
 from collections.abc import Sequence
@@ -29,10 +27,7 @@ class InvalidAction(ValueError):
 
 
 class Match(Protocol):
-    """One deal of a game, from the first move to the result.
-
-    `history` lists the actions so far, chance left out.
-    """
+    """One deal of a game; `history` lists the actions so far, chance left out."""
 
     name: str
     history: list[str]
@@ -40,15 +35,12 @@ class Match(Protocol):
     @property
     def player(self) -> int | None:
         """The seat to move (0 or 1), None when the match is over."""
-        ...
 
     def observation(self) -> str:
         """What the seat to move reads: rules, its private state, public state, legal moves."""
-        ...
 
     def legal_actions(self) -> list[str] | None:
         """The moves allowed now; None where any text may be one, empty when the match is over."""
-        ...
 
     def play(self, action: str) -> None:
         """Plays one move.
@@ -56,11 +48,9 @@ class Match(Protocol):
         Raises:
             InvalidAction: the move is not legal; where a legal list exists the match is unchanged.
         """
-        ...
 
     def returns(self) -> tuple[float, float]:
         """Zero-sum utilities by seat, as shares of the largest possible payoff; only when over."""
-        ...
 
 
 class Game(Protocol):
@@ -71,7 +61,6 @@ class Game(Protocol):
 
     def match(self, seed: int) -> Match:
         """A new match; equal seeds give equal deals."""
-        ...
 
 
 def match_at(game: Game, history: Sequence[str]) -> Match:

@@ -21,11 +21,8 @@ def kuhn_remark(match: Match, detail: int) -> str:
     """The card of the seat to move (detail 1), and what a showdown may cost (detail 2)."""
     card = "JQK"[match.state.history()[match.player]]  # type: ignore[attr-defined]
     remark = f"My card is {card}, the {RANKS[card]}."
-    if detail == 1:
-        return remark
-    if "call" in match.legal_actions():
-        return f"{remark} A fold loses 1, a call risks 2."
-    return f"{remark} A check risks 1, a bet risks 2."
+    moves = "fold loses 1, a call" if "call" in match.legal_actions() else "check risks 1, a bet"
+    return remark if detail == 1 else f"{remark} A {moves} risks 2."
 
 
 def board_of(match: Match) -> list[str]:
@@ -45,13 +42,8 @@ def tictactoe_remark(match: Match, detail: int) -> str:
     for side, mark in sides.items() if detail == 2 else ():
         taken = " ".join(str(cell) for cell in range(9) if cells[cell] == mark)
         parts.append(f"{side} {taken or 'none'}.")
-    if wins:
-        parts.append(f"I can win at {wins[0]}.")
-    elif threats:
-        parts.append(f"They can win at {threats[0]}.")
-    else:
-        parts.append("No line is open.")
-    return " ".join(parts)
+    chance = f"They can win at {threats[0]}." if threats else "No line is open."
+    return " ".join([*parts, f"I can win at {wins[0]}." if wins else chance])
 
 
 REMARKS: dict[str, Callable[[Match, int], str]] = {

@@ -1,8 +1,8 @@
 """Exact measures of play in Kuhn poker and tic-tac-toe, from rules and OpenSpiel's solvers.
 
-A Kuhn policy maps OpenSpiel's 12 information states to the probabilities of pass (check or fold)
-and bet (bet or call). A state is the card (0, 1, 2 = J, Q, K), then the actions (p = pass, b =
-bet): "0", "1p", "2b", "0pb", ... Values are chips a hand.
+A Kuhn policy maps 12 information states to the probabilities of pass (check or fold) and bet (bet
+or call). A state is the card (0, 1, 2 = J, Q, K), then the actions (p = pass, b = bet): "0", "1p",
+"2b", "0pb", ... Values are chips a hand.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,14 +35,11 @@ def kuhn_states() -> list[KuhnState]:
     game = OpenSpielGame("kuhn_poker")
     states = []
     for key in KUHN_KEYS:
-        seat = len(key[1:]) % 2
-        card = int(key[0])
-        other = (card + 1) % 3
+        card, seat = int(key[0]), len(key[1:]) % 2
+        cards = [card, (card + 1) % 3]
         state = game.rules.new_initial_state()
-        for dealt in (card, other) if seat == 0 else (other, card):
-            state.apply_action(dealt)
-        for mark in key[1:]:
-            state.apply_action("pb".index(mark))
+        for action in [*(cards[::-1] if seat else cards), *map("pb".index, key[1:])]:
+            state.apply_action(action)
         states.append(KuhnState(key, seat, game.match_from_state(state)))
     return states
 
@@ -67,8 +64,7 @@ def kuhn_equilibrium(alpha: float = 1 / 3) -> dict[str, tuple[float, float]]:
 def kuhn_exploitability(policy: KuhnPolicy) -> float:
     """What best responses win on average over both seats: NashConv / 2; uniform play: 11/24.
 
-    It is 0 in an equilibrium only (Lanctot et al. 2017, "A unified game-theoretic approach to
-    multiagent reinforcement learning").
+    It is 0 in an equilibrium only (Lanctot et al. 2017, "A unified game-theoretic approach ...").
     """
     return pyspiel.exploitability(_kuhn(), _tabular(policy))
 
@@ -76,10 +72,8 @@ def kuhn_exploitability(policy: KuhnPolicy) -> float:
 def kuhn_best_response_values(policy: KuhnPolicy) -> tuple[float, float]:
     """For each seat, what the best response in it wins against the policy in the other."""
     table, root = _tabular(policy), _kuhn().new_initial_state()
-    first, second = (
-        pyspiel.TabularBestResponse(_kuhn(), seat, table).value_from_state(root) for seat in (0, 1)
-    )
-    return first, second
+    responses = [pyspiel.TabularBestResponse(_kuhn(), seat, table) for seat in (0, 1)]
+    return responses[0].value_from_state(root), responses[1].value_from_state(root)
 
 
 @cache
@@ -109,11 +103,9 @@ def position_values() -> dict[str, int]:
     def value(state: Any) -> int:
         board = _board(state)
         if board not in values:
-            if state.is_terminal():
-                values[board] = int(state.returns()[0])
-            else:
-                best = max if state.current_player() == 0 else min
-                values[board] = best(value(state.child(action)) for action in state.legal_actions())
+            best = max if state.current_player() == 0 else min
+            below = [value(state.child(action)) for action in state.legal_actions()]
+            values[board] = best(below) if below else int(state.returns()[0])
         return values[board]
 
     value(_position([]))
@@ -122,7 +114,9 @@ def position_values() -> dict[str, int]:
 
 def move_values(history: Sequence[str]) -> dict[str, int]:
     """Minimax value of each legal move for the seat that moves after `history`."""
-    return _move_values(_position(history))
+    state = _position(history)
+    sign = 1 if state.current_player() == 0 else -1
+    return {str(a): sign * position_values()[_board(state.child(a))] for a in state.legal_actions()}
 
 
 def optimal_moves(history: Sequence[str]) -> list[str]:
@@ -137,42 +131,29 @@ def decision_positions() -> tuple[tuple[str, ...], ...]:
 
     Every class is represented by its first position in order of length, then cells.
     """
-    positions, layer, seen = [], [()], {_canonical("." * 9)}
-    while layer:
-        following = []
-        for history in layer:
-            state = _position(history)
-            if state.is_terminal():
-                continue
-            if len(set(_move_values(state).values())) > 1:
-                positions.append(history)
-            for action in state.legal_actions():
-                board = _canonical(_board(state.child(action)))
-                if board not in seen:
-                    seen.add(board)
-                    following.append((*history, str(action)))
-        layer = following
-    return tuple(positions)
+    queue, seen = [()], {_canonical("." * 9)}
+    for history in queue:  # it grows as it is read
+        state = _position(history)
+        for action in state.legal_actions():
+            board = _canonical(_board(state.child(action)))
+            if board not in seen:
+                seen.add(board)
+                queue.append((*history, str(action)))
+    return tuple(history for history in queue if len(set(move_values(history).values())) > 1)
 
 
 def _position(history: Sequence[str]) -> Any:
     state = pyspiel.load_game("tic_tac_toe").new_initial_state()
     for action in history:
-        legal = [] if state.is_terminal() else [str(cell) for cell in state.legal_actions()]
-        if action not in legal:
-            moves = list(history)
-            raise InvalidAction(f"tic-tac-toe history {moves}: {action!r} is not legal there")
+        if action not in map(str, state.legal_actions()):
+            place = f"tic-tac-toe history {list(history)}"
+            raise InvalidAction(f"{place}: {action!r} is not legal there")
         state.apply_action(int(action))
     return state
 
 
 def _board(state: Any) -> str:
     return str(state).replace("\n", "")
-
-
-def _move_values(state: Any) -> dict[str, int]:
-    sign = 1 if state.current_player() == 0 else -1
-    return {str(a): sign * position_values()[_board(state.child(a))] for a in state.legal_actions()}
 
 
 def _canonical(board: str) -> str:

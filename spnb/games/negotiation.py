@@ -1,9 +1,8 @@
-"""Simple Negotiation seen from a seat: random and greedy play, and true remarks.
+"""Simple Negotiation seen from a seat, whatever the resources: random and greedy play, remarks.
 
 Both seats start with 5 to 25 units of every resource and value a unit within 20 % of a common base,
 each its own way. A match goes to the seat whose goods gained more in its own values; trades are
-offered and accepted in words, so there is no list of legal moves. All of this fits TextArena's
-environment with any number of resources.
+offered and accepted in words, so there is no list of legal moves.
 """
 
 import random
@@ -77,9 +76,8 @@ def worth(goods: Goods, values: Goods) -> int:
 
 def affordable(here: Position) -> bool:
     """Whether the seat holds what the open offer asks; accepting without it is an invalid move."""
-    return here.offer is not None and all(
-        here.stock[name] >= units for name, units in here.offer.gives.items()
-    )
+    gives = here.offer.gives.items() if here.offer else ()
+    return here.offer is not None and all(here.stock[name] >= units for name, units in gives)
 
 
 def offer_action(stock: Goods, rng: random.Random) -> str:
@@ -104,17 +102,16 @@ def greedy_action(here: Position, turn: int) -> str:
 
     Its offer is its cheapest resource in stock for its dearest: as many units, up to `MOST_UNITS`,
     as it can pay for with the part of their worth that `FIRST_PERCENT`, `STEP` and `LAST_PERCENT`
-    say. So it gains by every trade, asks for what the other seat probably holds, and comes nearer
-    by the turn. It denies only when it holds nothing cheaper than its dearest.
+    say, so that it gains by every trade. It denies when it holds nothing cheaper than its dearest.
     """
     values, offer = here.values, here.offer
     if offer and affordable(here) and worth(offer.gets, values) > worth(offer.gives, values):
         return ACCEPT
-    dearest = max(values, key=lambda name: values[name])
+    dearest = max(values, key=values.__getitem__)
     stock = [name for name, units in here.stock.items() if units and values[name] < values[dearest]]
     if not stock:
         return DENY
-    cheapest = min(stock, key=lambda name: values[name])
+    cheapest = min(stock, key=values.__getitem__)
     percent = min(FIRST_PERCENT + STEP * turn, LAST_PERCENT)
     for units in range(MOST_UNITS, 0, -1):
         price = percent * units * values[dearest] // (100 * values[cheapest])
@@ -129,27 +126,19 @@ def negotiation_remark(here: Position, detail: int) -> str:
     Without an open offer: the seat's largest stock (detail 1), its value and the dearest resource
     (detail 2). With one: what is offered (1), what it would bring and take in own values (2).
     """
-    if here.offer:
-        gets, gives = (
-            ", ".join(f"{units} {name}" for name, units in goods.items())
-            for goods in (here.offer.gets, here.offer.gives)
-        )
-        remark = f"Player {1 - here.seat} offers {gets} for {gives}."
-        return f"{remark} {_verdict(here, here.offer)}" if detail == 2 else remark
-    most = max(here.stock, key=lambda name: here.stock[name])
-    stock = f"My largest stock is {here.stock[most]} {most}"
+    values, offer = here.values, here.offer
+    if offer is None:
+        most = max(here.stock, key=here.stock.__getitem__)
+        stock = f"My largest stock is {here.stock[most]} {most}"
+        name = max(values, key=values.__getitem__)
+        more = f", worth {values[most]} each. My dearest is {name}, worth {values[name]} each."
+        return stock + (more if detail == 2 else ".")
+    sides = [", ".join(f"{n} {name}" for name, n in g.items()) for g in (offer.gets, offer.gives)]
+    remark = f"Player {1 - here.seat} offers {sides[0]} for {sides[1]}."
     if detail == 1:
-        return f"{stock}."
-    dearest = max(here.values, key=lambda name: here.values[name])
-    price = here.values[dearest]
-    return f"{stock}, worth {here.values[most]} each. My dearest is {dearest}, worth {price} each."
-
-
-def _verdict(here: Position, offer: Offer) -> str:
-    """What the offer is worth to the seat: both sides and the balance, or that it cannot pay."""
+        return remark
     if not affordable(here):
-        return "I do not have that."
-    get, give = worth(offer.gets, here.values), worth(offer.gives, here.values)
-    verb = "lose" if get < give else "gain"
-    change = abs(get - give) or "nothing"
-    return f"I would get {get} and give {give}: I would {verb} {change}."
+        return f"{remark} I do not have that."
+    get, give = worth(offer.gets, values), worth(offer.gives, values)
+    change = f"{'lose' if get < give else 'gain'} {abs(get - give) or 'nothing'}"
+    return f"{remark} I would get {get} and give {give}: I would {change}."

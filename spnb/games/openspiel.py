@@ -1,7 +1,7 @@
-"""OpenSpiel's rules behind `spnb.games.base.Match`, with observation text of our own.
+"""OpenSpiel's rules, chance and payoffs behind `spnb.games.base.Match`.
 
-OpenSpiel (https://github.com/google-deepmind/open_spiel) supplies rules, chance and payoffs. A game
-in `TEXTS` has plain words; any other shows OpenSpiel's own state string and its numbered actions.
+A game in `TEXTS` has words of our own; any other shows the state string and numbered actions of
+OpenSpiel (https://github.com/google-deepmind/open_spiel).
 """
 
 from collections.abc import Callable
@@ -22,17 +22,14 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"maxRaises": "1", "firstPlayer": "1", "stack": "2 2"},
     ),
 }
-"""Larger games (SPIRAL, table 8): OpenSpiel's game and parameters by a name of our own.
+"""Larger games (SPIRAL, table 8) by names of our own: OpenSpiel's game and parameters.
 
-`spnb.games.textarena` says why four marks win on 5 by 5; one suit, antes of 1 and a single bet of 1
-make poker Kuhn's."""
-KUHN_CARDS = {"kuhn_poker": "JQK", "kuhn_poker_5cards": "TJQKA"}
-"""The decks, lowest card first."""
+One suit, antes of 1 and a single bet of 1 make poker Kuhn's."""
 
 
 @dataclass(frozen=True)
 class GameText:
-    """How a game reads: its rules, a state seen from a seat (legal moves last), legal actions."""
+    """A game in words: its rules, a state seen from a seat (legal moves last), legal actions."""
 
     rules: str
     view: Callable[[Any, int], str]
@@ -40,14 +37,14 @@ class GameText:
 
 
 def _kuhn_text(cards: str) -> GameText:
-    """Kuhn poker in words, for a deck written from its lowest card to its highest."""
+    """Kuhn poker in words, for a deck whose lowest card comes first."""
 
     def view(state: Any, seat: int) -> str:
-        dealt, bets = state.history()[:2], _bets(state)
+        bets = _bets(state)
         betting = [f"seat {i % 2} {'bets' if bet else 'checks'}" for i, bet in enumerate(bets)]
         return (
             f"You are seat {seat}.\n"
-            f"Your card: {cards[dealt[seat]]}\n"
+            f"Your card: {cards[state.history()[seat]]}\n"
             f"Betting so far: {', '.join(betting) or 'none'}\n"
             f"Pot: {2 + sum(bets)} chips\n"
             f"Legal moves: {', '.join(_kuhn_actions(state))}"
@@ -112,23 +109,24 @@ def _generic_text(kind: Any) -> GameText:
 
     def view(state: Any, seat: int) -> str:
         shown = state.information_state_string(seat) if past else state.observation_string(seat)
-        lines = [f"You are player {seat}.", shown, "Legal moves (answer with the number):"]
-        for action in state.legal_actions():
-            lines.append(f"{action}: {state.action_to_string(seat, action)}")
+        moves = [f"{a}: {state.action_to_string(seat, a)}" for a in state.legal_actions()]
+        lines = [f"You are player {seat}.", shown, "Legal moves (answer with the number):", *moves]
         return "\n".join(lines)
 
     rules = f"The game is {kind.long_name}. Players 0 and 1 play against each other."
     return GameText(rules, view, _numbered)
 
 
-TEXTS = {name: _kuhn_text(cards) for name, cards in KUHN_CARDS.items()} | {
+TEXTS = {
+    "kuhn_poker": _kuhn_text("JQK"),
+    "kuhn_poker_5cards": _kuhn_text("TJQKA"),
     "tic_tac_toe": _tictactoe_text(3, "Three"),
     "tic_tac_toe_5x5": _tictactoe_text(5, "Four"),
 }
 
 
 def names() -> list[str]:
-    """Every short name that OpenSpiel knows, and the variants."""
+    """Every short name of OpenSpiel, and the variants."""
     return [*pyspiel.registered_names(), *VARIANTS]
 
 
@@ -144,23 +142,18 @@ def _load(name: str) -> Any:
     except Exception as error:  # SpielError, IndexError and more, by game and parameter
         reason = str(error)[:200]
         raise ValueError(f"game is {name!r}, which OpenSpiel cannot load: {reason}") from error
-    kind, types = game.get_type(), pyspiel.GameType
-    simultaneous = kind.dynamics == types.Dynamics.SIMULTANEOUS
-    sequential = kind.dynamics == types.Dynamics.SEQUENTIAL
-    seeded = kind.chance_mode != types.ChanceMode.SAMPLED_STOCHASTIC
+    kind = game.get_type()
+    seeded = kind.chance_mode != pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
+    dynamics, utility = kind.dynamics.name, kind.utility.name
     for ok, problem, allowed in (
         (game.num_players() == 2, f"{game.num_players()} players", "games for two"),
-        (kind.utility == types.Utility.ZERO_SUM, f"utility {kind.utility.name}", "zero-sum games"),
+        (utility == "ZERO_SUM", f"utility {utility}", "zero-sum games"),
         (seeded, "chance that it draws itself, without a seed", "explicit chance"),
-        (
-            sequential or simultaneous,
-            f"dynamics {kind.dynamics.name}",
-            "moves in turn or simultaneous",
-        ),
+        (dynamics != "MEAN_FIELD", f"dynamics {dynamics}", "moves in turn or simultaneous"),
     ):
         if not ok:
             raise ValueError(f"game {name!r} has {problem}; allowed: {allowed}")
-    return pyspiel.convert_to_turn_based(game) if simultaneous else game
+    return pyspiel.convert_to_turn_based(game) if dynamics == "SIMULTANEOUS" else game
 
 
 class OpenSpielGame:
@@ -175,7 +168,7 @@ class OpenSpielGame:
         self.text = TEXTS.get(name) or _generic_text(kind)
 
     def match(self, seed: int) -> "OpenSpielMatch":
-        """A new match whose chance is drawn from its own generator."""
+        """A new match whose chance is drawn from `seed`."""
         return OpenSpielMatch(self, self.rules.new_initial_state(), seed, [])
 
     def match_from_state(self, state: Any, seed: int = 0) -> "OpenSpielMatch":
@@ -183,8 +176,9 @@ class OpenSpielGame:
         history, replay = [], self.rules.new_initial_state()
         for action in state.history():
             if not replay.is_chance_node():
-                names = {number: name for name, number in self.text.actions(replay).items()}
-                history.append(names[action])
+                history += [
+                    n for n, number in self.text.actions(replay).items() if number == action
+                ]
             replay.apply_action(action)
         return OpenSpielMatch(self, replay, seed, history)
 
@@ -212,7 +206,7 @@ class OpenSpielMatch:
         return None if self.state.is_terminal() else self.state.current_player()
 
     def observation(self) -> str:
-        """Rules, what the seat to move sees, and the legal moves."""
+        """Rules, what the seat to move sees, the legal moves."""
         text = self._game.text
         return f"{text.rules}\n\n{text.view(self.state, self.state.current_player())}"
 
@@ -222,9 +216,8 @@ class OpenSpielMatch:
 
     def play(self, action: str) -> None:
         """Plays a legal move, then any chance that follows; else InvalidAction, and no change."""
-        legal = self.legal_actions()
-        if action not in legal:
-            allowed = ", ".join(legal) or "none, the match is over"
+        if action not in self.legal_actions():
+            allowed = ", ".join(self.legal_actions()) or "none, the match is over"
             raise InvalidAction(f"{self.name}: action {action!r}; legal: {allowed}")
         self.state.apply_action(self._game.text.actions(self.state)[action])
         self.history.append(action)

@@ -55,7 +55,6 @@ class Player(Protocol):
 
     def move(self, match: Match, seed: int) -> Episode[Turn]:
         """An episode that ends with a turn; ValueError in a game the player does not fit."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -96,18 +95,15 @@ def random_action(match: Match, rng: random.Random) -> str:
     """A legal move, all equally likely; where words are moves, a random trade or a random claim.
 
     Raises:
-        ValueError: a free-text game of another kind, which has nothing to draw from.
+        ValueError: not `plays_at_random`.
     """
     legal = match.legal_actions()
-    if legal is not None:
-        return rng.choice(legal)
-    if is_negotiation(match.name):
+    if legal is None and is_negotiation(match.name):
         return negotiation_action(position(match), rng)
-    if match.name.startswith("TruthAndDeception"):
-        return rng.choice(CLAIMS)
-    raise ValueError(
-        f"player 'random' needs a list of legal actions; game {match.name!r} takes free text"
-    )
+    if legal is None and not plays_at_random(match):
+        problem = f"needs a list of legal actions; game {match.name!r} takes free text"
+        raise ValueError(f"player 'random' {problem}")
+    return rng.choice(CLAIMS if legal is None else legal)
 
 
 def equilibrium_action(match: Match, rng: random.Random) -> str:
@@ -134,15 +130,10 @@ def greedy_trade(match: Match, rng: random.Random) -> str:
     return greedy_action(position(match), turn=len(match.history) // 2)
 
 
-SCRIPTED = {
-    "random": random_action,
-    "equilibrium": equilibrium_action,
-    "minimax": minimax_action,
-    "greedy": greedy_trade,
-}
-EXPERTS = {"kuhn_poker": "equilibrium", NEGOTIATION: "greedy"} | dict.fromkeys(
-    TICTACTOE_GAMES, "minimax"
-)
+SCRIPTED = {"random": random_action, "equilibrium": equilibrium_action}
+SCRIPTED |= {"minimax": minimax_action, "greedy": greedy_trade}
+EXPERTS = {"kuhn_poker": "equilibrium", NEGOTIATION: "greedy"}
+EXPERTS |= dict.fromkeys(TICTACTOE_GAMES, "minimax")
 """The best scripted player of each game that has one."""
 
 
@@ -168,10 +159,8 @@ def fixed_player(kind: str, game: Game) -> Player:
         ValueError: the game has no expert.
     """
     if kind == "expert" and game.name not in EXPERTS:
-        raise ValueError(
-            f"opponent is 'expert', which game {game.name!r} has not; "
-            f"games with one: {', '.join(EXPERTS)}"
-        )
+        known = f"games with one: {', '.join(EXPERTS)}"
+        raise ValueError(f"opponent is 'expert', which game {game.name!r} has not; {known}")
     return make_player(EXPERTS[game.name] if kind == "expert" else kind)
 
 
@@ -188,10 +177,6 @@ def play_match(game: Game, players: tuple[Player, Player], seed: int) -> Episode
             match.play(turn.action)
         except InvalidAction:
             turn.action = None
-            return Transcript(game.name, seed, turns, invalid_returns(seat), invalid_seat=seat)
+            returns = (INVALID_PENALTY, -INVALID_PENALTY)[:: 1 if seat else -1]
+            return Transcript(game.name, seed, turns, returns, invalid_seat=seat)
     return Transcript(game.name, seed, turns, match.returns())
-
-
-def invalid_returns(seat: int) -> tuple[float, float]:
-    """The utilities of a match that `seat` ended by an invalid answer."""
-    return (-INVALID_PENALTY, INVALID_PENALTY) if seat == 0 else (INVALID_PENALTY, -INVALID_PENALTY)

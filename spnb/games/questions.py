@@ -1,12 +1,13 @@
-"""Short questions near the games, with known answers: the transfer suite of the embedded scale.
+"""Short questions near the games, with computed answers: the transfer suite of the embedded scale.
 
-SPIRAL asks whether skill from games shows outside of them. At paper scale the benchmarks are
-mathematics and general reasoning; the embedded policy can read none of these, so it is asked about
-lines on a board, cards and chips, in sentences that no game prints. The answers are computed, never
-written by a model.
+SPIRAL asks whether skill from games shows outside of them, in mathematics and general reasoning.
+The embedded policy can read none of these, so it is asked about lines on a board, cards and chips,
+in sentences that no game prints.
 """
 
+import itertools
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from spnb.core.types import Task
@@ -33,25 +34,23 @@ def _line(rng: random.Random) -> Task:
     while True:
         cells = [rng.choice("..xo") for _ in range(9)]
         mark = rng.choice("xo")
-        open_cells = completing_cells(cells, mark)
-        if len(open_cells) == 1:
-            break
-    text = f"{_rows(cells)}\nWhere does {mark} complete a line?"
-    return _question("line", text, str(open_cells[0]))
+        match completing_cells(cells, mark):
+            case [cell]:
+                text = f"{_rows(cells)}\nWhere does {mark} complete a line?"
+                return _question("line", text, str(cell))
 
 
 def _card(rng: random.Random) -> Task:
     first, second = rng.sample(CARDS, 2)
     wanted = rng.choice(("higher", "lower"))
-    higher = CARDS.index(first) > CARDS.index(second)
-    answer = "0" if higher == (wanted == "higher") else "1"
+    right = (CARDS.index(first) > CARDS.index(second)) == (wanted == "higher")
     text = f"Seat 0 has {first}, seat 1 has {second}. Whose card is {wanted}?"
-    return _question("card", text, answer)
+    return _question("card", text, "0" if right else "1")
 
 
 def _chips(rng: random.Random) -> Task:
-    pot, more = rng.randint(1, 8), rng.randint(0, 4)
-    more = min(more, 9 - pot)
+    pot = rng.randint(1, 8)
+    more = min(rng.randint(0, 4), 9 - pot)
     text = f"There are {pot} chips in the pot. A player adds {more}. How many chips are there now?"
     return _question("chips", text, str(pot + more))
 
@@ -63,32 +62,21 @@ def _count(rng: random.Random) -> Task:
     return _question("count", text, str(cells.count(mark)))
 
 
-KINDS: dict[str, Callable[[random.Random], Task]] = {
-    "line": _line,
-    "card": _card,
-    "chips": _chips,
-    "count": _count,
-}
+KINDS: dict[str, Callable[[random.Random], Task]] = {"line": _line, "card": _card}
+KINDS |= {"chips": _chips, "count": _count}
 
 
 def completing_cells(cells: list[str], mark: str) -> list[int]:
-    """Free cells (".") where `mark` would complete a line of three on a board of nine cells, in
-    order."""
-    return [
-        cell
-        for cell in range(9)
-        if cells[cell] == "."
-        and any(cell in line and sum(cells[c] == mark for c in line) == 2 for line in LINES)
-    ]
+    """Free cells (".") of a board of nine, in order, where `mark` completes a line of three."""
+    lines = [line for line in LINES if Counter(cells[c] for c in line) == {mark: 2, ".": 1}]
+    return sorted({cell for line in lines for cell in line if cells[cell] == "."})
 
 
 def questions(count: int, seed: int) -> list[Task]:
     """`count` questions, the kinds taking turns; the same for the same seed.
 
-    A question's kind (line, card, ...) is its `difficulty`; it is graded by its boxed answer. They
-    are drawn with repetition: there are only 12 different questions about cards and a few dozen
-    about chips.
+    A question's kind (line, card, ...) is its `difficulty`; it is graded by its boxed answer. There
+    are repetitions: only 12 different questions are about cards and a few dozen about chips.
     """
     rng = random.Random(seed)
-    makers = list(KINDS.values())
-    return [makers[index % len(makers)](rng) for index in range(count)]
+    return [draw(rng) for draw in itertools.islice(itertools.cycle(KINDS.values()), count)]

@@ -1,19 +1,16 @@
 """TextArena's environments behind `spnb.games.base.Match`, with TextArena's own text.
 
 The environments are made without wrappers (id + "-raw"); this module puts their messages in order
-itself. Nothing here needs a network. What to know about TextArena 0.7.4
-(https://github.com/LeonGuertler/TextArena):
+itself. What to know about TextArena 0.7.4 (https://github.com/LeonGuertler/TextArena):
 
 - It seeds and uses the global `random`, some games `numpy.random`. Here each match has its own
   states of both, swapped in around every call.
 - Its KuhnPoker is not Kuhn poker: a bet or call moves no chips, so a fold costs as much as a lost
-  call and never folding is weakly dominant. `kuhn_poker` (OpenSpiel) is the correct game. Seat 1
-  starts, first movers alternate, and the match goes to whoever leads after all rounds.
-- SimpleNegotiation lasts one turn more than it says (11 for 10), and a rejected offer can still be
-  accepted later.
+  call. `kuhn_poker` (OpenSpiel) is the correct game. Seat 1 starts, first movers alternate, and the
+  match goes to whoever leads after all rounds.
+- SimpleNegotiation lasts one turn more than it says (11 for 10).
 - Snake's moves are simultaneous: each seat gives one before either is carried out, and the second
-  is not shown the first's. 40 turns of its limit are 20 steps. The first apples may share a cell,
-  and the board draws both bodies alike.
+  is not shown the first's. 40 turns of its limit are 20 steps.
 - PigDice counts rolls as turns and looks at its limit only when the dice change hands.
 - TruthAndDeception's guess is its last turn. The environment takes a guess of both facts at once
   as right; the list of two that a seat has here rules that out. Seat 0 always deceives.
@@ -54,10 +51,9 @@ KUHN_ROUNDS = 5
 class GameSettings:
     """How one family of environments is shown, and where its legal moves stand.
 
-    `history` shows past messages, `chat` the players' own words. `legal` is a pattern whose first
-    group matches each legal move in the latest message of kind `listed`; None means free text.
-    `moves` are the legal moves where they are always the same. `talk` says that a seat speaks
-    freely until there is a list.
+    `history` shows past messages, `chat` the players' words. `legal` is a pattern whose group is a
+    legal move in the latest message of kind `listed`; None means free text. `moves` are legal moves
+    that are always the same. `talk`: a seat speaks freely until there is a list.
     """
 
     history: bool = True
@@ -70,7 +66,6 @@ class GameSettings:
 
 
 QUOTED = r"'\[(\w+)\]'"
-FACTS = r"'\[(Fact \d)\]'"
 BOARD_ONLY = {"history": False, "chat": False}  # as SPIRAL shows tic-tac-toe
 SETTINGS = {
     "TicTacToe": GameSettings(**BOARD_ONLY, legal=QUOTED, deterministic=True),
@@ -78,7 +73,9 @@ SETTINGS = {
     "SimpleNegotiation": GameSettings(),
     "Snake": GameSettings(**BOARD_ONLY, moves=("up", "down", "left", "right")),
     "PigDice": GameSettings(**BOARD_ONLY, legal=QUOTED),  # the board holds all that matters
-    "TruthAndDeception": GameSettings(legal=FACTS, listed=ObservationType.GAME_MESSAGE, talk=True),
+    "TruthAndDeception": GameSettings(
+        legal=r"'\[(Fact \d)\]'", listed=ObservationType.GAME_MESSAGE, talk=True
+    ),
 }
 
 
@@ -86,7 +83,7 @@ class LargeTicTacToe(TicTacToeEnv):
     """Tic-tac-toe on 5 by 5 cells, four marks in a row win; TextArena's class is for 3 by 3.
 
     SPIRAL (table 8) does not say how long its line is; with five, 62 % of random games are draws,
-    with three whoever moves first can force a win, and with four 7 % are draws.
+    with four 7 %, and with three whoever moves first can force a win.
     """
 
     def __init__(self) -> None:
@@ -105,23 +102,18 @@ class LargeTicTacToe(TicTacToeEnv):
         text = text.replace("three in a row", "four in a row")
         return text.replace("(0-8)", f"(0-{SIZE**2 - 1})").replace("'[4]'", f"'[{SIZE**2 // 2}]'")
 
-    def _render_board(self) -> str:
-        shown = [f" {self._mark(cell) or cell:>2} " for cell in self.cell_mapping]
-        rows = ["|".join(shown[start : start + SIZE]) for start in range(0, SIZE**2, SIZE)]
-        return ("\n" + "+".join(["----"] * SIZE) + "\n").join(rows)
-
-    def _mark(self, cell: int) -> str:
-        row, column = self.cell_mapping[cell]
-        return self.state.game_state["board"][row][column]
-
     def _observer_current_state(self) -> None:
-        moves = ", ".join(f"'[{cell}]'" for cell in self.cell_mapping if not self._mark(cell))
-        text = f"Current Board:\n\n{self._render_board()}\n\nAvailable Moves: {moves}"
+        marks = list(itertools.chain(*self.state.game_state["board"]))
+        shown = [f" {mark or cell:>2} " for cell, mark in enumerate(marks)]
+        rows = ["|".join(shown[start : start + SIZE]) for start in range(0, SIZE**2, SIZE)]
+        board = ("\n" + "+".join(["----"] * SIZE) + "\n").join(rows)
+        moves = ", ".join(f"'[{cell}]'" for cell, mark in enumerate(marks) if not mark)
+        text = f"Current Board:\n\n{board}\n\nAvailable Moves: {moves}"
         self.state.add_observation(message=text, observation_type=ObservationType.GAME_BOARD)
 
     def _check_winner(self) -> bool:
-        cells = itertools.product(range(SIZE), repeat=2)
-        marks = {cell: self.state.game_state["board"][cell[0]][cell[1]] for cell in cells}
+        board = self.state.game_state["board"]
+        marks = {place: board[place[0]][place[1]] for place in self.cell_mapping.values()}
         for (row, column), (down, right) in itertools.product(marks, DIRECTIONS):
             line = {marks.get((row + n * down, column + n * right)) for n in range(LINE)}
             if line in ({"X"}, {"O"}):
@@ -163,7 +155,7 @@ VARIANTS: dict[str, Callable[[], Env]] = {
 
 
 def names() -> list[str]:
-    """Every id that TextArena registers, without the wrapper suffixes, and the variants."""
+    """Every id of TextArena, without the wrapper suffixes, and the variants."""
     raw = [name.removesuffix("-raw") for name in ENV_REGISTRY if name.endswith("-raw")]
     return [*raw, *VARIANTS]
 
@@ -258,10 +250,8 @@ class TextArenaMatch:
         settings = self._settings
         if settings.legal is None and not settings.moves:
             return None
-        if self.player is None:
-            return []
-        if settings.moves:
-            return list(settings.moves)
+        if self.player is None or settings.moves:
+            return [] if self.player is None else list(settings.moves)
         actions = re.findall(settings.legal, self._latest(settings.listed))
         return None if settings.talk and not actions else actions
 
@@ -279,8 +269,8 @@ class TextArenaMatch:
         with self._own_random():
             self._env.step(action if "[" in action else f"[{action}]")
             info = self._env.state.game_info[seat]
-            if info["invalid_move"]:
-                self._refused = True
+            self._refused = info["invalid_move"]
+            if self._refused:
                 reason = info.get("reason", "against the rules")
                 raise InvalidAction(f"{self.name}: action {action!r}; {reason}")
             self.history.append(action)
@@ -291,15 +281,14 @@ class TextArenaMatch:
         if self.player is not None:
             raise ValueError(f"{self.name}: the match is not over, seat {self.player} is to move")
         rewards = (self._env.state.rewards if self._env.state.done else None) or {}
-        margin = rewards.get(0, 0) - rewards.get(1, 0)
-        sign = float((margin > 0) - (margin < 0))
+        sign = float(np.sign(rewards.get(0, 0) - rewards.get(1, 0)))
         return sign, -sign
 
 
 def _reset(name: str, seed: int) -> Any:
     """A fresh environment for two in which the first invalid move counts; ValueError if it fails.
 
-    Any error counts: one-player environments assert, word games look for files not installed.
+    One-player environments assert, word games look for files not installed.
     """
     try:
         env = VARIANTS[name]() if name in VARIANTS else textarena.make(f"{name}-raw")

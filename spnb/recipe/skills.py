@@ -91,7 +91,7 @@ def marks_of(
     chat, sampling = Chat(engine.tokenizer), Sampling(NEW_TOKENS, temperature)
     items = [task for task, _ in exercises]
     if search:
-        answers = search_texts(engine, chat.tokenizer, library(), items, 0.0, NEW_TOKENS)
+        answers = search_texts(engine, chat.tokenizer, library(), items, NEW_TOKENS)
     else:
         requests = [
             chat.request(task.messages, sampling, derive_seed("skills", place))

@@ -20,8 +20,7 @@ def find_runs(
 ) -> list[Run]:
     """The finished runs of some papers (None: of all that have any) at a scale, in their order.
 
-    Of runs of one variant with different parameters, those with the parameters of the run finished
-    last are taken.
+    Of runs of one variant with different parameters, those like the run finished last are taken.
 
     Args:
         runs: folder for runs.
@@ -43,24 +42,23 @@ def find_runs(
     for name in variants or []:
         if name not in names:
             raise ParamError(unknown("variant", name, names))
-    there = [run for run in there if run.variant in (variants or names)]
-    known = sorted({run.seed for run in there})
-    chosen = {run.run_id: run for run in there if run.seed in (known if seeds is None else seeds)}
+    known = sorted({run.seed for run in there if run.variant in (variants or names)})
+    chosen: dict[str, Run] = {}
+    for run in there:
+        if run.variant in (variants or names) and run.seed in (known if seeds is None else seeds):
+            other = chosen.setdefault(run.run_id, run)
+            if other.folder != run.folder:
+                both = f"{other.folder} and {run.folder} are both {run.run_id}"
+                raise RunError(f"{both}; allowed: one of them")
     if not chosen:
         raise ParamError(f"seeds is {seeds}, of which there is no run; allowed: {known}")
-    for run in there:
-        other = chosen.get(run.run_id, run).folder
-        if other != run.folder:
-            raise RunError(f"{run.folder} and {other} are both {run.run_id}; allowed: one of them")
-    listed = params.papers()
-    orders = {run.paper: list(variants or []) for run in there}
-    for paper in set(orders) & set(listed):
-        orders[paper] += list(params.variants(paper))
-    for run in there:
-        orders[run.paper].append(run.variant)
-    return sorted(
-        chosen.values(), key=lambda r: (r.paper, orders[r.paper].index(r.variant), r.seed)
-    )
+    listed = {name: list(params.variants(name)) for name in params.papers()}
+
+    def place(run: Run) -> tuple[str, int, int]:
+        order = [*(variants or []), *listed.get(run.paper, []), *names]
+        return run.paper, order.index(run.variant), run.seed
+
+    return sorted(chosen.values(), key=place)
 
 
 def _finished(root: Path, papers: Sequence[str] | None, scale: str) -> list[Run]:
@@ -72,13 +70,13 @@ def _finished(root: Path, papers: Sequence[str] | None, scale: str) -> list[Run]
             raise ParamError(unknown("paper", paper, params.papers()))
         paths = sorted(root.glob(f"{paper}/{scale}/*/seed-*/finished.json"))
         there = [read_run(path.parent) for path in paths]
+        if papers and not there:
+            command = f"make reproduce PAPER={paper} SCALE={scale}"
+            raise RunError(f"no finished runs in {root / paper / scale}; run first: {command}")
         for variant in dict.fromkeys(run.variant for run in there):
             same = [run for run in there if run.variant == variant]
             last = max(same, key=lambda run: run.facts()["date"])
             taken += [run for run in same if _setting(run) == _setting(last)]
-        if papers and not there:
-            command = f"make reproduce PAPER={paper} SCALE={scale}"
-            raise RunError(f"no finished runs in {root / paper / scale}; run first: {command}")
     if not taken:
         command = f"make reproduce SCALE={scale}"
         raise RunError(f"no finished runs in {root}/<paper>/{scale}; run first: {command}")

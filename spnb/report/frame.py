@@ -33,10 +33,7 @@ class Frames:
     results: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RESULTS))
     metrics: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=METRICS))
 
-    @property
-    def variants(self) -> list[str]:
-        """The runs' variants, in their order."""
-        return list(dict.fromkeys(run.variant for run in self.runs))
+    variants = property(lambda self: list(dict.fromkeys(run.variant for run in self.runs)))
 
     def only(self, variants: Sequence[str]) -> "Frames":
         """Those of some variants."""
@@ -81,20 +78,14 @@ class Measure(StrictData):
     """
 
     source: Literal["evals", "metrics"] = "evals"
-    suite: Labels = Field([""], min_length=1)
-    opponent: Labels = Field([""], min_length=1)
-    role: Labels = Field([""], min_length=1)
-    decoding: Labels = Field([""], min_length=1)
-    difficulty: Labels = Field([""], min_length=1)
-    weights: dict[str, float] = Field(
-        min_length=1, description="metrics to add up and their factors, such as {win: 100}"
-    )
-    change: Literal["none", "difference", "percent"] = Field(
-        "none", description="as it is, minus the start, or in per cent of the start"
-    )
-    window: float = Field(
-        0, ge=0, le=1, description="share of the training that is averaged around a step"
-    )
+    suite: Labels = [""]
+    opponent: Labels = [""]
+    role: Labels = [""]
+    decoding: Labels = [""]
+    difficulty: Labels = [""]
+    weights: dict[str, float] = Field(description="metrics to add up and their factors: {win: 100}")
+    change: Literal["none", "difference", "percent"] = Field("none", description="from the start")
+    window: float = Field(0, ge=0, le=1, description="share of the training averaged around a step")
     distance: float | None = Field(None, description="take the distance from this value")
     unit: str = ""
 
@@ -147,10 +138,8 @@ class Measure(StrictData):
         for (variant, seed), run in self.by_step(frames).groupby(["variant", "seed"]):
             rows = near(run, share, self.window)
             value = rows["value"].mean()
-            start = near(run, 0, self.window)["value"].mean()
-            if self.change != "none" and len(run) == 1:
-                continue
             if self.change != "none":
+                start = near(run, 0, self.window)["value"].mean() if len(run) > 1 else float("nan")
                 value = value - start if self.change == "difference" else 100 * value / start
             lines.append((variant, seed, value, rows["step"].min(), rows["step"].max()))
         return pd.DataFrame(lines, columns=["variant", "seed", "value", "first", "last"]).dropna()
@@ -161,8 +150,7 @@ class Measure(StrictData):
 
     def difference(self, frames: Frames, first: str, second: str) -> "Interval":
         """`first` minus `second` at the end, paired by seed."""
-        values = self.of_runs(frames.only([first, second]))
-        return paired_difference(values, first, second)
+        return paired_difference(self.of_runs(frames.only([first, second])), first, second)
 
 
 Interval = tuple[float, float, float, int]
@@ -178,38 +166,28 @@ def near(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:
 def seed_interval(rows: pd.DataFrame, share: float = 1.0) -> Interval:
     """Mean, ends and n of one number a seed, taken at a share of the training.
 
-    Before training all seeds have the same weights: where they agree exactly that is one
-    measurement, n = 1.
+    Before training all seeds have the same weights: equal numbers are one measurement, n = 1.
     """
     values = rows["value"].tolist()
     return mean_interval(values[:1] if share == 0 and len(set(values)) == 1 else values)
 
 
-def over_seeds(frame: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:
+def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Mean and interval over seeds for each group: columns `by`, value, low, high, n (seeds).
 
-    Rows of one seed in a group (several games, say) are averaged first. With one seed the interval
-    is the measurement's own, where the frame has columns low and high and the group one row; else
-    its ends are nan.
+    Rows of one seed in a group (several games, say) are averaged first.
     """
-    rows = []
-    for keys, part in frame.groupby(list(by), sort=False):
-        mean, low, high, n = mean_interval(part.groupby("seed")[value].mean().tolist())
-        if n == 1 and len(part) == 1 and {"low", "high"} <= set(part.columns):
-            low, high = part[["low", "high"]].iloc[0]
-        rows.append((*keys, mean, low, high, n))
+    means = frame.groupby([*by, "seed"], sort=False)["value"].mean().groupby(list(by), sort=False)
+    rows = [(*keys, *mean_interval(values)) for keys, values in means]
     return pd.DataFrame(rows, columns=[*by, "value", "low", "high", "n"])
 
 
-def paired_difference(
-    frame: pd.DataFrame, first: str, second: str, value: str = "value"
-) -> Interval:
-    """Mean, 95 % t-interval and n of variant `first` minus variant `second`, paired by seed.
+def paired_difference(frame: pd.DataFrame, first: str, second: str) -> Interval:
+    """Mean, ends and n of variant `first` minus variant `second`, paired by seed.
 
-    Both variants of a seed share start, deals and evaluation seeds, so the pairs take out what they
-    have in common.
+    Both variants of a seed share start, deals and evaluation seeds, which the pairs take out.
     """
-    wide = frame.groupby(["seed", "variant"])[value].mean().unstack("variant")
+    wide = frame.groupby(["seed", "variant"])["value"].mean().unstack("variant")
     wide = wide.reindex(columns=[first, second])
     return mean_interval((wide[first] - wide[second]).tolist())
 
@@ -223,20 +201,20 @@ def compare(
     digits: int = 2,
 ) -> pd.DataFrame:
     """Rows variants, columns measures: each with its interval, or the difference to `minus`."""
-    table = {}
-    for label, measure in measures.items():
-        if minus is None:
-            cells = [measure.interval(frames, name, share) for name in variants]
-        else:
-            cells = [measure.difference(frames, name, minus) for name in variants if name != minus]
-        table[label] = [format_interval(*cell[:3], digits) for cell in cells]
-    return pd.DataFrame(table, index=[name for name in variants if name != minus])
+    names = [name for name in variants if name != minus]
+
+    def cell(measure: Measure, name: str) -> str:
+        over = measure.difference(frames, name, minus) if minus else None
+        return format_interval(*(over or measure.interval(frames, name, share))[:3], digits)
+
+    table = {label: [cell(each, name) for name in names] for label, each in measures.items()}
+    return pd.DataFrame(table, index=names)
 
 
 def format_interval(value: float, low: float | None, high: float | None, digits: int = 1) -> str:
     """A number as printed everywhere: "52.1 [48.0, 56.2]", or "52.1 (n = 1)" without interval."""
-    if value is None or pd.isna(value):
+    if pd.isna(value):
         return "-"
-    if low is None or high is None or pd.isna(low) or pd.isna(high):
+    if pd.isna(low) or pd.isna(high):
         return f"{value:.{digits}f} (n = 1)"
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -35,13 +35,13 @@ class Table(StrictData):
     """
 
     printed: str = Field(description="the exhibit whose numbers stand beside ours")
-    caption: str = Field(min_length=1)
-    protocol: str = Field(min_length=1)
-    runs: dict[str, tuple[str, At]] = Field(min_length=1)
-    columns: dict[str, Measure] = Field(min_length=1)
+    caption: str
+    protocol: str
+    runs: dict[str, tuple[str, At]]
+    columns: dict[str, Measure]
     variants_of: dict[str, str] = {}
     runs_in: Literal["rows", "columns"] = "rows"
-    digits: int = Field(1, ge=0, description="decimals shown")
+    digits: int = 1
 
     @property
     def variants(self) -> list[str]:
@@ -64,14 +64,12 @@ class Table(StrictData):
                 at = f"step {first}" if first == last else f"steps {first}-{last}"
                 if len(values):
                     cells.append((row, label, *seed_interval(values, share), at))
-        keys = ["row", "column", "value", "low", "high", "n", "at"]
-        ours = pd.concat([pd.DataFrame(cells, columns=keys), *more])
+        keys = ["row", "column"] if self.runs_in == "rows" else ["column", "row"]
+        ours = pd.DataFrame(cells, columns=[*keys, "value", "low", "high", "n", "at"])
+        ours = pd.concat([ours, *more])
         if {share for _, share in self.runs.values()} <= {0, 1}:
             ours = ours.drop(columns="at")
-        if self.runs_in == "columns":
-            ours = ours.rename(columns={"row": "column", "column": "row"})
-        printed = reference.load(self.printed.split("/")[0])
-        printed = printed[printed["exhibit"] == self.printed]
+        printed = reference.load(self.printed.split("/")[0]).query("exhibit == @self.printed")
         printed = printed[printed["row"].isin(ours["row"]) & printed["column"].isin(ours["column"])]
         return beside_paper(printed, ours, self.digits)
 
@@ -81,20 +79,19 @@ class Panel(StrictData):
 
     measure: Measure
     label: str = Field("", description="of the vertical axis, with unit")
-    window: int = Field(1, ge=1, description="steps of the running mean")
+    window: int = Field(1, description="steps of the running mean")
     variants: list[str] = Field([], description="those drawn; all of the figure's if left out")
 
 
 class Curves(StrictData):
     """One figure over training steps: panels, and the variants' names in the legend."""
 
-    caption: str = Field(min_length=1)
-    protocol: str = Field(min_length=1)
-    variants: Names = Field(min_length=1, description="variants, with their names in the legend")
+    caption: str
+    protocol: str
+    variants: Names = Field(description="variants, with their names in the legend")
     whole: bool = Field(False, description="whether it needs all of its variants")
-    panels: dict[str, Panel] = Field(min_length=1)
-    columns: int = Field(3, ge=1, description="panels side by side")
-    height: float | None = Field(None, gt=0, description="inches")
+    panels: dict[str, Panel]
+    height: float | None = Field(None, description="inches")
     ylim: tuple[float | None, float | None] = (0, None)
 
     def missing(self, variants: Sequence[str]) -> list[str]:
@@ -117,7 +114,6 @@ class Curves(StrictData):
             list(dict.fromkeys(self.variants.values())),
             {title: panel.label for title, panel in self.panels.items()},
             {title: panel.window for title, panel in self.panels.items()},
-            self.columns,
             self.height,
             ylim=self.ylim,
         )
@@ -143,19 +139,22 @@ def load_tables(paper: str) -> dict[str, Table | Curves]:
 
 def entry_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Measure]) -> Any:
     """A table from its entry in the file, or a figure where the entry has panels."""
-
-    def named(name: Any) -> Measure:
-        if name not in measures:
-            raise ParamError(f"{exhibit}: {unknown('measure', name, measures)}")
-        return measures[name]
-
+    where = f"{exhibit}: "
     if "panels" not in values:
-        columns = {label: named(name) for label, name in values.get("columns", {}).items()}
-        return validate(Table, {"printed": exhibit, **values, "columns": columns}, f"{exhibit}: ")
+        columns = {k: pick(measures, name, where) for k, name in values["columns"].items()}
+        return validate(Table, {"printed": exhibit, **values, "columns": columns}, where)
     panels = {
-        k: {**each, "measure": named(each["measure"])} for k, each in values["panels"].items()
+        title: {**panel, "measure": pick(measures, panel["measure"], where)}
+        for title, panel in values["panels"].items()
     }
-    return validate(Curves, {**values, "panels": panels}, f"{exhibit}: ")
+    return validate(Curves, {**values, "panels": panels}, where)
+
+
+def pick(measures: Mapping[str, Measure], name: str, where: str) -> Measure:
+    """A measure by its name; ParamError for an unknown one, which begins with `where`."""
+    if name not in measures:
+        raise ParamError(where + unknown("measure", name, measures))
+    return measures[name]
 
 
 def measures_of(content: Mapping[str, Any]) -> dict[str, Measure]:
@@ -176,8 +175,8 @@ def fill_in(text: str, runs: Sequence[Run]) -> str:
     """A text with each {name} replaced by that parameter of the runs; values are joined by "or"."""
 
     def shown(match: re.Match) -> str:
-        values = [run.params.get(match[1]) for run in runs]
-        words = [", ".join(v) if isinstance(v, list) else f"{v}" for v in values if v is not None]
+        values = [run.params[match[1]] for run in runs if run.params.get(match[1]) is not None]
+        words = [", ".join(v) if isinstance(v, list) else f"{v}" for v in values]
         return " or ".join(dict.fromkeys(words))
 
     return re.sub(r"\{(\w+)\}", shown, text)
@@ -199,21 +198,15 @@ def beside_paper(paper: pd.DataFrame, ours: pd.DataFrame, digits: int = 1) -> pd
         ValueError: two values for one cell.
     """
     cell = ["row", "column"]
-    for side, frame in (("paper", paper), ("ours", ours)):
-        if twice := frame.loc[frame.duplicated(cell), cell].to_numpy().tolist():
-            raise ValueError(f"beside_paper: {side} has more than one value for {twice[0]}")
-    merged = paper[[*cell, "value"]].merge(ours, on=cell, how="outer", suffixes=("_paper", ""))
+    paper = paper[[*cell, "value"]]
+    sides = {"how": "outer", "suffixes": ("_paper", ""), "validate": "one_to_one"}
+    merged = paper.merge(ours, on=cell, **sides)
     for key in cell:
         merged[key] = pd.Categorical(merged[key], list(dict.fromkeys([*paper[key], *ours[key]])))
     merged = merged.sort_values(cell).reset_index(drop=True)
+    shown = merged[cell].astype(str)
+    shown["paper"] = ["-" if pd.isna(value) else f"{value:g}" for value in merged["value_paper"]]
     intervals = merged[["value", "low", "high"]].to_numpy(float)
-    shown = pd.DataFrame(
-        {
-            "row": merged["row"].astype(str),
-            "column": merged["column"].astype(str),
-            "paper": ["-" if pd.isna(value) else f"{value:g}" for value in merged["value_paper"]],
-            "ours": [format_interval(*each, digits) for each in intervals],
-            "n": ["-" if pd.isna(n) else int(n) for n in merged["n"]],
-        }
-    )
+    shown["ours"] = [format_interval(*each, digits) for each in intervals]
+    shown["n"] = ["-" if pd.isna(n) else int(n) for n in merged["n"]]
     return shown.assign(**{"measured at": merged["at"].fillna("-")}) if "at" in merged else shown

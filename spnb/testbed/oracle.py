@@ -1,14 +1,13 @@
 """Questions about the world in a form that can be computed, their text, and exact answers.
 
-A `Query` is what a question asks for, whatever its words. `ask` puts it into words, `parse` reads
-it back out of any text that uses one of the frames (a generated question or one that a policy
-wrote), `answer` computes the gold answer with the facts that it rests on. So every judge, grader
-and reward of a method can be compared with the truth.
+`ask` puts a `Query` into words, `parse` reads it back out of a question that uses one of the frames
+(a generated one or a policy's), `answer` computes the gold answer with the facts that it rests on.
+So every judge, grader and reward of a method can be compared with the truth.
 """
 
 import random
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,12 +35,10 @@ FIGURES: dict[Op, str] = {
 class Query:
     """What a question asks.
 
-    - path: the value at the end of `nouns`, followed from `entity` (1 to 4 hops, the first noun
-      first);
+    - path: the value at the end of `nouns`, followed from `entity` (1 to 4 hops);
     - holder: the entity whose relation `nouns[0]` has the value `entity`;
-    - cell, sum, difference, highest, margin: figures of the company `entity`: `metric` in `years`
-      (one, two added, the later minus the earlier, the year with the highest figure, revenue minus
-      costs).
+    - others: figures of the company `entity`, `metric` in `years`: one, two added, the later minus
+      the earlier, the year with the highest figure, revenue minus costs.
     """
 
     op: Op
@@ -60,15 +57,12 @@ class Answer:
 
 
 def phrase(query: Query, nouns: dict[str, str] | None = None) -> str:
-    """What is asked for as a noun phrase, "the home of the mayor of Arnford"; `nouns` may replace
-    nouns."""
-    nouns = nouns or {}
+    """What is asked for, "the home of the mayor of Arnford"; `nouns` may replace nouns."""
+    words = [(nouns or {}).get(noun, noun) for noun in query.nouns]
     if query.op == "path":
-        way = "".join(f"the {nouns.get(noun, noun)} of " for noun in reversed(query.nouns))
-        return way + query.entity
+        return "".join(f"the {noun} of " for noun in reversed(words)) + query.entity
     if query.op == "holder":
-        noun = query.nouns[0]
-        return f"the {BY_NOUN[noun].subject} whose {nouns.get(noun, noun)} is {query.entity}"
+        return f"the {BY_NOUN[query.nouns[0]].subject} whose {words[0]} is {query.entity}"
     return FIGURES[query.op].format(*query.years, metric=query.metric, entity=query.entity)
 
 
@@ -79,6 +73,7 @@ def ask(query: Query, frame: str = FRAMES[0], nouns: dict[str, str] | None = Non
 
 _FRAME_PATTERNS = [re.compile(re.escape(frame).replace(r"\{x\}", "(?P<x>.+)")) for frame in FRAMES]
 _HOP = re.compile(r"the ([a-z]+) of ")
+_PATH = re.compile(rf"(?P<way>(?:the [a-z]+ of ){{1,{MAX_HOPS}}})(?P<entity>{NAME})")
 _YEAR = "[0-9]{4}"
 _GROUPS = {"metric": f"(?P<metric>{'|'.join(METRICS)})", "entity": f"(?P<entity>{NAME})"}
 _FIGURES = {op: re.compile(text.format(_YEAR, _YEAR, **_GROUPS)) for op, text in FIGURES.items()}
@@ -86,13 +81,10 @@ _HOLDER = re.compile(rf"the ([a-z]+) whose ([a-z]+) is ({VALUE})")
 
 
 def parse(question: str) -> Query | None:
-    """The query of a question's text, None where it is not in any frame or names no relation of the
-    world."""
+    """The query of a question; None where it is not in any frame or names no relation there is."""
     text = " ".join(question.split())
-    for pattern in _FRAME_PATTERNS:
-        if match := pattern.fullmatch(text):
-            return _parse_phrase(match["x"])
-    return None
+    matches = (pattern.fullmatch(text) for pattern in _FRAME_PATTERNS)
+    return next((_parse_phrase(match["x"]) for match in matches if match), None)
 
 
 def _parse_phrase(text: str) -> Query | None:
@@ -105,81 +97,32 @@ def _parse_phrase(text: str) -> Query | None:
         noun = SYNONYMS.get(match[2], match[2])
         fits = noun in BY_NOUN and BY_NOUN[noun].subject == match[1]
         return Query("holder", match[3], (noun,)) if fits else None
-    nouns: list[str] = []
-    end = 0
-    while len(nouns) <= MAX_HOPS and (match := _HOP.match(text, end)):
-        nouns.append(SYNONYMS.get(match[1], match[1]))
-        end = match.end()
-    if not 1 <= len(nouns) <= MAX_HOPS or any(noun not in BY_NOUN for noun in nouns):
+    path = _PATH.fullmatch(text)
+    nouns = [SYNONYMS.get(noun, noun) for noun in _HOP.findall(path["way"])] if path else []
+    if path is None or any(noun not in BY_NOUN for noun in nouns):
         return None
-    entity = text[end:]
-    return Query("path", entity, tuple(reversed(nouns))) if re.fullmatch(NAME, entity) else None
+    return Query("path", path["entity"], tuple(reversed(nouns)))
 
 
 def answer(world: World, query: Query) -> Answer | None:
     """The gold answer in a world; None where there is none or, for a holder, more than one."""
+    entity = query.entity
     if query.op == "path":
         return _follow(query, world.value)
     if query.op == "holder":
-        noun, value = query.nouns[0], query.entity
-        return _only_holder({(holder, noun, value) for holder in world.holders(noun, value)})
-    company = query.entity
-    cells = {(m, y): world.cell(company, m, y) for m in METRICS for y in world.years(company)}
-    return _worked_out(query, {cell: value for cell, value in cells.items() if value is not None})
-
-
-def _follow(query: Query, value: Callable[[str, str], str | None]) -> Answer | None:
-    """The end of a path; `value(entity, noun)` is None where there is none."""
-    entity: str | None = query.entity
-    facts: list[Fact] = []
-    for noun in query.nouns:
-        start, entity = str(entity), value(str(entity), noun)
-        if entity is None:
-            return None
-        facts.append((start, noun, entity))
-    return Answer(str(entity), tuple(facts))
-
-
-def _only_holder(facts: Collection[Fact]) -> Answer | None:
-    return Answer(next(iter(facts))[0], tuple(facts)) if len(facts) == 1 else None
-
-
-def _worked_out(query: Query, cells: Mapping[tuple[str, int], int]) -> Answer | None:
-    """The answer to a query about figures from a company's cells.
-
-    The highest is that of all years in the cells. None where a cell is missing, two years are
-    highest, or there is nothing to work out: one year only, or the same one twice.
-    """
-    years = tuple(sorted({year for _, year in cells})) if query.op == "highest" else query.years
-    if query.op in ("sum", "difference", "highest") and len(set(years)) < 2:
-        return None
-    metrics = ("revenue", "costs") if query.op == "margin" else (query.metric,)
-    wanted = [(metric, year) for metric in metrics for year in years]
-    if not wanted or any(cell not in cells for cell in wanted):
-        return None
-    values = [cells[cell] for cell in wanted]
-    if query.op == "highest":
-        best = [year for year, value in zip(years, values, strict=True) if value == max(values)]
-        if len(best) > 1:
-            return None
-        result = best[0]
-    elif query.op == "margin":
-        result = values[0] - values[1]
-    elif query.op == "difference":
-        result = values[1] - values[0]
-    else:
-        result = sum(values)  # of a single one for a cell
-    facts = ((query.entity, f"{m} {year}", str(cells[m, year])) for m, year in wanted)
-    return Answer(str(result), tuple(facts))
+        (noun,) = query.nouns
+        return answer_from(query, [(e, noun, entity) for e in world.holders(noun, entity)])
+    cells = [(m, y, world.cell(entity, m, y)) for m in METRICS for y in world.years(entity)]
+    return _work_out(query, [(entity, f"{m} {y}", str(n)) for m, y, n in cells if n is not None])
 
 
 def answer_from(query: Query, stated: Sequence[Fact]) -> Answer | None:
-    """The answer that follows from stated facts alone, with those it rests on; None where none or
-    several do."""
+    """The answer that follows from stated facts alone; None where none or several do."""
     if query.op == "holder":
-        return _only_holder({fact for fact in stated if fact[1:] == (*query.nouns, query.entity)})
+        facts = {fact for fact in stated if fact[1:] == (*query.nouns, query.entity)}
+        return Answer(next(iter(facts))[0], tuple(facts)) if len(facts) == 1 else None
     if query.op != "path":
-        return _figure_from(query, stated)
+        return _work_out(query, stated)
 
     def value(entity: str, noun: str) -> str | None:
         values = {fact[2] for fact in stated if fact[:2] == (entity, noun)}
@@ -188,7 +131,24 @@ def answer_from(query: Query, stated: Sequence[Fact]) -> Answer | None:
     return _follow(query, value)
 
 
-def _figure_from(query: Query, stated: Sequence[Fact]) -> Answer | None:
+def _follow(query: Query, value: Callable[[str, str], str | None]) -> Answer | None:
+    """The end of a path; `value(entity, noun)` is None where there is none."""
+    entity, facts = query.entity, []
+    for noun in query.nouns:
+        end = value(entity, noun)
+        if end is None:
+            return None
+        facts.append((entity, noun, end))
+        entity = end
+    return Answer(entity, tuple(facts))
+
+
+def _work_out(query: Query, stated: Sequence[Fact]) -> Answer | None:
+    """The answer about a company's figures; the highest is that of all years stated.
+
+    None where a figure is missing or stated in two ways, two years are highest, or there is nothing
+    to work out: one year only, or the same one twice.
+    """
     cells: dict[tuple[str, int], int] = {}
     for entity, label, value in stated:
         metric, _, year = label.partition(" ")
@@ -196,17 +156,33 @@ def _figure_from(query: Query, stated: Sequence[Fact]) -> Answer | None:
             continue
         if cells.setdefault((metric, int(year)), int(value)) != int(value):
             return None
-    return _worked_out(query, cells)
+    years = tuple(sorted({year for _, year in cells})) if query.op == "highest" else query.years
+    metrics = ("revenue", "costs") if query.op == "margin" else (query.metric,)
+    wanted = [(metric, year) for metric in metrics for year in years]
+    alone = query.op in ("sum", "difference", "highest") and len(set(years)) < 2
+    if alone or not wanted or any(cell not in cells for cell in wanted):
+        return None
+    values = [cells[cell] for cell in wanted]
+    if query.op == "highest":
+        best = [year for year, value in zip(years, values, strict=True) if value == max(values)]
+        if len(best) > 1:
+            return None
+        result = best[0]
+    elif query.op in ("margin", "difference"):
+        result = (values[0] - values[1]) * (1 if query.op == "margin" else -1)
+    else:
+        result = sum(values)  # of a single one for a cell
+    facts = ((query.entity, f"{m} {year}", str(cells[m, year])) for m, year in wanted)
+    return Answer(str(result), tuple(facts))
 
 
 def support(gold: Answer, documents: Sequence[Collection[Fact]]) -> tuple[int, ...]:
-    """Which documents (each as its `facts_in`) state a fact that an answer rests on, as indices."""
+    """The indices of the documents (each as its `facts_in`) that state a fact of an answer."""
     return tuple(index for index, stated in enumerate(documents) if set(gold.facts) & set(stated))
 
 
 def questions_of(documents: Sequence[str], hops: int) -> list[tuple[Query, Answer]]:
-    """Every path query of exactly `hops` hops that the documents' stated facts answer, no entity
-    twice on its way."""
+    """Every path query of `hops` hops that the documents' facts answer, no entity twice on it."""
     facts = list(dict.fromkeys(fact for text in documents for fact in facts_in(text)))
     chains: list[tuple[Fact, ...]] = [(fact,) for fact in facts]
     for _ in range(hops - 1):
@@ -237,8 +213,7 @@ def read_question(text: str, facts: Sequence[Fact]) -> tuple[str, Query, str] | 
     """Question, query and gold answer of a proposal that is valid, None for any other.
 
     Valid: `<question>` parses, the stated facts have one answer to it, `<answer>` is it, and the
-    way to it comes back to no entity. White space is made plain, so that odd spacing makes no
-    question new or hard.
+    way to it comes back to no entity. Odd spacing makes no question new.
     """
     question = " ".join((prompts.field(text, "question") or "").split())
     proposed = prompts.field(text, "answer")

@@ -1,18 +1,14 @@
-"""Held-out benchmarks: questions about worlds and in wordings that nothing is trained on, with
-exact grading.
+"""Held-out benchmarks: questions about worlds and in wordings that nothing is trained on.
 
     tasks = benchmark("reading-8")              # 500 tasks
-    tasks[0].messages, tasks[0].difficulty, tasks[0].gold
     grade_text("<answer> Arnford</answer>", tasks[0])   # 1.0 or 0.0; a share for needles-*, open-*
 
-Everything is drawn from fixed seeds with `pool="heldout"` names (which the embedded policies know
-as words, never their facts) and the question frames `HELDOUT_FRAMES`; the same
-name, count and seed give the same tasks, and more of them begin with the same ones. `suites.yaml`
-lists all with their levels of difficulty, which take turns. The seven `search-*` sets share one
-corpus, `search_corpus()`; they have the shape of the sets that search papers evaluate on: three of
-single facts (in the question's words, reworded, of a rarer form) and four of several hops. A
-syllogism's label is what holds in all models of its premises. (`reasoning-gym` has sums and
-syllogisms too, but builds a C extension, and 8 % of its syllogism labels are wrong.)
+All are drawn from fixed seeds with held-out names (which the embedded policies know as words, never
+their facts) and `HELDOUT_FRAMES`; more tasks begin with the same ones. `suites.yaml` lists all with
+their levels of difficulty, which take turns. The seven `search-*` sets share `search_corpus()` and
+have the shape of the sets that search papers evaluate on: three of single facts (in the question's
+words, reworded, of a rarer form) and four of several hops. (`reasoning-gym` has sums and syllogisms
+too, but builds a C extension, and 8 % of its syllogism labels are wrong.)
 """
 
 import itertools
@@ -32,7 +28,6 @@ from spnb.core.types import Messages, Task, derive_seed
 from spnb.testbed import oracle
 from spnb.testbed.oracle import HELDOUT_FRAMES, Query
 from spnb.testbed.tasks import (
-    LETTERS,
     NUMERIC_OPS,
     Level,
     OpenKind,
@@ -78,8 +73,7 @@ def _choice(rng: random.Random, hops: int, documents: int) -> Task:
 
 
 def needles(rng: random.Random, count: int, documents: int, pool: Pool, frame: str) -> Task:
-    """One question for `count` facts about different entities, each in one of `documents`
-    documents.
+    """One question for `count` facts, each in another of `documents` documents.
 
     The gold values differ from each other, in the order of the question; graded by the share named.
 
@@ -87,28 +81,26 @@ def needles(rng: random.Random, count: int, documents: int, pool: Pool, frame: s
         ValueError: fewer than two facts, fewer documents than facts.
     """
     if not 2 <= count <= documents:
-        raise ValueError(
-            f"count of needles is {count}; allowed: 2 to {documents}, the number of documents"
-        )
+        allowed = f"2 to {documents}, the number of documents"
+        raise ValueError(f"count of needles is {count}; allowed: {allowed}")
     world = World(rng.getrandbits(48), pool=pool)
     subjects: list[str] = []
     while len(subjects) < documents:
         subjects.append(world.draw(rng, rng.choice(list(SUFFIXES)), but=subjects))
     shown = [rng.sample(facts_of(world, subject), 2) for subject in subjects]
-    wanted: list[oracle.Fact] = []
+    wanted: dict[str, str] = {}  # what is asked for, by its value
     for facts in shown:
-        fact = rng.choice(facts)
-        if len(wanted) < count and fact[2] not in {other[2] for other in wanted}:
-            wanted.append(fact)
+        entity, noun, value = rng.choice(facts)
+        if len(wanted) < count:
+            wanted.setdefault(value, oracle.phrase(Query("path", entity, (noun,))))
     if len(wanted) < count:
         return needles(rng, count, documents, pool, frame)
     texts = [say(facts, rng, (0,)) for facts in shown]
     rng.shuffle(texts)
-    phrases = [oracle.phrase(Query("path", entity, (noun,))) for entity, noun, _ in wanted]
-    question = frame.format(x=f"{', '.join(phrases[:-1])} and {phrases[-1]}")
-    gold = tuple(value for _, _, value in wanted)
+    *phrases, last = wanted.values()
+    question = frame.format(x=f"{', '.join(phrases)} and {last}")
     messages = prompts.answer(question, texts)
-    return Task(messages, question, gold, "shares", info={"documents": tuple(texts)})
+    return Task(messages, question, tuple(wanted), "shares", info={"documents": tuple(texts)})
 
 
 def _needles(rng: random.Random, count: int, documents: int) -> Task:
@@ -125,11 +117,10 @@ def _verdict(messages: Messages, question: str, holds: bool, *documents: str) ->
 
 def _judge(rng: random.Random, holds: bool, reworded: bool) -> Task:
     task = path_task(rng, Level(1, 4), POOL, HELDOUT_FRAMES)
-    listed, letter = options(task, rng)
     first = second = task.gold[0]
+    listed, _ = options(task, rng)
     if not holds:
-        right = listed[LETTERS.index(letter)]
-        second = rng.choice([value for value in listed if value != right])
+        second = rng.choice([value for value in listed if value != first])
     if reworded:
         kind = value_type(task.info["query"])
         ways = list(zip(variants(first, kind), variants(second, kind), strict=True))
@@ -141,8 +132,7 @@ def _judge(rng: random.Random, holds: bool, reworded: bool) -> Task:
 def _rubric_grading(rng: random.Random, holds: bool, entities: int) -> Task:
     """Whether a text with the same two relations of some entities states a point.
 
-    If not, its value is the text's all the same: that of another entity there, or said of an entity
-    that is not there.
+    If not, its value stands there all the same: of another entity, or the entity does not.
     """
     while True:
         world = World(rng.getrandbits(48), pool=POOL)
@@ -174,17 +164,13 @@ def _open(rng: random.Random, kind: OpenKind, documents: int) -> Task:
 
 
 def _arithmetic(rng: random.Random, terms: int, digits: int) -> Task:
-    """A chain of additions and subtractions of whole numbers with a result of 0 or more, in a
-    held-out frame."""
-    while True:
-        numbers = [rng.randrange(10 ** (digits - 1), 10**digits) for _ in range(terms)]
-        signs = [1, *(rng.choice((1, -1)) for _ in numbers[1:])]
-        result = sum(sign * number for sign, number in zip(signs, numbers, strict=True))
-        if result >= 0:
-            break
-    text = str(numbers[0])
-    for sign, number in zip(signs[1:], numbers[1:], strict=True):
-        text += f" {'+' if sign > 0 else '-'} {number}"
+    """A chain of additions and subtractions of whole numbers with a result of 0 or more."""
+    result = -1
+    while result < 0:
+        first, *others = [rng.randrange(10 ** (digits - 1), 10**digits) for _ in range(terms)]
+        signed = [rng.choice((1, -1)) * number for number in others]
+        result = first + sum(signed)
+    text = " ".join([str(first), *(f"{'+' if n > 0 else '-'} {abs(n)}" for n in signed)])
     question = rng.choice(HELDOUT_FRAMES).format(x=text)
     return Task(prompts.closed(question), question, (str(result),), info={"documents": ()})
 
@@ -199,12 +185,11 @@ def _models() -> list[frozenset[tuple[bool, bool, bool]]]:
     kinds = list(itertools.product((False, True), repeat=3))
     choices = itertools.product((False, True), repeat=8)
     sets = (frozenset(itertools.compress(kinds, choice)) for choice in choices)
-    return [model for model in sets if all(any(kind[term] for kind in model) for term in range(3))]
+    return [model for model in sets if model and all(map(any, zip(*model, strict=True)))]
 
 
 def follows(premises: list[str], conclusion: str) -> bool:
-    """Whether a categorical conclusion holds in every model of the premises (three terms, none
-    empty)."""
+    """Whether a categorical conclusion holds in every model of the premises."""
     parts = [part for text in (*premises, conclusion) for part in STATEMENT.findall(text)]
     terms = sorted({term for part in parts for term in (part[1], part[3])})
 
@@ -220,16 +205,13 @@ def follows(premises: list[str], conclusion: str) -> bool:
 
 
 def _logic(rng: random.Random, holds: bool, one_premise: bool) -> Task:
-    """A syllogism; `one_premise`: the conclusion speaks of the first premise's terms, the other is
-    beside the point."""
-    while True:
+    """A syllogism; `one_premise`: the conclusion speaks of the first premise's terms."""
+    conclusion, premises = "", [""]
+    while conclusion in premises or follows(premises, conclusion) != holds:
         first, middle, last = rng.sample(WORDING["logic_terms"], 3)
         pairs = [[first, middle], [middle, last], [first, middle] if one_premise else [first, last]]
-        *premises, conclusion = (
-            rng.choice(QUANTIFIERS).format(*rng.sample(pair, 2)) for pair in pairs
-        )
-        if conclusion not in premises and follows(premises, conclusion) == holds:
-            break
+        parts = [rng.choice(QUANTIFIERS).format(*rng.sample(pair, 2)) for pair in pairs]
+        *premises, conclusion = parts
     conclusion = conclusion[0].lower() + conclusion[1:]
     question = f"{premises[0]}. {premises[1]}. Does it follow that {conclusion}?"
     return _verdict(prompts.closed(question), question, holds)
@@ -251,8 +233,7 @@ def _reworded(entity: str) -> bool:
 
 
 def search_corpus() -> Iterator[dict[str, Any]]:
-    """The documents that the `search-*` sets are about, in the shape of any corpus: id, title,
-    text, metadata.
+    """The documents that the `search-*` sets are about: id, title, text, metadata.
 
     An article for each of the world's 288 entities (every second one reworded), a report for each
     company, and a guide in sections for every second town.
@@ -326,13 +307,9 @@ DRAWS: dict[str, Callable[..., Task]] = {
 def benchmark(
     name: str, count: int = COUNT, seed: int = SEED, style: str = "careful"
 ) -> list[Task]:
-    """The tasks of a benchmark, none twice.
+    """The tasks of a benchmark, none twice; the levels of difficulty take turns.
 
-    Args:
-        name: one of `BENCHMARKS`.
-        count: how many; the levels of difficulty take turns.
-        style: the instruction before the question ("plain", "steps" where the suite takes them);
-            the tasks are the same otherwise.
+    `style` is the instruction before the question ("plain", "steps" where the suite takes them).
 
     Raises:
         ValueError: unknown name or style, a count below 1 or above what the world's facts allow.
@@ -344,16 +321,12 @@ def benchmark(
         raise ValueError(f"style of benchmark {name} is {style!r}; allowed: {', '.join(styles)}")
     if count < 1:
         raise ValueError(f"count of benchmark {name} is {count!r}; allowed: 1 or more")
-    tasks: list[Task] = []
     seen: set[tuple[Any, ...]] = set()
-    for index in range(count):
-        tasks.append(_new_task(name, index, seed, style, seen))
-    return tasks
+    return [_new_task(name, index, seed, style, seen) for index in range(count)]
 
 
 def _new_task(name: str, index: int, seed: int, style: str, seen: set[tuple[Any, ...]]) -> Task:
-    """Task number `index`: the first draw whose question and documents are not in `seen`, where
-    they are put (a frame's wording does not make it new)."""
+    """Task number `index`, whose question (in whatever frame) and documents are put in `seen`."""
     suite = BENCHMARKS[name]
     level = dict(suite["levels"][index % len(suite["levels"])])
     difficulty = level.pop("difficulty")
@@ -366,17 +339,14 @@ def _new_task(name: str, index: int, seed: int, style: str, seen: set[tuple[Any,
         if key not in seen:
             seen.add(key)
             return replace(task, difficulty=difficulty)
-    raise ValueError(
-        f"count of benchmark {name} is above {index}; allowed: fewer, its facts are used up"
-    )
+    problem = f"count of benchmark {name} is above {index}"
+    raise ValueError(f"{problem}; allowed: fewer, its facts are used up")
 
 
 def texts(name: str, count: int = COUNT, seed: int = SEED) -> list[str]:
-    """What a training corpus must not hold: each task's question, and the documents behind it
-    (search: the corpus)."""
+    """What a training corpus must not hold: questions and documents (search: the corpus)."""
     tasks = benchmark(name, count, seed)
+    documents = [text for task in tasks for text in task.info["documents"]]
     if name in SEARCH_SETS:
         documents = [str(document["text"]) for document in search_corpus()]
-    else:
-        documents = [text for task in tasks for text in task.info["documents"]]
     return list(dict.fromkeys([*(task.question for task in tasks), *documents]))

@@ -1,11 +1,8 @@
-"""Tasks drawn from the world with difficulty as a dial: a question, the documents to read, the gold
-answer.
+"""Tasks drawn from the world: a question, the documents to read, the gold answer.
 
-The dial is a `Level`; for reports it is the operation and the number of companies. Open-ended tasks
-(summarise, compare, explain, plan) come with the facts that a good answer contains.
-
-Every task is a `Task`; its `info` has `documents`, and where its answer can be computed `query`,
-`answer` (gold, with the facts it rests on), `support` (which documents state these) and `world`.
+Difficulty is a dial: a `Level`, for reports the operation and the number of companies. A task's
+`info` has `documents`, and where its answer can be computed `query`, `answer` (gold, with the facts
+it rests on), `support` (which documents state these) and `world`.
 """
 
 import random
@@ -52,8 +49,7 @@ class Level:
         documents: documents shown, those that support the answer included.
         same_relation: share of the other documents that belong to rival chains (see `distractors`).
         facts: facts a document states.
-        distances: paraphrase distances that the documents use (0 the question's own noun, 1 a
-            synonym, 2 a verb).
+        distances: paraphrase distances that the documents use (see `texts`).
 
     Raises:
         ValueError: out of range, or too few documents for the hops.
@@ -110,9 +106,7 @@ def stated(task: Task) -> list[Fact]:
     return [fact for text in task.info["documents"] for fact in facts_in(text)]
 
 
-def _task(
-    world: World, query: Query, question: str, messages: Messages, **info: tuple[Any, ...]
-) -> Task:
+def _task(world: World, query: Query, question: str, messages: Messages, **info: Any) -> Task:
     answer = oracle.answer(world, query)
     if answer is None:
         raise ValueError(f"query {query} has no answer in this world")
@@ -124,21 +118,18 @@ def _task(
 def draw_path(world: World, rng: random.Random, hops: int) -> Query:
     """A random path of `hops` relations along which no entity comes twice."""
     while True:
-        entity = start = world.draw(rng, rng.choice(list(SUFFIXES)))
-        nouns, seen = [], {start}
-        for hop in range(hops):
-            relations = relations_of(world.kind(entity) or "")
-            if hop < hops - 1:
-                relations = tuple(r for r in relations if r.value in SUFFIXES)
-            if not relations:
+        way = [world.draw(rng, rng.choice(list(SUFFIXES)))]
+        nouns: list[str] = []
+        for left in range(hops, 0, -1):
+            relations = relations_of(world.kind(way[-1]) or "")
+            nouns.append(
+                rng.choice([r for r in relations if left == 1 or r.value in SUFFIXES]).noun
+            )
+            way.append(str(world.value(way[-1], nouns[-1])))
+            if way[-1] in way[:-1]:
                 break
-            nouns.append(rng.choice(relations).noun)
-            entity = str(world.value(entity, nouns[-1]))
-            if entity in seen:
-                break
-            seen.add(entity)
         else:
-            return Query("path", start, tuple(nouns))
+            return Query("path", way[0], tuple(nouns))
 
 
 def path_task(
@@ -182,9 +173,8 @@ def distractors(
     """Entities for the other documents, each with the noun that its document must state.
 
     A `same_relation` share belongs to rival chains: other starts followed along the question's own
-    nouns. So neither the relation asked for nor a link between documents shows which value is
-    meant. Where there is no room for a whole chain its last facts are taken. The others are of any
-    type and state anything (None).
+    nouns (where there is no room, a chain's last facts). So neither the relation asked for nor a
+    link between documents shows which value is meant. The others state anything (None).
     """
     chosen: dict[str, str | None] = {}
     others = level.documents - len(subjects)
@@ -199,8 +189,7 @@ def distractors(
 def rival_chain(
     world: World, rng: random.Random, query: Query, taken: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Another start followed along a query's nouns: each entity on the way, none `taken`, and its
-    noun.
+    """Another start followed along a query's nouns: entities, none `taken`, each with its noun.
 
     Where `ATTEMPTS` starts in a crowded world lead to taken entities: the longest end of a chain
     without one, or any entity that has the last noun.
@@ -210,8 +199,8 @@ def rival_chain(
         entity = world.draw(rng, BY_NOUN[query.nouns[0]].subject, but=taken)
         chain: list[tuple[str, str]] = []
         for noun in query.nouns:
-            met = {name for name, _ in chain}
-            chain = [] if entity in taken or entity in met else [*chain, (entity, noun)]
+            met = entity in taken or any(entity == name for name, _ in chain)
+            chain = [] if met else [*chain, (entity, noun)]
             entity = str(world.value(entity, noun))
         longest = max(longest, chain, key=len)
         if len(longest) == len(query.nouns):
@@ -223,9 +212,8 @@ def rival_chain(
 def _document(world: World, entity: str, noun: str | None, rng: random.Random, level: Level) -> str:
     """A short document with `level.facts` facts about an entity, `noun`'s among them."""
     facts = facts_of(world, entity)
-    needed = [fact for fact in facts if fact[1] == noun]
-    others = rng.sample([fact for fact in facts if fact[1] != noun], level.facts - len(needed))
-    chosen = needed + others
+    chosen = [fact for fact in facts if fact[1] == noun]
+    chosen += rng.sample([fact for fact in facts if fact not in chosen], level.facts - len(chosen))
     rng.shuffle(chosen)
     return say(chosen, rng, level.distances)
 
@@ -233,8 +221,7 @@ def _document(world: World, entity: str, noun: str | None, rng: random.Random, l
 def draw_figure(
     world: World, company: str, op: Op, rng: random.Random
 ) -> tuple[Query, Answer] | None:
-    """A question about figures of a company; None where it has no single answer or that is not
-    above 0."""
+    """A question about figures of a company; None where it has no answer above 0."""
     years = tuple(sorted(rng.sample(list(world.years(company)), 2)))
     years = {"sum": years, "difference": years, "highest": ()}.get(op, years[:1])
     metric = "" if op == "margin" else rng.choice(METRICS)
@@ -257,16 +244,15 @@ def report_task(
         world = World(rng.getrandbits(48), pool=pool)
         company = world.draw(rng, "company")
         drawn = draw_figure(world, company, op, rng)
-    query, _ = drawn
     shown = [company]
     while len(shown) < companies:
         shown.append(world.draw(rng, "company", but=shown))
     rng.shuffle(shown)
     documents = tuple(f"Accounts of {name}.\n{table(world, name)}" for name in shown)
-    support = (shown.index(company),)
-    question = oracle.ask(query, rng.choice(frames))
+    question = oracle.ask(drawn[0], rng.choice(frames))
     messages = prompts.answer(question, documents, style)
-    return _task(world, query, question, messages, documents=documents, support=support)
+    how = {"documents": documents, "support": (shown.index(company),)}
+    return _task(world, drawn[0], question, messages, **how)
 
 
 def search_task(
@@ -321,8 +307,7 @@ def value_type(query: Query) -> str:
 
 
 def _rivals(task: Task) -> list[str]:
-    """Values of the answer's type that the documents state: figures for a figure, the company's
-    years for a year.
+    """Values of the answer's type that the documents state, for a year the company's.
 
     None for a figure that is worked out: stated ones are too small or too large to mislead.
     """
@@ -353,13 +338,10 @@ def open_task(
 ) -> Task:
     """An open-ended task over documents of a fresh world, in training's or in held-out words.
 
-    - summarise: all facts stated about one entity;
-    - compare: one relation for two entities;
-    - explain: the chain of facts between an entity and a far value;
-    - plan: the chain of facts that leads to a value, named by its path.
-
-    Gold is a plain sentence for each fact that a good answer states, which makes a rubric; `info`
-    has these `facts`, and the kind as `open`.
+    Gold, a rubric: a plain sentence for each fact that a good answer states. `info` has these
+    `facts`, and the kind as `open`. Summarise: all facts stated about one entity; compare: one
+    relation for two; explain: the chain of facts from an entity to a far value; plan: the chain
+    that leads to a value named by its path.
     """
     hops = max(2, level.hops) if kind in ("explain", "plan") else 1
     shown = max(level.documents, hops + (kind == "compare"))
@@ -377,14 +359,12 @@ def open_task(
     template = WORDING["open"][wording][kind]
     text = template.format(entity=entity, other=other, noun=noun, phrase=oracle.phrase(query))
     info = {"documents": tuple(documents), "facts": facts, "open": kind}
-    return Task(
-        prompts.task(text, documents), text, tuple(map(sentence, facts)), "facts", info=info
-    )
+    gold = tuple(map(sentence, facts))
+    return Task(prompts.task(text, documents), text, gold, "facts", info=info)
 
 
 def _grade_facts(prediction: str, golds: Sequence[str]) -> float:
-    """Gold facts that a text states in any wording, divided by the larger of gold facts and facts
-    stated.
+    """Gold facts that a text states, divided by the larger of gold facts and facts stated.
 
     A fact contradicted by another value does not count, and copying all documents does not pay.
     """

@@ -1,12 +1,12 @@
 """Facts as simple English, simple English back as facts, and whole documents.
 
 A fact is a triple (entity, noun, value). It can be said with the relation's own noun (paraphrase
-distance 0), with a synonym (1) or with a verb phrase (2); `facts_in` reads every one of these
-sentences, so an answer that explains something can be checked fact by fact.
+distance 0), with a synonym (1) or with a verb phrase (2); `facts_in` reads all of these sentences.
 
     next(documents(1000, seed=0))        # {"id", "title", "text", "metadata"}
 """
 
+import itertools
 import math
 import random
 import re
@@ -35,14 +35,9 @@ VALUE = rf"(?:{NAME}|[a-z]+|[0-9]+)"
 
 
 def sentence(fact: Fact, distance: int = 0, form: int = 0) -> str:
-    """A fact as one sentence.
+    """A fact as one sentence at a paraphrase distance; ValueError for an unknown one.
 
-    Args:
-        distance: 0 the relation's noun, 1 its synonym, 2 a verb phrase.
-        form: 0 or 1, which of the two noun sentences (distances 0 and 1).
-
-    Raises:
-        ValueError: unknown distance.
+    `form` (0 or 1) says which of the `NOUN_SENTENCES` is used at distances 0 and 1.
     """
     if distance not in DISTANCES:
         raise ValueError(f"paraphrase distance is {distance!r}; allowed: 0, 1, 2")
@@ -65,8 +60,7 @@ _NOUN_PATTERNS = (
 
 @cache
 def _verb_patterns() -> list[tuple[str, str, re.Pattern[str]]]:
-    """For each relation its noun, its verb sentence's longest fixed words, and that sentence's
-    pattern."""
+    """For each relation its noun, its verb sentence's longest fixed words and pattern."""
     patterns = []
     for relation in RELATIONS:
         words = max(re.split(r"\{[ev]\}", relation.verb), key=len)
@@ -77,24 +71,19 @@ def _verb_patterns() -> list[tuple[str, str, re.Pattern[str]]]:
 
 
 def facts_in(text: str) -> list[Fact]:
-    """Every fact that a text states in one of the world's sentences or table rows, in the text's
-    order; true or not.
+    """Every fact that a text states in the world's sentences or rows, in its order; true or not.
 
     A row's figure is the fact (company, "metric year", figure).
     """
-    facts = [
-        (row.start(), (row["e"], f"{row['m']} {row['y']}", row["v"])) for row in _ROW.finditer(text)
-    ]
-    for pattern in _NOUN_PATTERNS:
-        for match in pattern.finditer(text):
-            noun = SYNONYMS.get(match["r"], match["r"])
-            if noun in BY_NOUN:
-                facts.append((match.start(), (match["e"], noun, match["v"])))
+    matches = [(f"{row['m']} {row['y']}", row) for row in _ROW.finditer(text)]
+    for match in itertools.chain(*(pattern.finditer(text) for pattern in _NOUN_PATTERNS)):
+        noun = SYNONYMS.get(match["r"], match["r"])
+        matches += [(noun, match)] if noun in BY_NOUN else []
     for noun, words, pattern in _verb_patterns():
         if words in text:
-            for match in pattern.finditer(text):
-                facts.append((match.start(), (match["e"], noun, match["v"])))
-    return [fact for _, fact in sorted(facts)]
+            matches += [(noun, match) for match in pattern.finditer(text)]
+    facts = sorted((match.start(), (match["e"], noun, match["v"])) for noun, match in matches)
+    return [fact for _, fact in facts]
 
 
 def wordings(documents: Iterable[str]) -> dict[Fact, str]:
@@ -140,15 +129,11 @@ def report(world: World, company: str) -> dict[str, Any]:
 
 
 def sections(world: World, town: str, rng: random.Random) -> dict[str, Any]:
-    """A longer document in sections: a town, its mayor, the mayor's employer and the town's twin,
-    with all facts."""
+    """All facts about a town, its mayor, the mayor's employer and the town's twin, in sections."""
     mayor = str(world.value(town, "mayor"))
-    subjects = {
-        "The town": town,
-        "The mayor": mayor,
-        "Trade": str(world.value(mayor, "employer")),
-        "The twin": str(world.value(town, "twin")),
-    }
+    subjects = {"The town": town, "The mayor": mayor}
+    subjects["Trade"] = str(world.value(mayor, "employer"))
+    subjects["The twin"] = str(world.value(town, "twin"))
     parts = [f"{heading}\n{say(facts_of(world, name), rng)}" for heading, name in subjects.items()]
     title = f"A guide to {town}"
     return _document(f"sections:{town}", title, "\n\n".join(parts), "sections", world)
@@ -160,25 +145,22 @@ def _document(name: str, title: str, text: str, kind: str, world: World) -> dict
 
 
 BLOCK = 15
-"""Documents about each two entities of every type: 12 articles, 2 reports, 1 longer document in
-sections."""
+"""Documents about each two entities of every type: 12 articles, 2 reports, 1 in sections."""
 
 
 def world_of(count: int, seed: int = 0, pool: Pool = "train") -> World:
-    """The world that `documents` with the same arguments are about.
+    """The world that `documents` with the same arguments are about (another count is another one).
 
     It has two entities of every type for each `BLOCK` documents, so that every entity has an
     article (where `count` is a multiple of `BLOCK`; else the last two of some types have none).
-    Another count is another world.
     """
     return World(seed, size=2 * max(1, math.ceil(count / BLOCK)), pool=pool)
 
 
 def documents(count: int, seed: int = 0, pool: Pool = "train") -> Iterator[dict[str, Any]]:
-    """Streams `count` generated documents about `world_of(count, seed, pool)`.
+    """Streams `count` documents about `world_of(count, seed, pool)`.
 
-    An article on every entity, a report on every company, and a longer document in sections on
-    every second town.
+    An article on every entity, a report on every company, sections on every second town.
     """
     world = world_of(count, seed, pool)
     kinds = list(SUFFIXES)

@@ -1,10 +1,9 @@
-"""A small world whose facts are known exactly: entities, relations, yearly accounts, for any seed
-and size.
+"""A small world whose facts are known exactly: entities, relations, accounts; any seed and size.
 
 Nothing is stored: a fact is drawn from a hash of (seed, entity, relation), so a world of a million
-entities costs no memory, and the same seed gives the same facts anywhere. Names come from two
-disjoint pools: `train` names are used in reinforcement learning's training questions, `heldout`
-names in benchmarks; the embedded policies know both as words. All words are in `world.yaml`.
+entities costs no memory. Names come from two disjoint pools: `train` names are used in training
+questions, `heldout` names in benchmarks; the embedded policies know both as words. All words are in
+`world.yaml`.
 
     world = World(seed=0)
     world.value("Arnford", "mayor")      # a person's name
@@ -30,8 +29,7 @@ WORDING = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 class Relation:
     """What entities of type `subject` can be asked about, with a value of type `value`.
 
-    `noun` is the relation's name in questions, `synonym` another noun for it (paraphrase distance
-    1), `verb` a sentence without either (distance 2), {e} and {v} to be filled in.
+    `synonym` is another noun for it, `verb` a sentence without either, {e} and {v} to be filled in.
     """
 
     noun: str
@@ -44,11 +42,9 @@ class Relation:
 RELATIONS = tuple(Relation(*row) for row in WORDING["relations"])
 BY_NOUN = {relation.noun: relation for relation in RELATIONS}
 SYNONYMS = {relation.synonym: relation.noun for relation in RELATIONS}
-SUFFIXES: dict[str, tuple[str, ...]] = {
-    kind: tuple(endings) for kind, endings in WORDING["suffixes"].items()
-}
+SUFFIXES: dict[str, tuple[str, ...]] = {k: tuple(v) for k, v in WORDING["suffixes"].items()}
 """Endings of an entity type's names; its keys are the entity types."""
-WORDS: dict[str, tuple[str, ...]] = {kind: tuple(words) for kind, words in WORDING["words"].items()}
+WORDS: dict[str, tuple[str, ...]] = {k: tuple(v) for k, v in WORDING["words"].items()}
 NUMBERS, YEARS = range(10, 100), range(1750, 1900)
 METRICS = ("revenue", "costs", "staff")
 CELLS = range(10, 30)
@@ -76,12 +72,8 @@ def names(kind: str, pool: Pool) -> tuple[str, ...]:
 
 @cache
 def _kinds() -> dict[str, str]:
-    return {
-        word: kind
-        for kind in SUFFIXES
-        for pool in ("train", "heldout")
-        for word in names(kind, pool)
-    }
+    kinds = ((kind, names(kind, "train") + names(kind, "heldout")) for kind in SUFFIXES)
+    return {word: kind for kind, words in kinds for word in words}
 
 
 def kind_of_word(word: str) -> str | None:
@@ -99,8 +91,7 @@ class World:
 
     Args:
         seed: same seed, same facts.
-        size: entities of each type; beyond the pool's one-word names, names have two words, then
-            three.
+        size: entities of each type; beyond the pool's names of one word they have two, then three.
         pool: which names are used.
 
     Raises:
@@ -142,8 +133,7 @@ class World:
         return None if place is None else place[0]
 
     def value(self, entity: str, noun: str) -> str | None:
-        """The value of a relation as text (a name, word, number or year), None where the entity has
-        none."""
+        """The value of a relation (a name, word, number or year), None where there is none."""
         relation, place = BY_NOUN.get(noun), self.index(entity)
         if relation is None or place is None or place[0] != relation.subject:
             return None
@@ -163,25 +153,19 @@ class World:
 
     def cell(self, company: str, metric: str, year: int) -> int | None:
         """One figure of a company's accounts, 10 to 29; None where there is none."""
-        if self.kind(company) != "company" or metric not in METRICS:
-            return None
-        if year not in self.years(company):
+        known = self.kind(company) == "company" and metric in METRICS
+        if not known or year not in self.years(company):
             return None
         return CELLS[derive_seed(self.seed, company, metric, year) % len(CELLS)]
 
     def holders(self, noun: str, value: str) -> list[str]:
-        """All entities whose relation has this value; looks at every entity of the type."""
+        """All entities whose relation has this value."""
         every = (self.name(BY_NOUN[noun].subject, index) for index in range(self.size))
         return [entity for entity in every if self.value(entity, noun) == value]
 
     def draw(self, rng: random.Random, kind: str, but: Sequence[str] = ()) -> str:
-        """A random entity of a type that is not among `but`.
-
-        Raises:
-            ValueError: all of them are.
-        """
-        left = self.size - sum(self.kind(name) == kind for name in set(but))
-        if left < 1:
+        """A random entity of a type that is not among `but`; ValueError where all of them are."""
+        if sum(self.kind(name) == kind for name in set(but)) >= self.size:
             raise ValueError(
                 f"size of the world is {self.size}, too few entities of type {kind}; allowed: more"
             )

@@ -21,6 +21,7 @@ from spnb.train.engines.torch import TorchEngine
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
 """What a special token that may serve as pad is called, best first."""
+ADAPTER = "adapter_config.json"
 ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
 PLAIN = SimpleNamespace(
     dtype="float32",
@@ -73,7 +74,7 @@ def policy_path(source: str) -> str:
         except ValueError as error:
             raise PolicyError(f"policy is {source!r}: {error}") from None
     folder = resolve(source)
-    if (folder / "config.json").is_file():
+    if any((folder / name).is_file() for name in ("config.json", ADAPTER)):
         return str(folder)
     if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
         raise PolicyError(
@@ -91,7 +92,7 @@ def policy_fingerprint(source: str) -> str:
     folder = Path(policy_path(source))
     if not folder.is_dir():
         return source
-    patterns = ("*.safetensors", "tokenizer*.json")
+    patterns = ("*.safetensors", "tokenizer*.json", ADAPTER)
     if not source.startswith("embedded/"):
         patterns += ("*.bin", "config.json", "*.jinja")
     digest = hashlib.sha256()
@@ -197,9 +198,15 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
         four_bit = BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
         )
-    model = AutoModelForCausalLM.from_pretrained(
+    adapter = (Path(path) / ADAPTER).is_file()
+    cls = AutoModelForCausalLM
+    if adapter:
+        from peft import AutoPeftModelForCausalLM as cls  # noqa: N813
+    model = cls.from_pretrained(
         path, dtype=dtype, quantization_config=four_bit, trust_remote_code=False
     )
+    if adapter:  # a LoRA run's final weights, merged: the next run trains an adapter of its own
+        model = model.merge_and_unload()
     if torch.cuda.is_available() and not params.load_in_4bit:
         model = model.to("cuda")
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)

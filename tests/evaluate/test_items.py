@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from fakes import CharTokenizer
 
 from spnb.core.episodes import single_turn
 from spnb.core.method import Share
@@ -21,16 +22,6 @@ from spnb.evaluate.items import (
 )
 
 SAMPLING = Sampling(max_new_tokens=16)
-
-
-class CharTokenizer:
-    """One token per character."""
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        return messages[-1]["content"]
-
-    def __call__(self, text, add_special_tokens):
-        return {"input_ids": [ord(char) for char in text]}
 
 
 class Pupil:

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from fakes import CharTokenizer
 
 from spnb.core.grading import grade_text
 from spnb.core.types import Chat, Completion, Sampling, Task
@@ -36,16 +37,6 @@ from spnb.games.players import PolicyPlayer, make_player
 from spnb.testbed.suites import benchmark
 
 SAMPLING = Sampling(max_new_tokens=16)
-
-
-class CharTokenizer:
-    """One token per character."""
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        return messages[-1]["content"]
-
-    def __call__(self, text, add_special_tokens):
-        return {"input_ids": [ord(char) for char in text]}
 
 
 class LegalEngine:

@@ -6,6 +6,7 @@ import math
 
 import pandas as pd
 import pytest
+from fakes import CharTokenizer
 
 from spnb.core.types import Chat, Completion, Sampling
 from spnb.evaluate.patterns import (
@@ -146,16 +147,6 @@ def reply(*patterns):
 )
 def test_model_replies_are_parsed_strictly(text, expected):
     assert parse_labels(text) == expected
-
-
-class CharTokenizer:
-    """One token per character."""
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        return messages[-1]["content"]
-
-    def __call__(self, text, add_special_tokens):
-        return {"input_ids": [ord(char) for char in text]}
 
 
 class Scripted:

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 
 import pytest
+from fakes import CharTokenizer
 
 from spnb.core.episodes import run
 from spnb.core.method import Share, Suite
@@ -30,16 +31,6 @@ FROZEN = {"policy": "start", "trainable": False}
 KL = {"beta": 0.1}  # every row is trained
 HALF = math.exp(0)
 QUARTER = math.exp(-18 / 16)
-
-
-class CharTokenizer:
-    """One token per character."""
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        return messages[-1]["content"]
-
-    def __call__(self, text, add_special_tokens):
-        return {"input_ids": [ord(char) for char in text]}
 
 
 class World:

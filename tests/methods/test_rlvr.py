@@ -7,8 +7,8 @@ import re
 from collections import Counter
 
 import pytest
+from fakes import CharTokenizer, step_of
 
-from spnb.core.episodes import run
 from spnb.core.grading import grade_text
 from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
@@ -23,16 +23,6 @@ from spnb.train.guards import token_logps
 from spnb.train.plan import make_plan, run_one
 
 SMALL = dict(prompts_per_step=3, group_size=4, eval_items=6)
-
-
-class CharTokenizer:
-    """One token per character."""
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        return messages[-1]["content"]
-
-    def __call__(self, text, add_special_tokens):
-        return {"input_ids": [ord(char) for char in text]}
 
 
 class Reader:
@@ -77,14 +67,6 @@ def first_group_only(question, prompt, index):
 
 def method(**values):
     return Method(Params(**{**SMALL, **values}), CharTokenizer())
-
-
-def step_of(variant, engine, step=0):
-    """All rows of a step, as the trainer has them."""
-    rows = run(variant.rollout(step), {"policy": engine})
-    variant.estimate(rows)
-    variant.select(rows)
-    return rows
 
 
 def collect(choose, step=0, share=None, **values):

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 import torch
+from fakes import step_of
 
-from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.types import Chat, Completion
 from spnb.games import make_game
@@ -47,13 +47,6 @@ class Says:
 def method(**values):
     games = {"games": ["kuhn_poker", "tic_tac_toe"]}
     return Method(Params(**{**games, **values}), CharTokenizer())
-
-
-def step_of(spiral, engine, step=0):
-    rows = run(spiral.rollout(step), {"policy": engine})
-    spiral.estimate(rows)
-    spiral.select(rows)
-    return rows
 
 
 def written(ids):

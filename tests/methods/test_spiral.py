@@ -8,6 +8,7 @@ import re
 from collections import Counter, defaultdict
 
 import pytest
+from fakes import CharTokenizer
 
 from spnb.core.episodes import run
 from spnb.core.method import Share
@@ -21,16 +22,6 @@ from spnb.methods.spiral import Method, Params
 from spnb.train.config import merge, params_class, variant_layers
 
 DRAWN_MATCH = "012435768"  # x takes 0, 2, 3, 7, 8 and o takes 1, 4, 5, 6: no line
-
-
-class CharTokenizer:
-    """One token per character."""
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        return messages[-1]["content"]
-
-    def __call__(self, text, add_special_tokens):
-        return {"input_ids": [ord(char) for char in text]}
 
 
 class MoveEngine:

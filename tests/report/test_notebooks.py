@@ -7,11 +7,12 @@ import nbformat
 import papermill
 import pytest
 
-from spnb.core.params import ParamError
+from spnb.core.params import ParamError, variants
 from spnb.core.paths import ROOT
 from spnb.report import notebooks
 from spnb.report.notebooks import (
     SHARED,
+    about,
     describe,
     estimate,
     execute,
@@ -141,7 +142,7 @@ STUDIES = {
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_at_smoke_scale(study, tmp_path):
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
-    text = printed(executed(notebook_of(study), tmp_path, scale="smoke", **folders))
+    text = printed(executed(notebook_of(study), tmp_path, scale="smoke", run=folders))
     exhibits, by_hand = STUDIES[study]
     assert "2 runs, 4 training steps" in text and by_hand in text
     assert "not decided" in text, "one seed decides nothing"
@@ -188,6 +189,7 @@ def test_what_will_be_done_is_said_first(tmp_path, monkeypatch):
     assert table["run"].tolist() == ["spiral/smoke/full/seed-0", "spiral/smoke/no-rae/seed-0"]
     assert table["state"].tolist() == ["to do", "to do"]
     assert table["minutes when last measured"].tolist()[0] == 0.5
+    assert about(plan).loc["no-rae", "about"] == variants("spiral")["no-rae"]["about"]
     assert estimate(plan).startswith("Not measured yet")
     measured = {"spiral": {"smoke": {"full": 30, "no-rae": 50, "rest": 2, "cores": 2}}}
     monkeypatch.setattr(notebooks, "timings", lambda: measured)
@@ -214,8 +216,6 @@ def test_shared_exhibits_go_where_the_scales_do(scale, folder, monkeypatch):
 
 
 def test_all_stands_for_every_variant_of_each_paper(monkeypatch):
-    from spnb.core.params import variants
-
     asked = []
     record = lambda paper, scale, **values: asked.append((paper, values))  # noqa: E731
     monkeypatch.setattr(notebooks, "execute", record)

@@ -5,13 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from rzero import make_run
 from safetensors.torch import load_file
 
 from spnb.core.params import ParamError
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_all, run_one
-from spnb.train.policies import policy_path
+from spnb.train.policies import load_policy, policy_path
 from spnb.train.runs import RunError
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
@@ -81,6 +82,24 @@ def test_a_run_starts_from_another_and_keeps_checkpoints(tmp_path, monkeypatch):
     assert changed.open("longer", 0).config_hash != second.config_hash
     again = run_one(plan, "longer", 0)
     assert again.finished and not same(weights(again.model), weights(first.model))
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_a_lora_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("spnb.train.plan.variants", lambda paper: {
+        "full": {"about": "x."},
+        "longer": {"about": "x.", "set": {"start_from": "full"}},
+    })  # fmt: skip
+    values = dict(TINY, steps=1, lora_rank=4, runs=str(tmp_path))
+    plan = make_plan("spiral", "smoke", variants=["longer"], **values)
+    longer = run_one(plan, "longer", 0)
+    first = plan.open("full", 0)
+    assert (first.model / "adapter_model.safetensors").is_file() and longer.finished
+    merged = load_policy(str(first.model)).model.state_dict()
+    start = weights(Path(policy_path("embedded/games")))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert not torch.equal(merged[name], start[name])
+    assert torch.equal(merged["model.norm.weight"], start["model.norm.weight"])
 
 
 @pytest.mark.parametrize(

@@ -384,3 +384,35 @@ def test_a_later_stage_goes_on_counting(tmp_path, tiny_model, tokenizer):
     )
     trainer.train()
     assert steps == [3, 4] and rows == [4, 5]
+
+
+@pytest.mark.parametrize("unsloth", [False, True])
+def test_the_cpus_packing_is_not_in_unsloths_class(
+    tmp_path, tiny_model, tokenizer, monkeypatch, unsloth
+):
+    """Unsloth calls the log-probability function with seven positional arguments of its own."""
+    import sys
+
+    import trl
+
+    if unsloth:
+        monkeypatch.setitem(sys.modules, "unsloth", object())
+        patched = type("UnslothGRPOTrainer", (trl.GRPOTrainer,), {})
+        monkeypatch.setattr(trl, "GRPOTrainer", patched)
+    hooks = Hooks(on_step=lambda *_: None)
+    policy = Policy(tiny_model, tokenizer)
+    trainer = make_trainer(run_params(1), policy, Fixed([[]]), {}, hooks, tmp_path)
+    bases = [base.__name__ for base in type(trainer).__mro__]
+    assert ("PackingMixin" in bases) is not unsloth and "SelfPlayMixin" in bases
+
+
+def test_sharded_weights_are_refused(tmp_path, tiny_model, tokenizer, monkeypatch):
+    from spnb.train import guards
+
+    def refuse(accelerator):
+        raise TrainerError("weights are sharded")
+
+    monkeypatch.setattr(guards, "refuse_sharded", refuse)
+    policy, hooks = Policy(tiny_model, tokenizer), Hooks(on_step=lambda *_: None)
+    with pytest.raises(TrainerError, match="sharded"):
+        make_trainer(run_params(1), policy, Fixed([[]]), {}, hooks, tmp_path)

@@ -92,3 +92,17 @@ def test_other_models_are_run_by_transformers():
         expected = [model(torch.tensor([ids])).logits[0, -1] for ids in ([5, 6, 7, 9], [8, 10])]
     assert logits.shape == (3, 64)
     torch.testing.assert_close(after, torch.stack(expected), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_end_early_leave_the_others_as_they_are(tiny_model, tokenizer, monkeypatch, seed):
+    tiny_model.generation_config.eos_token_id = list(range(5, 45))
+    engine = TorchEngine(tiny_model, tokenizer)
+    asked = requests(tokenizer, 24, 2, seed=seed)
+    expected = by_transformers(engine, asked, monkeypatch)
+    answers = engine.generate(asked)
+    assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
+    for answer, other in zip(answers, expected, strict=True):
+        assert answer.logps == pytest.approx(other.logps, abs=1e-5)
+    ended = [len(answer.ids) for answer in answers if answer.finish == "stop"]
+    assert len(ended) > 24 and len(set(ended)) > 5  # so the cache was made smaller

@@ -1,0 +1,220 @@
+"""What a corpus is made of: its settings, a source's rows as documents, and which of them it keeps.
+
+A text is seen as the set of its word n-grams, casefolded, each a 64-bit hash. Near duplicates have
+a Jaccard similarity over the threshold, by MinHash and LSH (datasketch; 0.8 and 128 permutations as
+in SPELL: a standard error of .035). Contamination is containment, the share of a benchmark text's
+n-grams in the document: a question is far too short for its Jaccard similarity to say anything.
+"""
+
+import glob
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import datasets
+import numpy as np
+import xxhash
+from datasets import Dataset, Features, Value
+from datasketch import MinHash, MinHashLSH
+from numpy.typing import NDArray
+from pydantic import Field
+
+from spnb.core.params import StrictData
+from spnb.core.paths import resolve
+from spnb.corpus.store import CorpusError
+
+FIELDS = ("id", "title", "text", "metadata")
+DATA = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".json.gz", ".parquet", ".arrow", ".csv")
+Read = Callable[[Mapping[str, Any]], Any]
+"""A row of a source, or why there is none."""
+_NO_SPACES = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+WORD = re.compile(rf"[{_NO_SPACES}]|[^\W{_NO_SPACES}]+")
+"""A run of letters and digits, or one Chinese or Japanese character: no spaces part their words."""
+BLOCK = 8192
+
+
+class CorpusSettings(StrictData):
+    """Everything that decides a corpus, apart from its source, the benchmarks and an own encoder.
+
+    The quality limits are Gopher's document rules (arXiv 2112.11446, appendix A) where these do not
+    depend on the language; similarity, permutations and cluster size are SPELL's (2509.23863).
+    """
+
+    config: str | None = Field(None, description="configuration of a datasets id")
+    split: str = Field("train", description="of a datasets id or folder")
+    columns: dict[Literal["id", "title", "text", "metadata"], str] = Field({}, description="names")
+    min_chars: int = Field(100, ge=1)
+    max_chars: int = Field(1_000_000, ge=1)
+    min_words: int = Field(20, ge=0)
+    max_words: int = Field(100_000, ge=1)
+    min_alphabetic: float = Field(0.3, ge=0, le=1, description="share of letters, spaces left out")
+    max_word_length: float = Field(12, gt=0, description="mean characters a word")
+    max_symbols: float = Field(0.1, ge=0, description="hash signs and ellipses a word")
+    max_repeated_lines: float = Field(0.3, ge=0, le=1, description="share of repeated lines")
+    permutations: int = Field(128, ge=32, le=512)
+    shingle_words: int = Field(5, ge=1, le=50, description="words in an n-gram")
+    duplicate_threshold: float = Field(0.8, ge=0.5, le=0.95, description="Jaccard similarity")
+    contamination_threshold: float = Field(0.8, gt=0, le=1, description="share of a benchmark text")
+    encoder: str = Field("minilm", description="minilm, or a sentence-transformers folder or id")
+    embed_chars: int = Field(2000, ge=1, description="characters that are embedded")
+    domains: int = Field(16, ge=1, description="clusters of the upper level")
+    cluster_size: int = Field(20, ge=1, description="mean documents in a cluster below")
+    seed: int = Field(0, ge=0)
+
+
+def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple[Dataset, Read]:
+    """A source's rows, and what reads one: JSONL (.gz too), a folder of .txt and .md files, or else
+    what `datasets` knows; CorpusError where there is nothing that it can load."""
+    path = resolve(source)
+    files = [file for file in sorted(path.rglob("*")) if "/." not in str(file)[len(str(path)) :]]
+    texts = [str(file) for file in files if file.suffix in (".txt", ".md") and file.is_file()]
+    if texts and not any(file.name.endswith(DATA) for file in files):
+        changed = [os.stat(file).st_mtime_ns for file in texts]  # part of the fingerprint
+        return Dataset.from_dict({"file": texts, "changed": changed}), partial(_read_text, path)
+    try:
+        if path.is_file():
+            text: dict[str, Any] = {"encoding": "utf-8-sig", "encoding_errors": "replace"}
+            text |= {"chunksize": 2**20, "features": Features({"text": Value("string")})}
+            text |= {"data_files": glob.escape(str(path)), "cache_dir": str(cache_dir)}
+            return datasets.load_dataset("text", split="train", **text), _read_line
+        if (path / "state.json").is_file():
+            rows = datasets.load_from_disk(str(path))
+        else:
+            name = str(path) if path.is_dir() else source
+            options = {"split": settings.split, "cache_dir": str(cache_dir)}
+            rows = datasets.load_dataset(name, settings.config, **options)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        reason = (str(error.__cause__ or error).splitlines() or [""])[0]
+        allowed = "a JSONL file, a folder of text files, or an id or folder that datasets loads"
+        raise CorpusError(f"source is {source!r}; allowed: {allowed} ({reason})") from None
+    column = settings.columns.get("text", "text")
+    if column not in rows.column_names:
+        allowed = f"{', '.join(rows.column_names)} (set columns)"
+        raise CorpusError(f"column for text is {column!r}; allowed: {allowed}")
+    return rows, lambda row: row
+
+
+def _read_text(folder: Path, row: Mapping[str, Any]) -> dict[str, str]:
+    file = Path(row["file"])
+    text = file.read_text(encoding="utf-8-sig", errors="replace")
+    return {"id": file.relative_to(folder).as_posix(), "title": file.stem, "text": text}
+
+
+def _read_line(row: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(row["text"]) if row["text"].strip() else "empty row"
+    except (ValueError, RecursionError):
+        return "not UTF-8" if "\ufffd" in row["text"] else "not JSON"
+
+
+def to_document(row: Any, number: int, columns: Mapping[str, str]) -> dict[str, Any] | str:
+    """A row in the corpus's schema, metadata as JSON and its number for an id that it lacks; or why
+    it is no document."""
+    if not isinstance(row, Mapping):
+        return row if isinstance(row, str) else "not an object"
+    identity, title, text, metadata = (row.get(columns.get(field, field)) for field in FIELDS)
+    if not isinstance(text, str) or not text.strip():
+        return "empty text" if isinstance(text, str) else "no text"
+    if not isinstance(metadata or {}, dict):
+        return "metadata is no object"
+    identity = f"{number:09d}" if identity in (None, "") else str(identity)
+    notes = json.dumps(metadata or {}, ensure_ascii=False, default=str)
+    values = (identity, str(title or ""), text, notes)
+    try:
+        "".join(values).encode()
+    except UnicodeError:  # half a surrogate pair, escaped
+        return "not UTF-8"
+    return "not UTF-8" if "\ufffd" in text else dict(zip(FIELDS, values, strict=True))
+
+
+def quality_reason(text: str, settings: CorpusSettings) -> str:
+    """The first quality rule that a text breaks, or ""."""
+    if not settings.min_chars <= len(text) <= settings.max_chars:
+        return "too short" if len(text) < settings.min_chars else "too long"
+    words = WORD.findall(text)
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    visible = sum(not char.isspace() for char in text)
+    symbols = text.count("#") + text.count("...") + text.count("…")
+    rules = {
+        "too few words": len(words) < settings.min_words,
+        "too many words": len(words) > settings.max_words,
+        "too few letters": sum(map(str.isalpha, text)) < settings.min_alphabetic * visible,
+        "words too long": sum(map(len, words)) > settings.max_word_length * len(words),
+        "too many symbols": symbols > settings.max_symbols * len(words),
+        "repeated lines": len(lines) - len(set(lines)) > settings.max_repeated_lines * len(lines),
+    }
+    return next((reason for reason, broken in rules.items() if broken), "")
+
+
+def hash64(text: str) -> int:
+    """64 bits of a text; the same in every process, which Python's own hash is not."""
+    return xxhash.xxh3_64_intdigest(text.encode(errors="surrogatepass"))
+
+
+def shingles(text: str, n: int) -> Iterator[list[int]]:
+    """Hashes of a text's word n-grams, in blocks; a shorter text is one n-gram, and one without
+    words is one of all its characters."""
+    words = WORD.findall(text.casefold()) or [text.strip()]
+    count = max(1, len(words) - n + 1)
+    for start in range(0, count, BLOCK):
+        grams = (" ".join(words[i : i + n]) for i in range(start, min(start + BLOCK, count)))
+        yield [hash64(gram) for gram in grams]
+
+
+class Benchmarks:
+    """The n-grams of benchmark texts. Texts of fewer than n words are too common to say anything;
+    they are counted in `short` and not looked for."""
+
+    def __init__(self, texts: Iterable[str], n: int, threshold: float):
+        self.texts = list(texts)
+        long = [text for text in self.texts if len(WORD.findall(text)) >= n]
+        self.short = len(self.texts) - len(long)
+        self.grams = [set().union(*shingles(text, n)) for text in long]
+        self._all = set().union(*self.grams)
+        self._threshold = threshold
+
+    def shared(self, grams: Iterable[int]) -> set[int]:
+        """The n-grams that a benchmark text has too."""
+        return self._all.intersection(grams)
+
+    def contaminate(self, shared: set[int]) -> bool:
+        """Whether these n-grams are the threshold's share of some benchmark text's."""
+        shares = (len(grams & shared) / len(grams) for grams in self.grams if shared)
+        return any(share >= self._threshold for share in shares)
+
+
+@cache
+def sketch(permutations: int) -> MinHash:
+    """An empty MinHash over 64-bit n-gram hashes, to be copied."""
+    return MinHash(permutations, scheme="affine32", hashfunc=(0xFFFFFFFF).__and__)
+
+
+class Duplicates:
+    """Ids, texts and signatures of the documents kept so far, of which the first stays: about 10 kB
+    each, whatever their length, most of it in datasketch's index, so 10 GB a million."""
+
+    def __init__(self, permutations: int, threshold: float):
+        self._threshold = threshold
+        # Bands for recall: a false candidate costs one comparison of whole signatures.
+        self._lsh = MinHashLSH(threshold, permutations, weights=(0.05, 0.95))
+        self._seen: set[int] = set()
+        self._signatures: list[NDArray[np.uint32]] = []
+
+    def reason(self, identity: str, digest: str, signature: list[int]) -> str:
+        """Why a document is not kept; "" keeps it, and later ones are compared with it too."""
+        name, text = hash64(f"id {identity}"), hash64(digest)
+        if name in self._seen or text in self._seen:
+            return "repeated id" if name in self._seen else "exact duplicate"
+        candidate = sketch(len(signature)).copy()
+        candidate.hashvalues = values = np.asarray(signature, np.uint32)
+        others = (self._signatures[row] for row in self._lsh.query(candidate))
+        if any(np.mean(other == values) >= self._threshold for other in others):
+            return "near duplicate"
+        self._seen |= {name, text}
+        self._lsh.insert(len(self._signatures), candidate, check_duplication=False)
+        self._signatures.append(values)
+        return ""

@@ -16,7 +16,7 @@ from typing import Any
 
 from spnb.core import rewards
 
-__version__ = "0.2.0"
+__version__ = "0.1.0"
 sys.modules[f"{__name__}.rewards"] = rewards
 
 _ROOMS = {

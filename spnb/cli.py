@@ -36,8 +36,8 @@ def _clear_errors() -> Iterator[None]:
     except Exception as error:
         if type(error).__name__ != "PapermillExecutionError":
             raise
-        place = f"the notebook stopped in cell {error.exec_count}"  # type: ignore[attr-defined]
-        print(f"error: {place}: {error.ename}: {error.evalue}", file=sys.stderr)  # type: ignore[attr-defined]
+        cell, name, value = (getattr(error, key) for key in ("exec_count", "ename", "evalue"))
+        print(f"error: the notebook stopped in cell {cell}: {name}: {value}", file=sys.stderr)
         raise typer.Exit(1) from None
 
 
@@ -216,8 +216,8 @@ def serve_retriever(
     ],
     kind: Annotated[str, typer.Option(help="bm25, dense, flat, hnsw or ivfpq")] = "bm25",
     host: Annotated[str, typer.Option(help="the default is this machine only")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="1 to 65535")] = 8000,
-    max_k: Annotated[int, typer.Option(help="most documents a query may ask for")] = 100,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    max_k: Annotated[int, typer.Option(min=1, help="most documents a query may ask for")] = 100,
     cache: Annotated[Path, typer.Option(help="where the index is kept")] = Path("runs/index"),
     encoder: Annotated[str, typer.Option(help="minilm, or a sentence-transformers id")] = "minilm",
 ) -> None:
@@ -229,7 +229,7 @@ def serve_retriever(
         retriever = make_retriever(kind, corpus, cache, encoder)
         place = f"http://{host}:{port}/retrieve"
         print(f"{len(retriever.store):,} documents, {kind}, on {place}", flush=True)
-        serve(retriever, host, port, Limits(max_k=max_k, topk=min(3, max_k)))
+        serve(retriever, host, port, Limits(max_k=max_k))
 
 
 @app.command()

@@ -153,7 +153,7 @@ class RoleEMA(Estimator):
                 self.baselines[role] = self.decay * baseline + (1 - self.decay) * reward
             elif seen[0] != reward:
                 raise ValueError(
-                    f"group {group!r}, role {role!r}: rewards {seen[0]} and {reward}; one game has one"
+                    f"group {group!r}, role {role!r}: rewards {seen[0]}, {reward}; a game has one"
                 )
         return [games[group, role][1] for group, role in zip(groups, roles, strict=True)]
 

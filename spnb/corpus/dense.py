@@ -1,10 +1,6 @@
 """Dense retrieval: an encoder turns texts into unit vectors, faiss finds the nearest by inner
-product.
-
-The default encoder is all-MiniLM-L6-v2 (22 M parameters, 384 dimensions), whose weights come inside
-a Python package: nothing is downloaded. Embeddings are kept in blocks, so that embedding stopped
-halfway goes on where it stopped and several indexes over one corpus embed it once.
-"""
+product. Embeddings are kept in blocks: embedding that was stopped goes on, and several indexes over
+one corpus embed it once."""
 
 import hashlib
 import json
@@ -23,8 +19,7 @@ from spnb.corpus.store import Store, built_once, contents_of, index_name
 
 Vectors = NDArray[np.float32]
 FLAT_LIMIT, HNSW_LIMIT = 100_000, 2_000_000
-"""Up to how many passages `dense` means an exact search, and up to how many a graph; beyond,
-compressed vectors."""
+"""Passages up to which `dense` is an exact search, and a graph; beyond, compressed vectors."""
 BLOCK = 8192
 """Passages embedded, and written, at a time."""
 OPTIONS: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
@@ -34,15 +29,12 @@ class Encoder:
     """A sentence-transformers model that gives float32 unit vectors; threads may share it.
 
     Args:
-        name: "minilm", or the folder or hub id of a sentence-transformers model.
+        name: a sentence-transformers folder or hub id, or "minilm": all-MiniLM-L6-v2 (22 M weights,
+            384 dimensions), which is in a Python package, so that nothing is downloaded.
         query_prefix, passage_prefix: put before each text (E5: "query: " and "passage: "); None for
             the model's own.
-        precision: of the transformer's weights, float32 or bfloat16 (2 to 3 times as fast on
-            processors that compute in it; pooling stays in float32).
+        precision: of the transformer's weights, float32 or bfloat16; pooling stays in float32.
         device: torch device; None takes a GPU where there is one.
-
-    Raises:
-        ValueError: no such model, or another precision.
     """
 
     def __init__(
@@ -150,8 +142,7 @@ def dense_index(
 
 
 def embed(store: Store, encoder: Encoder, cache_dir: Path | None = None) -> list[Vectors]:
-    """Embeddings of all passages in blocks: in memory, or memory-mapped from a cached folder, where
-    blocks that are there are not embedded again."""
+    """Embeddings of all passages in blocks, in memory or memory-mapped from a cached folder."""
 
     def block(first: int) -> Vectors:
         rows = range(first, min(first + BLOCK, len(store)))
@@ -164,7 +155,9 @@ def embed(store: Store, encoder: Encoder, cache_dir: Path | None = None) -> list
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{first // BLOCK:06d}.npy" for first in starts]
     with FileLock(f"{folder}.lock"):
-        for first, path in zip(starts, tqdm(files, "embedding", disable=len(files) == 1), strict=True):
+        for first, path in zip(
+            starts, tqdm(files, "embedding", disable=len(files) == 1), strict=True
+        ):
             if not path.exists():
                 part = path.with_suffix(".part.npy")
                 np.save(part, block(first))

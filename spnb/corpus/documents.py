@@ -1,9 +1,8 @@
 """What a corpus is made of: its settings, a source's rows as documents, and which of them it keeps.
 
-A text is seen as the set of its word n-grams, casefolded, each a 64-bit hash. Near duplicates have
-a Jaccard similarity over the threshold, by MinHash and LSH (datasketch; 0.8 and 128 permutations as
-in SPELL: a standard error of .035). Contamination is containment, the share of a benchmark text's
-n-grams in the document: a question is far too short for its Jaccard similarity to say anything.
+A text is the set of its word n-grams, casefolded, each a 64-bit hash. Near duplicates have a
+Jaccard similarity over the threshold, by MinHash and LSH (128 permutations: a standard error of
+.035). Contamination is containment, the share of a benchmark text's n-grams in the document.
 """
 
 import glob
@@ -122,12 +121,12 @@ def to_document(row: Any, number: int, columns: Mapping[str, str]) -> dict[str, 
     if not isinstance(metadata or {}, dict):
         return "metadata is no object"
     identity = f"{number:09d}" if identity in (None, "") else str(identity)
-    notes = json.dumps(metadata or {}, ensure_ascii=False, default=str)
-    values = (identity, str(title or ""), text, notes)
     try:
+        notes = json.dumps(metadata or {}, ensure_ascii=False, default=str)
+        values = (identity, str(title or ""), text, notes)
         "".join(values).encode()
-    except UnicodeError:  # half a surrogate pair, escaped
-        return "not UTF-8"
+    except (UnicodeError, RecursionError) as error:  # half a surrogate pair, escaped
+        return "not UTF-8" if isinstance(error, UnicodeError) else "metadata is no object"
     return "not UTF-8" if "\ufffd" in text else dict(zip(FIELDS, values, strict=True))
 
 
@@ -166,8 +165,7 @@ def shingles(text: str, n: int) -> Iterator[list[int]]:
 
 
 class Benchmarks:
-    """The n-grams of benchmark texts. Texts of fewer than n words are too common to say anything;
-    they are counted in `short` and not looked for."""
+    """The n-grams of benchmark texts; those of fewer than n words are counted, not looked for."""
 
     def __init__(self, texts: Iterable[str], n: int, threshold: float):
         self.texts = list(texts)
@@ -183,8 +181,8 @@ class Benchmarks:
 
     def contaminate(self, shared: set[int]) -> bool:
         """Whether these n-grams are the threshold's share of some benchmark text's."""
-        shares = (len(grams & shared) / len(grams) for grams in self.grams if shared)
-        return any(share >= self._threshold for share in shares)
+        texts = self.grams if shared else ()
+        return any(len(grams & shared) >= self._threshold * len(grams) for grams in texts)
 
 
 @cache
@@ -218,3 +216,23 @@ class Duplicates:
         self._lsh.insert(len(self._signatures), candidate, check_duplication=False)
         self._signatures.append(values)
         return ""
+
+
+def judge(row: Any, number: int, settings: CorpusSettings, search: Benchmarks) -> dict[str, Any]:
+    """A row as a document, the first reason that speaks against it, and its signature."""
+    document = to_document(row, number, settings.columns)
+    if isinstance(document, str):
+        document = {**dict.fromkeys(FIELDS, ""), "reason": document}
+    text = document["text"]
+    reason = document.get("reason") or quality_reason(text, settings)
+    signature, shared = sketch(settings.permutations).copy(), set()
+    for block in shingles(text, settings.shingle_words) if not reason else ():
+        signature.update_batch(block)
+        shared |= search.shared(block)
+    return {
+        **document,
+        "reason": reason or "benchmark contamination" * search.contaminate(shared),
+        "signature": signature.hashvalues,
+        "digest": xxhash.xxh3_128_hexdigest(" ".join(text.split()).encode()),
+        "characters": len(text),
+    }

@@ -4,16 +4,16 @@
     retriever = make_retriever("dense", "wiki.jsonl", cache_dir="runs/index")  # built once
     hits = retriever.search(["Who governs Arnford?"], k=3)[0]
 
-An index is kept under a name made of the corpus's content, the encoder and the kind of index: a
-changed corpus gets a new one. `spnb.corpus.server` has the same over HTTP.
+An index's name is made of the corpus's content, the encoder and the kind: a changed corpus gets a
+new one.
 """
 
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,7 @@ from spnb.corpus.store import Corpus, Store, built_once, contents_of, index_name
 KINDS = ("bm25", "dense", "flat", "hnsw", "ivfpq")
 """`flat`, `hnsw` and `ivfpq` are dense; `dense` is the one that the corpus's size asks for."""
 K1, B = 0.9, 0.4
-"""BM25's term saturation and length normalisation: Pyserini's defaults, which Search-R1's BM25
-server runs with."""
+"""BM25's term saturation and length normalisation, as in Pyserini and Search-R1's server."""
 Rank = Callable[[Sequence[str], int], list[list[tuple[int, float]]]]
 """An index: for each query at most k pairs of row and score, best first."""
 
@@ -66,8 +65,7 @@ def words(text: str) -> list[str]:
 
 
 def build_bm25(store: Store) -> Any:
-    """A bm25s index in Lucene's variant without English function words; texts are read one at a
-    time."""
+    """A bm25s index in Lucene's variant, without English function words."""
     import bm25s
     from bm25s.tokenization import Tokenized, Tokenizer
 
@@ -94,20 +92,15 @@ def rank_bm25(index: Any, queries: Sequence[str], k: int) -> list[list[tuple[int
 
 
 def make_retriever(
-    kind: str,
-    corpus: Corpus,
-    cache_dir: str | os.PathLike[str] | None = None,
-    encoder: Any = "minilm",
+    kind: str, corpus: Corpus, cache_dir: PathLike[str] | str | None = None, encoder: Any = "minilm"
 ) -> LocalRetriever:
     """A retriever over a corpus.
 
     Args:
         kind: one of `KINDS`.
         corpus: a .jsonl or .parquet file, a `datasets` folder, or documents in memory.
-        cache_dir: where indexes and embeddings are kept, relative to the project root; None keeps
-            them in memory.
-        encoder: for dense kinds, "minilm" (its weights are in an installed package), the folder or
-            hub id of a sentence-transformers model, or an `Encoder` (prefixes, precision, device).
+        cache_dir: where indexes and embeddings are kept; None keeps them in memory.
+        encoder: of dense kinds, an `Encoder` or a name for one.
 
     Raises:
         ValueError: unknown kind, no such corpus or encoder, or a corpus too small for the index.

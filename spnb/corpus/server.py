@@ -5,10 +5,10 @@
         without scores  {"result": [[{"id", "contents"}, ...], ...]}
     GET /status  "ok"
 
-Search-R1's own server answers wrongly without scores. This one is for a trusted network: it listens
-on the loopback by default and knows no users.
+For a trusted network: it listens on the loopback by default and knows no users.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -31,10 +31,7 @@ BATCH = 256
 
 
 class Limits(StrictData):
-    """What one request may ask for, and how many connections there may be; one more gets 503.
-
-    `max_bytes` of a body are enough for all queries with every character escaped.
-    """
+    """What one request may hold, and how many connections there may be; one more gets 503."""
 
     max_queries: PositiveInt = 512
     max_length: PositiveInt = 4096
@@ -46,7 +43,7 @@ class Limits(StrictData):
 def create_app(retriever: Retriever, limits: Limits | None = None) -> Any:
     """The FastAPI application. A malformed request, or one beyond the limits, gets 400, 413 or 422
     and the reason; a search that fails is a 500, and its traceback goes to the log."""
-    from fastapi import FastAPI, Request
+    from fastapi import FastAPI, HTTPException, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse
     from starlette.middleware.body_limit import RequestBodyLimitMiddleware
@@ -66,9 +63,9 @@ def create_app(retriever: Retriever, limits: Limits | None = None) -> Any:
         faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
         return JSONResponse({"detail": "; ".join(faults[:3])}, 422)
 
-    @app.exception_handler(Exception)
-    def failed(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"detail": f"search failed: {type(error).__name__}: {error}"}, 500)
+    def entry(hit: Hit, scores: bool) -> dict[str, Any]:
+        document = {"id": hit.id, "contents": contents_of(hit)}
+        return {"document": document, "score": hit.score} if scores else document
 
     @app.get("/status")
     def status() -> str:
@@ -76,23 +73,21 @@ def create_app(retriever: Retriever, limits: Limits | None = None) -> Any:
 
     @app.post("/retrieve")
     def retrieve(body: Body) -> JSONResponse:
-        results = retriever.search(body.queries, body.topk or min(TOPK, limits.max_k))
-        entries = [[_entry(hit, body.return_scores) for hit in hits] for hits in results]
+        try:
+            results = retriever.search(body.queries, body.topk or min(TOPK, limits.max_k))
+        except Exception as error:
+            logging.exception("search failed")
+            raise HTTPException(500, f"search failed: {type(error).__name__}: {error}") from error
+        entries = [[entry(hit, body.return_scores) for hit in hits] for hits in results]
         return JSONResponse({"result": entries})
 
     return app
 
 
-def _entry(hit: Hit, scores: bool) -> dict[str, Any]:
-    document = {"id": hit.id, "contents": contents_of(hit)}
-    return {"document": document, "score": hit.score} if scores else document
-
-
 def serve(
     retriever: Retriever, host: str = "127.0.0.1", port: int = 8000, limits: Limits | None = None
 ) -> None:
-    """Answers requests until it is interrupted; only this machine can reach it unless `host` says
-    otherwise."""
+    """Answers requests until it is interrupted."""
     import uvicorn
 
     limits = limits or Limits()
@@ -126,12 +121,14 @@ class RetrieverClient:
     @validate_call
     def __init__(
         self,
-        url: Annotated[str, Field(pattern=r"^https?://[^/:]")],
+        url: str,
         return_scores: bool = True,
         attempts: PositiveInt = 5,
         wait: NonNegativeFloat = 0.5,
         timeout: PositiveFloat = 60.0,
     ):
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"url is {url!r}; allowed: http://host:port or https://host:port")
         self.url = url.rstrip("/").removesuffix("/retrieve") + "/retrieve"
         self._return_scores = return_scores
         self._attempts = attempts

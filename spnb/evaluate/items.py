@@ -10,6 +10,7 @@ from itertools import chain, product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from spnb.core.episodes import Episode, parallel, run, single_turn
 from spnb.core.grading import grade_text, read_answer
@@ -37,9 +38,8 @@ def record(suite: str, item: str, score: float, **others: Any) -> dict[str, Any]
 
 def row(suite: str, metric: str, value: float, **others: Any) -> dict[str, Any]:
     """One number; `others` are further columns of `ROW`, ValueError for any that it has not."""
-    for name in others:
-        if name not in ROW:
-            raise ValueError(f"a row has no column {name!r}; allowed: {', '.join(ROW)}")
+    if unknown := [name for name in others if name not in ROW]:
+        raise ValueError(f"a row has no column {unknown[0]!r}; allowed: {', '.join(ROW)}")
     return ROW | {"suite": suite, "metric": metric, "value": value, **others}
 
 
@@ -47,9 +47,9 @@ def share_row(suite: str, metric: str, hits: Sequence[float], **labels: str) -> 
     """The share of ones among zeros and ones, with Wilson's bounds; nan where there are none."""
     if not hits:
         return mean_row(suite, metric, hits, **labels)
-    count = int(sum(hits))
-    low, high = share_interval(count, len(hits))
-    return row(suite, metric, count / len(hits), low=low, high=high, n=len(hits), **labels)
+    count, n = int(sum(hits)), len(hits)
+    low, high = share_interval(count, n)
+    return row(suite, metric, count / n, low=low, high=high, n=n, **labels)
 
 
 def mean_row(suite: str, metric: str, values: Sequence[float], **labels: str) -> dict[str, Any]:
@@ -69,14 +69,12 @@ def pass_at_k_rows(records: Records, ks: Sequence[int]) -> Rows:
 
     A score of 1 is a pass. An item with fewer than k answers has no pass@k and is left out.
     """
-    arms: dict[tuple[str, ...], dict[str, list[bool]]] = {}
-    for one in records:
-        items = arms.setdefault(tuple(one[name] for name in ARM), {})
-        items.setdefault(one["item"], []).append(one["score"] == 1)
+    passes = pd.DataFrame(records).assign(passed=lambda table: table["score"] == 1)
     rows = []
-    for arm, items in arms.items():
+    for arm, part in passes.groupby(list(ARM), sort=False):
+        items = part.groupby("item", sort=False)["passed"].agg(["size", "sum"])
         for k in ks:
-            values = [pass_at_k(len(v), sum(v), k) for v in items.values() if len(v) >= k]
+            values = [pass_at_k(n, c, k) for n, c in items.values.tolist() if n >= k]
             new = mean_row(metric=f"pass@{k}", values=values, **dict(zip(ARM, arm, strict=True)))
             low, high = np.clip([new["low"], new["high"]], 0, 1)
             rows.append(new | {"low": float(low), "high": float(high)})
@@ -113,25 +111,22 @@ def ask_suite(
     Args:
         seed_of: the seed of an answer from its task's place and its number.
         answer: the episode that answers a request; one turn where not given.
-        behaviour: what an answer does besides, further columns of its record.
-        grade: score and further columns, from the policy's own words.
+        behaviour: further columns of a record, besides those that `grade` makes of its words.
         labels: opponent, role, decoding.
     """
-    require_positive("tasks", len(tasks))
-    require_positive("samples", samples)
+    require_positive(tasks=len(tasks), samples=samples)
 
     def ask(part: tuple[int, int]) -> Episode[Records]:
         place, sample = part
         task = tasks[place]
         request = chat.request(task.messages, sampling, seed_of(place, sample), policy)
         trajectory = yield from (answer(task, request) if answer else single_turn(request))
-        columns = labels | {"item": str(place), "sample": sample}
-        columns |= {"kind": task.kind, "difficulty": task.difficulty}
+        columns = {"item": str(place), "kind": task.kind, "difficulty": task.difficulty}
         columns |= grade(task, trajectory.policy_text) | behaviour(trajectory)
-        return [record(name, **columns)]
+        return [record(name, sample=sample, **labels | columns)]
 
     def rows_of(records: Records) -> Rows:
-        levels = list(dict.fromkeys(one["difficulty"] for one in records))
+        levels = dict.fromkeys(one["difficulty"] for one in records)
         rows = []
         for level in ["", *levels] if len(levels) > 1 else [""]:
             scores = [one["score"] for one in records if level in ("", one["difficulty"])]
@@ -152,8 +147,7 @@ def play_suite(
 ) -> tuple[Records, Rows]:
     """Plays this process's part of a suite; records of all processes in order, and their rows.
 
-    Args:
-        gather: takes a process's list and gives the lists of all put together.
+    `gather` takes a process's list and gives the lists of all put together.
     """
     places = (share or Share()).part(range(len(suite.parts)))
     played = run(parallel(*(suite.ask(suite.parts[place]) for place in places)), engines)
@@ -162,7 +156,8 @@ def play_suite(
     return records, suite.summarise(records)
 
 
-def require_positive(key: str, value: int) -> None:
+def require_positive(**counts: int) -> None:
     """Raises ValueError where a count is below 1."""
-    if value < 1:
-        raise ValueError(f"{key} is {value!r}; allowed: 1 or more")
+    for key, value in counts.items():
+        if value < 1:
+            raise ValueError(f"{key} is {value!r}; allowed: 1 or more")

@@ -11,26 +11,10 @@ import pandas as pd
 from spnb.core.episodes import Episode, answer_all, parallel, run
 from spnb.core.method import Suite
 from spnb.core.types import Chat, Engine, Sampling, Task, derive_seed
-from spnb.evaluate.items import (
-    Records,
-    Rows,
-    ask_suite,
-    mean_row,
-    play_suite,
-    record,
-    require_positive,
-    row,
-    share_row,
-)
+from spnb.evaluate import items
+from spnb.evaluate.items import Records, Rows
+from spnb.games import exact
 from spnb.games.base import Game, match_at, messages, parse_action
-from spnb.games.exact import (
-    KUHN_KEYS,
-    decision_positions,
-    kuhn_best_response_values,
-    kuhn_exploitability,
-    kuhn_states,
-    move_values,
-)
 from spnb.games.players import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript, play_match
 from spnb.testbed.suites import benchmark
 
@@ -49,15 +33,14 @@ def match_suite(
     Rows: shares of the outcomes over both seats and by seat (role), mean utility, moves (turns of
     both seats a match), tokens (the player's, per own turn).
     """
-    require_positive("n", n)
+    items.require_positive(n=n)
     labels = {"suite": game.name, "opponent": opponent_name}
 
     def ask(part: tuple[int, int]) -> Episode[Records]:
         seat, index = part
         players = (player, opponent) if seat == 0 else (opponent, player)
-        transcript = yield from play_match(game, players, derive_seed(seed, game.name, index))
-        columns = _columns(transcript, seat)
-        return [record(item=str(index), role=SEATS[seat], **labels, **columns)]
+        played = yield from play_match(game, players, derive_seed(seed, game.name, index))
+        return [items.record(item=str(index), role=SEATS[seat], **labels, **_columns(played, seat))]
 
     def summarise(records: Records) -> Rows:
         table = pd.DataFrame(records)
@@ -65,10 +48,10 @@ def match_suite(
         for role, part in [("", table), *table.groupby("role")]:
             for outcome in OUTCOMES:
                 hits = (part["outcome"] == outcome).tolist()
-                rows.append(share_row(metric=outcome, hits=hits, role=role, **labels))
+                rows.append(items.share_row(metric=outcome, hits=hits, role=role, **labels))
         table["tokens"] = table["player_tokens"] / table["player_turns"].clip(lower=1)
         for metric in ("utility", "moves", "tokens"):
-            rows.append(mean_row(metric=metric, values=table[metric].tolist(), **labels))
+            rows.append(items.mean_row(metric=metric, values=table[metric].tolist(), **labels))
         return rows
 
     return Suite(game.name, [(index % 2, index) for index in range(n)], ask, summarise)
@@ -96,10 +79,10 @@ def kuhn_suite(chat: Chat, sampling: Sampling, samples: int, seed: int) -> Suite
 
     Rows: exploitability of the table (chips a hand, percentile bounds of a bootstrap over answers);
     best_response, what the best responder wins in each seat (role); legality, a record's score.
-    Exploitability is convex in the table, so sampling noise biases it upwards (an equilibrium
-    scores above 0 at any number of samples): compare figures of the same number only.
+    Exploitability is convex, so sampling noise biases it upwards: compare figures of the same
+    number of samples only.
     """
-    states = {state.key: state for state in kuhn_states()}
+    states = {state.key: state for state in exact.kuhn_states()}
     tasks = [Task(messages(state.match), question=key) for key, state in states.items()]
 
     def grade(task: Task, text: str) -> dict[str, Any]:
@@ -109,29 +92,28 @@ def kuhn_suite(chat: Chat, sampling: Sampling, samples: int, seed: int) -> Suite
         return columns | {"score": float(action is not None)}
 
     def summarise(records: Records) -> Rows:
-        counts = np.zeros((len(states), 3), dtype=int)  # pass, bet, neither
+        counts = np.zeros((len(states), 3), dtype=int)
         for one in records:
-            legal = states[one["item"]].match.legal_actions()
-            column = legal.index(one["action"]) if one["score"] else 2
-            counts[KUHN_KEYS.index(one["item"]), column] += 1
+            answers = [*states[one["item"]].match.legal_actions(), None]  # pass, bet, neither
+            counts[exact.KUHN_KEYS.index(one["item"]), answers.index(one["action"])] += 1
         table = kuhn_table(counts)
         low, high = exploitability_bounds(counts, derive_seed(seed, "bootstrap"))
-        value, n = kuhn_exploitability(table), len(records)
-        rows = [row("kuhn_poker", "exploitability", value, low=low, high=high, n=n)]
-        for role, value in zip(SEATS, kuhn_best_response_values(table), strict=True):
-            rows.append(row("kuhn_poker", "best_response", value, role=role, n=n))
-        return [*rows, share_row("kuhn_poker", "legality", [one["score"] for one in records])]
+        value, n = exact.kuhn_exploitability(table), len(records)
+        rows = [items.row("kuhn_poker", "exploitability", value, low=low, high=high, n=n)]
+        for role, value in zip(SEATS, exact.kuhn_best_response_values(table), strict=True):
+            rows.append(items.row("kuhn_poker", "best_response", value, role=role, n=n))
+        return [*rows, items.share_row("kuhn_poker", "legality", [one["score"] for one in records])]
 
-    seed_of = partial(derive_seed, seed, "kuhn_policy")
     how = {"samples": samples, "grade": grade, "summarise": summarise}
-    return ask_suite("kuhn_poker", tasks, chat, sampling, seed_of, **how)
+    seed_of = partial(derive_seed, seed, "kuhn_policy")
+    return items.ask_suite("kuhn_poker", tasks, chat, sampling, seed_of, **how)
 
 
 def kuhn_table(counts: np.ndarray) -> dict[str, tuple[float, float]]:
     """Counts (12, 3) of pass, bet, neither as a policy over legal answers; uniform without any."""
     legal = counts[:, :2] + (counts[:, :2].sum(axis=1, keepdims=True) == 0)
     shares = legal / legal.sum(axis=1, keepdims=True)
-    return {key: (float(a), float(b)) for key, (a, b) in zip(KUHN_KEYS, shares, strict=True)}
+    return {key: (float(a), float(b)) for key, (a, b) in zip(exact.KUHN_KEYS, shares, strict=True)}
 
 
 def exploitability_bounds(counts: np.ndarray, seed: int) -> tuple[float, float]:
@@ -139,7 +121,7 @@ def exploitability_bounds(counts: np.ndarray, seed: int) -> tuple[float, float]:
     rng = np.random.default_rng(seed)
     n = counts.sum(axis=1)
     draws = rng.multinomial(n, counts / n[:, None], size=(BOOTSTRAP_DRAWS, len(counts)))
-    values = [kuhn_exploitability(kuhn_table(draw)) for draw in draws]
+    values = [exact.kuhn_exploitability(kuhn_table(draw)) for draw in draws]
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
 
@@ -148,9 +130,8 @@ def tictactoe_suite(game: Game, chat: Chat, sampling: Sampling, samples: int, se
     """Asks for a move `samples` times at each of the 431 positions where a mistake is possible.
 
     Rows: optimal (share of moves that keep the minimax value, a record's score), value_lost (mean,
-    0 to 2), legality. An answer that is not legal counts as a lost game, so it is never optimal:
-    none of these positions is lost already. The bounds are wide: they take the positions for a
-    random draw, though all are asked.
+    0 to 2), legality. An answer that is not legal counts as a lost game: never optimal, as none of
+    these positions is lost already. The bounds take the positions for a random draw.
 
     Raises:
         ValueError: the game is not a tic-tac-toe of OpenSpiel or TextArena.
@@ -158,11 +139,11 @@ def tictactoe_suite(game: Game, chat: Chat, sampling: Sampling, samples: int, se
     if game.name not in TICTACTOE_GAMES:
         allowed = " and ".join(TICTACTOE_GAMES)
         raise ValueError(f"tictactoe_suite measures {allowed}; game is {game.name!r}")
-    positions = [" ".join(history) for history in decision_positions()]
+    positions = [" ".join(history) for history in exact.decision_positions()]
     tasks = [Task(messages(match_at(game, key.split())), question=key) for key in positions]
 
     def grade(task: Task, text: str) -> dict[str, Any]:
-        values = move_values(task.question.split())
+        values = exact.move_values(task.question.split())
         action = parse_action(text, list(values))
         lost = max(values.values()) - (-1 if action is None else values[action])
         columns = {"item": task.question, "action": action, "value_lost": lost}
@@ -170,29 +151,27 @@ def tictactoe_suite(game: Game, chat: Chat, sampling: Sampling, samples: int, se
 
     def summarise(records: Records) -> Rows:
         return [
-            share_row(game.name, "optimal", [one["score"] for one in records]),
-            mean_row(game.name, "value_lost", [one["value_lost"] for one in records]),
-            share_row(game.name, "legality", [one["action"] is not None for one in records]),
+            items.share_row(game.name, "optimal", [one["score"] for one in records]),
+            items.mean_row(game.name, "value_lost", [one["value_lost"] for one in records]),
+            items.share_row(game.name, "legality", [one["action"] is not None for one in records]),
         ]
 
     seed_of = partial(derive_seed, seed, "tictactoe_policy")
     how = {"samples": samples, "grade": grade, "summarise": summarise}
-    return ask_suite(game.name, tasks, chat, sampling, seed_of, **how)
+    return items.ask_suite(game.name, tasks, chat, sampling, seed_of, **how)
 
 
 def question_suite(chat: Chat, sampling: Sampling, tasks: Sequence[Task], seed: int) -> Suite:
     """The suite "transfer": one boxed answer to each task near the games, accuracy by kind."""
-    return ask_suite("transfer", tasks, chat, sampling, partial(derive_seed, seed, "questions"))
+    seed_of = partial(derive_seed, seed, "questions")
+    return items.ask_suite("transfer", tasks, chat, sampling, seed_of)
 
 
 def benchmark_suite(chat: Chat, name: str, count: int) -> Suite:
     """The first `count` tasks of a benchmark of the document world, answered greedily."""
     sampling, tasks = Sampling(BENCHMARK_TOKENS, temperature=0.0), benchmark(name, count)
-
-    def seed_of(place: int, sample: int) -> int:
-        return derive_seed("benchmark", place)
-
-    return ask_suite(name, tasks, chat, sampling, seed_of, metric="grade")
+    how = {"seed_of": lambda place, _: derive_seed("benchmark", place), "metric": "grade"}
+    return items.ask_suite(name, tasks, chat, sampling, **how)
 
 
 def spoken(
@@ -212,11 +191,9 @@ def spoken(
         matches = run(parallel(*(play_match(game, (player, player), s) for s in seeds)), engines)
         turns = [turn for transcript in matches for turn in transcript.turns]
         texts += [(game.name, turn.completion.text) for turn in turns if turn.completion]
-    requests = []
-    for place, task in enumerate(tasks):
-        requests.append(
-            chat.request(task.messages, sampling, derive_seed(seed, "spoken", place, 0))
-        )
+    seeds = [derive_seed(seed, "spoken", place, 0) for place in range(len(tasks))]
+    pairs = zip(tasks, seeds, strict=True)
+    requests = [chat.request(task.messages, sampling, one) for task, one in pairs]
     return texts + [("questions", answer.text) for answer in answer_all(requests, engines)]
 
 
@@ -238,13 +215,10 @@ def cross_play(
     for first, second in itertools.combinations(names, 2):
         players = [PolicyPlayer(chat, sampling, name) for name in (first, second)]
         suite = match_suite(game, *players, n, derive_seed(seed, first, second), second)
-        records = pd.DataFrame(play_suite(suite, engines)[0])
+        records = pd.DataFrame(items.play_suite(suite, engines)[0])
         score = records["score"].mean()
-        for policy, opponent, won, side in (
-            (first, second, score, "player"),
-            (second, first, 1 - score, "opponent"),
-        ):
+        sides = [(first, second, score, "player"), (second, first, 1 - score, "opponent")]
+        for policy, opponent, won, side in sides:
             invalid = (records["invalid_by"] == side).mean()
-            pair = {"game": game.name, "policy": policy, "opponent": opponent, "n": n}
-            rows.append(pair | {"score": won, "invalid": invalid})
-    return pd.DataFrame(rows)
+            rows.append((game.name, policy, opponent, n, won, invalid))
+    return pd.DataFrame(rows, columns=["game", "policy", "opponent", "n", "score", "invalid"])

@@ -4,13 +4,13 @@ The paper has a large model label traces of a 4B model. `label_by_rules` reads t
 of the embedded policies, where the patterns are only the nearest counterparts of the paper's: what
 two moves cost stands for case analysis and for an expected value, the cells of both sides for case
 analysis, "I can win at 4" for pattern recognition. A share says how often such a remark is made,
-not that the policy reasons with it.
+not that the policy reasons with it. For longer reasoning use `label_by_model`.
 
 `reference/spiral/pattern_labels.jsonl` has a guideline and 120 texts that one person labelled by it
-before writing the rules, which were tried on the development half. Precision on the test half is an
-upper bound: remarks are few sentences in many copies. For longer reasoning use `label_by_model`.
+before writing the rules. Precision is an upper bound: remarks are few sentences in many copies.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -32,16 +32,14 @@ Judge = Callable[[Sequence[str]], list[Labels]]
 
 
 @cache
-def _labelled() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The guideline and the labelled texts."""
+def _lines() -> list[dict[str, Any]]:
     path = files("spnb.reference") / "spiral" / "pattern_labels.jsonl"
-    first, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {pattern: first["guideline"][pattern] for pattern in PATTERNS}, rows
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def guideline() -> dict[str, str]:
     """What counts as each pattern, in the order of `PATTERNS`."""
-    return _labelled()[0]
+    return {pattern: _lines()[0]["guideline"][pattern] for pattern in PATTERNS}
 
 
 def labelled_sample(half: Literal["development", "test"] | None = None) -> pd.DataFrame:
@@ -52,24 +50,23 @@ def labelled_sample(half: Literal["development", "test"] | None = None) -> pd.Da
     """
     if half not in (None, "development", "test"):
         raise ValueError(f"half is {half!r}; allowed: 'development', 'test', None (both)")
-    return pd.DataFrame([row for row in _labelled()[1] if half in (None, row["half"])])
+    return pd.DataFrame([row for row in _lines()[1:] if half in (None, row["half"])])
 
 
 PAYOFF = re.compile(
     r"([a-z]+)\s+(risk|lose|cost|win|gain|get|give|pay|earn)s?\s+-?\d", re.IGNORECASE
 )
 """A word, a verb of payoff and an amount: "call risks 2", "would get 24"."""
-PRONOUNS = {"i", "we", "you", "they"}
-MODALS = {"would", "will", "could", "can", "may", "might"}
-NOT_A_MOVE = PRONOUNS | MODALS | {"and", "or", "to"}
+NOT_A_MOVE = {"i", "we", "you", "they", "and", "or", "to"}
+NOT_A_MOVE |= {"would", "will", "could", "can", "may", "might"}
 """Words before a verb of payoff that name no alternative."""
 SIDES = re.compile(r"mine:\s*([\d\s]+|none).*?theirs:\s*([\d\s]+|none)", re.IGNORECASE | re.DOTALL)
 CASE = re.compile(r"\bcase\s+(\d+|[a-d])\b", re.IGNORECASE)
 IF = re.compile(r"\bif\b", re.IGNORECASE)
 EXPECTED = re.compile(r"\bEV\s*\(|\bexpected (?:value|payoff|gain|return|utility)\b", re.IGNORECASE)
-STRUCTURE = re.compile(r"\bcan (?:win|block|complete a line) (?:at|on) \d", re.IGNORECASE)
-HABIT = re.compile(
-    r"\b(?:always|every time|each time|both times|consistently)\b|(?<!no )\bpattern\b",
+STRUCTURE_OR_HABIT = re.compile(
+    r"\bcan (?:win|block|complete a line) (?:at|on) \d|(?<!no )\bpattern\b|"
+    r"\b(?:always|every time|each time|both times|consistently)\b",
     re.IGNORECASE,
 )
 
@@ -88,9 +85,9 @@ def _read(words: str) -> set[str]:
     verdicts = (
         len(moves) > 1 or cases or both_sides,
         len(payoffs) > 1 or bool(EXPECTED.search(words)),
-        bool(STRUCTURE.search(words) or HABIT.search(words)),
+        bool(STRUCTURE_OR_HABIT.search(words)),
     )
-    return {pattern for pattern, shown in zip(PATTERNS, verdicts, strict=True) if shown}
+    return set(itertools.compress(PATTERNS, verdicts))
 
 
 def label_by_model(
@@ -102,10 +99,9 @@ def label_by_model(
     policy: str = "policy",
 ) -> list[Labels]:
     """What a model says of each text, asked in one batch; greedy sampling is best for labels."""
-    requests = []
-    for index, text in enumerate(texts):
-        turn_seed = derive_seed(seed, "pattern judge", index)
-        requests.append(chat.request(judge_messages(text), sampling, turn_seed, policy))
+    seeds = [derive_seed(seed, "pattern judge", index) for index in range(len(texts))]
+    pairs = zip(texts, seeds, strict=True)
+    requests = [chat.request(judge_messages(text), sampling, one, policy) for text, one in pairs]
     return [parse_labels(answer.text) for answer in answer_all(requests, engines)]
 
 
@@ -156,8 +152,7 @@ def precision_recall(judge: Judge, sample: pd.DataFrame) -> pd.DataFrame:
     for pattern in PATTERNS:
         precision = [pattern in labels for labels, seen in pairs if pattern in seen]
         recall = [pattern in seen for labels, seen in pairs if pattern in labels]
-        rows.append({"pattern": pattern, **_share("precision", precision)})
-        rows.append({"pattern": pattern, **_share("recall", recall)})
+        rows += [_share(pattern, "precision", precision), _share(pattern, "recall", recall)]
     return pd.DataFrame(rows)
 
 
@@ -172,12 +167,11 @@ def pattern_shares(judge: Judge, texts: pd.DataFrame, by: Sequence[str] = ()) ->
     for keys, part in groups:
         seen = [labels for labels in judge(part["text"].tolist()) if labels is not None]
         for pattern in PATTERNS:
-            share = _share("share", [pattern in labels for labels in seen])
-            rows.append(dict(zip(by, keys, strict=True)) | {"pattern": pattern, **share})
+            share = _share(pattern, "share", [pattern in labels for labels in seen])
+            rows.append(dict(zip(by, keys, strict=True)) | share)
     return pd.DataFrame(rows)
 
 
-def _share(metric: str, hits: Sequence[bool]) -> dict[str, Any]:
-    """The columns of a row that matter here."""
+def _share(pattern: str, metric: str, hits: Sequence[bool]) -> dict[str, Any]:
     row = share_row("patterns", metric, hits)
-    return {key: row[key] for key in ("metric", "value", "low", "high", "n")}
+    return {"pattern": pattern} | {k: row[k] for k in ("metric", "value", "low", "high", "n")}

@@ -26,15 +26,13 @@ def make_game(name: str) -> Game:
     """
     from spnb.games import openspiel
 
-    if openspiel.has(name):
+    if name.split("(")[0] in openspiel.names():
         return openspiel.OpenSpielGame(name)
     from spnb.games import textarena
 
-    if textarena.has(name):
+    if name in textarena.names():
         return textarena.TextArenaGame(name)
     near = difflib.get_close_matches(name, [*openspiel.names(), *textarena.names()], n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise ValueError(
-        f"game is {name!r}; allowed: {', '.join(TESTED)} (tested), "
-        f"any other OpenSpiel short name or TextArena id{hint}"
-    )
+    allowed = f"{', '.join(TESTED)} (tested), any other OpenSpiel short name or TextArena id"
+    raise ValueError(f"game is {name!r}; allowed: {allowed}{hint}")

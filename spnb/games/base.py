@@ -7,6 +7,7 @@ the other +INVALID_PENALTY. This is zero-sum and worse than the worst legal loss
 breaking the format never pays. (SPIRAL's code gives -1.5 and +0.5, which is not zero-sum.)
 """
 
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -100,7 +101,5 @@ def parse_action(text: str, legal: Sequence[str] | None) -> str | None:
 
 def _plain(action: str) -> str:
     """Lower case, one space between words, no outer brackets."""
-    stripped = action.strip()
-    if stripped.startswith("[") and stripped.endswith("]"):
-        stripped = stripped[1:-1]
-    return " ".join(stripped.split()).casefold()
+    bare = re.sub(r"(?s)\A\[(.*)\]\Z", r"\1", action.strip())
+    return " ".join(bare.split()).casefold()

@@ -18,6 +18,7 @@ from spnb.games.openspiel import OpenSpielGame, OpenSpielMatch
 
 KUHN_KEYS = tuple(f"{card}{actions}" for actions in ("", "p", "b", "pb") for card in range(3))
 
+KUHN, TICTACTOE = OpenSpielGame("kuhn_poker"), pyspiel.load_game("tic_tac_toe")
 KuhnPolicy = Mapping[str, tuple[float, float]]
 
 
@@ -32,15 +33,14 @@ class KuhnState:
 
 def kuhn_states() -> list[KuhnState]:
     """The states in the order of `KUHN_KEYS`; the hidden card is a possible one, never shown."""
-    game = OpenSpielGame("kuhn_poker")
     states = []
     for key in KUHN_KEYS:
         card, seat = int(key[0]), len(key[1:]) % 2
         cards = [card, (card + 1) % 3]
-        state = game.rules.new_initial_state()
+        state = KUHN.rules.new_initial_state()
         for action in [*(cards[::-1] if seat else cards), *map("pb".index, key[1:])]:
             state.apply_action(action)
-        states.append(KuhnState(key, seat, game.match_from_state(state)))
+        states.append(KuhnState(key, seat, KUHN.match_from_state(state)))
     return states
 
 
@@ -66,19 +66,14 @@ def kuhn_exploitability(policy: KuhnPolicy) -> float:
 
     It is 0 in an equilibrium only (Lanctot et al. 2017, "A unified game-theoretic approach ...").
     """
-    return pyspiel.exploitability(_kuhn(), _tabular(policy))
+    return pyspiel.exploitability(KUHN.rules, _tabular(policy))
 
 
 def kuhn_best_response_values(policy: KuhnPolicy) -> tuple[float, float]:
     """For each seat, what the best response in it wins against the policy in the other."""
-    table, root = _tabular(policy), _kuhn().new_initial_state()
-    responses = [pyspiel.TabularBestResponse(_kuhn(), seat, table) for seat in (0, 1)]
+    table, root = _tabular(policy), KUHN.rules.new_initial_state()
+    responses = [pyspiel.TabularBestResponse(KUHN.rules, seat, table) for seat in (0, 1)]
     return responses[0].value_from_state(root), responses[1].value_from_state(root)
-
-
-@cache
-def _kuhn() -> Any:
-    return pyspiel.load_game("kuhn_poker")
 
 
 def _tabular(policy: KuhnPolicy) -> Any:
@@ -143,7 +138,7 @@ def decision_positions() -> tuple[tuple[str, ...], ...]:
 
 
 def _position(history: Sequence[str]) -> Any:
-    state = pyspiel.load_game("tic_tac_toe").new_initial_state()
+    state = TICTACTOE.new_initial_state()
     for action in history:
         if action not in map(str, state.legal_actions()):
             place = f"tic-tac-toe history {list(history)}"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyspiel
 
-from spnb.games.base import InvalidAction
+from spnb.games.base import InvalidAction, Match
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tic_tac_toe_5x5": ("mnk", {"m": 5, "n": 5, "k": 4}),
@@ -61,7 +61,7 @@ def _kuhn_text(cards: str) -> GameText:
 
 
 def _bets(state: Any) -> list[bool]:
-    """Of each action so far, whether it was a bet: 1 in kuhn_poker, 2 in universal_poker."""
+    """Of each action so far, whether it was a bet (1 in kuhn_poker, 2 in universal_poker)."""
     bet = 1 if state.get_game().get_type().short_name == "kuhn_poker" else 2
     return [action == bet for action in state.history()[2:]]
 
@@ -130,11 +130,6 @@ def names() -> list[str]:
     return [*pyspiel.registered_names(), *VARIANTS]
 
 
-def has(name: str) -> bool:
-    """Whether OpenSpiel or the variants have the name, up to any parameters in brackets."""
-    return name in VARIANTS or name.split("(")[0] in pyspiel.registered_names()
-
-
 def _load(name: str) -> Any:
     """The pyspiel game, a simultaneous one turn by turn; ValueError where two cannot play it."""
     try:
@@ -183,7 +178,7 @@ class OpenSpielGame:
         return OpenSpielMatch(self, replay, seed, history)
 
 
-class OpenSpielMatch:
+class OpenSpielMatch(Match):
     """One match; `state` is the pyspiel state, for exact players and measures to read."""
 
     def __init__(self, game: OpenSpielGame, state: Any, seed: int, history: list[str]):
@@ -202,16 +197,13 @@ class OpenSpielMatch:
 
     @property
     def player(self) -> int | None:
-        """The seat to move, None when the match is over."""
         return None if self.state.is_terminal() else self.state.current_player()
 
     def observation(self) -> str:
-        """Rules, what the seat to move sees, the legal moves."""
         text = self._game.text
         return f"{text.rules}\n\n{text.view(self.state, self.state.current_player())}"
 
     def legal_actions(self) -> list[str]:
-        """The legal moves by name, in OpenSpiel's order; empty when the match is over."""
         return [] if self.state.is_terminal() else list(self._game.text.actions(self.state))
 
     def play(self, action: str) -> None:

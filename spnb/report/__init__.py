@@ -1,8 +1,7 @@
 """From runs to tables, figures and verdicts."""
 
 from spnb.report.claims import load_claims, verdict_table, verdicts
-from spnb.report.finding import find_runs
-from spnb.report.frame import Frames, Measure, compare, gather, records
+from spnb.report.frame import Frames, Measure, compare, find_runs, gather, records
 from spnb.report.show import exhibit
 from spnb.report.tables import load_measures
 

@@ -1,20 +1,14 @@
 """Claims as data: what a paper says or a study asks, the runs that could show it, and a verdict.
 
-`reference/<paper>/claims.yaml` says what was claimed, whatever runs a scale has. A part compares a
-measure of one variant with another variant's, paired by seed, or with a constant. Verdicts on
-claims, from the 95 % t-interval of the difference:
-
-- supported: the interval lies wholly on the claimed side, beyond `minimal_effect`; for `near`,
-  within the margin
-- contradicted: it lies wholly on the other side of 0; for `near`, wholly outside of the margin
-- not decided: everything between
-- not measured: runs or measure are missing, or fewer than two seeds have them
+A part of a claim compares a measure of one variant with another variant's, paired by seed, or with
+a constant. It is supported if the 95 % t-interval of the difference lies on the claimed side beyond
+`minimal_effect` (`near`: within the margin), contradicted if it lies on the other side of 0
+(`near`: outside of the margin), else not decided; not measured without two seeds.
 
 A bar that was set before the runs is met or not met: `reaches` if the mean is at least the bar,
 `rises` if the interval lies above 0, `no gain` if the mean is at most the bar and the interval
-reaches down to 0. `compare` only says on which side of 0 the interval lies. With one seed these are
-not decided. Intervals are not corrected for the number of claims: one in twenty comparisons without
-any difference leaves 0 out.
+reaches down to 0; `compare` says on which side of 0 the interval lies. One seed decides none of
+them. Intervals are not corrected for the number of claims.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,11 +45,11 @@ class Part(StrictData):
     @property
     def variants(self) -> list[str]:
         """The variants whose runs are compared."""
-        return [self.of, self.against] if isinstance(self.against, str) else [self.of]
+        return [name for name in (self.of, self.against) if isinstance(name, str)]
 
 
 class Claim(StrictData):
-    """What is said, in our words, where it is said, and the parts that must all hold."""
+    """What is said, where it is said, and the parts that must all hold."""
 
     id: str
     text: str
@@ -75,12 +69,7 @@ class Claims(StrictData):
 
 
 def load_claims(paper: str) -> Claims:
-    """The claims of a paper or a study ("spiral", "rlvr").
-
-    Raises:
-        ParamError: it has none, or a fault in the file: the claim, the key, the value and what is
-            allowed.
-    """
+    """The claims of a paper or a study ("spiral", "rlvr"); ParamError if it has none or a fault."""
     return claims_of(read_yaml(paper, "claims.yaml"), paper)
 
 
@@ -89,13 +78,12 @@ def claims_of(content: Mapping[str, Any], paper: str) -> Claims:
     measures = measures_of(content)
     claims = []
     for claim in content["claims"]:
+        where = f"claim {claim['id']!r}: "
         parts = []
         for part in claim["parts"]:
-            where = f"claim {claim['id']!r}: "
-            printed = {k: _printed(paper, v) for k, v in part.get("paper", {}).items()}
-            measure = pick(measures, part["measure"], where)
-            values = {**part, "measure": measure, "paper": printed}
-            parts.append(validate(Part, values, where))
+            own = {"measure": pick(measures, part["measure"], where)}
+            own["paper"] = {k: _printed(paper, v) for k, v in part.get("paper", {}).items()}
+            parts.append(validate(Part, {**part, **own}, where))
         claims.append({**claim, "parts": parts})
     other = {key: value for key, value in content.items() if key != "measures"}
     return validate(Claims, {**other, "claims": claims})
@@ -112,11 +100,9 @@ def _printed(paper: str, value: Any) -> Any:
 def verdicts(claims: Claims, frames: Frames) -> pd.DataFrame:
     """Every claim against the runs, a line a part; claims of several parts end with one for all.
 
-    Returns:
-        Columns claim, part (our words), of, against, paper (its numbers), start, end, other end
-        (of the measure itself: `of` before and after training, `against` after it), here (mean
-        [low, high] over seeds: of the difference to a variant, or of the measure beside a
-        constant), bar, n (seeds), verdict, note (what is missing).
+    Columns claim, part, of, against, paper (its numbers), start, end, other end (of the measure:
+    `of` before and after training, `against` after it), here (of the difference to a variant, or of
+    the measure beside a constant), bar, n (seeds), verdict, note (what is missing).
     """
     rows = []
     for claim in claims.claims:
@@ -170,13 +156,11 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     row |= {"start": shown(part.of, 0), "end": shown(part.of, 1), "here": here, "n": n}
     if n < 2:
         verdict = NOT_DECIDED if n and part.direction in BARS else NOT_MEASURED
-        note = f"{n} seed(s) with the whole measure; needed: 2"
-        return row | {"verdict": verdict, "note": note}
+        return row | {"verdict": verdict, "note": f"{n} seed(s) with the whole measure; needed: 2"}
     verdict = decide(part, (mean - zero, low - zero, high - zero, n))
-    right_side = {"greater": low > zero, "less": high < zero}.get(part.direction)
-    small = verdict == NOT_DECIDED and right_side
-    note = f"perhaps smaller than {part.minimal_effect:g}" if small else ""
-    return row | {"verdict": verdict, "note": note}
+    small = {"greater": low > zero, "less": high < zero}.get(part.direction)
+    note = f"perhaps smaller than {part.minimal_effect:g}"
+    return row | {"verdict": verdict, "note": note if small and verdict == NOT_DECIDED else ""}
 
 
 def decide(part: Part, difference: Interval) -> str:

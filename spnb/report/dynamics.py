@@ -14,44 +14,31 @@ from typing import Any, NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import yaml
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from spnb import reference
 from spnb.core.params import StrictData
 from spnb.report import plots
 from spnb.report.exhibits import save_exhibit
 from spnb.report.frame import Frames, format_interval, seed_interval
+from spnb.report.tables import read_yaml
 
 WHO = ["paper", "variant", "seed"]
 LINES = 7
 """Most variants in a block of panels: the palette's colours but yellow; more make more blocks."""
-EVALUATIONS = (
-    "* vs random: win",
-    "* vs expert: win",
-    "* vs past: win",
-    "held-out*: accuracy",
-    "solver*: accuracy",
-)
-
-
-class Curves(StrictData):
-    """One exhibit over training steps, an entry of `reference/dynamics/curves.yaml`."""
-
-    metrics: list[str] = Field([], description="of the training log; without any, evaluations")
-    label: str
-    caption: str
-    window: int = 5
-    axis: dict[str, Any] = {}
+WON = ("* vs random: win", "* vs expert: win", "* vs past: win")
+EVALUATIONS = (*WON, "held-out*: accuracy", "solver*: accuracy")
+JOINED = {"opponent": " vs ", "role": ", ", "decoding": ", ", "metric": ": ", "difficulty": ", "}
+"""What stands before each part of an evaluation's name; an empty part is left out."""
+COLLAPSE = "collapsed: below this share of its start"
 
 
 class Thresholds(StrictData):
     """When something counts as collapsed or as a spike; `validate` makes one from parameters."""
 
-    length: float = Field(0.5, gt=0, lt=1, description="collapsed: below this share of its start")
-    entropy: float = Field(0.1, gt=0, lt=1, description="collapsed: below this share of its start")
-    gradient: float = Field(0.1, gt=0, lt=1, description="collapsed: below this share of its start")
+    length: float = Field(0.5, gt=0, lt=1, description=COLLAPSE)
+    entropy: float = Field(0.1, gt=0, lt=1, description=COLLAPSE)
+    gradient: float = Field(0.1, gt=0, lt=1, description=COLLAPSE)
     spike: float = Field(10.0, gt=1, description="spike: above this many times the running median")
     edge: float = Field(0.1, gt=0, le=0.5, description="share of the steps that is start, and end")
     window: int = Field(5, ge=1, description="steps of the running median")
@@ -68,20 +55,16 @@ class Verdict(NamedTuple):
 
 
 def collapse(values: pd.Series, share: float, thresholds: Thresholds | None = None) -> Verdict:
-    """Whether a series fell below `share` of its start and stayed there.
+    """Whether a series (by training step, gaps left out) fell below a share of its start for good.
 
-    With n values v (missing ones are left out), k = max(3, floor(edge n)) and m the running median
-    over `window` values around each: start = median(v_1..v_k), end = median(v_{n-k+1}..v_n), limit
-    = share * start.
+    With n values v, k = max(3, floor(edge n)) and m the running median over `window` values around
+    each: start = median(v_1..v_k), end = median(v_{n-k+1}..v_n), limit = share * start.
 
     - "not decided": n < `minimum`, or start <= 0 (there is no share of nothing).
     - "collapsed": m was below the limit at k or more values in a row, and both end and the last m
       are below it. The onset is the step from which m stays below.
     - "recovered": m was below the limit at k or more values in a row, but not at the end.
     - "no": anything else. So one that fell within the last k values is not called collapsed yet.
-
-    Args:
-        values: indexed by training step.
 
     Raises:
         ValueError: share is not between 0 and 1, or the steps do not increase.
@@ -91,31 +74,24 @@ def collapse(values: pd.Series, share: float, thresholds: Thresholds | None = No
     if not 0 < share < 1:
         raise ValueError(f"share is {share}; allowed: above 0 and below 1")
     ends = max(3, int(rule.edge * len(values)))
-    start, end = float(values.iloc[:ends].median()), float(values.iloc[-ends:].median())
+    start = float(values.iloc[:ends].median())
+    end = float(values.iloc[-ends:].median())
     if len(values) < rule.minimum or start <= 0:
         return Verdict("not decided", start, end, None)
-    limit = share * start
-    low = values.rolling(rule.window, center=True, min_periods=1).median() < limit
-    longest = int(low.groupby((~low).cumsum()).sum().max())
-    if longest < ends:
+    low = values.rolling(rule.window, center=True, min_periods=1).median() < share * start
+    if low.groupby((~low).cumsum()).sum().max() < ends:
         return Verdict("no", start, end, None)
-    if not (low.iloc[-1] and end < limit):
+    if not (low.iloc[-1] and end < share * start):
         return Verdict("recovered", start, end, None)
-    onset = int(np.flatnonzero(~low.to_numpy())[-1]) + 1
+    onset = np.flatnonzero(~low.to_numpy())[-1] + 1
     return Verdict("collapsed", start, end, int(values.index[onset]))
 
 
 def spikes(values: pd.Series, thresholds: Thresholds | None = None) -> list[int]:
     """The steps where a series exceeds `spike` times the median of the `window` values before.
 
-    The median is of earlier values only, so the first `window` values are never a spike and a
-    lasting jump is one spike until the median has followed. Nothing is a spike after a median of 0.
-
-    Args:
-        values: indexed by training step; missing values are left out.
-
-    Raises:
-        ValueError: the steps do not increase.
+    A lasting jump is one spike until the median has followed; nothing is one after a median of 0.
+    ValueError where the steps, the index, do not increase.
     """
     rule = thresholds or Thresholds()
     values = _checked(values)
@@ -132,9 +108,8 @@ def _checked(values: pd.Series) -> pd.Series:
 def verdicts(frames: Frames, thresholds: Thresholds | None = None) -> pd.DataFrame:
     """The detector on every run's lengths and entropies by role and on its gradient norm.
 
-    Returns:
-        Columns paper, variant, seed, quantity, role ("all" for the gradient norm), verdict, start,
-        end, onset, spikes (steps; of the gradient norm only).
+    Columns paper, variant, seed, quantity, role ("all" for the gradient norm), verdict, start, end,
+    onset, spikes (steps; of the gradient norm only).
     """
     rule = thresholds or Thresholds()
     shares = {"length": rule.length, "entropy": rule.entropy, "grad_norm": rule.gradient}
@@ -153,25 +128,24 @@ def verdicts(frames: Frames, thresholds: Thresholds | None = None) -> pd.DataFra
 def summary(decided: pd.DataFrame) -> pd.DataFrame:
     """Verdicts counted over seeds: a row a paper, variant and role, a column a quantity.
 
-    A cell has end / start (mean and 95 % t-interval over the seeds that were decided) and how many
-    runs have another verdict than "no"; for a collapse also the median step of its onset. Spikes:
-    in how many runs, and the first step.
+    A cell has end / start over the seeds that were decided, how many runs have another verdict than
+    "no", and the median step of a collapse's onset. Spikes: in how many runs, and the first step.
     """
+    keys = ["paper", "variant", "role"]
+    roles = ["all", *decided["role"].unique()]
+    lines = []
+    for (paper, variant), rows in decided.groupby(keys[:2], sort=False):
+        for role in dict.fromkeys(roles):
+            line = {}
+            for quantity, part in rows[rows["role"] == role].groupby("quantity", sort=False):
+                line[{"grad_norm": "gradient norm"}.get(quantity, quantity)] = _cell(part)
+                if quantity == "grad_norm":
+                    first = [steps[0] for steps in part["spikes"] if steps]
+                    counted = f"{len(first)} of {len(part)} runs, first at {min(first, default=0)}"
+                    line["gradient spikes"] = counted if first else "none"
+            lines += [dict(zip(keys, (paper, variant, role), strict=True)) | line] if line else []
     columns = ["length", "entropy", "gradient norm", "gradient spikes"]
-    rows: dict[tuple[str, str, str], dict[str, str]] = {}
-    for who, _ in decided.groupby(["paper", "variant"], sort=False):
-        for role in ["all", *decided["role"].unique()]:
-            rows[*who, role] = {}
-    keys = ["paper", "variant", "role", "quantity"]
-    for (paper, variant, role, quantity), part in decided.groupby(keys, sort=False):
-        row = rows[paper, variant, role]
-        row[{"grad_norm": "gradient norm"}.get(quantity, quantity)] = _cell(part)
-        if quantity == "grad_norm":
-            first = [steps[0] for steps in part["spikes"] if steps]
-            counted = f"{len(first)} of {len(part)} runs, first at {min(first, default=0)}"
-            row["gradient spikes"] = counted if first else "none"
-    lines = [dict(zip(keys, who, strict=False)) | row for who, row in rows.items() if row]
-    return pd.DataFrame(lines, columns=[*keys[:3], *columns]).fillna("-")
+    return pd.DataFrame(lines, columns=[*keys, *columns]).fillna("-")
 
 
 def _cell(part: pd.DataFrame) -> str:
@@ -183,8 +157,7 @@ def _cell(part: pd.DataFrame) -> str:
         texts.append(format_interval(*seed_interval(shares)[:3], 2))
     for verdict in ("collapsed", "recovered", "not decided"):
         runs = part[part["verdict"] == verdict]
-        collapsed = verdict == "collapsed" and len(runs)
-        onset = f" from step {runs['onset'].median():.0f}" if collapsed else ""
+        onset = f" from step {runs['onset'].median():.0f}" if verdict == "collapsed" else ""
         texts += [f"{verdict} {len(runs)} of {len(part)}{onset}"] if len(runs) else []
     return "; ".join(texts)
 
@@ -198,7 +171,7 @@ def series(frames: Frames, *metrics: str) -> pd.DataFrame:
     rows = frames.metrics[frames.metrics["metric"].isin(metrics)]
     by_role = rows.loc[rows["role"] != "", "metric"].unique()
     rows = rows[(rows["role"] != "") | ~rows["metric"].isin(by_role)]
-    part = rows["metric"] + ("/" + rows["role"]).where(rows["role"] != "", "")
+    part = (rows["metric"] + "/" + rows["role"]).str.rstrip("/")
     return rows.assign(part=part)[[*WHO, "step", "part", "value"]].reset_index(drop=True)
 
 
@@ -209,17 +182,11 @@ def results(frames: Frames, *patterns: str) -> pd.DataFrame:
     """
     rows = frames.results.dropna(subset="value")
     part = rows["suite"]
-    for before, key in (
-        (" vs ", "opponent"),
-        (", ", "role"),
-        (", ", "decoding"),
-        (": ", "metric"),
-        (", ", "difficulty"),
-    ):
+    for key, before in JOINED.items():
         part = part + (before + rows[key]).where(rows[key] != "", "")
-    rows = rows.assign(part=part)
     wanted = [name for name in part.unique() if any(fnmatchcase(name, each) for each in patterns)]
-    return rows[part.isin(wanted)][[*WHO, "step", "part", "value"]].reset_index(drop=True)
+    rows = rows.assign(part=part)[part.isin(wanted)]
+    return rows[[*WHO, "step", "part", "value"]].reset_index(drop=True)
 
 
 def exhibit(
@@ -233,28 +200,21 @@ def exhibit(
 
     A panel that would be zero everywhere is named instead of drawn.
     """
-    name = exhibit_id.split("/")[1]
+    rule = thresholds or Thresholds()
+    about = read_yaml("dynamics", "curves.yaml")[exhibit_id]
     papers = ", ".join(dict.fromkeys(run.paper for run in frames.runs))
-    protocol = (
-        f"Runs of {papers} as their own notebooks set them up; variants "
-        f"{', '.join(frames.variants)}; 95 % t-intervals over seeds."
-    )
-    if name == "collapse":
-        rule = thresholds or Thresholds()
+    variants = ", ".join(frames.variants)
+    protocol = f"Runs of {papers} as their own notebooks set them up; variants {variants}; "
+    protocol += "95 % t-intervals over seeds."
+    texts = {"caption": about["caption"].format(**rule.model_dump()), "folder": folder}
+    if exhibit_id == "dynamics/collapse":
         table = summary(verdicts(frames, rule))
-        caption = (
-            f"End / start of each series and what the detector says. Collapsed: below "
-            f"{rule.length:g} (length), {rule.entropy:g} (entropy), {rule.gradient:g} (gradient "
-            f"norm) of its start; spike: above {rule.spike:g} times the median of the "
-            f"{rule.window} steps before."
-        )
-        own = {"caption": caption, "protocol": f"{protocol} No paper has this table."}
-        save_exhibit(exhibit_id, table, frames.runs, folder=folder, **own)
+        protocol += " No paper has this table."
+        save_exhibit(exhibit_id, table, frames.runs, protocol=protocol, **texts)
         return table
-    text = reference.sources("curves.yaml")["dynamics"].read_text(encoding="utf-8")
-    curves = Curves.model_validate(yaml.safe_load(text)[exhibit_id])
-    data = series(frames, *curves.metrics) if curves.metrics else results(frames, *evaluations)
-    if name == "gradient":
+    metrics = about.get("metrics")
+    data = series(frames, *metrics) if metrics else results(frames, *evaluations)
+    if exhibit_id == "dynamics/gradient":
         data = data[data["value"] > 0].assign(value=lambda rows: np.log10(rows["value"]))
     zero = data.groupby(["paper", "part"])["value"].transform(lambda v: v.abs().max()) < 1e-9
     if zero.any():
@@ -265,12 +225,12 @@ def exhibit(
         print(f"{exhibit_id}: no run has anything else to show")
         return None
     order = frames.metrics.groupby("paper", sort=False)["variant"].unique()
-    figure = draw(data, curves.label, order, curves.window, **curves.axis)
+    window = about.get("window", 5)
+    figure = draw(data, about["label"], order, window, **about.get("axis", {}))
     drawn = set(zip(data["paper"], data["variant"], strict=True))
     used = [run for run in frames.runs if (run.paper, run.variant) in drawn]
-    smoothed = f" Running mean over {curves.window} steps." if curves.window > 1 else ""
-    texts = {"caption": curves.caption, "protocol": protocol + smoothed}
-    save_exhibit(exhibit_id, figure, used, data=data, folder=folder, **texts)
+    protocol += f" Running mean over {window} steps." if window > 1 else ""
+    save_exhibit(exhibit_id, figure, used, data=data, protocol=protocol, **texts)
     plt.close(figure)
     return figure
 
@@ -278,7 +238,7 @@ def exhibit(
 def draw(
     frame: pd.DataFrame,
     label: str,
-    variants: Mapping[str, Sequence[str]] | None = None,
+    variants: Mapping[str, Sequence[str]],
     window: int = 5,
     **axis: Any,
 ) -> Figure:
@@ -287,24 +247,15 @@ def draw(
     A paper with more than `LINES` variants gets several blocks of about equal size.
 
     Args:
-        frame: long form of `series` or `results`.
-        label: of the vertical axis, with unit.
-        variants: all of each paper: with the same ones a variant keeps its colour in every figure,
-            also where another has nothing to show. None: those of the frame.
-        window: steps of the running mean by which each seed is smoothed first.
-        axis: settings of every panel's axes, for instance ylim=(0, None) or yscale="log".
-
-    Raises:
-        ValueError: the frame has no rows.
+        frame: long form of `series` or `results`; `label` is the vertical axis', with unit.
+        variants: all of each paper, so that a variant keeps its colour in every figure.
+        window: steps of the running mean; `axis`: settings of every panel, ylim=(0, None).
     """
-    if frame.empty:
-        raise ValueError(f"draw: no rows to show as {label!r}")
-    names = frame.groupby("paper", sort=False)["variant"].unique() if variants is None else variants
     blocks = []
     for paper, rows in frame.groupby("paper", sort=False):
-        for cut in np.array_split(list(names[paper]), -(-len(names[paper]) // LINES)):
-            part = rows[rows["variant"].isin(list(cut))]
-            blocks += [(part, list(cut), _shape(list(part["part"].unique())))] if len(part) else []
+        for order in np.array_split(list(variants[paper]), -(-len(variants[paper]) // LINES)):
+            part = rows[rows["variant"].isin(list(order))]
+            blocks += [(part, list(order), _shape(part["part"].unique()))] if len(part) else []
     heights = [1.0 + 1.9 * rows for *_, (rows, _) in blocks]
     with plots.style():
         figure = plt.figure(figsize=(plots.WIDTH, sum(heights)))
@@ -312,14 +263,13 @@ def draw(
         for place, (rows, order, shape) in zip(places, blocks, strict=True):
             place.suptitle(rows["paper"].iloc[0], fontweight="bold", fontsize=11)
             axes = place.subplots(*shape, squeeze=False)
-            parts = list(rows["part"].unique())
-            each = dict.fromkeys(parts, label), dict.fromkeys(parts, window)
+            each = (dict.fromkeys(rows["part"], value) for value in (label, window))
             plots.fill(axes, rows, "part", order, *each, **axis)
             plots.legend_below(place, columns=3 if max(map(len, order)) <= 16 else 2)
     return figure
 
 
-def _shape(parts: list[str]) -> tuple[int, int]:
+def _shape(parts: Sequence[str]) -> tuple[int, int]:
     """Rows and columns of a block: three panels side by side where titles are short, else two."""
     columns = min(len(parts), 3 if len(parts) != 4 and max(map(len, parts)) <= 22 else 2)
     return -(-len(parts) // columns), columns

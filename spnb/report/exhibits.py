@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +33,9 @@ from spnb.train import provenance
 from spnb.train.runs import Run
 
 TABLE_ROWS_SHOWN = 40
+COMMANDS = {"speed": "spnb bench"}
+"""What makes exhibits that no notebook makes."""
 RECORD = ("id", "title", "files", "caption", "protocol", "scale", "seeds", "runs", "commit", "date")
-"""What every record of the index has, and its `command`."""
 
 
 class ExhibitError(RuntimeError):
@@ -104,9 +106,8 @@ def save_exhibit(
     Args:
         item: a table, or a figure together with `data`, the plotted numbers in long form.
         runs: all that the numbers come from, of one scale; may be empty for a formula's exhibit.
-        caption: what it shows, one sentence.
-        protocol: how ours differs from the paper's.
-        folder: where to write; a relative one is taken from the project's root.
+        caption, protocol: what it shows, and how ours differs from the paper's.
+        folder: a relative one is taken from the project's root.
 
     Raises:
         ValueError: unknown exhibit, or what `_check` refuses.
@@ -114,20 +115,21 @@ def save_exhibit(
     """
     info = exhibit_info(exhibit_id)
     folder = resolve(folder)
-    _check(info, Made(item, runs, data, caption, protocol))
+    made = Made(item, runs, data, caption, protocol)
+    _check(info, made)
     check_writable(folder)
     name = exhibit_id.split("/")[1]
     figure = isinstance(item, Figure)
     make = _figure_files(item, data, caption, name) if figure else _table_files(item, caption, name)
     files = {folder / info.paper / file_name: content for file_name, content in make.items()}
-    record = _record(info, runs, caption, protocol)
+    record = _record(info, made)
     record["files"] = [path.relative_to(folder).as_posix() for path in files]
     with FileLock(folder / ".index.lock"):
         records = [known for known in read_index(folder) if known["id"] != exhibit_id]
         for path, content in files.items():
             _write(path, content)
-        order = {known: place for place, known in enumerate(owed())}
-        records = sorted([*records, record], key=lambda known: order.get(known["id"], len(order)))
+        order = [*owed(), *(known["id"] for known in records)]
+        records = sorted([*records, record], key=lambda known: order.index(known["id"]))
         _write(folder / "index.json", (json.dumps({"exhibits": records}, indent=1) + "\n").encode())
         gallery(folder)
     return list(files)
@@ -135,30 +137,30 @@ def save_exhibit(
 
 def _check(info: ExhibitInfo, made: Made) -> None:
     """Stops at what is not the exhibit: its kind, its numbers, its texts, its runs."""
-    start = f"exhibit {info.id}"
-    kinds: dict[str, tuple[type, ...]] = {"table": (pd.DataFrame,), "figure": (Figure,)}
-    allowed = kinds[info.kind] + ((pd.DataFrame,) if info.source == "rollouts" else ())
-    if not isinstance(made.item, allowed):
-        names = " or ".join(dict.fromkeys(kind.__name__ for kind in allowed))
-        raise ValueError(f"{start} is a {type(made.item).__name__}; allowed: {names}")
-    numbers = made.data if isinstance(made.item, Figure) else made.item
-    if numbers is None or numbers.empty:
-        raise ValueError(f"{start}: its numbers are missing or empty (data, of a figure)")
-    for key in ("caption", "protocol"):
-        if not getattr(made, key).strip():
-            raise ValueError(f"{start}: {key} is {getattr(made, key)!r}; allowed: a sentence")
+    allowed = "Figure" if info.kind == "figure" else "DataFrame"
+    kind = type(made.item).__name__
+    numbers = made.data if kind == "Figure" else made.item
     scales = sorted({run.scale for run in made.runs})
-    if not made.runs and info.source in ("runs", "rollouts", "shared"):
-        raise ValueError(f"{start} is computed from {info.source}; runs is empty")
-    if len(scales) > 1:
-        raise ValueError(f"{start}: runs of the scales {', '.join(scales)}; allowed: one scale")
     others = {known.paper for known in owed().values()} - {info.paper}
-    for run in made.runs if info.source != "shared" else ():
-        if run.run_id.split("/")[0] in others:
-            raise ValueError(f"{start}: run {run.run_id} is of another paper")
+    foreign = [run.run_id for run in made.runs if run.run_id.split("/")[0] in others]
+    fault = ""
+    if kind != allowed and (kind, info.source) != ("DataFrame", "rollouts"):
+        fault = f"is a {kind}; allowed: {allowed}"
+    elif numbers is None or numbers.empty:
+        fault = "its numbers are missing or empty (data, of a figure)"
+    elif not made.caption.strip() or not made.protocol.strip():
+        fault = f"caption is {made.caption!r}, protocol is {made.protocol!r}; allowed: sentences"
+    elif not made.runs and info.source in ("runs", "rollouts", "shared"):
+        fault = f"is computed from {info.source}; runs is empty"
+    elif len(scales) > 1:
+        fault = f"runs of the scales {', '.join(scales)}; allowed: one scale"
+    elif foreign and info.source != "shared":
+        fault = f"run {foreign[0]} is of another paper"
+    if fault:
+        raise ValueError(f"exhibit {info.id}: {fault}")
 
 
-def _markdown(table: pd.DataFrame, index: bool = False) -> str:
+def _markdown(table: pd.DataFrame) -> str:
     """The table in Markdown, cells shown as they are: none is read as a number or as markup."""
 
     def cell(value: Any) -> str:
@@ -167,19 +169,15 @@ def _markdown(table: pd.DataFrame, index: bool = False) -> str:
         text = re.sub(r"[\\`*|~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", str(value))
         return text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", "<br>")
 
-    shown = table.reset_index() if index else table
-    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in shown.dtypes]
-    return shown.map(cell).to_markdown(
-        index=False,
-        headers=[cell(name) for name in shown.columns],
-        disable_numparse=True,
-        colalign=["right" if each else "left" for each in numeric],
-    )
+    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in table.dtypes]
+    sides = ["right" if each else "left" for each in numeric]
+    shown = table.map(cell).rename(columns=cell)
+    return shown.to_markdown(index=False, disable_numparse=True, colalign=sides)
 
 
 def _table_files(table: pd.DataFrame, caption: str, name: str) -> dict[str, bytes]:
     index = not isinstance(table.index, pd.RangeIndex)
-    text = f"{caption}\n\n{_markdown(table, index)}\n"
+    text = f"{caption}\n\n{_markdown(table.reset_index() if index else table)}\n"
     return {f"{name}.csv": table.to_csv(index=index).encode(), f"{name}.md": text.encode()}
 
 
@@ -191,24 +189,22 @@ def _figure_files(figure: Figure, data: pd.DataFrame, caption: str, name: str) -
         figure.savefig(svg, format="svg", metadata={"Date": None})
     picture = Image.open(png).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     picture.save(small, format="png", optimize=True)
-    short = len(data) <= TABLE_ROWS_SHOWN
-    table = f"\n{_markdown(data)}\n" if short else f"\nNumbers: {name}.csv\n"
+    table = _markdown(data) if len(data) <= TABLE_ROWS_SHOWN else f"Numbers: {name}.csv"
     return {
         f"{name}.png": small.getvalue(),
         f"{name}.svg": svg.getvalue(),
         f"{name}.csv": data.to_csv(index=False, float_format="%.6g").encode(),
-        f"{name}.md": f"{caption}\n\n![{caption}]({name}.png)\n{table}".encode(),
+        f"{name}.md": f"{caption}\n\n![{caption}]({name}.png)\n\n{table}\n".encode(),
     }
 
 
-def _record(info: ExhibitInfo, runs: Sequence[Run], caption: str, protocol: str) -> dict[str, Any]:
+def _record(info: ExhibitInfo, made: Made) -> dict[str, Any]:
+    runs = made.runs
     scale = runs[0].scale if runs else None
     return {
-        "id": info.id,
-        "title": info.title,
-        "kind": info.kind,
-        "caption": caption,
-        "protocol": protocol,
+        **{"id": info.id, "title": info.title, "kind": info.kind},
+        "caption": made.caption,
+        "protocol": made.protocol,
         "scale": scale,
         "seeds": sorted({run.seed for run in runs}),
         "variants": list(dict.fromkeys(run.variant for run in runs)),
@@ -217,7 +213,7 @@ def _record(info: ExhibitInfo, runs: Sequence[Run], caption: str, protocol: str)
         "commit": provenance.commit(),
         "trained_at": sorted({commit for run in runs if (commit := getattr(run, "commit", None))}),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": f"spnb exhibit {info.id} --scale {scale or 'cpu'}",
+        "command": COMMANDS.get(info.paper, f"spnb exhibit {info.id} --scale {scale or 'cpu'}"),
     }
 
 
@@ -243,13 +239,11 @@ def read_index(folder: Path) -> list[dict[str, Any]]:
         return []
     try:
         records = json.loads(path.read_text(encoding="utf-8"))["exhibits"]
-        for record in records:
-            if missing := {*RECORD, "command"} - set(record):
-                raise ValueError(f"{record.get('id')} lacks {', '.join(sorted(missing))}")
+        list(map(itemgetter(*RECORD, "command"), records))
         return list(records)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExhibitError(
-            f"{path} is damaged ({error}); restore it from git or delete it, and save again"
+            f"{path} is damaged ({error!r}); restore it from git or delete it, and save again"
         ) from None
 
 
@@ -260,37 +254,34 @@ def gallery(folder: str | Path) -> Path:
     lines = ["# Gallery", "", "Generated from `index.json` by `spnb gallery`; do not edit. "]
     lines[-1] += "The command under each exhibit makes it again."
     for paper in dict.fromkeys(info.paper for info in owed().values() if info.id in records):
-        listed = [info for info in owed().values() if info.paper == paper]
         lines += ["", f"## {paper}"]
-        for info in listed:
-            lines += _gallery_entry(records[info.id], folder) if info.id in records else []
-        missing = [i for i in listed if i.id not in records and i.source != "static"]
-        if missing:
-            lines += ["", f"### Not yet made ({paper})", ""]
-            lines += [f"- {info.id}: {info.title}" for info in missing]
+        missing = []
+        for info in (info for info in owed().values() if info.paper == paper):
+            if info.id in records:
+                lines += _gallery_entry(records[info.id], folder)
+            elif info.source != "static":
+                missing.append(f"- {info.id}: {info.title}")
+        lines += ["", f"### Not yet made ({paper})", "", *missing] if missing else []
     path = folder / "README.md"
     _write(path, ("\n".join(lines) + "\n").encode())
     return path
 
 
 def _gallery_entry(record: dict[str, Any], folder: Path) -> list[str]:
-    there = [name for name in record["files"] if (folder / name).is_file()]
-    links = ", ".join(f"[{Path(name).suffix[1:]}]({name})" for name in there)
+    """Its title, its picture or table (or what is not there any more), where it is from."""
+    files = {Path(name).suffix[1:]: name for name in record["files"]}
+    there = {kind: name for kind, name in files.items() if (folder / name).is_file()}
+    if gone := [name for name in files.values() if name not in there.values()]:
+        body = f"Not there any more: {', '.join(gone)}; the command below makes it again."
+    elif "png" in files:
+        body = f"![{record['caption']}]({files['png']})"
+    else:
+        text = (folder / files["md"]).read_text(encoding="utf-8")
+        body = text.removeprefix(record["caption"]).strip()
+    links = ", ".join(f"[{kind}]({name})" for kind, name in there.items())
     made = f"{made_from(record)}. `{record['command']}`. Files: {links}"
     head = ["", f"### {record['id']}: {record['title']}", "", record["caption"], ""]
-    return [*head, _shown(record, folder), "", f"*Protocol.* {record['protocol']}", "", made]
-
-
-def _shown(record: dict[str, Any], folder: Path) -> str:
-    """A saved exhibit in Markdown: its picture or its table, or what is not there any more."""
-    gone = [name for name in record["files"] if not (folder / name).is_file()]
-    if gone:
-        return f"Not there any more: {', '.join(gone)}; the command below makes it again."
-    picture = next((name for name in record["files"] if name.endswith(".png")), None)
-    if picture:
-        return f"![{record['caption']}]({picture})"
-    text = folder / next(name for name in record["files"] if name.endswith(".md"))
-    return text.read_text(encoding="utf-8").removeprefix(record["caption"]).strip()
+    return [*head, body, "", f"*Protocol.* {record['protocol']}", "", made]
 
 
 def made_from(record: dict[str, Any]) -> str:

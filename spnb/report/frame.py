@@ -1,21 +1,23 @@
-"""Runs as tidy frames, one kind of measure on them, and intervals over seeds.
+"""Runs on disk as tidy frames, one kind of measure on them, and intervals over seeds.
 
-`gather` reads runs into two long tables: results, a row an evaluated number, and metrics, a row a
-logged number. A `Measure` filters them by column and gives one number a step or a run; tables,
-figures and claims are made of measures. Every interval over seeds is a 95 % t-interval.
+Tables, figures and claims are made of measures. Every interval over seeds is a 95 % t-interval.
 """
 
+import glob
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
-from spnb.core.params import StrictData
+from spnb.core import params
+from spnb.core.params import SCALES, ParamError, StrictData, unknown
+from spnb.core.paths import resolve
 from spnb.core.stats import mean_interval
-from spnb.train.runs import Run, RunError
+from spnb.train.runs import Run, RunError, config_hash, read_run
 
 RUN = ["paper", "scale", "variant", "seed"]
 KEYS = ["suite", "opponent", "role", "decoding", "difficulty"]
@@ -42,16 +44,103 @@ class Frames:
         return Frames(runs, *(table[table["variant"].isin(variants)] for table in tables))
 
 
+def find_runs(
+    runs: str = "runs",
+    papers: Sequence[str] | None = None,
+    scale: str = "cpu",
+    variants: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    run_dirs: Sequence[str] | None = None,
+) -> list[Run]:
+    """The finished runs of some papers (None: of all that have any) at a scale, in their order.
+
+    Of runs of one variant with different parameters, those like the run finished last are taken.
+
+    Args:
+        runs: folder for runs.
+        variants, seeds: those to keep; None keeps all.
+        run_dirs: globs of run folders, instead of `runs`, `papers`, `scale`; may be unfinished.
+
+    Raises:
+        ParamError: an unknown paper or scale, or no run of a variant, a seed or a glob.
+        RunError: no finished runs, a damaged folder, two runs of one variant and seed.
+    """
+    if run_dirs is None:
+        there = _finished(resolve(runs), papers, scale)
+    else:
+        there = [read_run(folder) for pattern in run_dirs for folder in _folders(pattern)]
+    names = list(dict.fromkeys(run.variant for run in there))
+    for name in variants or []:
+        if name not in names:
+            raise ParamError(unknown("variant", name, names))
+    known = sorted({run.seed for run in there if run.variant in (variants or names)})
+    chosen: dict[str, Run] = {}
+    for run in there:
+        if run.variant in (variants or names) and run.seed in (known if seeds is None else seeds):
+            other = chosen.setdefault(run.run_id, run).folder
+            if other != run.folder:
+                both = f"{other} and {run.folder} are both {run.run_id}"
+                raise RunError(f"{both}; allowed: one of them")
+    if not chosen:
+        raise ParamError(f"seeds is {seeds}, of which there is no run; allowed: {known}")
+    listed = {name: list(params.variants(name)) for name in params.papers()}
+
+    def place(run: Run) -> tuple[str, int, int]:
+        order = [*(variants or []), *listed.get(run.paper, []), *names]
+        return run.paper, order.index(run.variant), run.seed
+
+    return sorted(chosen.values(), key=place)
+
+
+def _finished(root: Path, papers: Sequence[str] | None, scale: str) -> list[Run]:
+    if scale not in SCALES:
+        raise ParamError(unknown("scale", scale, SCALES))
+    taken: list[Run] = []
+    for paper in papers or params.papers():
+        if paper not in params.papers():
+            raise ParamError(unknown("paper", paper, params.papers()))
+        paths = sorted(root.glob(f"{paper}/{scale}/*/seed-*/finished.json"))
+        there = [read_run(path.parent) for path in paths]
+        if papers and not there:
+            command = f"make reproduce PAPER={paper} SCALE={scale}"
+            raise RunError(f"no finished runs in {root / paper / scale}; run first: {command}")
+        for variant in dict.fromkeys(run.variant for run in there):
+            same = [run for run in there if run.variant == variant]
+            last = max(same, key=lambda run: run.facts()["date"])
+            taken += [run for run in same if _setting(run) == _setting(last)]
+    if not taken:
+        command = f"make reproduce SCALE={scale}"
+        raise RunError(f"no finished runs in {root}/<paper>/{scale}; run first: {command}")
+    return taken
+
+
+def _setting(run: Run) -> str:
+    """What the runs of one variant share: all but the seed and the runs that they start from."""
+    return config_hash({k: v for k, v in run.params.items() if k not in ("seed", "starts")})
+
+
+def _folders(pattern: str) -> list[Path]:
+    matched = [Path(name) for name in sorted(glob.glob(str(resolve(pattern))))]
+    if not matched or not all((folder / "config.json").is_file() for folder in matched):
+        what = "something else" if matched else "nothing"
+        example = "globs of run folders, for instance runs/spiral/cpu/*/seed-*"
+        raise ParamError(f"run_dirs has {pattern!r}, which matches {what}; allowed: {example}")
+    return matched
+
+
 def gather(runs: Sequence[Run]) -> Frames:
-    """The results and the training metrics of some runs; RunError for those of the old layout."""
-    results = _rows(runs, "evals")
+    """The results (a row an evaluated number) and the training metrics (a row a logged one).
+
+    RunError for runs of the old layout.
+    """
+    results = records(runs, "evals")
     if "evaluation" in results:
         raise RunError("runs of an earlier version, whose results have other columns; train again")
     results = results.reindex(columns=RESULTS)
     labels = [*KEYS, "metric"]
     results[labels] = results[labels].astype(object).fillna("").astype(str)
     results = results.astype(dict.fromkeys(("value", "low", "high"), float))
-    wide = _rows(runs, "metrics")
+    wide = records(runs, "metrics")
     if wide.empty:
         return Frames(runs, results)
     long = wide.melt([*RUN, "step"], var_name="name").dropna(subset="value")
@@ -60,12 +149,8 @@ def gather(runs: Sequence[Run]) -> Frames:
     return Frames(runs, results, metrics[METRICS].reset_index(drop=True))
 
 
-def records(runs: Sequence[Run]) -> pd.DataFrame:
-    """The graded answers of some runs (`items.jsonl`), one row each."""
-    return _rows(runs, "items")
-
-
-def _rows(runs: Sequence[Run], name: str) -> pd.DataFrame:
+def records(runs: Sequence[Run], name: str = "items") -> pd.DataFrame:
+    """The graded answers of some runs (`items.jsonl`), or other records, one row each."""
     rows = [{key: run.params[key] for key in RUN} | row for run in runs for row in run.rows(name)]
     return pd.DataFrame(rows)
 
@@ -73,8 +158,8 @@ def _rows(runs: Sequence[Run], name: str) -> pd.DataFrame:
 class Measure(StrictData):
     """One number a run: filters on the columns, metrics to add up, and what to take of the steps.
 
-    A filter is a label or a list of labels, where * stands for anything; one that is left out is
-    the empty label: all roles together, all difficulties. What the filters select is averaged.
+    A filter is a label or a list of them, * stands for anything; one that is left out is the empty
+    label: all roles together, all difficulties. What is selected is averaged.
     """
 
     source: Literal["evals", "metrics"] = "evals"
@@ -103,19 +188,18 @@ class Measure(StrictData):
         if rows.empty:
             return rows, f"no {self.source} named {', '.join(self.weights)}"
         for key in KEYS if self.source == "evals" else ["role"]:
-            labels = getattr(self, key)
             known = rows[key].unique()
-            matched = {w: [name for name in known if fnmatchcase(name, w)] for w in labels}
+            matched = {
+                label: [name for name in known if fnmatchcase(name, label)]
+                for label in getattr(self, key)
+            }
             if absent := [label for label, names in matched.items() if not names]:
                 return rows[:0], f"no {self.source} with {key} {', '.join(map(repr, absent))}"
             rows = rows[rows[key].isin(sum(matched.values(), []))]
         return rows, ""
 
     def by_step(self, frames: Frames) -> pd.DataFrame:
-        """The measure at every step of every run that has all of it: columns `INDEX` and value.
-
-        All runs in `frames` are measured on the same cells, those that any of them has.
-        """
+        """The measure at every step of every run with all cells that any has: `INDEX`, value."""
         rows, missing = self.select(frames)
         if missing:
             return pd.DataFrame(columns=[*INDEX, "value"])
@@ -130,9 +214,8 @@ class Measure(StrictData):
     def of_runs(self, frames: Frames, share: float = 1.0) -> pd.DataFrame:
         """One number a run at a share of its training (0 is the start, 1 the end).
 
-        Returns:
-            Columns variant, seed, value, first and last (the steps it was taken from). A run
-            without such a step, or with one step only where a change is wanted, has no line.
+        Columns variant, seed, value, first and last (the steps it was taken from). A run without
+        such a step, or with one step only where a change is wanted, has no line.
         """
         lines = []
         for (variant, seed), run in self.by_step(frames).groupby(["variant", "seed"]):
@@ -164,10 +247,7 @@ def near(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:
 
 
 def seed_interval(rows: pd.DataFrame, share: float = 1.0) -> Interval:
-    """Mean, ends and n of one number a seed, taken at a share of the training.
-
-    Before training all seeds have the same weights: equal numbers are one measurement, n = 1.
-    """
+    """Mean, ends and n over seeds; at the start, equal numbers are one measurement, n = 1."""
     values = rows["value"].tolist()
     return mean_interval(values[:1] if share == 0 and len(set(values)) == 1 else values)
 

@@ -18,13 +18,12 @@ from spnb.train.plan import Plan
 class LiveCurves:
     """Given to `run_all(plan, on_poll=...)`: draws metrics of all runs so far; nothing elsewhere.
 
-    Args:
-        keys: columns of metrics.jsonl, a panel each; "entropy/*" is the mean over all roles.
-        every: seconds between two drawings.
+    `keys`: columns of metrics.jsonl, a panel each; "entropy/*" is the mean over all roles. `every`:
+    seconds between two drawings.
     """
 
     def __init__(self, keys: Sequence[str], every: float = 10.0):
-        self.keys = list(keys)
+        self.keys = keys
         self.every = every
         self.handle: Any = None
         self.drawn = 0.0
@@ -46,11 +45,11 @@ class LiveCurves:
 
 
 def draw(frames: Frames, keys: Sequence[str]) -> Figure:
-    """A panel a key over training steps, a line a variant."""
+    """A panel a key over training steps, a line a variant; ValueError for an unknown key."""
     parts = []
     for key in keys:
-        metric, role = (key[:-2], "?*") if key.endswith("/*") else (key, "")
-        measure = Measure(source="metrics", role=role, weights={metric: 1})
+        metric = key.removesuffix("/*")
+        measure = Measure(source="metrics", role="" if metric == key else "?*", weights={metric: 1})
         if missing := measure.select(frames)[1]:
             names = sorted(frames.metrics["metric"].unique())
             raise ValueError(f"metric is {key!r} ({missing}); allowed: {', '.join(names)}")

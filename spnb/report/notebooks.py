@@ -28,14 +28,9 @@ SHARED = ("dynamics",)
 
 
 def notebook_of(paper: str) -> Path:
-    """The notebook of a paper, a study or a shared analysis: notebooks/NN_...<paper>....ipynb.
-
-    Raises:
-        ParamError: it has none yet.
-    """
-    known = [*params.papers(), *SHARED, "embedded"]
+    """The notebook of a paper, a study or a shared analysis; ParamError if it has none yet."""
     matches = sorted((ROOT / "notebooks").glob(f"[0-9][0-9]_*{paper}*.ipynb"))
-    if not matches or paper not in known:
+    if not matches or paper not in [*params.papers(), *SHARED, "embedded"]:
         raise ParamError(unknown("paper", paper, with_notebook()))
     return matches[0]
 
@@ -49,16 +44,12 @@ def with_notebook() -> list[str]:
 def describe(plan: Plan) -> pd.DataFrame:
     """What a plan will do: a row a run, its state, the minutes it took when last measured."""
     minutes = timings().get(plan.paper, {}).get(plan.scale, {})
-    rows = [
-        {
-            "run": run.run_id,
-            "steps": run.params["steps"],
-            "state": "finished" if run.finished else "to do",
-            "minutes when last measured": minutes.get(run.variant),
-        }
-        for run in plan.all()
-    ]
-    return pd.DataFrame(rows)
+    columns = ["run", "steps", "state", "minutes when last measured"]
+    rows = []
+    for run in plan.all():
+        state = "finished" if run.finished else "to do"
+        rows.append((run.run_id, run.params["steps"], state, minutes.get(run.variant)))
+    return pd.DataFrame(rows, columns=columns)
 
 
 def about(plan: Plan) -> pd.DataFrame:
@@ -74,9 +65,8 @@ def estimate(plan: Plan) -> str:
     if not {*to_do, "rest"} <= set(minutes):
         return "Not measured yet on any machine."
     total = sum(minutes[variant] for variant in to_do) / plan.session.jobs + minutes["rest"]
-    return (
-        f"About {total:.0f} minutes on {minutes['cores']} cores for {len(to_do)} runs and the rest."
-    )
+    cores = minutes["cores"]
+    return f"About {total:.0f} minutes on {cores} cores for {len(to_do)} runs and the rest."
 
 
 def timings() -> dict[str, Any]:
@@ -88,9 +78,8 @@ def timings() -> dict[str, Any]:
 def execute(paper: str, scale: str, **values: Any) -> Path:
     """Executes a notebook at a scale; returns the executed copy and notes how long things took.
 
-    Raises:
-        ParamError, ExhibitError: bad parameters or figures, before the notebook starts.
-        papermill.PapermillExecutionError: a cell failed; the executed copy shows where.
+    ParamError or ExhibitError (bad parameters or figures) before it starts;
+    papermill.PapermillExecutionError where a cell failed.
     """
     source = notebook_of(paper)
     target = resolve("runs/notebooks") / f"{source.stem}-{scale}.ipynb"
@@ -103,15 +92,14 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
         figures = params.scale_values(params.papers()[0], scale).get("figures", "figures")
         values = {"figures": figures, **values}
     started = time.perf_counter()
+    told = {"log_output": True, "stdout_file": sys.stdout, "stderr_file": sys.stderr}
     papermill.execute_notebook(
         str(source),
         str(target),
         parameters={"scale": scale, **values},
         cwd=str(source.parent),
         progress_bar=False,
-        log_output=True,
-        stdout_file=sys.stdout,
-        stderr_file=sys.stderr,
+        **told,
     )
     if plan is not None and scale != "smoke":
         note_times(plan, None if trained else time.perf_counter() - started)
@@ -133,15 +121,14 @@ def note_times(plan: Plan, rest: float | None) -> None:
 def reproduce(
     paper: str | None, scale: str, variants: Sequence[str] | None, seeds: Sequence[int] | None
 ) -> list[Path]:
-    """Executes one paper's notebook, or every one; says first what it will do and how long.
+    """Executes one paper's notebook or all, the shared analyses last; says first how long.
 
-    `variants` ["all"] stands for every variant of a paper. The shared analyses come last.
+    `variants` ["all"] stands for every variant of a paper.
     """
-    chosen = [paper] if paper else with_notebook()
     common: dict[str, Any] = {"seeds": list(seeds)} if seeds else {}
     every = list(variants or []) == ["all"]
     values: dict[str, dict[str, Any]] = {}
-    for name in chosen:
+    for name in [paper] if paper else with_notebook():
         names = list(params.variants(name)) if every else list(variants or [])
         values[name] = common | ({"variants": names} if names else {})
         plan = make_plan(name, scale, **values[name])
@@ -149,25 +136,23 @@ def reproduce(
         print(describe(plan).to_string(index=False, na_rep="not measured"))
         print(estimate(plan), flush=True)
     shared = common | ({} if every or not variants else {"variants": list(variants)})
-    executed = [execute(name, scale, **values[name]) for name in chosen]
-    return executed + [execute(name, scale, **shared) for name in SHARED]
+    values |= dict.fromkeys(SHARED, shared)
+    return [execute(name, scale, **own) for name, own in values.items()]
 
 
 def regenerate(exhibit_id: str, scale: str) -> Path:
     """Regenerates one exhibit by executing its paper's notebook; finished runs are reused.
 
-    The notebook writes the paper's other exhibits too, so all variants and seeds of what is in the
-    gallery at this scale are taken; where nothing is there yet, the headline runs.
-
-    Raises:
-        ValueError: no such exhibit, or its paper has no notebook yet.
+    All variants and seeds that the paper's exhibits in the gallery have at this scale are taken,
+    the headline runs where there are none. ValueError for an unknown exhibit, ParamError where its
+    paper has no notebook yet.
     """
     paper = exhibit_info(exhibit_id).paper
     notebook_of(paper)
-    if paper not in params.papers():
-        return execute(paper, scale)
-    records = read_index(make_plan(paper, scale).figures)
-    there = [r for r in records if r["id"].startswith(f"{paper}/") and r["scale"] == scale]
+    there: list[dict[str, Any]] = []
+    if paper in params.papers():
+        records = read_index(make_plan(paper, scale).figures)
+        there = [r for r in records if r["id"].startswith(f"{paper}/") and r["scale"] == scale]
     same = {
         key: list(dict.fromkeys(v for r in there for v in r[key])) for key in ("variants", "seeds")
     }

@@ -1,8 +1,7 @@
 """One look for every figure, legible at the width of a README (about 900 pixels).
 
-Colours are the eight of Okabe and Ito, which readers with the common kinds of colour blindness can
-tell apart; line styles change with them, so that a figure also survives a grey printer. Intervals
-are 95 % t-intervals over seeds and every legend entry says how many seeds it rests on.
+Colours can be told apart with the common kinds of colour blindness, line styles on a grey printer.
+Intervals are 95 % t-intervals over seeds; every legend entry says how many seeds it rests on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +24,15 @@ WIDTH, DPI = 6.8, 150
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito's colours, the darkest first because lines are thin; yellow comes last."""
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-CYCLE = mpl.cycler(color=PALETTE)
 
 
 def _settings() -> dict[str, Any]:
     text = Path(__file__).with_name("style.yaml").read_text()
-    return {**sns.axes_style("ticks"), **yaml.safe_load(text), "axes.prop_cycle": CYCLE}
+    return {
+        **sns.axes_style("ticks"),
+        **yaml.safe_load(text),
+        "axes.prop_cycle": mpl.cycler(color=PALETTE),
+    }
 
 
 @contextmanager
@@ -53,10 +55,7 @@ def panels(columns: int = 1, height: float = 3.7) -> tuple[Figure, list[Axes]]:
 
 
 def legend_below(figure: Figure, columns: int = 2) -> None:
-    """One legend for all panels, under them; an entry that panels share is listed once.
-
-    `curve` and `bars` call this; call it again after drawing more, or for other columns.
-    """
+    """One legend for all panels, under them, instead of those there are; no entry comes twice."""
     for old in (*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())):
         old.remove()
     entries: dict[str, Any] = {}
@@ -68,44 +67,28 @@ def legend_below(figure: Figure, columns: int = 2) -> None:
         figure.legend(entries.values(), entries.keys(), **place)
 
 
-def curve(
-    ax: Axes,
-    frame: pd.DataFrame,
-    x: str,
-    y: str,
-    *,
-    hue: str,
-    order: Sequence[str] | None = None,
-    window: int = 1,
-) -> None:
-    """Draws, for each value of `hue`, the mean of `y` over seeds, with a shaded 95 % t-interval.
+def curve(ax: Axes, frame: pd.DataFrame, order: Sequence[str], window: int = 1) -> None:
+    """Draws for each variant the mean over seeds by step, with a shaded 95 % t-interval.
 
     Args:
-        frame: long; rows that share hue, seed and x are averaged first, so n counts seeds. One seed
-            draws a line without a band and its entry says n=1.
-        order: the hues in legend order: with the same list in every figure a variant keeps its
-            colour and line style, also where another is missing.
+        frame: columns variant, seed, step, value. One seed draws a line without a band.
+        order: all variants: each keeps its colour and line style where another is missing.
         window: smooths each seed by a running mean over that many points first.
-
-    Raises:
-        ValueError: a missing column, no rows, a hue that is not in `order`, too many hues.
     """
-    if window < 1:
-        raise ValueError(f"curve: window is {window}; allowed: 1 (no smoothing) or more points")
-    for slot, name, part in _split(frame, hue, order, (x, y, "seed")):
-        by_seed = part.groupby(["seed", x])[y].mean().dropna()
+    for slot, name, part in _split(frame, "variant", order):
+        by_seed = part.groupby(["seed", "step"])["value"].mean().dropna()
         smooth = by_seed.groupby("seed", group_keys=False).rolling(window, min_periods=1).mean()
-        rows = smooth.droplevel(0).rename(y).reset_index()
+        rows = smooth.droplevel(0).reset_index()
         n = rows["seed"].nunique()
-        look = {"color": PALETTE[slot], "linestyle": LINES[slot % len(LINES)]}
+        look = {"color": PALETTE[slot], "linestyle": LINES[slot % len(LINES)], "legend": False}
         band = {"errorbar": _t_interval if n > 1 else None, "err_kws": {"alpha": 0.15, "lw": 0}}
-        sns.lineplot(rows, x=x, y=y, ax=ax, label=f"{name} (n={n})", legend=False, **look, **band)
+        sns.lineplot(rows, x="step", y="value", ax=ax, label=f"{name} (n={n})", **look, **band)
     legend_below(ax.figure)
 
 
 def bars(ax: Axes, frame: pd.DataFrame, x: str, y: str, *, hue: str, order: Sequence[str]) -> None:
     """Draws groups of bars: the mean of `y` over seeds and its 95 % t-interval, a colour a hue."""
-    parts = _split(frame, hue, order, (x, y, "seed"))
+    parts = _split(frame, hue, order)
     label = {name: f"{name} (n={part['seed'].nunique()})" for _, name, part in parts}
     rows = frame.groupby([x, hue, "seed"], sort=False)[y].mean().reset_index()
     rows[hue] = rows[hue].map(label)
@@ -122,17 +105,15 @@ def curves(
     order: Sequence[str],
     labels: Mapping[str, str] | None = None,
     windows: Mapping[str, int] | None = None,
-    columns: int = 3,
     height: float | None = None,
     **axis: Any,
 ) -> Figure:
-    """A figure of `fill`: a panel for each `quantity` in a long frame, `columns` side by side."""
+    """A figure of `fill`: a panel for each `quantity` in a long frame, three side by side."""
     count = frame["quantity"].nunique()
-    rows = -(-count // columns)
-    size = (WIDTH, height or (3.9 if rows == 1 else 1.0 + 2.2 * rows))
+    rows = -(-count // 3)
     with style():
-        figure = plt.figure(figsize=size)
-        axes = figure.subplots(rows, min(columns, count), squeeze=False)
+        figure = plt.figure(figsize=(WIDTH, height or (3.9 if rows == 1 else 1.0 + 2.2 * rows)))
+        axes = figure.subplots(rows, min(3, count), squeeze=False)
         fill(axes, frame, "quantity", order, labels or {}, windows or {}, **axis)
         legend_below(figure, columns=3)
     return figure
@@ -147,23 +128,17 @@ def fill(
     windows: Mapping[str, int],
     **axis: Any,
 ) -> None:
-    """Draws a panel over training steps for each value of the column `panel`, a line a variant.
+    """Draws a `curve` for each value of the column `panel`.
 
-    Args:
-        frame: columns variant, seed, step, value, and `panel`.
-        order: all variants, in colour order.
-        labels, windows: label of the vertical axis and smoothing by panel.
-        axis: settings of every panel's axes, for instance ylim=(0, None).
+    Labels of the vertical axis and windows are by panel; `axis`: settings, such as ylim=(0, None).
     """
     parts = list(frame[panel].unique())
     columns = axes.shape[1]
-    for index, ax in enumerate(axes.flat):
-        if index >= len(parts):
-            ax.remove()
-            continue
-        part = parts[index]
+    for ax in axes.flat[len(parts) :]:
+        ax.remove()
+    for index, (part, ax) in enumerate(zip(parts, axes.flat, strict=False)):
         rows = frame[frame[panel] == part]
-        curve(ax, rows, "step", "value", hue="variant", order=order, window=windows.get(part, 1))
+        curve(ax, rows, order, windows.get(part, 1))
         label = labels.get(part, "")
         repeated = index % columns > 0 and label == labels.get(parts[index - 1], "")
         below = index + columns < len(parts)
@@ -176,18 +151,11 @@ def _t_interval(values: Any) -> tuple[float, float]:
 
 
 def _split(
-    frame: pd.DataFrame, hue: str, order: Sequence[str] | None, needed: Sequence[str]
+    frame: pd.DataFrame, hue: str, order: Sequence[str]
 ) -> list[tuple[int, str, pd.DataFrame]]:
-    """(Slot in the palette, name, rows) of every hue in `frame`, after checking columns, names."""
-    if missing := [column for column in (hue, *needed) if column not in frame]:
-        raise ValueError(f"no column {missing} in the frame; it has {list(frame.columns)}")
-    if frame.empty:
-        raise ValueError("the frame has no rows, so there is nothing to draw")
-    present = list(dict.fromkeys(frame[hue]))
-    names = present if order is None else list(order)
-    if len(names) > len(PALETTE):
-        raise ValueError(f"{len(names)} values of {hue}; allowed: at most {len(PALETTE)} colours")
-    if unknown := [name for name in present if name not in names]:
-        raise ValueError(f"{hue} {unknown} is not in order={names}")
-    slots = [(slot, name) for slot, name in enumerate(names) if name in present]
-    return [(slot, name, frame[frame[hue] == name]) for slot, name in slots]
+    """(Slot in the palette, name, rows) of every hue there is; ValueError for one not in order."""
+    if len(order) > len(PALETTE) or not set(frame[hue]) <= set(order):
+        allowed = f"allowed: those in order={list(order)}, at most {len(PALETTE)}"
+        raise ValueError(f"{hue} is {', '.join(dict.fromkeys(frame[hue]))}; {allowed}")
+    parts = [(slot, name, frame[frame[hue] == name]) for slot, name in enumerate(order)]
+    return [part for part in parts if len(part[2])]

@@ -6,10 +6,9 @@ What is data (`tables.yaml`, `claims.yaml`) is made here; the makers of the othe
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -19,14 +18,8 @@ from spnb import reference
 from spnb.core.paths import resolve
 from spnb.report import dynamics, spiral, studies
 from spnb.report.claims import load_claims, verdict_table
-from spnb.report.exhibits import (
-    ExhibitError,
-    Made,
-    exhibit_info,
-    made_from,
-    read_index,
-    save_exhibit,
-)
+from spnb.report.exhibits import ExhibitError, Made, exhibit_info, made_from, read_index
+from spnb.report.exhibits import save_exhibit as save
 from spnb.report.frame import Frames, gather
 from spnb.report.tables import Curves, Table, fill_in, load_tables, read_yaml
 from spnb.train.plan import Plan
@@ -34,8 +27,7 @@ from spnb.train.plan import Plan
 MAKERS = {**spiral.MAKERS, **studies.MAKERS}
 
 
-@dataclass(frozen=True)
-class Committed:
+class Committed(NamedTuple):
     """An exhibit as it is committed, with the record of where it comes from."""
 
     record: dict[str, Any]
@@ -81,55 +73,40 @@ def exhibit(
     folder = folder or (plan.figures if plan else "figures")
     if info.source == "shared" and frames.runs:
         return dynamics.exhibit(exhibit_id, frames, folder)
-    made = make(exhibit_id, plan, frames) if plan else None
+    described = info.paper in reference.sources("tables.yaml")
+    entry = load_tables(info.paper).get(exhibit_id) if described else None
+    made = make(exhibit_id, entry, plan, frames) if plan else None
     if made is None:
-        entry = _entry(exhibit_id)
         return committed(exhibit_id, entry.missing(frames.variants) if plan and entry else ())
     texts = {"caption": made.caption, "protocol": fill_in(made.protocol, made.runs)}
-    save_exhibit(exhibit_id, made.item, made.runs, data=made.data, folder=folder, **texts)
+    save(exhibit_id, made.item, made.runs, data=made.data, folder=folder, **texts)
     if isinstance(made.item, Figure):
         plt.close(made.item)
     return made.item
 
 
-def make(exhibit_id: str, plan: Plan, frames: Frames) -> Made | None:
+def make(exhibit_id: str, entry: Table | Curves | None, plan: Plan, frames: Frames) -> Made | None:
     """The exhibit from these runs; None where they lack its variants."""
     paper = exhibit_id.split("/")[0]
     if exhibit_id in MAKERS:
         made = MAKERS[exhibit_id](plan, frames)
         texts = read_yaml(paper, "tables.yaml")["own"].get(exhibit_id, {})
         return made and made._replace(**texts)
-    if paper in reference.sources("claims.yaml"):
-        claims = load_claims(paper)
-        if claims.exhibit == exhibit_id:
-            table = verdict_table(claims, frames)
-            made = Made(table, frames.runs, None, claims.caption, claims.protocol)
-            return made if len(table) else None
-    entry = (
-        load_tables(paper).get(exhibit_id) if paper in reference.sources("tables.yaml") else None
-    )
+    claims = load_claims(paper) if paper in reference.sources("claims.yaml") else None
+    if claims and claims.exhibit == exhibit_id:
+        table = verdict_table(claims, frames)
+        texts = (claims.caption, claims.protocol)
+        return Made(table, frames.runs, None, *texts) if len(table) else None
     if entry is None or entry.missing(frames.variants):
         return None
     used = frames.only(list(entry.variants))
-    if not isinstance(entry, Curves):
-        return Made(entry.fill(used), used.runs, None, entry.caption, entry.protocol)
-    data = entry.data(used)
-    return Made(entry.draw(data), used.runs, data, entry.caption, entry.protocol)
-
-
-def _entry(exhibit_id: str) -> Table | Curves | None:
-    paper = exhibit_id.split("/")[0]
-    if paper not in reference.sources("tables.yaml"):
-        return None
-    return load_tables(paper).get(exhibit_id)
+    data = entry.data(used) if isinstance(entry, Curves) else None
+    item = entry.fill(used) if data is None else entry.draw(data)
+    return Made(item, used.runs, data, entry.caption, entry.protocol)
 
 
 def committed(exhibit_id: str, needs: Sequence[str] = ()) -> Committed:
-    """The exhibit in `figures/`; `needs`: variants that it lacks here.
-
-    Raises:
-        ExhibitError: it is not there.
-    """
+    """The exhibit in `figures/`, ExhibitError if it is not there; `needs`: variants it lacks."""
     folder = resolve("figures")
     for record in read_index(folder):
         if record["id"] == exhibit_id and all((folder / f).is_file() for f in record["files"]):

@@ -2,7 +2,6 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -28,14 +27,6 @@ SPECIALISTS = {
     "Poker Specialist": "only-kuhn",
     "Negotiation Specialist": "only-negotiation",
 }
-ARENA = {
-    "TicTacToe": "TicTacToe-v0",
-    "Kuhn Poker": "kuhn_poker",
-    "Simple Negotiation": "SimpleNegotiation-v0",
-    "Snake": "Snake-v0",
-    "Pig Dice": "PigDice-v0-50",
-    "Truth and Deception": "TruthAndDeception-v0",
-}
 MOVES = {"kuhn_poker": ["bet"], "TicTacToe-v0": ["0", "3", "1", "4"]}
 """The moves before the decisions that table 7 shows."""
 
@@ -59,8 +50,7 @@ def run_params(run: Run) -> RunParams:
 
 def main_runs(frames: Frames) -> list[Run]:
     """The runs of `full`, or of the first variant there is."""
-    main = "full" if "full" in frames.variants else frames.variants[0]
-    return [run for run in frames.runs if run.variant == main]
+    return frames.only(["full" if "full" in frames.variants else frames.variants[0]]).runs
 
 
 def judge(plan: Plan) -> patterns.Judge:
@@ -69,13 +59,12 @@ def judge(plan: Plan) -> patterns.Judge:
         return patterns.label_by_rules
     params = plan.params(plan.variants[0])
     engine, chat = load_engine(params.policy, params)
-    how = ({"policy": engine}, chat, Sampling(1024, 0.0))
-    return lambda texts: patterns.label_by_model(texts, *how)
+    sampling = Sampling(1024, 0.0)
+    return lambda texts: patterns.label_by_model(texts, {"policy": engine}, chat, sampling)
 
 
 @cache
 def _spoken(path: str, folder: Path) -> list[tuple[str, str]]:
-    """What a policy says in matches against itself and to the questions of a run's suite."""
     run = read_run(folder)
     params = run_params(run)
     engine, chat = load_engine(path, params)
@@ -115,13 +104,14 @@ def table_2(plan: Plan, frames: Frames) -> Made:
     """The first text that shows each pattern, by place."""
     label = judge(plan)
     texts = spoken(frames).query("when == 'end'")
-    rows: dict[str, dict[str, str]] = {pattern: {} for pattern in patterns.PATTERNS}
+    table = pd.DataFrame(index=pd.Index(list(patterns.PATTERNS), name="pattern"))
     for where, part in texts.groupby("where", sort=False):
         unique = part["text"].drop_duplicates().tolist()
         pairs = list(zip(unique, label(unique), strict=True))
-        for pattern, row in rows.items():
-            row[where] = next((text for text, seen in pairs if pattern in (seen or ())), "none")
-    table = pd.DataFrame(rows.values(), index=pd.Index(rows, name="pattern"))
+        table[where] = [
+            next((text for text, seen in pairs if pattern in (seen or ())), "none")
+            for pattern in table.index
+        ]
     return Made(table, main_runs(frames))
 
 
@@ -139,11 +129,12 @@ def table_4(plan: Plan, frames: Frames) -> Made | None:
         engines = {label: engine for label, (engine, _) in loaded.items()}
         sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
         how = (loaded["Poker Specialist"][1], sampling, list(SPECIALISTS), count, seed)
-        for column, name in ARENA.items():
+        for column, name in read_yaml("spiral", "tables.yaml")["arena"].items():
             pairs = matches.cross_play(engines, make_game(name), *how)
-            for label, key in ((column, "score"), (f"forfeits (%): {column}", "invalid")):
-                columns = {"row": pairs["policy"], "column": label, "seed": seed}
-                cells.append(pd.DataFrame(columns | {"value": 100 * pairs[key]}))
+            rows = pairs.rename(columns={"policy": "row"}).assign(seed=seed)
+            won = rows.assign(column=column, value=100 * pairs["score"])
+            lost = rows.assign(column=f"forfeits (%): {column}", value=100 * pairs["invalid"])
+            cells += [won, lost]
     paper = reference.load("spiral").query("exhibit == 'spiral/table-4'")
     return Made(beside_paper(paper, over_seeds(pd.concat(cells), ["row", "column"])), used.runs)
 
@@ -154,8 +145,8 @@ def table_5(plan: Plan, frames: Frames) -> Made | None:
     if table.missing(frames.variants):
         return None
     cells = []
-    for column, name in zip(list(table.columns)[:3], list(ARENA.values())[:3], strict=True):
-        game = make_game(name)
+    for column in list(table.columns)[:3]:
+        game = make_game(table.columns[column].suite[0])
         players = (make_player("random"), fixed_player("expert", game))
         suite = matches.match_suite(game, *players, 1000, derive_seed("random policy"), "expert")
         scores = pd.DataFrame(play_suite(suite, {})[0])["score"]
@@ -168,15 +159,12 @@ def table_5(plan: Plan, frames: Frames) -> Made | None:
 def table_6(plan: Plan, frames: Frames) -> Made:
     """The paper's hyper-parameters beside those of the plan's first variant."""
     params = plan.params(plan.variants[0]).model_dump()
-    printed = reference.table("spiral", "spiral/table-6")["Value"]
-    here = {}
-    for label, key in read_yaml("spiral", "tables.yaml")["settings"].items():
-        value: Any = params
-        for part in key.split("."):
-            value = value.get(part, key.removeprefix("="))
-        here[label] = f"{value}"
-    columns = {"paper": printed.map("{:g}".format), "here": pd.Series(here)}
-    return Made(pd.DataFrame(columns).loc[printed.index].rename_axis("setting"), [])
+    params |= {f"grpo.{key}": value for key, value in params["grpo"].items()}
+    printed = reference.table("spiral", "spiral/table-6")["Value"].map("{:g}".format)
+    keys = read_yaml("spiral", "tables.yaml")["settings"]
+    here = {label: f"{params.get(key, key.removeprefix('='))}" for label, key in keys.items()}
+    table = pd.DataFrame({"paper": printed, "here": pd.Series(here)})
+    return Made(table.loc[printed.index].rename_axis("setting"), [])
 
 
 def table_7(plan: Plan, frames: Frames) -> Made:
@@ -189,19 +177,17 @@ def table_7(plan: Plan, frames: Frames) -> Made:
         for action in MOVES.get(name, []):
             match.play(action)
         problems[name] = messages(match)
+    table = pd.DataFrame(index=pd.Index(list(problems), name="from"))
+    table["problem (its end)"] = [prompt[-1]["content"][-160:] for prompt in problems.values()]
     policies: dict[str, str | Path] = {"start": params.policy}
     for path in sorted(run.folder.glob("kept/step-*"), key=lambda path: int(path.name[5:])):
         policies[path.name.replace("-", " ")] = path
-    policies[f"step {params.steps}"] = run.model
-    ends = {name: prompt[-1]["content"][-160:] for name, prompt in problems.items()}
-    answers = {"problem (its end)": ends}
-    for label, path in policies.items():
+    sampling = Sampling(params.max_new_tokens, 0.0)
+    for label, path in (policies | {f"step {params.steps}": run.model}).items():
         engine, chat = load_engine(path, params)
-        sampling = Sampling(params.max_new_tokens, 0.0)
         requests = [chat.request(prompt, sampling, 0) for prompt in problems.values()]
-        replies = [reply.text for reply in engine.generate(requests)]
-        answers[label] = dict(zip(problems, replies, strict=True))
-    return Made(pd.DataFrame(answers).rename_axis("from"), [run])
+        table[label] = [reply.text for reply in engine.generate(requests)]
+    return Made(table, [run])
 
 
 MAKERS = {

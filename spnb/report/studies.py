@@ -16,28 +16,27 @@ WATCHED = {"read": "thinks", "think": "thinks", "search": "searches"}
 def gains(plan: Plan, frames: Frames) -> Made | None:
     """RLVR: start, end and gain of each task beside its controls, a line a task and measure."""
     measures = load_measures("rlvr")
+    right = [name for name in measures if name.startswith("right, ")]
     lines = []
     for task, act in WATCHED.items():
-        names = [name for name in measures if name.startswith("right, ")]
-        for name in [*names, f"{act}, held-out, sampled", f"{act}, held-out, greedy"]:
+        for name in [*right, f"{act}, held-out, sampled", f"{act}, held-out, greedy"]:
             level = measures[name]
             gain = level.model_copy(update={"change": "difference"})
             own = frames.only([task])
-            end = level.interval(own, task)
-            if not end[3]:
-                continue
             intervals = {
-                "end": end,
+                "start": level.interval(own, task, 0),
+                "end": level.interval(own, task),
                 "gain": gain.interval(own, task),
                 "gain of control": gain.interval(frames, f"{task}-random"),
                 "more than control": gain.difference(frames, task, f"{task}-random"),
                 "gain without the skill": gain.interval(frames, f"{task}-unskilled"),
             }
-            line = {"task": task, "measure (%)": name}
-            line["start"] = f"{level.interval(own, task, 0)[0]:.1f}"
-            line |= {key: format_interval(*each[:3]) for key, each in intervals.items()}
-            items = int(level.select(own)[0]["n"].max())
-            lines.append(line | {"seeds": end[3], "items": items})
+            seeds = intervals["end"][3]
+            line = {key: format_interval(*each[:3]) for key, each in intervals.items()}
+            line |= {"start": f"{intervals['start'][0]:.1f}", "seeds": seeds}
+            if seeds:
+                items = int(level.select(own)[0]["n"].max())
+                lines.append({"task": task, "measure (%)": name} | line | {"items": items})
     return Made(pd.DataFrame(lines), frames.runs) if lines else None
 
 
@@ -82,7 +81,6 @@ def kinds_of_gain(frames: Frames) -> pd.DataFrame:
 
 
 def _split_of(run: Run, act: str) -> dict[str, float]:
-    """A run's first and last sampled held-out answers: the change, its parts, rates, accuracies."""
     rows = records([run]).query("suite == 'held-out' and decoding == 'sampled'")
     rows = rows.assign(did=rows[act].astype(bool), right=rows["score"] == 1.0)
     ends = [rows[rows["step"] == step] for step in (rows["step"].min(), rows["step"].max())]

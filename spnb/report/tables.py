@@ -108,23 +108,16 @@ class Curves(StrictData):
         return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
     def draw(self, data: pd.DataFrame) -> Figure:
-        """The figure of these numbers."""
-        return plots.curves(
-            data.assign(variant=data["variant"].map(self.variants)),
-            list(dict.fromkeys(self.variants.values())),
-            {title: panel.label for title, panel in self.panels.items()},
-            {title: panel.window for title, panel in self.panels.items()},
-            self.height,
-            ylim=self.ylim,
-        )
+        """Their figure."""
+        labels = {title: panel.label for title, panel in self.panels.items()}
+        windows = {title: panel.window for title, panel in self.panels.items()}
+        rows = data.assign(variant=data["variant"].map(self.variants))
+        order = list(dict.fromkeys(self.variants.values()))
+        return plots.curves(rows, order, labels, windows, self.height, ylim=self.ylim)
 
 
 def load_measures(paper: str) -> dict[str, Measure]:
-    """The measures of a paper's tables, figures and claims by name.
-
-    Raises:
-        ParamError: the paper has none, or a fault in a file, with key, value, what is allowed.
-    """
+    """The measures of a paper's tables, figures and claims by name; ParamError if it has none."""
     files = [name for name in ("tables.yaml", "claims.yaml") if paper in reference.sources(name)]
     contents = [read_yaml(paper, name) for name in files or ["tables.yaml"]]
     return {key: measure for each in contents for key, measure in measures_of(each).items()}
@@ -143,10 +136,9 @@ def entry_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Mea
     if "panels" not in values:
         columns = {k: pick(measures, name, where) for k, name in values["columns"].items()}
         return validate(Table, {"printed": exhibit, **values, "columns": columns}, where)
-    panels = {
-        title: {**panel, "measure": pick(measures, panel["measure"], where)}
-        for title, panel in values["panels"].items()
-    }
+    panels = {}
+    for title, panel in values["panels"].items():
+        panels[title] = {**panel, "measure": pick(measures, panel["measure"], where)}
     return validate(Curves, {**values, "panels": panels}, where)
 
 
@@ -185,17 +177,9 @@ def fill_in(text: str, runs: Sequence[Run]) -> str:
 def beside_paper(paper: pd.DataFrame, ours: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
     """Ours beside the paper's: one line a cell that either has.
 
-    Args:
-        paper: columns row, column, value (`spnb.reference`).
-        ours: columns row, column, value, low, high, n (seeds), and optionally at (what ours was
-            measured at).
-
-    Returns:
-        Columns row, column, paper, ours (with 95 % interval), n, and "measured at" if there is one,
-        row by row in the paper's order, then ours; "-" where a side has no such number.
-
-    Raises:
-        ValueError: two values for one cell.
+    `paper` has columns row, column, value, `ours` also low, high, n (seeds), maybe at (step).
+    The result has row, column, paper, ours (with 95 % interval), n, maybe "measured at", in the
+    paper's order, then ours; "-" where a side has no such number. ValueError for a cell twice.
     """
     cell = ["row", "column"]
     paper = paper[[*cell, "value"]]

@@ -25,21 +25,9 @@ import yaml
 from spnb.core import prompts
 from spnb.core.grading import variants
 from spnb.core.types import Messages, Task, derive_seed
-from spnb.testbed import oracle
+from spnb.testbed import oracle, tasks
 from spnb.testbed.oracle import HELDOUT_FRAMES, Query
-from spnb.testbed.tasks import (
-    NUMERIC_OPS,
-    Level,
-    OpenKind,
-    choice_task,
-    draw_path,
-    open_task,
-    options,
-    path_task,
-    report_task,
-    search_task,
-    value_type,
-)
+from spnb.testbed.tasks import Level
 from spnb.testbed.texts import facts_of, report, say, sections, sentence
 from spnb.testbed.world import METRICS, RELATIONS, SUFFIXES, WORDING, Pool, World, relations_of
 
@@ -60,16 +48,17 @@ def _reading(
     rng: random.Random, style: prompts.Style, hops: int, documents: int, distances: Sequence[int]
 ) -> Task:
     level = Level(hops, documents, 1.0, 2, tuple(distances))
-    return path_task(rng, level, POOL, HELDOUT_FRAMES, style)
+    return tasks.path_task(rng, level, POOL, HELDOUT_FRAMES, style)
 
 
 def _choice(rng: random.Random, hops: int, documents: int) -> Task:
     """Four options; `hops` 0 is a question about a report."""
     if hops:
-        task = path_task(rng, Level(hops, documents, 1.0, 2), POOL, HELDOUT_FRAMES)
+        task = tasks.path_task(rng, Level(hops, documents, 1.0, 2), POOL, HELDOUT_FRAMES)
     else:
-        task = report_task(rng, rng.choice(NUMERIC_OPS[:3]), documents, POOL, HELDOUT_FRAMES)
-    return choice_task(task, rng)
+        op = rng.choice(tasks.NUMERIC_OPS[:3])
+        task = tasks.report_task(rng, op, documents, POOL, HELDOUT_FRAMES)
+    return tasks.choice_task(task, rng)
 
 
 def needles(rng: random.Random, count: int, documents: int, pool: Pool, frame: str) -> Task:
@@ -99,12 +88,8 @@ def needles(rng: random.Random, count: int, documents: int, pool: Pool, frame: s
     rng.shuffle(texts)
     *phrases, last = wanted.values()
     question = frame.format(x=f"{', '.join(phrases)} and {last}")
-    messages = prompts.answer(question, texts)
-    return Task(messages, question, tuple(wanted), "shares", info={"documents": tuple(texts)})
-
-
-def _needles(rng: random.Random, count: int, documents: int) -> Task:
-    return needles(rng, count, documents, POOL, rng.choice(HELDOUT_FRAMES))
+    info = {"documents": tuple(texts)}
+    return Task(prompts.answer(question, texts), question, tuple(wanted), "shares", info=info)
 
 
 # --- judging, rubrics, open-ended tasks
@@ -116,13 +101,13 @@ def _verdict(messages: Messages, question: str, holds: bool, *documents: str) ->
 
 
 def _judge(rng: random.Random, holds: bool, reworded: bool) -> Task:
-    task = path_task(rng, Level(1, 4), POOL, HELDOUT_FRAMES)
+    task = tasks.path_task(rng, Level(1, 4), POOL, HELDOUT_FRAMES)
     first = second = task.gold[0]
-    listed, _ = options(task, rng)
+    listed, _ = tasks.options(task, rng)
     if not holds:
         second = rng.choice([value for value in listed if value != first])
     if reworded:
-        kind = value_type(task.info["query"])
+        kind = tasks.value_type(task.info["query"])
         ways = list(zip(variants(first, kind), variants(second, kind), strict=True))
         (first, _), (_, second) = rng.sample(ways, 2)
     messages = prompts.judge(task.question, first, second)
@@ -134,7 +119,8 @@ def _rubric_grading(rng: random.Random, holds: bool, entities: int) -> Task:
 
     If not, its value stands there all the same: of another entity, or the entity does not.
     """
-    while True:
+    facts, point = [], None
+    while point is None or (point in facts) != holds:
         world = World(rng.getrandbits(48), pool=POOL)
         kind = rng.choice(list(SUFFIXES))
         subjects: list[str] = []
@@ -142,22 +128,15 @@ def _rubric_grading(rng: random.Random, holds: bool, entities: int) -> Task:
             subjects.append(world.draw(rng, kind, but=subjects))
         absent = subjects.pop()
         nouns = [relation.noun for relation in rng.sample(relations_of(kind), 2)]
-        pairs = itertools.product(subjects, nouns)
-        facts = [(subject, noun, str(world.value(subject, noun))) for subject, noun in pairs]
-        entity, noun, value = rng.choice(facts)
+        facts = [(s, noun, str(world.value(s, noun))) for s in subjects for noun in nouns]
+        right = entity, noun, value = rng.choice(facts)
         other = rng.choice([fact[2] for fact in facts if fact[1] == noun and fact[0] != entity])
         wrong = (entity, noun, other) if rng.random() < 0.5 else (absent, noun, value)
-        point = (entity, noun, value) if holds else wrong
-        if (point in facts) == holds:
-            break
+        point = right if holds else wrong
     rng.shuffle(facts)
     response = say(facts, rng)
     messages = prompts.grade(response, sentence(point))
     return _verdict(messages, sentence(point), holds, response)
-
-
-def _open(rng: random.Random, kind: OpenKind, documents: int) -> Task:
-    return open_task(rng, kind, Level(2, documents, 0.5, 2), POOL, wording="heldout")
 
 
 # --- arithmetic and logic
@@ -228,8 +207,8 @@ def search_world() -> World:
 
 def _reworded(entity: str) -> bool:
     """Whether the corpus's article on an entity avoids the relations' nouns: every second one."""
-    place = search_world().index(entity)
-    return place is not None and place[1] % 2 == 1
+    _, index = search_world().index(entity)
+    return index % 2 == 1
 
 
 def search_corpus() -> Iterator[dict[str, Any]]:
@@ -258,20 +237,19 @@ def _search(
 ) -> Task:
     """A path; `reworded` says how the articles on it are worded, None: any way."""
     while True:
-        query = draw_path(search_world(), rng, hops)
-        answer = oracle.answer(search_world(), query)
-        ways = {_reworded(entity) for entity, _, _ in answer.facts} if answer else set()
-        if answer and (reworded is None or ways == {reworded}):
-            return search_task(search_world(), query, rng, HELDOUT_FRAMES, style)
+        query = tasks.draw_path(search_world(), rng, hops)
+        facts = oracle.answer(search_world(), query).facts
+        if reworded is None or all(_reworded(entity) == reworded for entity, _, _ in facts):
+            return tasks.search_task(search_world(), query, rng, HELDOUT_FRAMES, style)
 
 
 def _figure(rng: random.Random, style: prompts.SearchStyle) -> Task:
     """One figure of a company's report."""
     world = search_world()
     company = world.draw(rng, "company")
-    year = rng.choice(list(world.years(company)))
-    query = Query("cell", company, metric=rng.choice(METRICS), years=(year,))
-    return search_task(world, query, rng, HELDOUT_FRAMES, style)
+    years = (rng.choice(list(world.years(company))),)
+    query = Query("cell", company, metric=rng.choice(METRICS), years=years)
+    return tasks.search_task(world, query, rng, HELDOUT_FRAMES, style)
 
 
 def _reverse(rng: random.Random, style: prompts.SearchStyle, entities: bool) -> Task:
@@ -283,19 +261,23 @@ def _reverse(rng: random.Random, style: prompts.SearchStyle, entities: bool) -> 
         value = str(world.value(world.draw(rng, relation.subject), relation.noun))
         query = Query("holder", value, (relation.noun,))
         if oracle.answer(world, query):
-            return search_task(world, query, rng, HELDOUT_FRAMES, style)
+            return tasks.search_task(world, query, rng, HELDOUT_FRAMES, style)
 
 
 # --- a benchmark's tasks
 
 DRAWS: dict[str, Callable[..., Task]] = {
     "reading": _reading,
-    "numeric": partial(report_task, pool=POOL, frames=HELDOUT_FRAMES),
+    "numeric": partial(tasks.report_task, pool=POOL, frames=HELDOUT_FRAMES),
     "choice": _choice,
-    "needles": _needles,
+    "needles": lambda rng, **level: needles(
+        rng, pool=POOL, frame=rng.choice(HELDOUT_FRAMES), **level
+    ),
     "judge": _judge,
     "rubric-grading": _rubric_grading,
-    "open": _open,
+    "open": lambda rng, kind, documents: tasks.open_task(
+        rng, kind, Level(2, documents, 0.5, 2), POOL, wording=POOL
+    ),
     "arithmetic": _arithmetic,
     "logic": _logic,
     "search": _search,

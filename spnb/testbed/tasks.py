@@ -155,13 +155,12 @@ def task_of(
 ) -> Task:
     """The task of a path query: a document for each entity on the path, others as distractors."""
     answer = oracle.answer(world, query)
-    facts = answer.facts if answer else ()
-    subjects: dict[str, str | None] = {entity: noun for entity, noun, _ in facts}
-    subjects |= distractors(world, rng, query, level, list(subjects))
+    path = {entity: noun for entity, noun, _ in answer.facts} if answer else {}
+    subjects = path | distractors(world, rng, query, level, list(path))
     texts = [_document(world, entity, noun, rng, level) for entity, noun in subjects.items()]
     order = rng.sample(range(len(texts)), len(texts))
     documents = tuple(texts[index] for index in order)
-    support = tuple(order.index(index) for index in range(len(facts)))
+    support = tuple(order.index(index) for index in range(len(path)))
     question = oracle.ask(query, rng.choice(frames))
     messages = prompts.answer(question, documents, style)
     return _task(world, query, question, messages, documents=documents, support=support)
@@ -299,10 +298,9 @@ def options(task: Task, rng: random.Random) -> tuple[list[str], str]:
 
 def value_type(query: Query) -> str:
     """The type of a query's answer: an entity type, a kind of word, number or year."""
-    if query.op == "holder":
-        return BY_NOUN[query.nouns[0]].subject
-    if query.op == "path":
-        return BY_NOUN[query.nouns[-1]].value
+    if query.nouns:
+        relation = BY_NOUN[query.nouns[-1]]
+        return relation.subject if query.op == "holder" else relation.value
     return "year" if query.op == "highest" else "number"
 
 
@@ -322,10 +320,8 @@ def _rivals(task: Task) -> list[str]:
 
 def _values_like(task: Task) -> Sequence[str]:
     kind = value_type(task.info["query"])
-    if kind in SUFFIXES:
-        return names(kind, task.info["world"].pool)
-    if kind in WORDS:
-        return WORDS[kind]
+    if kind in SUFFIXES or kind in WORDS:
+        return WORDS.get(kind) or names(kind, task.info["world"].pool)
     number = int(task.info["answer"].text)
     return [str(number + shift) for shift in range(-9, 10) if shift and number + shift > 0]
 

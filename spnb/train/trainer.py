@@ -266,14 +266,19 @@ def make_trainer(
     method.share = Share(trainer.accelerator.process_index, trainer.accelerator.num_processes)
     trainer.engine_tolerance = guards.ENGINE_TOLERANCE[params.dtype]
     trainer._updates, trainer._rows, trainer._rollouts, trainer._restored = [], [], 0, 0
-    temperatures = {role.sampling.temperature for role in trainer._trained_roles()}
+    trainer.temperature = _temperature(trainer._trained_roles(), params.temperature)
+    return trainer
+
+
+def _temperature(roles: list[Any], default: float) -> float:
+    """The one temperature of the roles that learn."""
+    temperatures = {role.sampling.temperature for role in roles}
     if len(temperatures) > 1:
         raise TrainerError(
             f"roles that learn have temperatures {sorted(temperatures)}; allowed: one, because "
             "TRL's loss takes one (a role that does not learn may have its own)"
         )
-    trainer.temperature = next(iter(temperatures), params.temperature)
-    return trainer
+    return next(iter(temperatures), default)
 
 
 def _check_settings(args: Any, explicit: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from spnb.core.search import Hit
 from spnb.corpus import dense
 from spnb.corpus.dense import Encoder, build_index, choose_index, embed
 from spnb.corpus.retrieval import KINDS, LocalRetriever, make_retriever, words
-from spnb.corpus.store import JsonlStore, Passage, open_store, split_contents
+from spnb.corpus.store import JsonlStore, contents_of, open_store, split_contents
 
 
 def document(name, text, title=""):
@@ -94,21 +94,6 @@ def test_bm25_is_the_formula_computed_by_hand():
     }
     assert ids(hits) == ["b", "a", "d"]
     assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, rel=1e-5)
-
-
-def test_bm25_takes_other_constants_and_caches_them_apart(tmp_path):
-    corpus = [document("short", "net"), document("long", "net net a1 a2 a3 a4 a5 a6 a7 a8")]
-    for cache in (None, tmp_path):
-        tops = [
-            make_retriever("bm25", corpus, cache, k1=2, b=b).search(["net"], 1)[0][0].id
-            for b in (0, 1)
-        ]
-        assert tops == ["long", "short"]
-    for constants in ({"k1": -0.1}, {"b": 1.1}):
-        with pytest.raises(
-            ValueError, match="k1 and b are .*; allowed: k1 of 0 or more, b from 0 to 1"
-        ):
-            make_retriever("bm25", corpus, **constants)
 
 
 def test_bm25_ranks_only_documents_with_a_word_of_the_query():
@@ -320,7 +305,7 @@ def test_stores_give_the_same_passages_from_every_form(many, tmp_path):
     ]
     for store in map(open_store, forms):
         assert len(store) == 400
-        assert store[399] == Passage("d399", "Title 399", many[399]["text"])
+        assert store[399] == Hit("d399", "Title 399", many[399]["text"], None)
     assert len({open_store(form).key for form in forms[:4]}) == 1
 
 
@@ -330,10 +315,10 @@ def test_wikipedia_rows_of_search_r1_are_read(tmp_path):
         [{"id": "0", "contents": '"Arnford "Old" town"\nA town.\nBy a river.'}],
     )
     passage = open_store(path)[0]
-    assert passage == Passage("0", 'Arnford "Old" town', "A town.\nBy a river.")
-    assert split_contents(passage.contents) == passage[1:]
+    assert passage == Hit("0", 'Arnford "Old" town', "A town.\nBy a river.", None)
+    assert split_contents(contents_of(passage)) == (passage.title, passage.text)
     assert split_contents("no title\nhere") == ("", "no title\nhere")
-    assert split_contents(Passage("x", "two\nlines", "t").contents) == ("two lines", "t")
+    assert split_contents(contents_of(Hit("x", "two\nlines", "t", None))) == ("two lines", "t")
 
 
 def test_blank_lines_and_a_missing_last_line_break(tmp_path):
@@ -369,7 +354,7 @@ def test_a_bad_line_is_named(line, message, tmp_path):
         (("bm25", []), "corpus has 0 documents; allowed: 1 or more"),
         (
             ("bm25", "/nowhere/c.jsonl"),
-            r"corpus is '/nowhere/c.jsonl'; allowed: an existing .jsonl file",
+            r"corpus is '/nowhere/c.jsonl'; allowed: an existing .jsonl or .parquet file",
         ),
         (
             ("bm25", "/nowhere/c.txt"),

@@ -25,7 +25,7 @@ CORPUS = [
     {"id": "c", "title": 'Ço "x"', "text": "blauer Fisch, 青い魚"},
 ]
 JSON = {"content-type": "application/json"}
-LIMITS = Limits(max_queries=8, max_length=50, max_k=5, topk=2, max_bytes=10_000)
+LIMITS = Limits(max_queries=8, max_length=50, max_k=5, max_bytes=10_000)
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def test_the_schema_without_scores_also_for_two_queries(http, address):
 def test_topk_may_be_null_or_absent_and_no_queries_have_no_results(http, address):
     for body in ({"topk": None}, {}):
         assert (
-            len(post(http, address, queries=["red arn bor fisch"], **body).json()["result"][0]) == 2
+            len(post(http, address, queries=["red arn bor fisch"], **body).json()["result"][0]) == 3
         )
     assert post(http, address, queries=[]).json() == {"result": []}
     assert post(http, address, queries=["", " "], topk=5).json() == {"result": [[], []]}
@@ -231,6 +231,7 @@ def test_other_paths_and_methods(http, address):
     assert http.post(f"{address}/other", json={}).status_code == 404
 
 
+@pytest.mark.slow
 def test_sixteen_clients_at_once_get_their_own_answers(address, local):
     words = ["red", "fox", "fish", "blue", "arn", "bor", "fisch", "x"]
 
@@ -269,13 +270,14 @@ def test_malformed_requests_among_good_ones_harm_nobody(http, address):
         assert list(pool.map(ask, range(64))) == [422, 200] * 32
 
 
-def test_the_client_is_the_same_retriever_with_and_without_scores(address, local):
+def test_the_client_is_the_same_retriever_with_and_without_scores(address, local, monkeypatch):
     queries = ["red", "fish", "青い魚", "nothing"]
     expected = local.search(queries, 2)
     assert RetrieverClient(address + "/").search(queries, 2) == expected
     without = RetrieverClient(address, return_scores=False).search(queries, 2)
     assert without == [[Hit(h.id, h.title, h.text, None) for h in hits] for hits in expected]
-    assert RetrieverClient(address, batch=3).search(queries, 2) == expected
+    monkeypatch.setattr("spnb.corpus.server.BATCH", 3)
+    assert RetrieverClient(address).search(queries, 2) == expected
     assert RetrieverClient(address).search([], 2) == []
 
 
@@ -364,16 +366,11 @@ def test_a_failing_retriever_is_a_500_and_the_server_lives(http):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Limits(max_queries=0), "max_queries is 0; allowed: 1 or more"),
-        (lambda: Limits(max_k=2, topk=3), "topk is 3; allowed: 1 to max_k, which is 2"),
-        (lambda: serve(None, port=0), "port is 0; allowed: 1 to 65535"),
-        (
-            lambda: RetrieverClient("localhost:8000"),
-            "url is 'localhost:8000'; allowed: http://host:port",
-        ),
-        (lambda: RetrieverClient("http://h", attempts=0), "attempts is 0; allowed: 1 or more"),
-        (lambda: RetrieverClient("http://h", wait=-1), "wait is -1; allowed: 0 or more"),
-        (lambda: RetrieverClient("http://h", timeout=0), "timeout is 0; allowed: 0.001 or more"),
+        (lambda: Limits(max_queries=0), r"max_queries\n.*greater than 0 .*input_value=0"),
+        (lambda: RetrieverClient("localhost:8000"), "url is 'localhost:8000'; allowed: http"),
+        (lambda: RetrieverClient("http://h", attempts=0), r"attempts\n.*greater than 0 .*=0"),
+        (lambda: RetrieverClient("http://h", wait=-1), r"wait\n.*equal to 0 .*=-1"),
+        (lambda: RetrieverClient("http://h", timeout=0), r"timeout\n.*greater than 0 .*=0"),
     ],
 )
 def test_bad_settings_are_named(make, message):

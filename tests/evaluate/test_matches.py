@@ -117,6 +117,7 @@ def test_invalid_answers_are_counted_for_the_side_that_gave_them():
     assert not other["truncated"].any()
 
 
+@pytest.mark.slow
 def test_random_play_scores_as_known_by_seat():
     """First mover: uniform play wins 58.5 %, draws 12.7 %, loses 28.8 %; second: the reverse."""
     _, rows = matches("tic_tac_toe", POLICY, RANDOM, 1200, 5)

@@ -126,6 +126,7 @@ def test_decision_positions():
         (("random", "minimax"), -0.777),
     ],
 )
+@pytest.mark.slow
 def test_expected_scores_between_uniform_and_optimal_players(players, expected):
     """The exact expectation over all lines of play, from the matches' own rules and results."""
     game = make_game("tic_tac_toe")

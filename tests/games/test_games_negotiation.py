@@ -143,6 +143,7 @@ def test_greedy_denies_when_it_has_nothing_cheaper_to_give():
 
 
 @pytest.mark.parametrize("name", ["SimpleNegotiation-v0", "SimpleNegotiation-v0-8resources"])
+@pytest.mark.slow
 def test_greedy_beats_random_and_never_trades_at_a_loss(name):
     game, players = make_game(name), (make_player("greedy"), make_player("random"))
     matches = [run(play_match(game, players[:: 1 - 2 * (n % 2)], n), {}) for n in range(120)]

@@ -188,6 +188,7 @@ UNSEEN = ("Snake-v0", "PigDice-v0", "PigDice-v0-short", "PigDice-v0-50", "TruthA
 
 
 @pytest.mark.parametrize("name", UNSEEN)
+@pytest.mark.slow
 def test_unseen_games_are_played_to_their_end_by_random_players(name):
     game, players = make_game(name), (make_player("random"), make_player("random"))
     played = [run(play_match(game, players, seed), {}) for seed in range(20)]

@@ -70,6 +70,7 @@ def test_a_line_does_not_go_around_the_edge(name):
     assert match_at(make_game(name), [str(move) for move in [3, 10, 4, 12, 5, 16, 6]]).player == 1
 
 
+@pytest.mark.slow
 def test_the_large_boards_of_both_libraries_agree_on_random_games():
     ours, theirs, results = make_game(LARGE), make_game("tic_tac_toe_5x5"), []
     for seed in range(60):
@@ -208,6 +209,7 @@ def test_what_the_other_kuhn_pokers_reward(name, rule, opponent, share):
 
 
 @pytest.mark.parametrize(("name", "share"), [("KuhnPoker-v1", 0.29), ("KuhnPoker-v0-short", 0)])
+@pytest.mark.slow
 def test_the_last_round_decides_against_the_chips(name, share):
     """Of random matches, three in ten go to the seat with fewer chips; by TextArena's own rules
     none does."""

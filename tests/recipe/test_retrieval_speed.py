@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from spnb.corpus.retrieval import LocalRetriever, make_retriever
-from spnb.corpus.store import JsonlStore
+from spnb.corpus.store import open_store
 from spnb.recipe import retrieval_speed as retrieval
 from spnb.testbed import oracle
 from spnb.testbed.texts import facts_in, world_of
@@ -24,33 +24,28 @@ def cell(tmp_path_factory):
 
 
 def test_every_question_has_its_gold_answer_and_a_document_that_states_it(cell):
-    world, store = world_of(300), JsonlStore(cell.corpus())
+    world, store = world_of(300), open_store(cell.corpus())
     stated = [facts_in(store[row].text) for row in range(len(store))]
-    asked = cell.questions()
-    assert len(asked) == 40 and asked == cell.questions()
-    for question, gold in asked:
+    questions = cell.questions()
+    assert len(questions) == 40 and questions == cell.questions()
+    for question, gold in questions:
         assert oracle.answer(world, oracle.parse(question)) == gold
         assert oracle.support(gold, stated)
-    assert {oracle.parse(question).op for question, _ in asked} == {"path", "cell"}
+    assert {oracle.parse(question).op for question, _ in questions} == {"path", "cell"}
 
 
-class Rows:
+def ranking(*rows):
     """A ranker that returns the same rows for every question."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def rank(self, queries, k):
-        return [[(row, 1.0) for row in self.rows[:k]] for _ in queries]
+    return lambda queries, k: [[(row, 1.0) for row in rows[:k]] for _ in queries]
 
 
 def test_found_counts_any_document_that_states_the_fact(tmp_path):
     cell = retrieval.Cell(tmp_path, 300, "none", 1)
-    store, world = JsonlStore(cell.corpus()), world_of(300)
+    store, world = open_store(cell.corpus()), world_of(300)
     row = next(row for row in range(len(store)) if store[row].id.startswith("sections:"))
     town = store[row].title.removeprefix("A guide to ")
     mayor = world.value(town, "mayor")
-    asked = [
+    questions = [
         (
             f"What is the {noun} of {entity}?",
             oracle.answer(world, oracle.Query("path", entity, (noun,))),
@@ -62,10 +57,10 @@ def test_found_counts_any_document_that_states_the_fact(tmp_path):
             (world.name("book", 0), "author"),
         )
     ]
-    found = {
-        rows: retrieval.quality(cell, LocalRetriever(store, Rows(rows)), None, asked)
-        for rows in ((row,), (row + 1,))
-    }
+    found = {}
+    for rows in ((row,), (row + 1,)):
+        retriever = LocalRetriever(store, ranking(*rows))
+        found[rows] = retrieval.quality(retriever, retriever, questions)
     assert found[(row,)] == {
         "recall@3": 1.0,
         "found@3": 0.75,
@@ -89,15 +84,14 @@ def test_the_static_encoder_gives_the_mean_of_its_tokens_vectors(cell):
 
 @pytest.mark.slow
 def test_an_exact_index_has_recall_one_and_a_wrong_one_has_less(cell):
-    encoder, asked = cell.encoder(), cell.questions()
+    encoder, questions = cell.encoder(), cell.questions()
     flat = make_retriever("flat", cell.corpus(), cell.cache, encoder)
-    assert retrieval.quality(cell, flat, encoder, asked)["recall@3"] == pytest.approx(
-        1.0, abs=0.02
-    )  # equal scores
-    best = cell.exact(encoder, [asked[0][0]])[0].tolist()
+    again = make_retriever("flat", cell.corpus(), cell.cache, encoder)
+    assert retrieval.quality(flat, again, questions)["recall@3"] == 1.0
+    best = [row for row, _ in flat.rank([questions[0][0]], 3)[0]]
     absent = next(row for row in range(300) if row not in best)
-    wrong = LocalRetriever(flat.store, Rows((*best[:2], absent)))
-    assert retrieval.quality(cell, wrong, encoder, asked[:1])["recall@3"] == pytest.approx(2 / 3)
+    wrong = LocalRetriever(flat.store, ranking(*best[:2], absent))
+    assert retrieval.quality(wrong, flat, questions[:1])["recall@3"] == pytest.approx(2 / 3)
 
 
 def frame(index: str, vectors: str, passages: int, seconds: float, alone: float) -> dict:

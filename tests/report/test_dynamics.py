@@ -212,7 +212,8 @@ def test_small_multiples_have_a_block_a_paper_and_a_panel_a_part():
             long_frame(["c"], ["x"]).assign(paper="spiral"),
         ]
     )
-    figure = dynamics.draw(frame, "tokens", window=1, ylim=(0, 5))
+    order = {"rlvr": ["a", "b"], "spiral": ["c"]}
+    figure = dynamics.draw(frame, "tokens", order, window=1, ylim=(0, 5))
     first, second = figure.subfigs
     assert [ax.get_title() for ax in first.axes] == ["x", "y", "z", "w", "v"] and len(
         second.axes
@@ -238,8 +239,6 @@ def test_a_variant_keeps_its_colour_where_another_has_nothing_to_show():
 
 
 def test_many_variants_are_spread_over_blocks():
-    figure = dynamics.draw(long_frame("abcdefgh", ["x"]), "tokens")
+    figure = dynamics.draw(long_frame("abcdefgh", ["x"]), "tokens", {"rlvr": list("abcdefgh")})
     assert [len(block.axes[0].lines) for block in figure.subfigs] == [4, 4]
     plt.close(figure)
-    with pytest.raises(ValueError, match="no rows to show as 'tokens'"):
-        dynamics.draw(long_frame([], []), "tokens")

@@ -46,7 +46,7 @@ TABLE = pd.DataFrame({"variant": ["full", "no_rae"], "win rate": [0.5, 0.25]})
 TEXTS = {"caption": "What is shown.", "protocol": "Smaller model."}
 POINTS = pd.DataFrame(
     [(v, s, x, x * 0.1 + s * 0.01) for v in ("full", "no_rae") for s in (0, 1, 2) for x in (1, 2)],
-    columns=["variant", "seed", "step", "reward"],
+    columns=["variant", "seed", "step", "value"],
 )
 
 
@@ -60,7 +60,7 @@ def drawn():
     """A new figure of POINTS."""
     with plots.style():
         figure, (ax,) = plots.panels(1)
-        plots.curve(ax, POINTS, "step", "reward", hue="variant")
+        plots.curve(ax, POINTS, ["full", "no_rae"])
     return figure
 
 
@@ -71,7 +71,7 @@ def save_figure(folder: Path) -> list[Path]:
 def test_every_paper_is_listed_in_printed_order() -> None:
     five, studies = (
         ["spell", "spice", "scope", "spiral", "ssp"],
-        ["rlvr", "proposer", "embedded", "dynamics"],
+        ["rlvr", "proposer", "embedded", "speed", "dynamics"],
     )
     assert list(dict.fromkeys(info.paper for info in owed().values())) == [*five, *studies]
     assert {info.kind for info in owed().values()} == {"table", "figure"}

@@ -159,11 +159,6 @@ def test_over_seeds_averages_within_a_seed_first():
     assert row["low"] == pytest.approx(3 - 12.7062047)  # t(0.975, 1), standard error 1
 
 
-def test_over_seeds_of_one_seed_keeps_the_measurements_own_interval():
-    table = pd.DataFrame({"seed": [0], "step": [5], "value": [0.5], "low": [0.4], "high": [0.6]})
-    assert over_seeds(table, ["step"]).values.tolist() == [[5, 0.5, 0.4, 0.6, 1]]
-
-
 def test_paired_difference():
     columns = {"seed": [0, 1, 0, 1], "variant": ["a", "a", "b", "b"], "value": [1.0, 2.0, 0.5, 0.5]}
     mean, low, _, n = paired_difference(pd.DataFrame(columns), "a", "b")

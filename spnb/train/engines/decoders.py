@@ -20,8 +20,8 @@ PREFILL_TOKENS = 2048
 """Tokens, padding included, that `Qwen3Decoder` prefills at once: their activations stay in the
 processor's cache."""
 TILE = 8
-"""Rows that a matrix product takes at a time (MKL); the rest it sums in another order. Rows are
-arranged so that each is in a tile, or in the rest, as it is in transformers' padded batch."""
+"""Rows that a matrix product takes at a time (MKL); the rest it sums in another order. Where few
+rows go on, each is in a tile, or in the rest, as it is in transformers' padded batch."""
 SMALL = 32
 """Rows added to a product of few ones, because a small product is summed in another order too."""
 LIVE_SHARE = 0.75
@@ -183,9 +183,6 @@ class Qwen3Decoder(Decoder):
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         mask_PT = torch.arange(longest) >= (longest - lengths)[:, None]
         row_N, column_N = mask_PT.nonzero(as_tuple=True)
-        front = (rest - len(row_N)) % TILE
-        row_N = torch.cat([row_N[:1].expand(front), row_N])
-        column_N = torch.cat([column_N[:1].expand(front), column_N])
         position_N = column_N - (longest - lengths)[row_N]
         bias = None
         if self._bias is not None:
@@ -193,7 +190,7 @@ class Qwen3Decoder(Decoder):
             bias = torch.zeros(len(prompts), 1, longest, longest)
             bias.masked_fill_(~(causal_TT & mask_PT[:, None])[:, None], -torch.inf)
         shared = ((rows >= start) & (rows < start + len(prompts))).nonzero()[:, 0]
-        ids_N = torch.tensor([prompts[0][0]] * front + [i for prompt in prompts for i in prompt])
+        ids_N = torch.tensor([i for prompt in prompts for i in prompt])
         x_NC = F.embedding(ids_N, self._embedding)
         for index, weights in enumerate(self.layers):
             qkv_N3HD = self._qkv(x_NC, weights, position_N)
@@ -207,7 +204,7 @@ class Qwen3Decoder(Decoder):
             )
             out_NC = out.transpose(1, 2)[row_N, column_N].flatten(1)
             if index + 1 == len(self.layers):
-                last_M, chosen_P = _last_rows(lengths.cumsum(0) - 1 + front, rest)
+                last_M, chosen_P = _last_rows(lengths.cumsum(0) - 1, rest)
                 x_NC = x_NC[last_M]
                 out_NC = out_NC[last_M]
             x_NC = self._rest(x_NC, out_NC, weights)

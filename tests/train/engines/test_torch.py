@@ -51,6 +51,15 @@ def test_a_completion_does_not_depend_on_the_rest_of_the_batch(engine, tokenizer
     ]
 
 
+def test_a_row_keeps_its_own_random_numbers_when_others_end(engine, tokenizer):
+    engine.model.generation_config.eos_token_id = list(range(5, 45))
+    engine = TorchEngine(engine.model, tokenizer)
+    asked = [Request((50 + i,), Sampling(16), i) for i in range(20)]
+    together = engine.generate(asked)
+    assert len({len(answer.ids) for answer in together}) > 3
+    assert [a.ids for a in together] == [engine.generate([r])[0].ids for r in asked]
+
+
 def test_a_shared_prompt_is_prefilled_once_and_answers_are_as_without_sharing(
     engine, tokenizer, monkeypatch
 ):

@@ -165,7 +165,7 @@ class StageRun:
         """Loads the policies, the method, the trainer and the engines."""
         params = self.params
         transformers.set_seed(params.seed)  # a new LoRA adapter is drawn before the trainer seeds
-        policy = load_policy(self.sources[self.stage.policy], params)
+        policy = load_policy(self.sources[self.stage.policy], params, folder=self.run.folder)
         self.method = method_module(params.paper).Method(params, policy.tokenizer)
         if method_state is not None:
             self.method.load_state_dict(method_state)
@@ -237,11 +237,14 @@ class StageRun:
 
     def evaluate(self, step: int) -> None:
         """Every process plays its share of the suites; then the weights become the past policy."""
+        engine = self.engines[self.stage.policy]
+        engine.scored = False  # nobody reads log-probabilities here; vLLM's may cost a pass
         for suite in self.method.suites(step):
             records, rows = play_suite(suite, self.engines, self.method.share, gather_object)
             if self.main:
                 self.run.append("items", *({"step": step, **record} for record in records))
                 self.run.append("evals", *({**row, "step": step} for row in rows))
+        engine.scored = True
         if "past" in self.snapshots:
             self.keep_past(step)
 

@@ -45,6 +45,7 @@ class VLLMEngine:
         self._llm = trainer.vllm_generation.llm
         self._weights: tuple[int, int] | None = None
         self._adapter: Any = None
+        self.scored = True
         self.end_ids = end_ids(self._model, trainer.processing_class)
         mode = self._llm.model_config.logprobs_mode
         if mode != LOGPROBS_MODE:
@@ -54,7 +55,8 @@ class VLLMEngine:
         """Answers every request, in order, with the trainer's weights as they are now.
 
         Where `top_p` or `top_k` cut, vLLM's log-probabilities are renormalised over what was left.
-        The loss has them over the whole vocabulary, so there they are the trainer's model's own.
+        The loss has them over the whole vocabulary, so there they are the trainer's model's own,
+        one forward pass each; not while `scored` is False, as in evaluations, which read none.
 
         Raises:
             ValueError: see `complete`.
@@ -64,7 +66,7 @@ class VLLMEngine:
         tokenizer = self.trainer.processing_class
         answers = complete(self._llm, tokenizer, requests, self.end_ids, self._adapter)
         return [
-            self._whole(request, answer) if is_cut(request) else answer
+            self._whole(request, answer) if self.scored and is_cut(request) else answer
             for request, answer in zip(requests, answers, strict=True)
         ]
 

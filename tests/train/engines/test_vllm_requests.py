@@ -97,6 +97,8 @@ def test_a_cut_has_the_trainers_log_probabilities_over_the_whole_vocabulary(trai
         expected = token_logps(trainer.model, row, 0.7)
         torch.testing.assert_close(torch.tensor(answer.logps), expected)
     assert [answer.logps for answer in answers[2:]] == [(-1.0, -2.0, -3.0)] * 2
+    engine.scored = False  # in an evaluation nobody reads them
+    assert [answer.logps for answer in engine.generate(asked)] == [(-1.0, -2.0, -3.0)] * 4
 
 
 def test_weights_are_pushed_when_they_changed_and_only_then(trainer):

@@ -66,7 +66,7 @@ def test_role_ema_state_goes_on_where_it_was():
 
 
 def test_role_ema_refuses_two_returns_in_one_game():
-    with pytest.raises(ValueError, match="rewards 1.0 and 0.5; one game has one"):
+    with pytest.raises(ValueError, match="rewards 1.0, 0.5; a game has one"):
         make_estimator("role_ema")([1.0, 0.5], [0, 0], ["a", "a"])
 
 

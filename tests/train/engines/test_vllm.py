@@ -34,13 +34,7 @@ from spnb.core.types import Request, Sampling, derive_seed, sample_of  # noqa: E
 from spnb.train.config import RunParams  # noqa: E402
 from spnb.train.engines.vllm import VLLMEngine  # noqa: E402
 from spnb.train.guards import token_logps  # noqa: E402
-from spnb.train.policies import (  # noqa: E402
-    LORA_TARGETS,
-    Policy,
-    SnapshotEngine,
-    make_engine,
-    trained_weights,
-)
+from spnb.train.policies import LORA_TARGETS, Policy, SnapshotEngine, make_engine, trained_weights  # noqa: E402
 from spnb.train.trainer import Hooks, make_trainer  # noqa: E402
 
 pytestmark = pytest.mark.vllm

@@ -1,4 +1,4 @@
-"""Seven fixed rows shared by the processes there are; writes the step's metrics as JSON.
+"""Nine fixed rows shared by the processes there are; writes the step's metrics as JSON.
 
 python [-m torch.distributed.run ...] tests/train/two_processes.py FOLDER FILE
 """
@@ -19,7 +19,7 @@ class Shared(Fixed):
 
     def rollout(self, step):
         yield from ()
-        rows = ragged_rows(1, count=7)
+        rows = ragged_rows(1, count=9)
         for row in rows:
             row.reward = row.advantage
         return self.share.part(rows)

@@ -71,7 +71,7 @@ def build_bm25(store: Store) -> Any:
 
     tokenizer = Tokenizer(lower=False, splitter=words, stopwords="en")
     texts = map(contents_of, store)
-    ids = list(tokenizer.tokenize(texts, update_vocab=True, return_as="stream"))  # type: ignore[arg-type]
+    ids = list(tokenizer.tokenize(texts, update_vocab=True, return_as="stream"))
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
     index.index(Tokenized(ids, tokenizer.get_vocab_dict()), show_progress=False)
     return index

@@ -259,7 +259,10 @@ class Method(SelfPlayMethod):
         tasks = [drawn_task(*pair, rng, "heldout") for pair in zip(worlds, turns, strict=True)]
         suites = [self.proposal_suite(derive_seed("evaluation"))]
         for decoding, sampling in params.samplings().items():
-            seed_of = lambda place, _, name=decoding: derive_seed("solver", name, place)  # noqa: E731
+
+            def seed_of(place: int, _: int, name: str = decoding) -> int:
+                return derive_seed("solver", name, place)
+
             how = {"behaviour": behaviour, "decoding": decoding}
             suites.append(ask_suite("solver", tasks, self.chat, sampling, seed_of, **how))
         return suites

@@ -22,6 +22,14 @@ TINY = dict(
 )  # fmt: skip
 
 
+@pytest.fixture
+def two_variants(monkeypatch):
+    """A paper of two variants, the second from the first one's final weights."""
+    longer = {"about": "x.", "set": {"start_from": "full"}}
+    variants = {"full": {"about": "x."}, "longer": longer}
+    monkeypatch.setattr("spnb.train.plan.variants", lambda paper: variants)
+
+
 def weights(folder):
     return load_file(folder / "model.safetensors")
 
@@ -60,11 +68,7 @@ def test_two_policies_trained_in_turn_and_killed_in_the_second_stage(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_another_and_keeps_checkpoints(tmp_path, monkeypatch):
-    monkeypatch.setattr("spnb.train.plan.variants", lambda paper: {
-        "full": {"about": "x."},
-        "longer": {"about": "x.", "set": {"start_from": "full"}},
-    })  # fmt: skip
+def test_a_run_starts_from_another_and_keeps_checkpoints(tmp_path, two_variants):
     values = dict(TINY, steps=2, keep_checkpoints=[0.5, 1.0], runs=str(tmp_path))
     plan = make_plan("spiral", "smoke", variants=["longer"], **values)
     assert list(plan.runs) == [("full", 0), ("longer", 0)]  # what it starts from comes first
@@ -85,11 +89,7 @@ def test_a_run_starts_from_another_and_keeps_checkpoints(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_a_lora_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("spnb.train.plan.variants", lambda paper: {
-        "full": {"about": "x."},
-        "longer": {"about": "x.", "set": {"start_from": "full"}},
-    })  # fmt: skip
+def test_a_run_goes_on_from_a_lora_run(tmp_path, two_variants):
     values = dict(TINY, steps=1, lora_rank=4, runs=str(tmp_path))
     plan = make_plan("spiral", "smoke", variants=["longer"], **values)
     longer = run_one(plan, "longer", 0)

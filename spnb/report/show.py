@@ -18,10 +18,11 @@ from spnb import reference
 from spnb.core.paths import resolve
 from spnb.report import dynamics, spiral, studies
 from spnb.report.claims import load_claims, verdict_table
+from spnb.report.curves import Curves, load_curves
 from spnb.report.exhibits import ExhibitError, Made, exhibit_info, made_from, read_index
 from spnb.report.exhibits import save_exhibit as save
 from spnb.report.frame import Frames, gather
-from spnb.report.tables import Curves, Table, fill_in, load_tables, read_yaml
+from spnb.report.tables import Table, fill_in, load_tables, read_yaml
 from spnb.train.plan import Plan
 
 MAKERS = {**spiral.MAKERS, **studies.MAKERS}
@@ -74,7 +75,8 @@ def exhibit(
     if info.source == "shared" and frames.runs:
         return dynamics.exhibit(exhibit_id, frames, folder)
     described = info.paper in reference.sources("tables.yaml")
-    entry = load_tables(info.paper).get(exhibit_id) if described else None
+    entries = (load_tables(info.paper) | load_curves(info.paper)) if described else {}
+    entry = entries.get(exhibit_id)
     made = make(exhibit_id, entry, plan, frames) if plan else None
     if made is None:
         return committed(exhibit_id, entry.missing(frames.variants) if plan and entry else ())

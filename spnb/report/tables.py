@@ -1,7 +1,7 @@
-"""A paper's tables and figures as data: which run is which row or line, and what is measured.
+"""A paper's tables as data: which run is which row, and what is measured.
 
-`reference/<paper>/tables.yaml` lists measures by name, and the tables and figures that are made of
-them. A table needs all of its variants: a plan without them leaves an earlier table as it is.
+`reference/<paper>/tables.yaml` lists measures by name, and the tables that are made of them. A
+table needs all of its variants: a plan without them leaves an earlier table as it is.
 """
 
 import re
@@ -10,21 +10,15 @@ from typing import Annotated, Any, Literal
 
 import pandas as pd
 import yaml
-from matplotlib.figure import Figure
 from pydantic import BeforeValidator, Field
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate
-from spnb.report import plots
 from spnb.report.frame import Frames, Measure, format_interval, seed_interval
 from spnb.train.runs import Run
 
 ENDS = {"start": 0, "end": 1}
 At = Annotated[float, BeforeValidator(lambda at: ENDS.get(at, at)), Field(ge=0, le=1)]
-Names = Annotated[
-    dict[str, str],
-    BeforeValidator(lambda names: {n: n for n in names} if isinstance(names, list) else names),
-]
 
 
 class Table(StrictData):
@@ -74,48 +68,6 @@ class Table(StrictData):
         return beside_paper(printed, ours, self.digits)
 
 
-class Panel(StrictData):
-    """One panel of a figure: a measure over training steps."""
-
-    measure: Measure
-    label: str = Field("", description="of the vertical axis, with unit")
-    window: int = Field(1, description="steps of the running mean")
-    variants: list[str] = Field([], description="those drawn; all of the figure's if left out")
-
-
-class Curves(StrictData):
-    """One figure over training steps: panels, and the variants' names in the legend."""
-
-    caption: str
-    protocol: str
-    variants: Names = Field(description="variants, with their names in the legend")
-    whole: bool = Field(False, description="whether it needs all of its variants")
-    panels: dict[str, Panel]
-    height: float | None = Field(None, description="inches")
-    ylim: tuple[float | None, float | None] = (0, None)
-
-    def missing(self, variants: Sequence[str]) -> list[str]:
-        """The variants without which it cannot be drawn and that are not among `variants`."""
-        absent = [variant for variant in self.variants if variant not in variants]
-        return absent if self.whole or len(absent) == len(self.variants) else []
-
-    def data(self, frames: Frames) -> pd.DataFrame:
-        """The drawn numbers: columns variant, seed, step, value, quantity (the panel)."""
-        parts = []
-        for title, panel in self.panels.items():
-            rows = panel.measure.by_step(frames.only(panel.variants or list(self.variants)))
-            parts.append(rows.assign(quantity=title))
-        return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
-
-    def draw(self, data: pd.DataFrame) -> Figure:
-        """Their figure."""
-        labels = {title: panel.label for title, panel in self.panels.items()}
-        windows = {title: panel.window for title, panel in self.panels.items()}
-        rows = data.assign(variant=data["variant"].map(self.variants))
-        order = list(dict.fromkeys(self.variants.values()))
-        return plots.curves(rows, order, labels, windows, self.height, ylim=self.ylim)
-
-
 def load_measures(paper: str) -> dict[str, Measure]:
     """The measures of a paper's tables, figures and claims by name; ParamError if it has none."""
     files = [name for name in ("tables.yaml", "claims.yaml") if paper in reference.sources(name)]
@@ -123,23 +75,18 @@ def load_measures(paper: str) -> dict[str, Measure]:
     return {key: measure for each in contents for key, measure in measures_of(each).items()}
 
 
-def load_tables(paper: str) -> dict[str, Table | Curves]:
-    """The tables and figures of a paper that are data, by exhibit."""
+def load_tables(paper: str) -> dict[str, Table]:
+    """The tables of a paper that are data, by exhibit."""
     content = read_yaml(paper, "tables.yaml")
-    entries = content.get("tables", {}) | content.get("figures", {})
-    return {name: entry_of(name, each, measures_of(content)) for name, each in entries.items()}
+    entries = content.get("tables", {})
+    return {name: table_of(name, each, measures_of(content)) for name, each in entries.items()}
 
 
-def entry_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Measure]) -> Any:
-    """A table from its entry in the file, or a figure where the entry has panels."""
+def table_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Measure]) -> Table:
+    """A table from its entry in the file."""
     where = f"{exhibit}: "
-    if "panels" not in values:
-        columns = {k: pick(measures, name, where) for k, name in values["columns"].items()}
-        return validate(Table, {"printed": exhibit, **values, "columns": columns}, where)
-    panels = {}
-    for title, panel in values["panels"].items():
-        panels[title] = {**panel, "measure": pick(measures, panel["measure"], where)}
-    return validate(Curves, {**values, "panels": panels}, where)
+    columns = {k: pick(measures, name, where) for k, name in values["columns"].items()}
+    return validate(Table, {"printed": exhibit, **values, "columns": columns}, where)
 
 
 def pick(measures: Mapping[str, Measure], name: str, where: str) -> Measure:

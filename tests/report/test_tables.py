@@ -1,6 +1,5 @@
 """Tables and figures as data: filled from hand-made rows, beside the paper's numbers."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -9,8 +8,7 @@ from spnb.core.params import ParamError, validate, variants
 from spnb.report import frame, tables
 from spnb.report.exhibits import owed
 from spnb.report.frame import Frames, Measure
-from spnb.report.plots import PALETTE
-from spnb.report.tables import Curves, Table, beside_paper, entry_of, fill_in, load_tables
+from spnb.report.tables import beside_paper, fill_in, load_tables, table_of
 
 MEASURES = {
     "games": {"suite": ["a", "b"], "opponent": "random", "weights": {"win": 100, "draw": 50}},
@@ -44,12 +42,12 @@ def rows():
     return Frames([], pd.DataFrame(evals).reindex(columns=frame.RESULTS), pd.DataFrame(log))
 
 
-def table_of(**changes):
-    return entry_of("spiral/table-5", {**ENTRY, **changes}, MEASURES)
+def own_table(**changes):
+    return table_of("spiral/table-5", {**ENTRY, **changes}, MEASURES)
 
 
 def filled(**changes):
-    return table_of(**changes).fill(rows())
+    return own_table(**changes).fill(rows())
 
 
 def test_cells_are_means_over_games_and_seeds_beside_the_papers():
@@ -82,7 +80,7 @@ def test_a_table_may_be_turned_and_a_column_may_be_of_another_variant():
 
 def test_further_cells_stand_among_the_others():
     cell = {"row": "Random Policy", "column": "Average", "value": 1.0, "low": 0.0, "high": 2.0}
-    table = table_of().fill(rows(), [pd.DataFrame([cell | {"n": 1}])])
+    table = own_table().fill(rows(), [pd.DataFrame([cell | {"n": 1}])])
     assert table.set_index("row").loc["Random Policy", "ours"] == "1.0 [0.0, 2.0]"
 
 
@@ -101,40 +99,7 @@ def test_digits_are_the_tables_own():
 )
 def test_faults_name_the_table_the_key_and_the_value(changes, message):
     with pytest.raises(ParamError, match=message):
-        table_of(**changes)
-
-
-FIGURE = {
-    **TEXTS,
-    "variants": {"none": "nothing", "full": "with", "other": "without"},
-    "panels": {
-        "Score": {"measure": "games", "label": "score (%)"},
-        "Length": {"measure": "tokens", "label": "tokens", "window": 2, "variants": ["other"]},
-    },
-}
-
-
-def test_a_figure_has_a_panel_a_measure_and_a_line_a_variant():
-    curves = entry_of("spiral/figure-6", FIGURE, MEASURES)
-    data = curves.data(rows())
-    assert list(data.columns) == ["variant", "seed", "step", "value", "quantity"]
-    assert set(data.loc[data["quantity"] == "Length", "variant"]) == {"other"}
-    figure = curves.draw(data)
-    score, length = figure.axes
-    assert [line.get_ydata().tolist() for line in score.lines] == [[37.5, 50.0, 62.5]] * 2
-    assert score.lines[0].get_color() == PALETTE[1], "a variant without runs keeps its colour"
-    assert length.lines[0].get_ydata()[:2] == pytest.approx([(1.5 + 10) / 2, (2 + 15) / 2])
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["with (n=2)", "without (n=2)"]
-    assert (score.get_ylabel(), length.get_ylabel()) == ("score (%)", "tokens")
-    plt.close(figure)
-
-
-def test_a_figure_needs_one_of_its_variants_or_all():
-    curves = entry_of("spiral/figure-6", FIGURE, MEASURES)
-    assert curves.missing(["full"]) == [] and len(curves.missing(["sft"])) == 3
-    whole = curves.model_copy(update={"whole": True})
-    assert whole.missing(["full", "none"]) == ["other"]
+        own_table(**changes)
 
 
 @pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
@@ -142,11 +107,7 @@ def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
     known = variants(paper)
     for exhibit, entry in load_tables(paper).items():
         assert exhibit in owed() and set(entry.variants) <= set(known), exhibit
-        if isinstance(entry, Curves):
-            shown = [name for panel in entry.panels.values() for name in panel.variants]
-            assert set(shown) <= set(entry.variants)
-            continue
-        assert isinstance(entry, Table) and set(entry.variants_of) <= set(entry.columns)
+        assert set(entry.variants_of) <= set(entry.columns)
         printed = reference.load(paper).query("exhibit == @entry.printed")
         sides = (entry.runs, entry.columns)
         lines, columns = sides if entry.runs_in == "rows" else sides[::-1]

@@ -73,7 +73,7 @@ def test_a_column_of_the_log_is_a_mean_over_roles_and_seeds():
 def test_a_table_may_be_turned_and_a_column_may_be_of_another_variant():
     turned = filled(runs_in="columns")
     assert turned["row"].tolist() == ["Average"] * 2 and set(turned["column"]) == set(ENTRY["runs"])
-    table = table_of(variants_of={"Average": "other"})
+    table = own_table(variants_of={"Average": "other"})
     assert table.variants == ["full", "other"] and table.missing(["full"]) == ["other"]
     assert table.fill(rows().only(["full"]))["ours"].tolist() == []
 

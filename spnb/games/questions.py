@@ -1,16 +1,18 @@
 """Short questions near the games, with computed answers: the transfer suite of the embedded scale.
 
 SPIRAL asks whether skill from games shows outside of them, in mathematics and general reasoning.
-The embedded policy can read none of these, so it is asked about lines on a board, cards and chips,
-in sentences that no game prints.
+The embedded policy can read none of these. It is asked to read a board in other words than a game's
+(`TRANSFER`): where a mark completes a line, how many cells hold it. Two more kinds were among its
+lessons and measure nothing: adding chips, which it never gets wrong, and comparing two cards, which
+it answers like a coin.
 """
 
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from spnb.core.types import Task
+from spnb.core.types import Task, derive_seed
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 CARDS = "JQK"
@@ -64,6 +66,8 @@ def _count(rng: random.Random) -> Task:
 
 KINDS: dict[str, Callable[[random.Random], Task]] = {"line": _line, "card": _card}
 KINDS |= {"chips": _chips, "count": _count}
+TRANSFER = ("line", "count")
+"""The kinds of the transfer suite: neither at the ceiling nor at chance before training."""
 
 
 def completing_cells(cells: list[str], mark: str) -> list[int]:
@@ -72,11 +76,16 @@ def completing_cells(cells: list[str], mark: str) -> list[int]:
     return sorted({cell for line in lines for cell in line if cells[cell] == "."})
 
 
-def questions(count: int, seed: int) -> list[Task]:
+def questions(count: int, seed: int, kinds: Sequence[str] = tuple(KINDS)) -> list[Task]:
     """`count` questions, the kinds taking turns; the same for the same seed.
 
     A question's kind (line, card, ...) is its `difficulty`; it is graded by its boxed answer. There
     are repetitions: only 12 different questions are about cards and a few dozen about chips.
     """
     rng = random.Random(seed)
-    return [draw(rng) for draw in itertools.islice(itertools.cycle(KINDS.values()), count)]
+    return [KINDS[kind](rng) for kind in itertools.islice(itertools.cycle(kinds), count)]
+
+
+def transfer_suite(count: int) -> list[Task]:
+    """The first `count` questions of the transfer suite."""
+    return questions(count, derive_seed("transfer suite"), TRANSFER)

@@ -28,7 +28,7 @@ from spnb.core.types import Sample, Sampling, derive_seed, role_label, sample_of
 from spnb.evaluate import matches
 from spnb.games import Game, make_game, players
 from spnb.games.players import PolicyPlayer, Transcript
-from spnb.games.questions import questions
+from spnb.games.questions import TRANSFER, questions, transfer_suite
 from spnb.methods.rlvr import answer_groups, graded
 from spnb.methods.sft import imitate
 from spnb.testbed.suites import BENCHMARKS
@@ -55,6 +55,9 @@ class Params(MethodParams):
     group_size: int = Field(8, ge=2, description="for phase answer: answers to each question")
     reward: Literal["outcome", "random"] = "outcome"
     eval_matches: int = Field(128, ge=2, description="against each opponent in each game")
+    final_matches: int | None = Field(
+        None, ge=2, description="against random play in each training game, at the last step"
+    )
     eval_samples: int = Field(32, ge=1, description="answers at each Kuhn information state")
     eval_questions: int = Field(200, ge=0, description="of the transfer suite and each benchmark")
     eval_games: list[str] = Field([], description="further games, measured at both ends of a run")
@@ -103,7 +106,7 @@ class Method(SelfPlayMethod):
         super().__init__(params, tokenizer)
         self.games: list[Game] = [make_game(name) for name in params.games]
         self.turns_per_match = {game.name: 2.0 for game in self.games}
-        self.questions = questions(params.eval_questions, seed=derive_seed("transfer suite"))
+        self.questions = transfer_suite(params.eval_questions)
 
     def default_roles(self) -> dict[str, Role]:
         """The player in training, another policy as its opponent, who answers questions."""
@@ -217,7 +220,8 @@ class Method(SelfPlayMethod):
         size = self.params.group_size
         number = max(1, self.share.of(self.params.turns_per_step // size))
         excluded = {task.question for task in self.questions}
-        batches = (questions(4 * number, derive_seed(seed, "questions", n)) for n in count())
+        seeds = (derive_seed(seed, "questions", n) for n in count())
+        batches = (questions(2 * number, each, TRANSFER) for each in seeds)
         fresh = (task for batch in batches for task in batch if task.question not in excluded)
         tasks = list(islice(fresh, number))
         role, seed_of = self.roles["questions"], lambda place, copy: derive_seed(seed, place, copy)
@@ -265,23 +269,28 @@ class Method(SelfPlayMethod):
         suites = []
         for name in dict.fromkeys([*params.games, *(params.eval_games if ends else [])]):
             past = step > 0 and name in params.games
-            suites += self.game_suites(make_game(name), sampling, seed, past)
+            final = params.final_matches if past and step == params.steps else None
+            many = final or params.eval_matches
+            suites += self.game_suites(make_game(name), sampling, seed, past, many)
         if self.questions:
             suites.append(matches.question_suite(self.chat, sampling, self.questions, seed))
         for name in params.eval_benchmarks if ends else []:
             suites.append(matches.benchmark_suite(self.chat, name, params.eval_questions))
         return suites
 
-    def game_suites(self, game: Game, sampling: Sampling, seed: int, past: bool) -> list[Suite]:
-        """Matches against everyone who can play a game, and its exact measure if it has one."""
+    def game_suites(
+        self, game: Game, sampling: Sampling, seed: int, past: bool, many: int
+    ) -> list[Suite]:
+        """Matches (`many` against random play), and a game's exact measure if it has one."""
         opponents = {"past": PolicyPlayer(self.chat, sampling, "past")} if past else {}
         if game.name in players.EXPERTS:
             opponents["expert"] = players.fixed_player("expert", game)
         if players.plays_at_random(game.match(seed=0)):
             opponents["random"] = players.make_player("random")
-        count, plain = self.params.eval_matches, Sampling(self.params.max_new_tokens)
+        few, plain = self.params.eval_matches, Sampling(self.params.max_new_tokens)
         me, suites = PolicyPlayer(self.chat, sampling), []
         for name, opponent in opponents.items():
+            count = many if name == "random" else few
             suites.append(matches.match_suite(game, me, opponent, count, seed, name))
         if game.name == "kuhn_poker":
             suites.append(matches.kuhn_suite(self.chat, plain, self.params.eval_samples, seed))

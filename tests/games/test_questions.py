@@ -7,7 +7,15 @@ import re
 import pytest
 
 from spnb.core.grading import grade_text
-from spnb.games.questions import CLOSING, KINDS, completing_cells, questions
+from spnb.core.types import derive_seed
+from spnb.games.questions import (
+    CLOSING,
+    KINDS,
+    TRANSFER,
+    completing_cells,
+    questions,
+    transfer_suite,
+)
 
 MAGIC = (2, 7, 6, 9, 5, 1, 4, 3, 8)
 WINS = [
@@ -94,6 +102,14 @@ def test_kinds_take_turns():
     ]
     assert set(KINDS) == set(ANSWERS)
     assert questions(0, 3) == []
+
+
+def test_the_transfer_suite_asks_about_boards_only():
+    """The two kinds take turns, from a seed of their own; a longer suite begins like a shorter."""
+    suite = transfer_suite(7)
+    assert [task.difficulty for task in suite] == ["line", "count"] * 3 + ["line"]
+    assert [len(task.question.splitlines()) for task in suite] == [4] * 7
+    assert transfer_suite(20)[:7] == suite == questions(7, derive_seed("transfer suite"), TRANSFER)
 
 
 def test_the_same_seed_gives_the_same_questions():

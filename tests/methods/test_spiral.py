@@ -574,7 +574,7 @@ def test_results_and_questions_of_an_evaluation(first):
     assert value["tic_tac_toe", "expert", "", "", "win"] == (0, 6)
     assert value["tic_tac_toe", "", "", "", "legality"][0] == 1
     kinds = {key[3] for key in value if key[0] == "transfer" and key[4] == "accuracy"}
-    assert kinds == {"", "line", "card", "chips", "count"}
+    assert kinds == {"", "line", "count"}
 
 
 def test_games_without_expert_or_exact_measure_and_no_questions():
@@ -589,6 +589,28 @@ def test_games_outside_of_training_are_measured_at_the_start_and_the_end():
     assert names[0] == {"tic_tac_toe": 3, "kuhn_poker": 3, "Snake-v0": 1}
     assert names[2] == {"tic_tac_toe": 4}
     assert names[4] == {"tic_tac_toe": 4, "kuhn_poker": 3, "Snake-v0": 1}
+
+
+def test_more_matches_are_played_against_random_play_at_the_last_step_only():
+    further = dict(games=["tic_tac_toe"], eval_games=["kuhn_poker"], eval_questions=0)
+    spiral = method(**further, steps=4, eval_matches=6, final_matches=20)
+    for step, played in ((0, {6}), (2, {6}), (4, {6, 20})):
+        sizes = [(suite.name, len(suite.parts)) for suite in spiral.suites(step)]
+        assert {n for name, n in sizes if name == "tic_tac_toe" and n < 400} == played
+        assert {n for name, n in sizes if name == "kuhn_poker" and n < 300} <= {6}
+    suites = spiral.suites(4)
+    at_end = [
+        play_suite(suite, {"policy": MoveEngine(last_move), "past": MoveEngine(last_move)})
+        for suite in suites
+        if suite.name == "tic_tac_toe"
+    ]
+    counts = {
+        row["opponent"]: row["n"]
+        for _, rows in at_end
+        for row in rows
+        if row["metric"] == "win" and not row["role"]
+    }
+    assert counts == {"past": 6, "expert": 6, "random": 20}
 
 
 def test_benchmarks_of_the_document_world_are_measured_at_the_ends():

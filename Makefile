@@ -14,7 +14,7 @@ LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd; } | cksum | tr -d '[:
 READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce smoke lab figures test bench rebuild vllm lint clean
+.PHONY: help reproduce smoke lab figures store test bench rebuild vllm lint clean
 .DELETE_ON_ERROR:
 
 help: ## list the commands and their options
@@ -38,6 +38,9 @@ lab: $(READY) ## open the notebooks in JupyterLab
 
 figures: $(READY) ## rebuild the gallery figures/README.md from figures/index.json
 	$(BIN)/spnb gallery
+
+store: $(READY) ## put the outputs of the committed run into notebooks/, after `make reproduce` (NAME=04_spiral: one)
+	$(BIN)/python -m spnb.report.stored $(NAME)
 
 test: lint ## lint, then run all tests; FAST=1: without the slow ones, under 90 seconds
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 \

@@ -1,8 +1,12 @@
-"""The command `spnb`: runs, notebooks, exhibits, embedded policies, corpora, the retriever."""
+"""The command `spnb`: runs, notebooks, exhibits, embedded policies, corpora, the retriever.
+
+Names are looked up in files before anything heavy is imported: a wrong one is answered at once.
+"""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,10 +27,12 @@ RESERVED = ("paper", "scale", "variants", "variant", "seeds", "seed", "runs")
 @contextmanager
 def _clear_errors() -> Iterator[None]:
     """What a user got wrong is one message without a traceback; anything else keeps its own."""
+    from spnb.core.errors import Stopped
+
     try:
         yield
     except KeyboardInterrupt:
-        print("stopped; finished runs are kept, start again to go on", file=sys.stderr)
+        print(Stopped(), file=sys.stderr)
         raise typer.Exit(130) from None
     except (ValueError, OSError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not type(error).__module__.startswith("spnb"):
@@ -37,6 +43,9 @@ def _clear_errors() -> Iterator[None]:
         if type(error).__name__ != "PapermillExecutionError":
             raise
         cell, name, value = (getattr(error, key) for key in ("exec_count", "ename", "evalue"))
+        if name in (Stopped.__name__, KeyboardInterrupt.__name__):
+            print(Stopped(), file=sys.stderr)
+            raise typer.Exit(130) from None
         print(f"error: the notebook stopped in cell {cell}: {name}: {value}", file=sys.stderr)
         raise typer.Exit(1) from None
 
@@ -62,8 +71,32 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
         place = values
         for part in outer:
             place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise ParamError(f"--set is {pair}; allowed: {part} itself or keys in it, not both")
         place[last] = value
     return values
+
+
+def _check_names(papers: Sequence[str], scale: str, variants: Sequence[str]) -> None:
+    """ParamError for a name that none of the parameter files has."""
+    from spnb.core.params import check_names
+
+    for paper in papers:
+        check_names(paper, scale, variants)
+
+
+def _check_exhibit(exhibit_id: str) -> None:
+    """ParamError for an exhibit that does not exist; names those of the same paper."""
+    import yaml
+
+    from spnb.core.params import ParamError, papers, unknown
+
+    text = (files("spnb") / "reference" / "exhibits.yaml").read_text(encoding="utf-8")
+    known = {name: [entry["id"] for entry in part] for name, part in yaml.safe_load(text).items()}
+    paper = exhibit_id.split("/")[0]
+    allowed = [name for key in ([paper] if paper in known else papers()) for name in known[key]]
+    if exhibit_id not in allowed:
+        raise ParamError(unknown("exhibit", exhibit_id, allowed))
 
 
 def _listed(text: str | None) -> list[str] | None:
@@ -98,9 +131,10 @@ def run(
 ) -> None:
     """Train and evaluate one run; resumes it if it was stopped."""
     with _clear_errors():
+        values = _values(set_)
+        _check_names([paper], scale, [variant])
         from spnb.train.plan import make_plan, run_one
 
-        values = _values(set_)
         plan = make_plan(paper, scale, variants=[variant], seeds=[seed], runs=runs, **values)
         done = run_one(plan, variant, seed)
         print(f"{done.run_id} finished: {done.folder}")
@@ -115,9 +149,14 @@ def reproduce(
 ) -> None:
     """Execute paper notebooks with papermill and write their exhibits."""
     with _clear_errors():
+        from spnb.core.params import papers
+
+        names, numbers = _listed(variants), _numbers(seeds)
+        chosen = [] if names in (None, ["all"]) else names
+        _check_names([paper] if paper else papers(), scale, chosen)
         from spnb.report import notebooks
 
-        for path in notebooks.reproduce(paper, scale, _listed(variants), _numbers(seeds)):
+        for path in notebooks.reproduce(paper, scale, names, numbers):
             print(f"executed: {path}")
 
 
@@ -125,9 +164,11 @@ def reproduce(
 def exhibit(exhibit_id: str, scale: Scale = "cpu") -> None:
     """Regenerate one exhibit, for instance spiral/table-3; finished runs are reused."""
     with _clear_errors():
-        from spnb.report import notebooks
+        _check_exhibit(exhibit_id)
+        from spnb.report.show import regenerate
 
-        print(f"executed: {notebooks.regenerate(exhibit_id, scale)}")
+        for path in regenerate(exhibit_id, scale):
+            print(f"written: {path}")
 
 
 @app.command()
@@ -141,12 +182,17 @@ def gallery(folder: str = "figures") -> None:
 
 
 @app.command()
-def bench(figures: Annotated[str, typer.Option(help="folder for the exhibit")] = "figures") -> None:
+def bench(
+    figures: Annotated[
+        str | None, typer.Option(help="default: figures, runs/figures where code has changes")
+    ] = None,
+) -> None:
     """Measure the torch engine and a training step on this machine (two minutes)."""
     with _clear_errors():
         from spnb.report.speed import save_speed
+        from spnb.train.provenance import exhibit_folder, unclean
 
-        print(save_speed(figures))
+        print(save_speed(str(exhibit_folder(figures, unclean()))))
 
 
 @app.command()

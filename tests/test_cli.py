@@ -4,11 +4,15 @@ import itertools
 import json
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
+from papermill import PapermillExecutionError
 from typer.testing import CliRunner
 
 from spnb.cli import app
+from spnb.core.errors import Stopped
 from spnb.corpus.build import load_corpus
 from spnb.testbed import suites
 from spnb.testbed.suites import search_corpus
@@ -50,13 +54,22 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
         (["run", "spiral", "--set", "steps=!!python/x 1"], "allowed: a value in YAML"),
         (["run", "spiral", "--set", "seed=1"], "--set is seed=1; allowed: other parameters, seed"),
         (["run", "spiral", "--set", "grpo.bet=1"], "'grpo.bet', which is unknown; did you mean"),
+        (["run", "spiral", "--set", "grpo=1", "--set", "grpo.beta=1"], "grpo itself or keys in it"),
+        (["run", "spiral", "--set", "games=connect_five"], "did you mean connect_four"),
+        (["run", "spiral", "--set", "policy=embedded/chess"], "embedded policy is 'chess'; allowe"),
         (["embedded", "/nowhere", "--recipe", "chess"], "recipe is 'chess'"),
         (["reproduce", "--paper", "chess"], "paper is 'chess', which is unknown"),
+        (
+            ["reproduce", "--paper", "rlvr", "--variants", "raed"],
+            "'raed', which is unknown; did yo",
+        ),
+        (["reproduce", "--variants", "nothing"], "variant is 'nothing', which is unknown; allowed"),
         (
             ["reproduce", "--paper", "spiral", "--seeds", "0,x"],
             "seeds is '0,x'; allowed: comma-separated integers",
         ),
-        (["exhibit", "spiral/table-99"], "spiral/table-99"),
+        (["exhibit", "spiral/table-99"], "exhibit is 'spiral/table-99', which is unknown; did you"),
+        (["exhibit", "table-3"], "did you mean 'spiral/table-3'? allowed: proposer/frontier"),
     ],
 )
 def test_bad_input_is_one_clear_message(arguments, message):
@@ -84,11 +97,73 @@ def test_a_corpus_is_kept_free_of_our_own_benchmarks(tmp_path, monkeypatch):
     assert kept & {document["text"] for document in other}
 
 
-def test_a_wrong_name_is_answered_before_torch_is_imported():
-    code = "import sys; from spnb.cli import app; app(['run', 'spirall'], standalone_mode=False)"
-    script = f"try:\n    {code}\nexcept BaseException:\n    pass\nprint('torch' in sys.modules)"
+WRONG = [
+    ["run", "spirall"],
+    ["run", "spiral", "--scale", "cpuu"],
+    ["run", "spiral", "--variant", "no-rea"],
+    ["reproduce", "--paper", "spirall"],
+    ["reproduce", "--paper", "spiral", "--variants", "no-rea"],
+    ["exhibit", "spiral/tabl-3"],
+]
+WRONG_VALUES = [
+    ["run", "spiral", "--set", "stepz=1"],
+    ["run", "spiral", "--set", "grpo.bet=1"],
+    ["run", "spiral", "--set", "games=connect_five"],
+]
+SCRIPT = """
+import sys
+from typer.testing import CliRunner
+from spnb.cli import app
+for arguments in {arguments!r}:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2 and "did you mean" in done.stderr, done.output
+print([name for name in {heavy!r} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (WRONG, ["torch", "transformers", "trl", "pandas", "scipy", "matplotlib"]),
+        (WRONG_VALUES, ["torch", "transformers", "trl", "matplotlib"]),
+    ],
+)
+def test_a_wrong_name_is_answered_before_anything_heavy_is_imported(arguments, heavy):
+    script = SCRIPT.format(arguments=arguments, heavy=heavy)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert "did you mean 'spiral'" in done.stderr and done.stdout.strip() == "False"
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_wrong_name_is_answered_soon():
+    """A third of a second of work; the bar leaves room for a machine that does much else."""
+    command = [sys.executable, "-m", "spnb.cli", "run", "spiral", "--variant", "nope"]
+    started = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert time.monotonic() - started < 15
+    assert done.returncode == 2 and "did you mean 'no-rae'" in done.stderr
+
+
+def stop():
+    raise KeyboardInterrupt
+
+
+def stop_in_a_notebook():
+    place = {"cell_index": 3, "exec_count": 2, "source": "", "traceback": ["long"]}
+    raise PapermillExecutionError(**place, ename="Stopped", evalue=str(Stopped()))
+
+
+@pytest.mark.parametrize("action", [stop, stop_in_a_notebook])
+def test_stopping_is_one_line_and_exit_code_130(monkeypatch, action):
+    monkeypatch.setattr("spnb.report.show.regenerate", lambda *arguments: action())
+    done = RUNNER.invoke(app, ["exhibit", "spiral/table-3"])
+    assert done.exit_code == 130
+    assert done.stderr == "stopped; finished runs are kept, start again to go on\n"
+
+
+def test_an_exhibits_files_are_printed(monkeypatch):
+    monkeypatch.setattr("spnb.report.show.regenerate", lambda *asked: [Path(f"{asked}.csv")])
+    done = RUNNER.invoke(app, ["exhibit", "spiral/table-3", "--scale", "smoke"])
+    assert done.stdout == "written: ('spiral/table-3', 'smoke').csv\n"
 
 
 def test_bench_is_a_command():

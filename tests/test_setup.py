@@ -20,6 +20,7 @@ TARGETS = (
     "smoke",
     "lab",
     "figures",
+    "store",
     "rebuild",
     "vllm",
     "clean",

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from spnb.core.advantages import ESTIMATORS, Estimator, assign, drop_uninformative, make_estimator
 from spnb.core.episodes import Episode
-from spnb.core.params import StrictData, unknown
+from spnb.core.params import Settings, StrictData, unknown
 from spnb.core.types import Chat, Sample, Sampling
 
 POLICY = "policy"
@@ -58,7 +58,7 @@ class Role:
         )
 
 
-class MethodParams(StrictData):
+class MethodParams(Settings):
     """Parameters that every method reads. Subclasses add the method's own.
 
     `role_names` are the method's roles; `roles` changes them, for instance

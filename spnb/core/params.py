@@ -1,19 +1,28 @@
-"""Parameters: files, variants by name, and errors that name the key, the value, what is allowed."""
+"""Parameters: files, variants by name, and errors that name the key, the value, what is allowed.
+
+`params/<paper>/<scale>.yaml` is a papermill parameter file. Its names are those of the notebooks'
+`parameters` cell: `scale`, `variants`, `seeds`, `jobs` and `run`, the parameters of a run.
+"""
 
 import difflib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
+from spnb.core.errors import OneLine
 from spnb.core.paths import ROOT
 
 SCALES = ("smoke", "cpu", "gpu", "paper")
+PLAN_KEYS = ("variants", "seeds", "jobs")
+"""What a parameter file may set beside `scale` and `run`."""
+ENTRY = {"about": str, "headline": bool, "set": dict, "at": dict, "seeds": dict}
+"""The keys of an entry of variants.yaml, and what each holds."""
 
 
-class ParamError(ValueError):
+class ParamError(OneLine, ValueError):
     """A parameter is unknown, of the wrong type, or outside what is allowed."""
 
 
@@ -21,6 +30,17 @@ class StrictData(BaseModel):
     """Read-only; a key that it does not know, an infinity or a nan is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Settings(StrictData):
+    """What a person sets: where a list is wanted, one name or number stands for a list of one."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _list_of_one(cls, value: Any, info: ValidationInfo) -> Any:
+        wants_list = get_origin(cls.model_fields[str(info.field_name)].annotation) is list
+        single = isinstance(value, str | int | float) and not isinstance(value, bool)
+        return [value] if wants_list and single else value
 
 
 P = TypeVar("P", bound=BaseModel)
@@ -76,37 +96,72 @@ def papers() -> list[str]:
     return sorted(folder.parent.name for folder in (ROOT / "params").glob("*/variants.yaml"))
 
 
-def scale_values(paper: str, scale: str) -> dict[str, Any]:
-    """The values of a scale's parameter file.
+def check_names(paper: str, scale: str, chosen: Collection[str] = ()) -> None:
+    """Looks up a paper, one of its scales and some of its variants: files only, no method.
 
     Raises:
-        ParamError: unknown paper or scale, or a file that is not a mapping or of another scale.
+        ParamError: the first name that does not exist.
+    """
+    scale_file(paper, scale)
+    known = variants(paper)
+    for name in chosen:
+        if name not in known:
+            raise ParamError(unknown("variant", name, known))
+
+
+def scale_file(paper: str, scale: str) -> Path:
+    """Where the parameter file of a scale is.
+
+    Raises:
+        ParamError: unknown paper or scale.
     """
     folder = _folder(paper)
-    if scale not in SCALES or not (folder / f"{scale}.yaml").is_file():
-        there = [name for name in SCALES if (folder / f"{name}.yaml").is_file()]
+    there = [name for name in SCALES if (folder / f"{name}.yaml").is_file()]
+    if scale not in there:
         raise ParamError(unknown("scale", scale, there))
-    values = _mapping(folder / f"{scale}.yaml")
+    return folder / f"{scale}.yaml"
+
+
+def scale_values(paper: str, scale: str) -> dict[str, Any]:
+    """The values of a scale's parameter file: `PLAN_KEYS` and, beside them, those under `run`.
+
+    Raises:
+        ParamError: unknown paper or scale, or a file of another scale or with other names.
+    """
+    path = scale_file(paper, scale)
+    values = _mapping(path)
+    allowed = ("scale", "run", *PLAN_KEYS)
+    for key in values:
+        if key not in allowed:
+            raise ParamError(f"{path}: {unknown('parameter', key, allowed)}")
     if values.pop("scale", None) != scale:
-        raise ParamError(f"params/{paper}/{scale}.yaml: scale is another one; allowed: {scale}")
-    return values
+        raise ParamError(f"{path}: scale is another one; allowed: {scale}")
+    run = values.pop("run", None) or {}
+    if not isinstance(run, dict) or set(run) & {"scale", *PLAN_KEYS}:
+        raise ParamError(f"{path}: run is {_short(run)}; allowed: parameters of a run by name")
+    return values | run
 
 
 def variants(paper: str) -> dict[str, dict[str, Any]]:
     """The paper's variants by name.
 
-    `about` (one sentence), `set` (changed parameters), `at` (further ones by scale), `headline`
-    (run by default).
+    `about` (one sentence), `set` (changed parameters), `at` (further ones by scale), `seeds` (by
+    scale, instead of the parameter file's), `headline` (run by default).
 
     Raises:
         ParamError: unknown paper, or an entry that is not such a mapping.
     """
     path = _folder(paper) / "variants.yaml"
     entries = _mapping(path)
+    allowed = ", ".join(ENTRY)
     for name, entry in entries.items():
-        parts = [entry.get(key, {}) for key in ("set", "at")] if isinstance(entry, dict) else [None]
-        if not all(isinstance(part, dict) for part in parts):
-            raise ParamError(f"{path}: variant {name} is {_short(entry)}; allowed: about, set, at")
+        where = f"{path}: variant {name}"
+        parts = entry.items() if isinstance(entry, dict) else [("", entry)]
+        if not all(isinstance(value, ENTRY.get(key, ())) for key, value in parts):
+            raise ParamError(f"{where} is {_short(entry)}; allowed: {allowed}")
+        for scale in [*entry.get("at", {}), *entry.get("seeds", {})]:
+            if scale not in SCALES:
+                raise ParamError(f"{where}: {unknown('scale', scale, SCALES)}")
     return entries
 
 

@@ -1,14 +1,23 @@
-"""Intervals: every number is shown with one, or with n = 1. The formulas are scipy's."""
+"""Intervals: every number is shown with one, or with n = 1.
 
-from collections.abc import Callable, Sequence
-from math import comb
+A number of one variant has a bootstrap interval over seeds and items; a difference has Student's t
+over the differences of the seeds. The closed formulas are scipy's.
+"""
+
+from collections.abc import Sequence
+from math import comb, hypot
 
 import numpy as np
-from scipy import stats
+
+RESAMPLES = 1000
+"""Draws of a bootstrap; its seed is fixed."""
+TOLERANCE = 1e-9
 
 
 def share_interval(successes: int, n: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share of `n` trials."""
+    from scipy import stats  # late: 0.7 s, and a wrong parameter is answered without it
+
     bounds = stats.binomtest(int(successes), int(n)).proportion_ci(
         confidence_level=0.95, method="wilson"
     )
@@ -21,6 +30,8 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float, int]:
     Values that are not finite are left out and not counted; with none left, mean and ends are nan
     and n is 0.
     """
+    from scipy import stats  # late: 0.7 s, and a wrong parameter is answered without it
+
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]
     if len(finite) == 0:
@@ -33,36 +44,91 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float, int]:
 
 
 def bootstrap_interval(
-    strata: Sequence[Sequence[float]],
-    statistic: Callable[..., float] = np.mean,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> tuple[float, float, float]:
-    """A statistic of values in strata and its 95 % stratified bootstrap interval.
+    seeds: Sequence[Sequence[Sequence[float]]],
+    bounds: tuple[float, float] | None = None,
+    resamples: int = RESAMPLES,
+) -> tuple[float, float, float, int]:
+    """Mean over seeds, its 95 % two-level bootstrap interval, and the number of seeds.
 
-    Values are drawn again within each stratum, so that every resample has as many of each (seeds
-    within variants, items within suites). The ends are the 2.5th and 97.5th percentile, and nan
-    where no stratum has two values.
+    Each resample draws seeds with replacement, and within each drawn seed the items of each stratum
+    again; the ends are the 2.5th and 97.5th percentile. They stay within the range of what the
+    items can add up to, and one seed has an interval over its items. The ends are nan where there
+    is nothing to draw: one seed of strata with one item each. Equal arguments give equal numbers.
+
+    With few seeds it is a little too narrow for a statement about all seeds: in a simulation (seeds
+    spread by 4 points, 500 graded answers each) it held the truth in 89 % of cases with 3 seeds, in
+    92 % with 5 and in 94 % with 10. Verdicts rest on `mean_interval`.
 
     Args:
-        statistic: of all values together, with an argument `axis` as numpy's have.
+        seeds: of each seed its strata, of each stratum what each item adds to the seed's value.
+        bounds: the least and the largest value that a seed can have. Where all resamples are equal,
+            Wilson's interval for the items of one seed says how many more there could be that
+            differ, up to these bounds; without bounds such an interval has no width.
 
     Raises:
-        ValueError: no values, an empty stratum, or one with a value that is not finite.
+        ValueError: a stratum is empty or has a value that is not finite.
     """
-    arrays = [np.asarray(values, dtype=float) for values in strata]
-    for place, values in enumerate(arrays):
-        if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
-            raise ValueError(f"stratum {place} is {values}; allowed: one finite number or more")
-    if not arrays:
-        raise ValueError("strata is empty; allowed: one stratum or more")
-    value = float(statistic(np.concatenate(arrays), axis=-1))
-    if max(map(len, arrays)) == 1:
-        return value, float("nan"), float("nan")
-    rng = np.random.default_rng(seed)
-    draws = [values[rng.integers(len(values), size=(resamples, len(values)))] for values in arrays]
-    low, high = np.percentile(statistic(np.concatenate(draws, axis=1), axis=-1), (2.5, 97.5))
-    return value, float(low), float(high)
+    strata = [[np.asarray(stratum, dtype=float) for stratum in each] for each in seeds]
+    for place, stratum in enumerate(stratum for each in strata for stratum in each):
+        if stratum.ndim != 1 or len(stratum) == 0 or not np.isfinite(stratum).all():
+            raise ValueError(f"stratum {place} is {stratum}; allowed: one finite number or more")
+    count = len(strata)
+    if count == 0:
+        return float("nan"), float("nan"), float("nan"), 0
+    value = float(np.mean([sum(stratum.sum() for stratum in each) for each in strata]))
+    if bounds is None and count == max(len(s) for each in strata for s in each) == 1:
+        return value, float("nan"), float("nan"), 1
+    rng = np.random.default_rng(0)
+    drawn = np.array([sum(_drawn_sums(s, resamples, rng) for s in each) for each in strata])
+    which = rng.integers(count, size=(resamples, count))  # of the seeds, and a draw of its items:
+    items = rng.integers(resamples, size=(resamples, count))
+    low, high = np.percentile(drawn[which, items].mean(axis=1), (2.5, 97.5))
+    if bounds is not None and high - low <= TOLERANCE:
+        one = min(sum(map(len, each)) for each in strata)
+        like = share_interval(one, one)[0]
+        low, high = (value * like + bound * (1 - like) for bound in bounds)
+    return value, float(low), float(high), count
+
+
+def _drawn_sums(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """Sums of as many values drawn with replacement; equal values are drawn by their number."""
+    unique, counts = np.unique(values, return_counts=True)
+    if len(unique) == 1:
+        return np.full(resamples, values.sum())
+    return rng.multinomial(len(values), counts / len(values), size=resamples) @ unique
+
+
+def difference_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Bounds of the difference of two independent numbers from those of each (Newcombe 1998).
+
+    Args:
+        first, second: value, low, high; nan in any of them makes the bounds nan.
+    """
+    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    return a - b - hypot(a - a_low, b_high - b), a - b + hypot(a_high - a, b - b_low)
+
+
+def improvement_interval(
+    first: Sequence[float], second: Sequence[float], resamples: int = RESAMPLES
+) -> tuple[float, float, float, int]:
+    """P(improvement): the share of pairs, one of each, in which `first` is higher; ties are half.
+
+    With a 95 % bootstrap interval over the values of each side and the smaller side's n
+    (Agarwal et al. 2021, arXiv 2108.13264). The ends are nan where a side has one value.
+    """
+    sides = [np.asarray(values, dtype=float) for values in (first, second)]
+    n = min(map(len, sides))
+    if n == 0:
+        return float("nan"), float("nan"), float("nan"), 0
+    difference = sides[0][:, None] - sides[1]
+    better = (difference > 0) + 0.5 * (difference == 0)
+    if n == 1:
+        return float(better.mean()), float("nan"), float("nan"), 1
+    rng = np.random.default_rng(0)
+    drawn = [rng.multinomial(len(s), [1 / len(s)] * len(s), size=resamples) for s in sides]
+    shares = np.einsum("ri,ij,rj->r", drawn[0], better, drawn[1]) / better.size
+    low, high = np.percentile(shares, (2.5, 97.5))
+    return float(better.mean()), float(low), float(high), n
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

@@ -76,9 +76,30 @@ def kuhn_best_response_values(policy: KuhnPolicy) -> tuple[float, float]:
     return responses[0].value_from_state(root), responses[1].value_from_state(root)
 
 
-def _tabular(policy: KuhnPolicy) -> Any:
-    """pyspiel's policy; ValueError for a missing state or a pair that is no distribution."""
-    rows = {}
+def kuhn_average(policies: Sequence[KuhnPolicy]) -> dict[str, tuple[float, float]]:
+    """The policy that plays as if one of `policies` were drawn, each as often, before each hand.
+
+    A seat's second decision weights each policy by its own probability of passing first, which is
+    how the seat comes there; where none does, all count alike. It is the average strategy of
+    extensive-form fictitious play (Heinrich et al. 2015) and of CFR (Zinkevich et al. 2007).
+
+    Raises:
+        ValueError: no policies, or one that is none (see `kuhn_exploitability`).
+    """
+    if not policies:
+        raise ValueError("policies is empty; allowed: one policy or more")
+    tables = np.array([[policy[key] for key in KUHN_KEYS] for policy in map(_checked, policies)])
+    reach = np.ones(tables.shape[:2])
+    for place, key in enumerate(KUHN_KEYS):
+        if key.endswith("pb"):
+            passing = tables[:, KUHN_KEYS.index(key[0]), 0]
+            reach[:, place] = passing if passing.any() else 1.0
+    shares = (tables * reach[..., None]).sum(axis=0) / reach.sum(axis=0)[:, None]
+    return {key: (float(a), float(b)) for key, (a, b) in zip(KUHN_KEYS, shares, strict=True)}
+
+
+def _checked(policy: KuhnPolicy) -> KuhnPolicy:
+    """The policy; ValueError for a missing state or a pair that is no distribution."""
     for key in KUHN_KEYS:
         if key not in policy:
             raise ValueError(f"Kuhn policy has no state {key!r}; needed: {', '.join(KUHN_KEYS)}")
@@ -86,7 +107,13 @@ def _tabular(policy: KuhnPolicy) -> Any:
         if min(passing, betting) < 0 or not np.isclose(passing + betting, 1):
             pair = f"({passing}, {betting})"
             raise ValueError(f"Kuhn policy at {key!r} is {pair}; allowed: two shares that sum to 1")
-        rows[key] = [(0, passing), (1, betting)]
+    return policy
+
+
+def _tabular(policy: KuhnPolicy) -> Any:
+    """pyspiel's policy; ValueError as `_checked`."""
+    table = _checked(policy)
+    rows = {key: list(enumerate(map(float, table[key]))) for key in KUHN_KEYS}
     return pyspiel.TabularPolicy(rows)
 
 

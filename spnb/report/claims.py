@@ -1,32 +1,43 @@
 """Claims as data: what a paper says or a study asks, the runs that could show it, and a verdict.
 
 A part of a claim compares a measure of one variant with another variant's, paired by seed, or with
-a constant. It is supported if the 95 % t-interval of the difference lies on the claimed side beyond
-`minimal_effect` (`near`: within the margin), contradicted if it lies on the other side of 0
-(`near`: outside of the margin), else not decided; not measured without two seeds.
+a constant. Its verdict rests on the 95 % interval of the difference: Student's t over the seeds,
+beside a constant at least as wide as the measure's own interval over seeds and items.
 
-A bar that was set before the runs is met or not met: `reaches` if the mean is at least the bar,
-`rises` if the interval lies above 0, `no gain` if the mean is at most the bar and the interval
-reaches down to 0; `compare` says on which side of 0 the interval lies. One seed decides none of
-them. Intervals are not corrected for the number of claims.
+- `greater`, `less`: supported if the interval lies on the claimed side beyond `minimal_effect`,
+  contradicted if it lies on the other side of 0. Beside them stands P(better), the share of all
+  pairs of seeds in which the claimed side is better (Agarwal et al. 2021, arXiv 2108.13264).
+- `near`: supported if the interval lies within `margin` of 0, contradicted if outside of it.
+- `reaches`, `rises`: bars that were set before the runs, met or not met. `reaches`: the mean is at
+  least `bar`; `rises`: the interval lies above 0. A bar not met does not say that nothing is there.
+- `no gain`: met if the whole interval is at most `margin`, not met if it lies above `margin`. A
+  wide interval shows no absence: it decides nothing.
+- `compare`: "equal within" `margin` if one is set and the interval lies within it; else higher or
+  lower, the side of 0 on which the interval lies.
+
+Where none of these holds the verdict is "not decided". With fewer than two seeds a bar and a
+comparison are not decided, the others not measured. Intervals are not corrected for the number of
+claims. The columns for start and end show levels, whose intervals are bootstrapped over seeds and
+items (`Measure.interval`).
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, validate
-from spnb.report.frame import Frames, Interval, Measure, format_interval
+from spnb.report.frame import Frames, Interval, Measure, format_interval, seed_interval, wider
 from spnb.report.tables import measures_of, pick, read_yaml
 
 SUPPORTED, CONTRADICTED = "supported", "contradicted"
 NOT_DECIDED, NOT_MEASURED = "not decided", "not measured"
 MET, NOT_MET = "met", "not met"
-COLUMNS = ("claim", "part", "paper", "here", "n", "verdict", "note")
-BARS = ("reaches", "rises", "no gain", "compare")
+COLUMNS = ("claim", "part", "paper", "here", "P(better)", "n", "verdict", "note")
+ALONE = ("reaches", "rises", "no gain", "compare")
+"""Directions whose parts are judged one by one: their claim has no verdict as a whole."""
 
 
 class Part(StrictData):
@@ -37,10 +48,18 @@ class Part(StrictData):
     of: str
     against: float | str = Field(0.0, description="a variant or a number")
     direction: Literal["greater", "less", "near", "reaches", "rises", "no gain", "compare"]
-    bar: float = Field(0, description="reaches: the least mean; no gain: the largest")
-    margin: float = Field(0, description="near: how far from 0 it may be")
+    bar: float = Field(0, description="reaches: the least mean")
+    margin: float = Field(
+        0, ge=0, description="near, compare: how far from 0 counts as equal; no gain: how far above"
+    )
     minimal_effect: float = Field(0, description="greater, less: the least that matters")
     paper: dict[str, float] = Field({}, description="the paper's numbers by label")
+
+    @model_validator(mode="after")
+    def _margin(self) -> "Part":
+        if self.direction in ("near", "no gain") and not self.margin:
+            raise ValueError(f"margin is 0 with direction {self.direction}; allowed: above 0")
+        return self
 
     @property
     def variants(self) -> list[str]:
@@ -58,13 +77,13 @@ class Claim(StrictData):
 
 
 class Claims(StrictData):
-    """A file of claims, and the exhibit that shows their verdicts."""
+    """A file of claims, and the exhibit that shows their verdicts, with its texts."""
 
     claims: list[Claim]
     digits: int = Field(1, description="decimals shown")
-    exhibit: str = Field("", description="lines whose variants have no runs are left out there")
-    caption: str = ""
-    protocol: str = ""
+    exhibit: str
+    caption: str
+    protocol: str
     columns: dict[str, str] = Field({name: name for name in COLUMNS}, description="of `verdicts`")
 
 
@@ -100,14 +119,15 @@ def _printed(paper: str, value: Any) -> Any:
 def verdicts(claims: Claims, frames: Frames) -> pd.DataFrame:
     """Every claim against the runs, a line a part; claims of several parts end with one for all.
 
-    Columns claim, part, of, against, paper (its numbers), start, end, other end (of the measure:
-    `of` before and after training, `against` after it), here (of the difference to a variant, or of
-    the measure beside a constant), bar, n (seeds), verdict, note (what is missing).
+    Columns claim, part, of, against, paper (its numbers), start, end, other end (levels: `of`
+    before and after training, `against` after it), here (the difference to a variant, or the
+    measure beside a constant, with Student's t over seeds), P(better), bar, n (seeds), verdict,
+    note (what is missing).
     """
     rows = []
     for claim in claims.claims:
         lines = [judge(part, frames, claims.digits) for part in claim.parts]
-        if len(lines) > 1 and not any(part.direction in BARS for part in claim.parts):
+        if len(lines) > 1 and not _alone(claim):
             whole = {"verdict": together([line["verdict"] for line in lines]), "note": ""}
             n = min(line["n"] for line in lines)
             lines.append(dict.fromkeys(lines[0], "-") | {"part": "all parts", "n": n} | whole)
@@ -116,11 +136,20 @@ def verdicts(claims: Claims, frames: Frames) -> pd.DataFrame:
 
 
 def verdict_table(claims: Claims, frames: Frames) -> pd.DataFrame:
-    """The verdicts in the columns that the file asks for."""
+    """The verdicts in the columns that the file asks for; empty where nothing is measured.
+
+    A part that is judged alone is left out where its variants have no runs; a claim that needs all
+    of its parts keeps them.
+    """
     table = verdicts(claims, frames)
-    if claims.exhibit:
-        table = table[table["n"] > 0].reset_index(drop=True)
+    alone = [claim.text for claim in claims.claims if _alone(claim)]
+    shown = (table["n"] > 0) | (~table["claim"].isin(alone) & (table["n"] > 0).any())
+    table = table[shown].reset_index(drop=True)
     return table[list(claims.columns.values())].set_axis(list(claims.columns), axis=1)
+
+
+def _alone(claim: Claim) -> bool:
+    return any(part.direction in ALONE for part in claim.parts)
 
 
 def together(parts: Sequence[str]) -> str:
@@ -134,8 +163,10 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     frames = frames.only(part.variants)
     numbers = "; ".join(f"{label}: {value:g}" for label, value in part.paper.items())
     bars = {"reaches": f"{part.bar:g} or more", "rises": "above 0"}
-    bars["no gain"] = f"at most {part.bar:g}, interval down to 0"
-    row = dict.fromkeys(("start", "end", "other end", "here"), "-")
+    bars["no gain"] = f"whole interval at most {part.margin:g}"
+    if part.margin:
+        bars["compare"] = f"equal within {part.margin:g}"
+    row = dict.fromkeys(("start", "end", "other end", "here", "P(better)"), "-")
     row |= {"part": part.text, "of": part.of, "against": part.against, "paper": numbers or "-"}
     row |= {"bar": bars.get(part.direction, "-"), "n": 0, "verdict": NOT_MEASURED}
     if missing := _missing(part, frames):
@@ -149,13 +180,19 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     if isinstance(part.against, str):
         mean, low, high, n = part.measure.difference(frames, part.of, part.against)
         row["other end"] = shown(part.against, 1)
+        if part.direction in ("greater", "less"):
+            sides = part.variants if part.direction == "greater" else part.variants[::-1]
+            better = part.measure.p_improvement(frames, *sides)
+            row["P(better)"] = format_interval(*better[:3], 2)
     else:
         zero = part.against
-        mean, low, high, n = part.measure.interval(frames, part.of)
+        over_seeds = seed_interval(part.measure.of_runs(frames))
+        level_ends = part.measure.interval(frames, part.of)[1:3]
+        mean, low, high, n = wider(over_seeds, level_ends)
     here = f"{format_interval(mean, low, high, digits)} {part.measure.unit}".strip()
     row |= {"start": shown(part.of, 0), "end": shown(part.of, 1), "here": here, "n": n}
     if n < 2:
-        verdict = NOT_DECIDED if n and part.direction in BARS else NOT_MEASURED
+        verdict = NOT_DECIDED if n and part.direction in ALONE else NOT_MEASURED
         return row | {"verdict": verdict, "note": f"{n} seed(s) with the whole measure; needed: 2"}
     verdict = decide(part, (mean - zero, low - zero, high - zero, n))
     small = {"greater": low > zero, "less": high < zero}.get(part.direction)
@@ -166,21 +203,23 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
 def decide(part: Part, difference: Interval) -> str:
     """The verdict on the interval of a difference."""
     mean, low, high, _ = difference
+    equal = -part.margin <= low and high <= part.margin
     if part.direction == "compare":
-        return "higher" if low > 0 else "lower" if high < 0 else "no difference seen"
-    met = {"reaches": mean >= part.bar, "rises": low > 0}
-    met["no gain"] = mean <= part.bar and low <= 0
-    if part.direction in met:
-        return MET if met[part.direction] else NOT_MET
+        if part.margin and equal:
+            return f"equal within {part.margin:g}"
+        return "higher" if low > 0 else "lower" if high < 0 else NOT_DECIDED
+    if part.direction == "no gain":
+        return MET if high <= part.margin else NOT_MET if low > part.margin else NOT_DECIDED
+    bars = {"reaches": mean >= part.bar, "rises": low > 0}
+    if part.direction in bars:
+        return MET if bars[part.direction] else NOT_MET
     if part.direction == "near":
-        holds = -part.margin <= low and high <= part.margin
         fails = low > part.margin or high < -part.margin
-    else:
-        if part.direction == "less":
-            low, high = -high, -low
-        holds = low > part.minimal_effect
-        fails = high < 0
-    return SUPPORTED if holds else CONTRADICTED if fails else NOT_DECIDED
+        return SUPPORTED if equal else CONTRADICTED if fails else NOT_DECIDED
+    if part.direction == "less":
+        low, high = -high, -low
+    holds = low > part.minimal_effect
+    return SUPPORTED if holds else CONTRADICTED if high < 0 else NOT_DECIDED
 
 
 def _missing(part: Part, frames: Frames) -> str:

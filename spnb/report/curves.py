@@ -1,25 +1,35 @@
 """A paper's figures over training steps as data: which run is which line, and what is measured.
 
-`reference/<paper>/figures.yaml` lists them; their measures stand in `tables.yaml`.
+`reference/<paper>/figures.yaml` lists them, and under `variants` the words, colour and line style
+of each variant in every figure of the paper; their measures stand in `tables.yaml`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from spnb import reference
 from spnb.core.params import StrictData, validate
 from spnb.report import plots
 from spnb.report.frame import Frames, Measure
+from spnb.report.plots import Look
 from spnb.report.tables import load_measures, pick, read_yaml
 
-Names = Annotated[
-    dict[str, str],
-    BeforeValidator(lambda names: {n: n for n in names} if isinstance(names, list) else names),
-]
+Limits = tuple[float | None, float | None]
+Cell = tuple[str, str, str]
+"""A printed number: exhibit, row, column."""
+
+
+class Words(StrictData):
+    """How a variant is drawn throughout a paper."""
+
+    label: str = Field(description="its words in a legend")
+    colour: int = Field(ge=0, lt=len(plots.PALETTE))
+    line: int = Field(0, ge=0, lt=len(plots.LINES))
 
 
 class Panel(StrictData):
@@ -29,18 +39,29 @@ class Panel(StrictData):
     label: str = Field("", description="of the vertical axis, with unit")
     window: int = Field(1, description="steps of the running mean")
     variants: list[str] = Field([], description="those drawn; all of the figure's if left out")
+    ylim: Limits | None = Field(None, description="the figure's if left out")
+    levels: dict[str, float] = Field({}, description="fine grey lines, such as chance, by name")
+    paper: dict[str, list[float]] = Field(
+        {}, description="the paper's number, or those of start and end, of a variant"
+    )
 
 
 class Curves(StrictData):
-    """One figure over training steps: panels, and the variants' names in the legend."""
+    """One figure over training steps."""
 
+    title: str
     caption: str
     protocol: str
-    variants: Names = Field(description="variants, with their names in the legend")
+    note: str = Field("", description="in the picture; {0}, {1:g} are the numbers of `printed`")
+    printed: list[float] = []
+    variants: list[str]
+    looks: dict[str, Look]
     whole: bool = Field(False, description="whether it needs all of its variants")
     panels: dict[str, Panel]
-    height: float | None = Field(None, description="inches")
-    ylim: tuple[float | None, float | None] = (0, None)
+    layout: str = Field("", description="panels as letters, for instance AAB;AAC")
+    height: float = Field(4.0, description="inches")
+    ylim: Limits = (0, None)
+    sharey: bool = Field(False, description="one vertical scale for all panels")
 
     def missing(self, variants: Sequence[str]) -> list[str]:
         """The variants without which it cannot be drawn and that are not among `variants`."""
@@ -51,17 +72,46 @@ class Curves(StrictData):
         """The drawn numbers: columns variant, seed, step, value, quantity (the panel)."""
         parts = []
         for title, panel in self.panels.items():
-            rows = panel.measure.by_step(frames.only(panel.variants or list(self.variants)))
+            rows = panel.measure.by_step(frames.only(panel.variants or self.variants))
             parts.append(rows.assign(quantity=title))
         return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
     def draw(self, data: pd.DataFrame) -> Figure:
-        """Their figure."""
-        labels = {title: panel.label for title, panel in self.panels.items()}
-        windows = {title: panel.window for title, panel in self.panels.items()}
-        rows = data.assign(variant=data["variant"].map(self.variants))
-        order = list(dict.fromkeys(self.variants.values()))
-        return plots.curves(rows, order, labels, windows, self.height, ylim=self.ylim)
+        """Their figure; a panel without numbers is left out."""
+        titles = [title for title in self.panels if title in set(data["quantity"])]
+        with plots.style():
+            figure = plots.new_figure(self.height, self.title)
+            axes = plots.multiples(figure, titles, self.layout, self.sharey)
+            order = {name: self.looks[name] for name in self.variants}
+            for title, ax in axes.items():
+                rows = data[data["quantity"] == title]
+                plots.curve(ax, rows, order, self.panels[title].window)
+            for title, ax in axes.items():  # after all curves, where the scale is shared
+                drawn = set(data.loc[data["quantity"] == title, "variant"])
+                self._finish(ax, self.panels[title], drawn)
+            note = f"{self.note.format(*self.printed)} {plots.KEY}".strip()
+            plots.legend_below(figure, note=note)
+        return figure
+
+    def _finish(self, ax: Axes, panel: Panel, drawn: set[str]) -> None:
+        ax.set(ylabel=panel.label, ylim=panel.ylim or self.ylim)
+        for name, value in panel.levels.items():
+            plots.level(ax, value, name)
+        for variant, values in panel.paper.items():
+            if variant in drawn:
+                plots.paper_line(ax, values, self.looks[variant].colour)
+
+
+def looks(paper: str, variants: Sequence[str]) -> dict[str, Look]:
+    """How a paper's variants are drawn: first those of its `figures.yaml`, then the others."""
+    there = paper in reference.sources("figures.yaml")
+    entries = read_yaml(paper, "figures.yaml").get("variants", {}) if there else {}
+    words = {name: validate(Words, each, f"{name}: ") for name, each in entries.items()}
+    known = {
+        name: Look(each.label, plots.PALETTE[each.colour], plots.LINES[each.line])
+        for name, each in words.items()
+    }
+    return known | plots.free_looks([name for name in variants if name not in known], known)
 
 
 def load_curves(paper: str) -> dict[str, Curves]:
@@ -69,14 +119,35 @@ def load_curves(paper: str) -> dict[str, Curves]:
     if paper not in reference.sources("figures.yaml"):
         return {}
     measures = load_measures(paper)
-    entries = read_yaml(paper, "figures.yaml")
-    return {name: curves_of(name, each, measures) for name, each in entries.items()}
+    entries = {key: each for key, each in read_yaml(paper, "figures.yaml").items() if "/" in key}
+    return {
+        name: curves_of(name, each, measures, looks(paper, each["variants"]))
+        for name, each in entries.items()
+    }
 
 
-def curves_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Measure]) -> Curves:
-    """A figure from its entry in the file."""
+def curves_of(
+    exhibit: str,
+    values: Mapping[str, Any],
+    measures: Mapping[str, Measure],
+    looks: Mapping[str, Look],
+) -> Curves:
+    """A figure from its entry in the file; KeyError for a cell that the paper does not have."""
     where = f"{exhibit}: "
     panels = {}
     for title, panel in values["panels"].items():
-        panels[title] = {**panel, "measure": pick(measures, panel["measure"], where)}
-    return validate(Curves, {**values, "panels": panels}, where)
+        paper = {name: _printed(cells) for name, cells in panel.get("paper", {}).items()}
+        measure = pick(measures, panel["measure"], where)
+        panels[title] = {**panel, "measure": measure, "paper": paper}
+    made = {
+        "caption": f"{values['caption']} {plots.KEY}",
+        "printed": _printed(values.get("printed", [])),
+        "panels": panels,
+        "looks": looks,
+    }
+    return validate(Curves, {**values, **made}, where)
+
+
+def _printed(cells: Sequence[Cell]) -> list[float]:
+    """The paper's numbers in those cells."""
+    return [reference.value(cell[0].split("/")[0], *cell) for cell in cells]

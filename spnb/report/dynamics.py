@@ -6,6 +6,7 @@
 gradient norms that spike and then die.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,17 +18,28 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pydantic import Field
 
+from spnb.core import params
 from spnb.core.params import StrictData
 from spnb.report import plots
-from spnb.report.exhibits import save_exhibit
-from spnb.report.frame import Frames, format_interval, seed_interval
+from spnb.report.curves import looks
+from spnb.report.exhibits import exhibit_info, save_exhibit
+from spnb.report.frame import KEYS, Frames, format_interval, seed_interval
 from spnb.report.tables import read_yaml
 
 WHO = ["paper", "variant", "seed"]
-LINES = 7
-"""Most variants in a block of panels: the palette's colours but yellow; more make more blocks."""
-WON = ("* vs random: win", "* vs expert: win", "* vs past: win")
-EVALUATIONS = (*WON, "held-out*: accuracy", "solver*: accuracy")
+VARIANTS, PANELS = 7, 6
+"""Most variants of a paper, and most panels, that a figure draws."""
+EVALUATIONS = (
+    *(
+        f"{game} vs random: score"
+        for game in ("kuhn_poker", "TicTacToe-v0", "SimpleNegotiation-v0")
+    ),
+    *(
+        f"{suite}, {how}: accuracy"
+        for suite in ("held-out", "solver")
+        for how in ("sampled", "greedy")
+    ),
+)
 JOINED = {"opponent": " vs ", "role": ", ", "decoding": ", ", "metric": ": ", "difficulty": ", "}
 """What stands before each part of an evaluation's name; an empty part is left out."""
 COLLAPSE = "collapsed: below this share of its start"
@@ -176,16 +188,24 @@ def series(frames: Frames, *metrics: str) -> pd.DataFrame:
 
 
 def results(frames: Frames, *patterns: str) -> pd.DataFrame:
-    """The evaluations whose name matches a pattern, in the form of `draw`.
+    """The evaluations whose name matches a pattern, in the form of `draw`, in the patterns' order.
 
-    A name is "suite vs opponent, role, decoding: metric, difficulty", without what is empty.
+    A name is "suite vs opponent, role, decoding: metric, difficulty", without what is empty. The
+    score of matches is the share that was won, draws counting half.
     """
     rows = frames.results.dropna(subset="value")
+    points = rows["metric"].map({"win": 1.0, "draw": 0.5})
+    scores = rows.assign(metric="score", value=rows["value"] * points).dropna(subset="value")
+    same = [*WHO, "step", *KEYS, "metric"]
+    rows = pd.concat([rows, scores.groupby(same, sort=False)["value"].sum().reset_index()])
     part = rows["suite"]
     for key, before in JOINED.items():
         part = part + (before + rows[key]).where(rows[key] != "", "")
-    wanted = [name for name in part.unique() if any(fnmatchcase(name, each) for each in patterns)]
-    rows = rows.assign(part=part)[part.isin(wanted)]
+    rows = rows.assign(part=part)
+    names = [name for each in patterns for name in part.unique() if fnmatchcase(name, each)]
+    order = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    rows = rows[rows["part"].isin(order)]
+    rows = rows.sort_values("part", key=lambda column: column.map(order), kind="stable")
     return rows[[*WHO, "step", "part", "value"]].reset_index(drop=True)
 
 
@@ -198,78 +218,121 @@ def exhibit(
 ) -> pd.DataFrame | Figure | None:
     """Makes, saves and returns an exhibit of training dynamics; None where no run has one to show.
 
-    A panel that would be zero everywhere is named instead of drawn.
+    The numbers saved beside a figure are all that there are, the figure shows `drawn`'s choice.
     """
     rule = thresholds or Thresholds()
-    about = read_yaml("dynamics", "curves.yaml")[exhibit_id]
+    contents = read_yaml("dynamics", "curves.yaml")
+    about = contents["figures"][exhibit_id]
     papers = ", ".join(dict.fromkeys(run.paper for run in frames.runs))
     variants = ", ".join(frames.variants)
-    protocol = f"Runs of {papers} as their own notebooks set them up; variants {variants}; "
-    protocol += "95 % t-intervals over seeds."
-    texts = {"caption": about["caption"].format(**rule.model_dump()), "folder": folder}
+    protocol = f"Runs of {papers} as their own notebooks set them up; variants {variants}"
+    caption = about["caption"].format(**rule.model_dump())
     if exhibit_id == "dynamics/collapse":
         table = summary(verdicts(frames, rule))
-        protocol += " No paper has this table."
-        save_exhibit(exhibit_id, table, frames.runs, protocol=protocol, **texts)
+        protocol += "; 95 % intervals over seeds. No paper has this table."
+        texts = {"caption": caption, "protocol": protocol, "folder": folder}
+        save_exhibit(exhibit_id, table, frames.runs, **texts)
         return table
     metrics = about.get("metrics")
     data = series(frames, *metrics) if metrics else results(frames, *evaluations)
-    if exhibit_id == "dynamics/gradient":
-        data = data[data["value"] > 0].assign(value=lambda rows: np.log10(rows["value"]))
-    zero = data.groupby(["paper", "part"])["value"].transform(lambda v: v.abs().max()) < 1e-9
-    if zero.any():
-        parts = (data["paper"] + ": " + data["part"])[zero].unique()
-        print(f"zero in every run and at every step: {', '.join(parts)}")
-    data = data[~zero]
-    if data.empty:
-        print(f"{exhibit_id}: no run has anything else to show")
+    shown, left_out = drawn(data, contents["words"], about.get("seats", "together"))
+    if shown.empty:
+        print(f"{exhibit_id}: no run has anything else than zero to show")
         return None
-    order = frames.metrics.groupby("paper", sort=False)["variant"].unique()
     window = about.get("window", 5)
-    figure = draw(data, about["label"], order, window, **about.get("axis", {}))
-    drawn = set(zip(data["paper"], data["variant"], strict=True))
-    used = [run for run in frames.runs if (run.paper, run.variant) in drawn]
-    protocol += f" Running mean over {window} steps." if window > 1 else ""
-    save_exhibit(exhibit_id, figure, used, data=data, protocol=protocol, **texts)
+    axis = about.get("axis", {})
+    if axis.get("yscale") == "log":
+        shown = shown[shown["value"] > 0]
+    figure = draw(shown, about["label"], exhibit_info(exhibit_id).title, window, **axis)
+    caption = f"{caption} {_note(window)} {left_out}".strip()
+    used = [run for run in frames.runs if run.paper in set(data["paper"])]
+    texts = {"caption": caption, "protocol": f"{protocol}.", "folder": folder}
+    save_exhibit(exhibit_id, figure, used, data=data, **texts)
     plt.close(figure)
     return figure
 
 
-def draw(
-    frame: pd.DataFrame,
-    label: str,
-    variants: Mapping[str, Sequence[str]],
-    window: int = 5,
-    **axis: Any,
-) -> Figure:
-    """Small multiples over training steps: a block of panels a paper, a panel a part.
+def drawn(
+    data: pd.DataFrame, words: Mapping[str, str], seats: str = "together"
+) -> tuple[pd.DataFrame, str]:
+    """What a figure shows of these numbers, in words, and a sentence on what it leaves out.
 
-    A paper with more than `LINES` variants gets several blocks of about equal size.
+    Of each paper at most `VARIANTS` variants, those that are run by default if there are more; the
+    two seats of a game together or the first alone (`seats`: together, first); no panel that is
+    zero everywhere; at most `PANELS` panels, half as many where there are several papers.
+    """
+    seat = data["part"].str.extract(r"/([01])$")[0]
+    panel = data["part"].map(lambda part: _in_words(part, words))
+    if seats == "first":
+        panel = panel.where(seat.isna(), panel + ", first seat")
+    rows = data.assign(panel=panel)[(seat != "1") | (seats != "first")]
+    same = [*WHO, "step", "panel"]
+    rows = rows.groupby(same, sort=False)["value"].mean().reset_index()
+    zero = rows.groupby(["paper", "panel"])["value"].transform(lambda v: v.abs().max()) < 1e-9
+    empty = (rows["paper"] + " " + rows["panel"])[zero].unique()
+    rows = rows[~zero]
+    room = PANELS if rows["paper"].nunique() == 1 else PANELS // 2
+    kept, more, others = [rows[:0]], [], []
+    for paper, part in rows.groupby("paper", sort=False):
+        names, panels = part["variant"].unique(), part["panel"].unique()
+        variants = _chosen(paper, list(names))
+        kept.append(part[part["variant"].isin(variants) & part["panel"].isin(panels[:room])])
+        more += [f"{paper} {panel}" for panel in panels[room:]]
+        others += [name for name in names if name not in variants]
+    lists = {"zero everywhere": empty, "only in the CSV": [*more, *others]}
+    texts = [f"Not drawn, {why}: {', '.join(what)}." for why, what in lists.items() if len(what)]
+    return pd.concat(kept), " ".join(texts)
+
+
+def _in_words(part: str, words: Mapping[str, str]) -> str:
+    """A part's title: "length/kuhn_poker/0" is "poker", "grad_norm" is "all roles"."""
+    name = re.sub(r"^(method/)?[a-z_]+(/|$)", "", re.sub(r"/[01]$", "", part)) or "all roles"
+    for label, word in words.items():
+        name = name.replace(label, word)
+    return name
+
+
+def _chosen(paper: str, names: list[str]) -> list[str]:
+    if len(names) <= VARIANTS:
+        return names
+    known = params.variants(paper) if paper in params.papers() else {}
+    headline = [name for name in names if known.get(name, {}).get("headline")]
+    return (headline or names)[:VARIANTS]
+
+
+def draw(frame: pd.DataFrame, label: str, title: str = "", window: int = 5, **axis: Any) -> Figure:
+    """Small multiples over training steps: a block of panels a paper, with one vertical scale.
 
     Args:
-        frame: long form of `series` or `results`; `label` is the vertical axis', with unit.
-        variants: all of each paper, so that a variant keeps its colour in every figure.
+        frame: columns paper, variant, seed, step, panel, value; `label` is the vertical axis',
+            with unit.
         window: steps of the running mean; `axis`: settings of every panel, ylim=(0, None).
     """
-    blocks = []
-    for paper, rows in frame.groupby("paper", sort=False):
-        for order in np.array_split(list(variants[paper]), -(-len(variants[paper]) // LINES)):
-            part = rows[rows["variant"].isin(list(order))]
-            blocks += [(part, list(order), _shape(part["part"].unique()))] if len(part) else []
-    heights = [1.0 + 1.9 * rows for *_, (rows, _) in blocks]
+    papers = dict(list(frame.groupby("paper", sort=False)))
+    heights = [_height(rows) for rows in papers.values()]
+    heights[-1] += 0.15  # the note
     with plots.style():
-        figure = plt.figure(figsize=(plots.WIDTH, sum(heights)))
-        places = figure.subfigures(len(blocks), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for place, (rows, order, shape) in zip(places, blocks, strict=True):
-            place.suptitle(rows["paper"].iloc[0], fontweight="bold", fontsize=11)
-            axes = place.subplots(*shape, squeeze=False)
-            each = (dict.fromkeys(rows["part"], value) for value in (label, window))
-            plots.fill(axes, rows, "part", order, *each, **axis)
-            plots.legend_below(place, columns=3 if max(map(len, order)) <= 16 else 2)
+        figure = plots.new_figure(0.3 + sum(heights), title)
+        places = figure.subfigures(len(papers), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for place, (paper, rows) in zip(places, papers.items(), strict=True):
+            place.suptitle(paper, fontsize=10, x=0.01, ha="left")
+            order = looks(paper, list(rows["variant"].unique()))
+            axes = plots.multiples(place, list(rows["panel"].unique()), sharey=True)
+            for panel, ax in axes.items():
+                plots.curve(ax, rows[rows["panel"] == panel], order, window)
+            first = next(iter(axes.values()))
+            first.set(ylabel=label, **axis)  # the scale is shared, so this is after all curves
+            if first.get_yscale() == "log":
+                plots.plain_log(first)
+            plots.legend_below(place, note=_note(window) if place is places[-1] else "")
     return figure
 
 
-def _shape(parts: Sequence[str]) -> tuple[int, int]:
-    """Rows and columns of a block: three panels side by side where titles are short, else two."""
-    columns = min(len(parts), 3 if len(parts) != 4 and max(map(len, parts)) <= 22 else 2)
-    return -(-len(parts) // columns), columns
+def _note(window: int) -> str:
+    return (f"Running means over {window} steps. " if window > 1 else "") + plots.KEY
+
+
+def _height(rows: pd.DataFrame) -> float:
+    """Inches of a paper's block: its rows of panels and of legend."""
+    panels, variants = rows["panel"].nunique(), rows["variant"].nunique()
+    return 0.55 + 1.4 * -(-panels // (2 if panels == 4 else 3)) + 0.17 * -(-variants // 3)

@@ -2,7 +2,8 @@
 
 `save_exhibit` writes `<figures>/<paper>/<name>.{png,svg,csv,md}` and a record into
 `<figures>/index.json`: run ids and config hashes, seeds, scale, package versions, commit, date.
-`gallery` turns the index into a page that can be read on the web.
+Every file but the CSV, which is pure data, carries caption and protocol. `gallery` turns the index
+into a page that can be read on the web. The committed folder takes exhibits of a clean commit only.
 """
 
 import io
@@ -15,6 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,20 +27,33 @@ import yaml
 from filelock import FileLock
 from matplotlib.figure import Figure
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
+from spnb.core import params
+from spnb.core.errors import OneLine
 from spnb.core.params import unknown
 from spnb.core.paths import resolve
 from spnb.report.plots import DPI
 from spnb.train import provenance
+from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run
 
+OTHERS = ("embedded", "speed", "dynamics")
+"""What has exhibits and no runs of its own."""
 TABLE_ROWS_SHOWN = 40
+THUMBNAIL = 420
+"""Width of a picture in the gallery, in pixels."""
 COMMANDS = {"speed": "spnb bench"}
-"""What makes exhibits that no notebook makes."""
+"""What makes exhibits that `spnb exhibit` does not make."""
+HOW_TO_READ = """\
+Every table and figure that was made here. A number of ours has its 95 % interval, and the paper's
+number beside or under it. The caption says what is shown, the protocol how our measurement differs
+from the paper's. A picture leads to its full size. The last line names the runs, the commit and the
+command that makes the exhibit again. `spnb gallery` generates this page from `index.json`."""
 RECORD = ("id", "title", "files", "caption", "protocol", "scale", "seeds", "runs", "commit", "date")
 
 
-class ExhibitError(RuntimeError):
+class ExhibitError(OneLine, RuntimeError):
     """An exhibit cannot be written or its index cannot be read; the message says what to do."""
 
 
@@ -71,15 +86,32 @@ def owed() -> dict[str, ExhibitInfo]:
 
 
 def exhibit_info(exhibit_id: str) -> ExhibitInfo:
-    """What is known of an exhibit; ValueError names the nearest to an unknown one."""
+    """What is known of an exhibit; ValueError names the nearest to an unknown one.
+
+    The nearest is one of the same paper, or else one of a paper that can be made here.
+    """
     if exhibit_id not in owed():
-        raise ValueError(unknown("exhibit", exhibit_id, owed()))
+        known = {info.paper for info in owed().values()}
+        paper = exhibit_id.split("/")[0]
+        near = {paper} & known or known & {*params.papers(), *OTHERS}
+        allowed = [info.id for info in owed().values() if info.paper in near]
+        raise ValueError(unknown("exhibit", exhibit_id, allowed))
     return owed()[exhibit_id]
 
 
+def default_folder() -> Path:
+    """`figures/` for the code of a commit, else where a trial changes nothing committed."""
+    return exhibit_folder(None, unclean())
+
+
 def check_writable(folder: str | Path) -> None:
-    """Raises ExhibitError where a folder cannot be made or written, or its index is damaged."""
-    folder = resolve(folder)
+    """Whether exhibits can be saved in a folder.
+
+    Raises:
+        ExhibitError: it cannot be made or written, or its index is damaged.
+        ParamError: it is `figures/`, and the code is not that of a commit.
+    """
+    folder = exhibit_folder(folder, unclean())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.NamedTemporaryFile(dir=folder).close()  # its own name: others may check as well
@@ -110,7 +142,7 @@ def save_exhibit(
         folder: a relative one is taken from the project's root.
 
     Raises:
-        ValueError: unknown exhibit, or what `_check` refuses.
+        ValueError: unknown exhibit, what `_check` refuses, or `figures/` without a clean commit.
         ExhibitError: the folder cannot be written, or its index is damaged; nothing has changed.
     """
     info = exhibit_info(exhibit_id)
@@ -118,11 +150,9 @@ def save_exhibit(
     made = Made(item, runs, data, caption, protocol)
     _check(info, made)
     check_writable(folder)
-    name = exhibit_id.split("/")[1]
-    figure = isinstance(item, Figure)
-    make = _figure_files(item, data, caption, name) if figure else _table_files(item, caption, name)
-    files = {folder / info.paper / file_name: content for file_name, content in make.items()}
     record = _record(info, made)
+    make = _figure_files if isinstance(item, Figure) else _table_files
+    files = {folder / info.paper / name: content for name, content in make(record, made).items()}
     record["files"] = [path.relative_to(folder).as_posix() for path in files]
     with FileLock(folder / ".index.lock"):
         records = [known for known in read_index(folder) if known["id"] != exhibit_id]
@@ -175,26 +205,52 @@ def _markdown(table: pd.DataFrame) -> str:
     return shown.to_markdown(index=False, disable_numparse=True, colalign=sides)
 
 
-def _table_files(table: pd.DataFrame, caption: str, name: str) -> dict[str, bytes]:
+def _page(record: dict[str, Any], body: str) -> bytes:
+    """An exhibit in Markdown: title, caption, table or picture, protocol, where it is from."""
+    head = f"# {record['id']}: {record['title']}"
+    return "\n\n".join([head, record["caption"], body, *_origin(record), ""]).encode()
+
+
+def _origin(record: dict[str, Any]) -> list[str]:
+    return [f"*Protocol.* {record['protocol']}", f"{made_from(record)}. `{record['command']}`."]
+
+
+def _table_files(record: dict[str, Any], made: Made) -> dict[str, bytes]:
+    name, table = record["id"].split("/")[1], made.item
     index = not isinstance(table.index, pd.RangeIndex)
-    text = f"{caption}\n\n{_markdown(table.reset_index() if index else table)}\n"
-    return {f"{name}.csv": table.to_csv(index=index).encode(), f"{name}.md": text.encode()}
+    page = _page(record, _markdown(table.reset_index() if index else table))
+    numbers = table.to_csv(index=index, float_format="%.6g").encode()
+    return {f"{name}.csv": numbers, f"{name}.md": page}
 
 
-def _figure_files(figure: Figure, data: pd.DataFrame, caption: str, name: str) -> dict[str, bytes]:
-    """The same bytes for the same figure; the picture has 256 colours, a third of its bytes."""
+def _figure_files(record: dict[str, Any], made: Made) -> dict[str, bytes]:
+    """The same bytes for the same figure; the picture has 256 colours, a quarter of its bytes."""
+    name, data = record["id"].split("/")[1], made.data
     png, small, svg = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    texts = {
+        "Title": record["title"],
+        "Description": f"{record['caption']} Protocol: {record['protocol']}",
+    }
+    whole = {"bbox_inches": "tight", "pad_inches": 0.08}  # no title is cut at the edge
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-    picture = Image.open(png).convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    picture.save(small, format="png", optimize=True)
-    table = _markdown(data) if len(data) <= TABLE_ROWS_SHOWN else f"Numbers: {name}.csv"
+        made.item.savefig(png, format="png", dpi=DPI, **whole)
+        made.item.savefig(svg, format="svg", metadata={"Date": None, **texts}, **whole)
+    info = PngInfo()
+    for key, text in texts.items():
+        info.add_itxt(key, text)
+    picture = (
+        Image.open(png)
+        .convert("RGB")
+        .quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    )
+    picture.save(small, format="png", optimize=True, pnginfo=info)
+    short = len(data) <= TABLE_ROWS_SHOWN
+    numbers = _markdown(data) if short else f"Numbers: [{name}.csv]({name}.csv)"
     return {
         f"{name}.png": small.getvalue(),
         f"{name}.svg": svg.getvalue(),
         f"{name}.csv": data.to_csv(index=False, float_format="%.6g").encode(),
-        f"{name}.md": f"{caption}\n\n![{caption}]({name}.png)\n\n{table}\n".encode(),
+        f"{name}.md": _page(record, f"![{record['title']}]({name}.png)\n\n{numbers}"),
     }
 
 
@@ -251,20 +307,28 @@ def gallery(folder: str | Path) -> Path:
     """Writes `<folder>/README.md`: every exhibit of the index, what it shows, where it is from."""
     folder = resolve(folder)
     records = {record["id"]: record for record in read_index(folder)}
-    lines = ["# Gallery", "", "Generated from `index.json` by `spnb gallery`; do not edit. "]
-    lines[-1] += "The command under each exhibit makes it again."
-    for paper in dict.fromkeys(info.paper for info in owed().values() if info.id in records):
-        lines += ["", f"## {paper}"]
-        missing = []
-        for info in (info for info in owed().values() if info.paper == paper):
-            if info.id in records:
-                lines += _gallery_entry(records[info.id], folder)
-            elif info.source != "static":
-                missing.append(f"- {info.id}: {info.title}")
-        lines += ["", f"### Not yet made ({paper})", "", *missing] if missing else []
+    papers: dict[str, list[ExhibitInfo]] = {}
+    for info in owed().values():
+        papers.setdefault(info.paper, []).append(info)
+    contents, entries = ["## Contents"], []
+    for paper, infos in papers.items():
+        there = [info for info in infos if info.id in records]
+        if not there:
+            continue
+        contents += ["", f"[**{paper}**](#{paper})", ""]
+        contents += [f"- [{info.id}](#{_anchor(info.id)}): {info.title}" for info in there]
+        entries += ["", f"## {paper}"]
+        for info in there:
+            entries += _gallery_entry(records[info.id], folder)
+        missing = [i.id for i in infos if i.id not in records and i.source != "static"]
+        entries += ["", f"*Not yet made:* {', '.join(missing)}."] if missing else []
     path = folder / "README.md"
-    _write(path, ("\n".join(lines) + "\n").encode())
+    _write(path, "\n".join(["# Gallery", "", HOW_TO_READ, "", *contents, *entries, ""]).encode())
     return path
+
+
+def _anchor(exhibit_id: str) -> str:
+    return exhibit_id.replace("/", "-")
 
 
 def _gallery_entry(record: dict[str, Any], folder: Path) -> list[str]:
@@ -274,21 +338,37 @@ def _gallery_entry(record: dict[str, Any], folder: Path) -> list[str]:
     if gone := [name for name in files.values() if name not in there.values()]:
         body = f"Not there any more: {', '.join(gone)}; the command below makes it again."
     elif "png" in files:
-        body = f"![{record['caption']}]({files['png']})"
+        picture = f'<img src="{files["png"]}" alt="{record["title"]}" width="{THUMBNAIL}">'
+        body = f'<a href="{files["png"]}">{picture}</a>'
     else:
-        text = (folder / files["md"]).read_text(encoding="utf-8")
-        body = text.removeprefix(record["caption"]).strip()
+        page = (folder / files["md"]).read_text(encoding="utf-8")
+        lines = [line for line in page.splitlines() if line.startswith("|")]
+        rows = len(lines) - 2
+        linked = f"{rows} rows: [{files['md']}]({files['md']})"
+        body = "\n".join(lines) if rows <= TABLE_ROWS_SHOWN else linked
+    protocol, origin = _origin(record)
     links = ", ".join(f"[{kind}]({name})" for kind, name in there.items())
-    made = f"{made_from(record)}. `{record['command']}`. Files: {links}"
-    head = ["", f"### {record['id']}: {record['title']}", "", record["caption"], ""]
-    return [*head, body, "", f"*Protocol.* {record['protocol']}", "", made]
+    head = f'<a id="{_anchor(record["id"])}"></a>'
+    title = f"### {record['id']}: {record['title']}"
+    parts = [head, title, record["caption"], body, protocol, f"{origin} Files: {links}."]
+    return ["", "\n\n".join(parts)]
 
 
 def made_from(record: dict[str, Any]) -> str:
-    """What a saved exhibit was made from: scale, runs, seeds, date, commit."""
-    count = len(record["runs"])
-    seeds = ", ".join(map(str, record["seeds"]))
-    runs = f"Scale {record['scale']}, {count} run{'s' * (count > 1)}, seeds {seeds}"
+    """What a saved exhibit was made from: scale, variants, runs, seeds, date, commit."""
     commit, dirty, _ = (record["commit"] or "").partition("-dirty")
-    commit = f", commit {commit[:10]}{dirty}" if commit else ""
-    return f"{runs if count else 'No run needed'}, {record['date'][:10]}{commit}"
+    when = record["date"][:10] + (f", commit {commit[:10]}{dirty}" if commit else "")
+    if not record["runs"]:
+        return f"No run needed, {when}"
+    variants = list(dict.fromkeys(run.split("/")[-2] for run in record["runs"]))
+    counts = {"variant": len(variants), "run": len(record["runs"])}
+    of = ", ".join(f"{count} {word}{'s' * (count > 1)}" for word, count in counts.items())
+    several = "s" * (len(record["seeds"]) > 1)
+    return f"Scale {record['scale']}, {of}, seed{several} {ranges(record['seeds'])}, {when}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Seeds as text: 0, 1, 2, 5 as "0-2, 5"."""
+    runs = groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
+    parts = [[number for _, number in run] for _, run in runs]
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)

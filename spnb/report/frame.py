@@ -1,6 +1,9 @@
-"""Runs on disk as tidy frames, one kind of measure on them, and intervals over seeds.
+"""Runs on disk as tidy frames, one kind of measure on them, and intervals.
 
-Tables, figures and claims are made of measures. Every interval over seeds is a 95 % t-interval.
+Tables, figures and claims are made of measures. All intervals have 95 %. A level (a number of one
+variant) has a bootstrap interval over seeds and, where the number is a mean of graded answers, over
+the items of each; it stays within the number's range. A change since the start and a difference of
+two variants are paired by seed and have Student's t over the seeds, which needs no range.
 """
 
 import glob
@@ -10,13 +13,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from spnb.core import params
 from spnb.core.params import SCALES, ParamError, StrictData, unknown
 from spnb.core.paths import resolve
-from spnb.core.stats import mean_interval
+from spnb.core.stats import (
+    TOLERANCE,
+    bootstrap_interval,
+    difference_interval,
+    improvement_interval,
+    mean_interval,
+)
+from spnb.report.answers import Added, Answers, added, different_weights, pooled, read_answers
 from spnb.train.runs import Run, RunError, config_hash, read_run
 
 RUN = ["paper", "scale", "variant", "seed"]
@@ -34,14 +45,21 @@ class Frames:
     runs: Sequence[Run] = ()
     results: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RESULTS))
     metrics: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=METRICS))
+    cache: dict[Path, Answers] = field(default_factory=dict, repr=False, compare=False)
 
     variants = property(lambda self: list(dict.fromkeys(run.variant for run in self.runs)))
 
     def only(self, variants: Sequence[str]) -> "Frames":
         """Those of some variants."""
         runs = [run for run in self.runs if run.variant in variants]
-        tables = (self.results, self.metrics)
-        return Frames(runs, *(table[table["variant"].isin(variants)] for table in tables))
+        tables = [t[t["variant"].isin(variants)] for t in (self.results, self.metrics)]
+        return Frames(runs, *tables, cache=self.cache)
+
+    def answers(self, run: Run) -> Answers:
+        """A run's graded answers; read once, when they are first asked for."""
+        if run.folder not in self.cache:
+            self.cache[run.folder] = read_answers(run)
+        return self.cache[run.folder]
 
 
 def find_runs(
@@ -217,8 +235,12 @@ class Measure(StrictData):
         Columns variant, seed, value, first and last (the steps it was taken from). A run without
         such a step, or with one step only where a change is wanted, has no line.
         """
+        return self._at(self.by_step(frames), share)
+
+    def _at(self, steps: pd.DataFrame, share: float) -> pd.DataFrame:
+        """`of_runs` from `by_step`."""
         lines = []
-        for (variant, seed), run in self.by_step(frames).groupby(["variant", "seed"]):
+        for (variant, seed), run in steps.groupby(["variant", "seed"]):
             rows = near(run, share, self.window)
             value = rows["value"].mean()
             if self.change != "none":
@@ -228,12 +250,81 @@ class Measure(StrictData):
         return pd.DataFrame(lines, columns=["variant", "seed", "value", "first", "last"]).dropna()
 
     def interval(self, frames: Frames, variant: str, share: float = 1.0) -> "Interval":
-        """Mean, ends and n over the seeds of a variant."""
-        return seed_interval(self.of_runs(frames.only([variant]), share), share)
+        """Mean over a variant's seeds, its ends, and n, the number of seeds.
+
+        A level has a two-level bootstrap over seeds and items, or over seeds alone where it has no
+        items (`spnb.report.answers`). Before training all seeds are the same weights: their items
+        are put together, and n counts different weights.
+
+        A change since the start has Student's t over the seeds. As all seeds share the start's
+        chance, a difference of levels that have items is at least as wide as theirs together.
+        """
+        own = frames.only([variant])
+        steps = self.by_step(own)
+        if self.change == "none":
+            return self._level(own, steps, share)[0]
+        gain = seed_interval(self._at(steps, share), share)
+        if self.change == "percent" or gain[3] == 0:
+            return gain
+        level = self.model_copy(update={"change": "none"})
+        (last, itemised), (first, _) = (level._level(own, steps, at) for at in (share, 0))
+        return wider(gain, difference_interval(last[:3], first[:3])) if itemised else gain
+
+    def _level(self, frames: Frames, steps: pd.DataFrame, share: float) -> tuple["Interval", bool]:
+        """The interval of a level of one variant, from its `by_step`; whether it has items."""
+        values = self._at(steps, share)
+        started = share == 0 and self.source == "evals" and (values["first"] == 0).all()
+        runs = [run for run in frames.runs if run.seed in set(values["seed"])]
+        n = different_weights(runs) if started and runs else len(values)
+        behind = self._added(frames, steps, values)
+        if behind is None:
+            repeated = started and values["value"].nunique() == 1
+            seeds = [[[value]] for value in values["value"][: 1 if repeated else None]]
+            return (*bootstrap_interval(seeds)[:3], n), False
+        if n == 1:
+            behind = [pooled(behind)]
+        ends = (min(0.0, *self.weights.values()), max(0.0, *self.weights.values()))
+        bounds = ends if all(each.bounded for each in behind) else None
+        return (*bootstrap_interval([each.values for each in behind], bounds)[:3], n), True
+
+    def _added(
+        self, frames: Frames, steps: pd.DataFrame, values: pd.DataFrame
+    ) -> list[Added] | None:
+        """What each item adds to the numbers in `values`, run by run; None where one has no items.
+
+        Args:
+            steps, values: `by_step` and `of_runs` of one variant.
+        """
+        runs = {run.seed: run for run in frames.runs}
+        known = set(values["seed"]) <= {*runs}
+        if self.source != "evals" or self.distance is not None or values.empty or not known:
+            return None
+        taken = steps.merge(values[["seed", "first", "last"]], on="seed")
+        taken = taken.loc[taken["step"].between(taken["first"], taken["last"]), ["seed", "step"]]
+        by_seed = self.select(frames)[0].merge(taken).groupby("seed")
+        behind = [added(frames.answers(runs[seed]), own, self.weights) for seed, own in by_seed]
+        return None if any(each is None for each in behind) else behind
 
     def difference(self, frames: Frames, first: str, second: str) -> "Interval":
-        """`first` minus `second` at the end, paired by seed."""
-        return paired_difference(self.of_runs(frames.only([first, second])), first, second)
+        """`first` minus `second` at the end, paired by seed, with Student's t over the pairs.
+
+        Not a bootstrap: with five pairs its percentiles are a third too narrow. Where all pairs
+        agree, the levels say how wide the interval is.
+        """
+        pairs = paired_difference(self.of_runs(frames.only([first, second])), first, second)
+        if pairs[3] < 2 or pairs[2] - pairs[1] > TOLERANCE:
+            return pairs
+        sides = [self.interval(frames, name)[:3] for name in (first, second)]
+        low, high = difference_interval(*sides)
+        return pairs[0], low, high, pairs[3]
+
+    def p_improvement(self, frames: Frames, first: str, second: str) -> "Interval":
+        """The share of all pairs of seeds in which `first` is higher at the end; ties are half."""
+        values = self.of_runs(frames.only([first, second])).groupby("variant")["value"]
+        sides = (
+            values.get_group(name) if name in values.groups else [] for name in (first, second)
+        )
+        return improvement_interval(*sides)
 
 
 Interval = tuple[float, float, float, int]
@@ -247,18 +338,27 @@ def near(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:
 
 
 def seed_interval(rows: pd.DataFrame, share: float = 1.0) -> Interval:
-    """Mean, ends and n over seeds; at the start, equal numbers are one measurement, n = 1."""
+    """Mean, ends by Student's t, and n over seeds.
+
+    At the start, equal numbers are one measurement, n = 1.
+    """
     values = rows["value"].tolist()
     return mean_interval(values[:1] if share == 0 and len(set(values)) == 1 else values)
 
 
+def wider(interval: Interval, ends: tuple[float, float]) -> Interval:
+    """An interval that reaches to these ends as well, where they are not nan."""
+    mean, low, high, n = interval
+    return mean, float(np.fmin(low, ends[0])), float(np.fmax(high, ends[1])), n
+
+
 def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Mean and interval over seeds for each group: columns `by`, value, low, high, n (seeds).
+    """Mean and bootstrap interval over seeds by group: columns `by`, value, low, high, n (seeds).
 
     Rows of one seed in a group (several games, say) are averaged first.
     """
     means = frame.groupby([*by, "seed"], sort=False)["value"].mean().groupby(list(by), sort=False)
-    rows = [(*keys, *mean_interval(values)) for keys, values in means]
+    rows = [(*keys, *bootstrap_interval([[[v]] for v in values])) for keys, values in means]
     return pd.DataFrame(rows, columns=[*by, "value", "low", "high", "n"])
 
 

@@ -1,30 +1,35 @@
-"""Executes the notebooks with papermill: one exhibit, one paper, or everything that exists.
+"""Executes the notebooks with papermill: one paper, or everything that exists.
 
-Executed copies go to `runs/notebooks/`; the notebooks themselves are never written to. How long
-each part took is kept in `figures/timings.json`, so that the next person is told before it starts.
+Runs are trained first, in this terminal; the notebook then finds them finished. Executed copies go
+to `runs/notebooks/`; the notebooks themselves are never written to. How long each part took is kept
+in `figures/timings.json`, so that the next person is told before it starts.
 """
 
 import json
 import os
-import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import papermill
 
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report.exhibits import check_writable, exhibit_info, read_index
+from spnb.report.exhibits import check_writable, default_folder, ranges
+from spnb.report.frame import find_runs
 from spnb.train.checkpoints import write_json
-from spnb.train.plan import Plan, make_plan
+from spnb.train.plan import Plan, make_plan, run_all
+from spnb.train.provenance import TRIALS
+from spnb.train.runs import Run, config_hash
 
 TIMINGS = Path("figures/timings.json")
 SHARED = ("dynamics",)
 """Notebooks that read the papers' finished runs and have none of their own."""
+QUIET = ["--IPKernelApp.no_stderr=True", "--IPKernelApp.log_level=40"]
+"""For the kernel: no warnings of its own, no tracebacks when it is stopped."""
 
 
 def notebook_of(paper: str) -> Path:
@@ -42,14 +47,23 @@ def with_notebook() -> list[str]:
 
 
 def describe(plan: Plan) -> pd.DataFrame:
-    """What a plan will do: a row a run, its state, the minutes it took when last measured."""
+    """What a plan will do: a row a variant, how far it is, a run's minutes when last measured."""
     minutes = timings().get(plan.paper, {}).get(plan.scale, {})
-    columns = ["run", "steps", "state", "minutes when last measured"]
-    rows = []
-    for run in plan.all():
-        state = "finished" if run.finished else "to do"
-        rows.append((run.run_id, run.params["steps"], state, minutes.get(run.variant)))
-    return pd.DataFrame(rows, columns=columns)
+    rows: dict[str, dict[str, Any]] = {}
+    for variant in plan.variants:
+        runs = [run for run in plan.all() if run.variant == variant]
+        rows[variant] = {
+            "seeds": ranges([run.seed for run in runs]),
+            "steps": runs[0].params["steps"],
+            "finished": f"{sum(run.finished for run in runs)} of {len(runs)}",
+            "minutes a run": minutes.get(variant),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("variant").reset_index()
+
+
+def announce(plan: Plan, rest: bool = True) -> str:
+    """`describe` and `estimate` as text."""
+    return f"{describe(plan).to_string(index=False, na_rep='not measured')}\n{estimate(plan, rest)}"
 
 
 def about(plan: Plan) -> pd.DataFrame:
@@ -58,15 +72,23 @@ def about(plan: Plan) -> pd.DataFrame:
     return pd.DataFrame({"about": {name: known[name]["about"] for name in plan.variants}})
 
 
-def estimate(plan: Plan) -> str:
-    """One sentence on how long a plan will take, from measured times."""
+def estimate(plan: Plan, rest: bool = True) -> str:
+    """One sentence on how long a plan will take, from measured times; `rest`: with its notebook."""
     minutes = timings().get(plan.paper, {}).get(plan.scale, {})
-    to_do = [run.variant for run in plan.all() if not run.finished]
-    if not {*to_do, "rest"} <= set(minutes):
-        return "Not measured yet on any machine."
-    total = sum(minutes[variant] for variant in to_do) / plan.session.jobs + minutes["rest"]
-    cores = minutes["cores"]
-    return f"About {total:.0f} minutes on {cores} cores for {len(to_do)} runs and the rest."
+    to_do = Counter(run.variant for run in plan.all() if not run.finished)
+    if not to_do and not rest:
+        return "Every run is finished: nothing is trained."
+    if missing := [name for name in [*to_do, *["rest"] * rest] if name not in minutes]:
+        names = ", ".join("the notebook" if name == "rest" else name for name in missing)
+        return f"Not measured yet on any machine: {names}."
+    spent = [minutes[name] for name in to_do.elements()]
+    total = max(sum(spent) / plan.session.jobs, *spent, 0) + (minutes["rest"] if rest else 0)
+    about = f"About {total:.0f} minutes" if total >= 1 else "Less than a minute"
+    runs = ", ".join(f"{name} {count}" for name, count in to_do.items())
+    several = "s" * (to_do.total() > 1)
+    trained = [f"{to_do.total()} run{several} ({runs})"] if to_do else []
+    parts = " and ".join([*trained, *["the notebook"] * rest])
+    return f"{about} on {minutes['cores']} cores for {parts}, as last measured at this scale."
 
 
 def timings() -> dict[str, Any]:
@@ -76,34 +98,69 @@ def timings() -> dict[str, Any]:
 
 
 def execute(paper: str, scale: str, **values: Any) -> Path:
-    """Executes a notebook at a scale; returns the executed copy and notes how long things took.
+    """Trains what is not finished, executes a paper's notebook; returns the executed copy.
 
-    ParamError or ExhibitError (bad parameters or figures) before it starts;
-    papermill.PapermillExecutionError where a cell failed.
+    Args:
+        values: names of the notebook's parameters cell, or parameters of a run.
+
+    Raises:
+        ParamError, ExhibitError: bad parameters, or a folder that cannot be written, before it
+            starts.
+        RunError: a run failed.
+        papermill.PapermillExecutionError: a cell failed.
     """
+    import papermill
+
     source = notebook_of(paper)
     target = resolve("runs/notebooks") / f"{source.stem}-{scale}.ipynb"
     target.parent.mkdir(parents=True, exist_ok=True)
     plan = make_plan(paper, scale, **values) if paper in params.papers() else None
     if plan is not None:
         check_writable(plan.figures)
-    trained = plan is not None and any(not run.finished for run in plan.all())
-    if paper in SHARED:  # its exhibits go where those of the papers go
-        figures = params.scale_values(params.papers()[0], scale).get("figures", "figures")
-        values = {"figures": figures, **values}
+        run_all(plan)
+    names = list(papermill.inspect_notebook(str(source)))
+    given = fit(names, {"scale": scale, **values})
+    if plan is None and "figures" in names and "figures" not in given:
+        keep = {key: given.get(key) for key in ("variants", "seeds")}
+        shared = paper in SHARED
+        given["figures"] = str(
+            shared_folder(find_runs(scale=scale, **keep)) if shared else default_folder()
+        )
     started = time.perf_counter()
-    told = {"log_output": True, "stdout_file": sys.stdout, "stderr_file": sys.stderr}
     papermill.execute_notebook(
-        str(source),
-        str(target),
-        parameters={"scale": scale, **values},
-        cwd=str(source.parent),
-        progress_bar=False,
-        **told,
+        str(source), str(target), parameters=given, cwd=str(source.parent), extra_arguments=QUIET
     )
     if plan is not None and scale != "smoke":
-        note_times(plan, None if trained else time.perf_counter() - started)
+        note_times(plan, time.perf_counter() - started)
     return target
+
+
+def fit(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as a parameters cell with those names takes them: others go inside `run`.
+
+    Raises:
+        ParamError: the cell has neither the name nor `run`.
+    """
+    own = {key: value for key, value in values.items() if key in names}
+    others = {key: value for key, value in values.items() if key not in names}
+    if others and "run" not in names:
+        raise ParamError(unknown("parameter", next(iter(others)), names))
+    return own | ({"run": {**own.get("run", {}), **others}} if others else {})
+
+
+def shared_folder(runs: Sequence[Run]) -> Path:
+    """Where exhibits of any papers' runs go: the plans' folder if all are as planned there."""
+    folder = resolve(TRIALS)
+    for paper in dict.fromkeys(run.paper for run in runs):
+        own = [run for run in runs if run.paper == paper]
+        known = params.variants(paper)
+        variants = [name for name in dict.fromkeys(run.variant for run in own) if name in known]
+        plan = make_plan(paper, own[0].scale, variants=variants or None)
+        hashes = {key: config_hash(plan.identity(*key)) for key in plan.runs}
+        if any(hashes.get((run.variant, run.seed)) != run.config_hash for run in own):
+            return resolve(TRIALS)
+        folder = plan.figures
+    return folder
 
 
 def note_times(plan: Plan, rest: float | None) -> None:
@@ -133,27 +190,7 @@ def reproduce(
         values[name] = common | ({"variants": names} if names else {})
         plan = make_plan(name, scale, **values[name])
         print(f"\n{notebook_of(name).name} at scale {scale}:")
-        print(describe(plan).to_string(index=False, na_rep="not measured"))
-        print(estimate(plan), flush=True)
+        print(announce(plan), flush=True)
     shared = common | ({} if every or not variants else {"variants": list(variants)})
     values |= dict.fromkeys(SHARED, shared)
     return [execute(name, scale, **own) for name, own in values.items()]
-
-
-def regenerate(exhibit_id: str, scale: str) -> Path:
-    """Regenerates one exhibit by executing its paper's notebook; finished runs are reused.
-
-    All variants and seeds that the paper's exhibits in the gallery have at this scale are taken,
-    the headline runs where there are none. ValueError for an unknown exhibit, ParamError where its
-    paper has no notebook yet.
-    """
-    paper = exhibit_info(exhibit_id).paper
-    notebook_of(paper)
-    there: list[dict[str, Any]] = []
-    if paper in params.papers():
-        records = read_index(make_plan(paper, scale).figures)
-        there = [r for r in records if r["id"].startswith(f"{paper}/") and r["scale"] == scale]
-    same = {
-        key: list(dict.fromkeys(v for r in there for v in r[key])) for key in ("variants", "seeds")
-    }
-    return execute(paper, scale, **(same if there else {}))

@@ -1,29 +1,56 @@
 """One look for every figure, legible at the width of a README (about 900 pixels).
 
-Colours can be told apart with the common kinds of colour blindness, line styles on a grey printer.
-Intervals are 95 % t-intervals over seeds; every legend entry says how many seeds it rests on.
+A variant has one colour and line style throughout a paper (`Look`). Seeds are dots where there are
+few steps, thin lines where there are many; thick lines are their means, bands and error bars 95 %
+percentile bootstrap intervals, which never leave the range of the seeds. Dashes are the paper's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle, product
 from pathlib import Path
-from typing import Any
+from string import ascii_uppercase
+from textwrap import fill
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import seaborn as sns
 import yaml
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import LogLocator, NullFormatter
 
-from spnb.core.stats import mean_interval
+from spnb.core.stats import bootstrap_interval
 
 WIDTH, DPI = 6.8, 150
 """Figure width in inches and dots an inch: 1020 pixels, shown at nearly full size in a README."""
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito's colours, the darkest first because lines are thin; yellow comes last."""
-LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#808080")
+"""Okabe and Ito's colours, with grey instead of their yellow, which is too light for a line."""
+LINES: tuple[Any, ...] = (
+    "-",
+    (0, (6, 1.5, 1.2, 1.5)),
+    (0, (1.2, 1.2)),
+    (0, (6, 1.2, 1, 1.2, 1, 1.2)),
+)
+"""Line styles for more variants than colours; plain dashes are the paper's."""
+DASHED = (0, (4, 2.2))
+FEW = 8
+"""Up to so many steps a panel has dots and error bars, with more thin lines and bands."""
+KEY = "Dots, thin lines: seeds. Thick: means. Bars, shades: 95 % bootstrap intervals."
+
+
+class Look(NamedTuple):
+    """How a variant is drawn in every figure of a paper: words, colour, line style."""
+
+    label: str
+    colour: str
+    line: Any = "-"
+
+
+Order = Sequence[str] | Mapping[str, Look]
 
 
 def _settings() -> dict[str, Any]:
@@ -47,6 +74,14 @@ def apply_style() -> None:
     mpl.rcParams.update(_settings())
 
 
+def free_looks(names: Sequence[str], used: Mapping[str, Look] | None = None) -> dict[str, Look]:
+    """Looks for names: themselves as label, the first colours and lines that are not used."""
+    taken = {look[1:] for look in (used or {}).values()}
+    pairs = ((colour, line) for line, colour in product(LINES, PALETTE))
+    free = cycle([pair for pair in pairs if pair not in taken])
+    return {name: Look(name, *pair) for name, pair in zip(names, free, strict=False)}
+
+
 def panels(columns: int = 1, height: float = 3.7) -> tuple[Figure, list[Axes]]:
     """A figure of the house width (inches) with `columns` panels side by side."""
     with style():
@@ -54,108 +89,177 @@ def panels(columns: int = 1, height: float = 3.7) -> tuple[Figure, list[Axes]]:
     return figure, list(axes[0])
 
 
-def legend_below(figure: Figure, columns: int = 2) -> None:
-    """One legend for all panels, under them, instead of those there are; no entry comes twice."""
+def new_figure(height: float, title: str = "") -> Figure:
+    """An empty figure of the house width, with its title inside the picture."""
+    figure = plt.figure(figsize=(WIDTH, height))
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def multiples(
+    place: Figure | SubFigure, titles: Sequence[str], layout: str = "", sharey: bool = False
+) -> dict[str, Axes]:
+    """Panels over training steps by title; only the lowest of each column name their x axis.
+
+    `layout` is matplotlib's `subplot_mosaic`, a letter a title in order ("AAB;AAC" has a large
+    first panel); where it is left out or has other letters, rows of three, or of two for four.
+    """
+    if not titles:
+        return {}
+    letters = ascii_uppercase[: len(titles)]
+    if set(layout) - {";"} != set(letters):
+        columns = 2 if len(titles) == 4 else min(3, len(titles))
+        rows = [letters[at : at + columns] for at in range(0, len(titles), columns)]
+        layout = ";".join(row.ljust(columns, ".") for row in rows)
+    mosaic = place.subplot_mosaic(layout, sharey=sharey)
+    specs = [ax.get_subplotspec() for ax in mosaic.values()]
+    for title, letter in zip(titles, letters, strict=True):
+        spec = mosaic[letter].get_subplotspec()
+        below = [other for other in specs if other.rowspan.start >= spec.rowspan.stop]
+        covered = any(set(other.colspan) & set(spec.colspan) for other in below)
+        mosaic[letter].set(title=title, xlabel="" if covered else "training step")
+    return {title: mosaic[letter] for title, letter in zip(titles, letters, strict=True)}
+
+
+def legend_below(figure: Figure | SubFigure, columns: int = 3, note: str = "") -> None:
+    """One legend for all panels, under them, instead of those there are; no entry comes twice.
+
+    It has that many columns (four entries: four or two) or as many as there is room for. `note`:
+    what else a reader has to know, in small type above the entries.
+    """
     for old in (*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())):
         old.remove()
     entries: dict[str, Any] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
+    options = (4, 2) if len(entries) == 4 else range(columns, 1, -1)
+    columns = next((count for count in options if _inches(list(entries), count) <= WIDTH), 1)
     place = {"loc": "outside lower center", "ncols": columns, "borderaxespad": 0.2}
     with style():
-        figure.legend(entries.values(), entries.keys(), **place)
+        legend = figure.legend(entries.values(), entries.keys(), title=fill(note, 118), **place)
+    legend.get_title().set(color="0.3", multialignment="left")
 
 
-def curve(ax: Axes, frame: pd.DataFrame, order: Sequence[str], window: int = 1) -> None:
-    """Draws for each variant the mean over seeds by step, with a shaded 95 % t-interval.
+def _inches(labels: Sequence[str], columns: int) -> float:
+    """About how wide a legend is: 0.063 inches a letter, 0.5 for a handle and its space."""
+    parts = [part for part in np.array_split(labels, columns) if len(part)]
+    return sum(0.5 + 0.063 * max(map(len, part)) for part in parts)
+
+
+def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
+    """Draws each variant by step: its seeds, their mean, and the mean's interval.
+
+    With few steps the variants stand side by side at each of them.
 
     Args:
-        frame: columns variant, seed, step, value. One seed draws a line without a band.
-        order: all variants: each keeps its colour and line style where another is missing.
+        frame: columns variant, seed, step, value; rows of one seed and step are averaged.
+        order: all variants: each keeps its look where another is missing.
         window: smooths each seed by a running mean over that many points first.
     """
-    for slot, name, part in _split(frame, "variant", order):
-        by_seed = part.groupby(["seed", "step"])["value"].mean().dropna()
-        smooth = by_seed.groupby("seed", group_keys=False).rolling(window, min_periods=1).mean()
-        rows = smooth.droplevel(0).reset_index()
+    looks = _looks(frame, "variant", order)
+    few = frame["step"].nunique() <= FEW
+    apart = 0.075 / len(looks) * np.ptp(frame["step"]) if few else 0.0
+    names = {"xlabel": ax.get_xlabel(), "ylabel": ax.get_ylabel()}
+    for place, (name, look) in enumerate(looks.items()):
+        rows = _smooth(frame[frame["variant"] == name], window)
+        rows["step"] = rows["step"] + apart * (place - (len(looks) - 1) / 2)
         n = rows["seed"].nunique()
-        look = {"color": PALETTE[slot], "linestyle": LINES[slot % len(LINES)], "legend": False}
-        band = {"errorbar": _t_interval if n > 1 else None, "err_kws": {"alpha": 0.15, "lw": 0}}
-        sns.lineplot(rows, x="step", y="value", ax=ax, label=f"{name} (n={n})", **look, **band)
-    legend_below(ax.figure)
+        own = {"x": "step", "y": "value", "ax": ax, "color": look.colour, "legend": False}
+        interval: dict[str, Any] = {"errorbar": None}
+        if n > 1 and few:
+            beside = rows.assign(step=rows["step"] - 0.4 * apart)
+            sns.scatterplot(beside, **own, s=14, alpha=0.5, linewidth=0)
+            interval = {
+                "errorbar": _interval,
+                "err_style": "bars",
+                "err_kws": {"capsize": 3, "lw": 1.4},
+            }
+        elif n > 1:
+            thin = {"units": "seed", "estimator": None, "lw": 0.6, "alpha": 0.3}
+            sns.lineplot(rows, **own, **thin)
+            interval = {"errorbar": _interval, "err_kws": {"alpha": 0.15, "lw": 0}}
+        label = f"{look.label} (n={n})"
+        sns.lineplot(rows, **own, **interval, linestyle=look.line, label=label, zorder=3)
+    ax.set(**names)
+    ax.margins(x=0.03)
 
 
-def bars(ax: Axes, frame: pd.DataFrame, x: str, y: str, *, hue: str, order: Sequence[str]) -> None:
-    """Draws groups of bars: the mean of `y` over seeds and its 95 % t-interval, a colour a hue."""
-    parts = _split(frame, hue, order)
-    label = {name: f"{name} (n={part['seed'].nunique()})" for _, name, part in parts}
+def plain_log(ax: Axes) -> None:
+    """Marks a logarithmic vertical axis at 1, 2, 5, 10, ... in plain numbers."""
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def level(ax: Axes, value: float, label: str) -> None:
+    """A fine grey line across a panel, such as chance, with its name below."""
+    ax.axhline(value, color="0.45", linewidth=0.9, linestyle=":", zorder=1)
+    words = {"fontsize": 8, "color": "0.35", "ha": "center", "va": "top"}
+    ax.annotate(label, (0.76, value), xycoords=("axes fraction", "data"), **words)
+
+
+def paper_line(ax: Axes, values: Sequence[float], colour: str) -> None:
+    """The paper's number across a panel, or its numbers at start and end joined, dashed."""
+    low, high = ax.get_xlim()
+    look = {"color": colour, "linestyle": DASHED, "linewidth": 1.3, "zorder": 2}
+    ax.plot([low, high], [values[0], values[-1]], **look)
+    ax.plot([], [], label="paper", **look | {"color": "0.3"})
+    ax.set_xlim(low, high)
+
+
+def bars(
+    ax: Axes,
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    hue: str,
+    order: Order,
+    paper: Mapping[str, float] | None = None,
+) -> None:
+    """Draws groups of bars: the mean of `y` over seeds with its interval, and dots for seeds.
+
+    `order`: all hues, as names or with looks. `paper`: its number by value of x, a dashed mark
+    across the group.
+    """
+    looks = _looks(frame, hue, order)
+    seeds = frame.groupby(hue)["seed"].nunique()
+    label = {name: f"{look.label} (n={seeds[name]})" for name, look in looks.items()}
     rows = frame.groupby([x, hue, "seed"], sort=False)[y].mean().reset_index()
     rows[hue] = rows[hue].map(label)
-    look = {"palette": [PALETTE[slot] for slot, *_ in parts], "saturation": 1, "capsize": 0.15}
-    look |= {"hue_order": list(label.values()), "errorbar": _t_interval, "err_kws": {"lw": 1.5}}
-    sns.barplot(rows, x=x, y=y, hue=hue, ax=ax, **look)
-    places = [text.get_text().replace(" ", "\n") for text in ax.get_xticklabels()]
-    ax.set_xticks(ax.get_xticks(), places, fontsize=8)
+    own = {"x": x, "y": y, "hue": hue, "ax": ax, "hue_order": list(label.values())}
+    colours = [look.colour for look in looks.values()]
+    interval = {"errorbar": _interval, "capsize": 0.15, "err_kws": {"lw": 1.3, "color": "0.2"}}
+    sns.barplot(rows, **own, palette=colours, saturation=1, alpha=0.75, **interval)
+    if seeds.max() > 1:
+        dots = {"palette": ["0.2"] * len(looks), "size": 2.5, "alpha": 0.6, "legend": False}
+        sns.stripplot(rows, **own, **dots, dodge=True, jitter=False)
+    names = [text.get_text() for text in ax.get_xticklabels()]
+    marks = {"color": "0.1", "linestyles": [DASHED], "linewidth": 1.5, "label": "paper"}
+    if known := [(at, paper[name]) for at, name in enumerate(names) if name in (paper or {})]:
+        places, values = np.array(known).T
+        ax.hlines(values, places - 0.45, places + 0.45, **marks)
+    ax.set_xticks(ax.get_xticks(), [name.replace(" ", "\n") for name in names], fontsize=8)
     legend_below(ax.figure)
 
 
-def curves(
-    frame: pd.DataFrame,
-    order: Sequence[str],
-    labels: Mapping[str, str] | None = None,
-    windows: Mapping[str, int] | None = None,
-    height: float | None = None,
-    **axis: Any,
-) -> Figure:
-    """A figure of `fill`: a panel for each `quantity` in a long frame, three side by side."""
-    count = frame["quantity"].nunique()
-    rows = -(-count // 3)
-    with style():
-        figure = plt.figure(figsize=(WIDTH, height or (3.9 if rows == 1 else 1.0 + 2.2 * rows)))
-        axes = figure.subplots(rows, min(3, count), squeeze=False)
-        fill(axes, frame, "quantity", order, labels or {}, windows or {}, **axis)
-        legend_below(figure, columns=3)
-    return figure
+def _smooth(rows: pd.DataFrame, window: int) -> pd.DataFrame:
+    """Rows by seed and step, each seed a running mean over `window` of its points."""
+    by_seed = rows.groupby(["seed", "step"])["value"].mean().dropna()
+    smooth = by_seed.groupby("seed", group_keys=False).rolling(window, min_periods=1).mean()
+    return smooth.droplevel(0).reset_index()
 
 
-def fill(
-    axes: Any,
-    frame: pd.DataFrame,
-    panel: str,
-    order: Sequence[str],
-    labels: Mapping[str, str],
-    windows: Mapping[str, int],
-    **axis: Any,
-) -> None:
-    """Draws a `curve` for each value of the column `panel`.
-
-    Labels of the vertical axis and windows are by panel; `axis`: settings, such as ylim=(0, None).
-    """
-    parts = list(frame[panel].unique())
-    columns = axes.shape[1]
-    for ax in axes.flat[len(parts) :]:
-        ax.remove()
-    for index, (part, ax) in enumerate(zip(parts, axes.flat, strict=False)):
-        rows = frame[frame[panel] == part]
-        curve(ax, rows, order, windows.get(part, 1))
-        label = labels.get(part, "")
-        repeated = index % columns > 0 and label == labels.get(parts[index - 1], "")
-        below = index + columns < len(parts)
-        ax.set(xlabel="" if below else "training step", ylabel="" if repeated else label, **axis)
-        ax.set_title(part, fontsize=10 if len(parts) > 2 else None)
+def _interval(values: Any) -> tuple[float, float]:
+    return bootstrap_interval([[[value]] for value in values])[1:3]
 
 
-def _t_interval(values: Any) -> tuple[float, float]:
-    return mean_interval(values)[1:3]
-
-
-def _split(
-    frame: pd.DataFrame, hue: str, order: Sequence[str]
-) -> list[tuple[int, str, pd.DataFrame]]:
-    """(Slot in the palette, name, rows) of every hue there is; ValueError for one not in order."""
-    if len(order) > len(PALETTE) or not set(frame[hue]) <= set(order):
-        allowed = f"allowed: those in order={list(order)}, at most {len(PALETTE)}"
-        raise ValueError(f"{hue} is {', '.join(dict.fromkeys(frame[hue]))}; {allowed}")
-    parts = [(slot, name, frame[frame[hue] == name]) for slot, name in enumerate(order)]
-    return [part for part in parts if len(part[2])]
+def _looks(frame: pd.DataFrame, hue: str, order: Order) -> dict[str, Look]:
+    """The looks of every hue there is, in order; ValueError for one that is not in it."""
+    looks = dict(order) if isinstance(order, Mapping) else free_looks(order)
+    there = dict.fromkeys(frame[hue])
+    if not set(there) <= set(looks):
+        raise ValueError(f"{hue} is {', '.join(there)}; allowed: those in order={list(looks)}")
+    return {name: look for name, look in looks.items() if name in there}

@@ -1,34 +1,49 @@
 """SPIRAL's exhibits for which policies play, speak or answer again."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 
 from spnb import reference
+from spnb.core.params import variants
+from spnb.core.stats import bootstrap_interval
 from spnb.core.types import Chat, Engine, Sampling, derive_seed
 from spnb.evaluate import matches, patterns
 from spnb.evaluate.items import play_suite
-from spnb.games import make_game
+from spnb.games import exact, make_game
 from spnb.games.base import messages
 from spnb.games.players import fixed_player, make_player
 from spnb.games.questions import questions
 from spnb.report import plots
 from spnb.report.exhibits import Made
-from spnb.report.frame import Frames, over_seeds
-from spnb.report.tables import beside_paper, load_tables, read_yaml
+from spnb.report.frame import Frames, format_interval, over_seeds
+from spnb.report.tables import (
+    Table,
+    beside_paper,
+    forfeited,
+    load_measures,
+    load_own,
+    load_tables,
+    printed_table,
+    read_yaml,
+)
 from spnb.train.config import RunParams
 from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
 
-SPECIALISTS = {
-    "TicTacToe Specialist": "only-tictactoe",
-    "Poker Specialist": "only-kuhn",
-    "Negotiation Specialist": "only-negotiation",
+WHEN = {
+    "start": plots.Look("start", plots.PALETTE[7]),
+    "end": plots.Look("end of self-play", plots.PALETTE[0]),
 }
+"""How figure 4 draws the policy before and after training."""
 MOVES = {"kuhn_poker": ["bet"], "TicTacToe-v0": ["0", "3", "1", "4"]}
 """The moves before the decisions that table 7 shows."""
+MANY = 500
+"""Matches a game of random play against experts in table 5."""
 
 
 def load_engine(path: str | Path, params: RunParams) -> tuple[Engine, Chat]:
@@ -85,19 +100,41 @@ def spoken(frames: Frames) -> pd.DataFrame:
 
 
 def figure_4(plan: Plan, frames: Frames) -> Made:
-    """How often each pattern of reasoning appears before and after self-play."""
-    texts = spoken(frames)
-    shares = patterns.pattern_shares(judge(plan), texts, ["when", "where", "seed"])
-    places = list(dict.fromkeys(texts["where"]))
-    figure, axes = plots.panels(len(places), height=3.8)
-    for ax, where in zip(axes, places, strict=True):
-        part = shares[shares["where"] == where].assign(value=lambda rows: 100 * rows["value"])
-        plots.bars(ax, part, "pattern", "value", hue="when", order=["start", "end"])
-        ax.set(title=where.split("-v")[0], xlabel="", ylabel="")
-        ax.tick_params(axis="x", labelrotation=90)
-    axes[0].set_ylabel("texts with the pattern (%)")
-    plt.setp(axes, ylim=(0, max(ax.get_ylim()[1] for ax in axes)))
+    """How often each pattern of reasoning appears before and after self-play, beside the paper's.
+
+    Places and patterns that less than 1 % of the texts show are left out, but for the places that
+    the paper has; the data have them all.
+    """
+    shares = patterns.pattern_shares(judge(plan), spoken(frames), ["when", "where", "seed"])
+    rows = shares.assign(value=100 * shares["value"])
+    means = rows.groupby(["when", "where", "pattern"])["value"].mean().reset_index()
+    seen = means[means["value"] >= min(1, means["value"].max())]
+    labels = read_yaml("spiral", "tables.yaml")
+    shown = {*seen["where"], *labels["reasoning"]["places"]}
+    rows = rows[rows["where"].isin(shown) & rows["pattern"].isin(seen["pattern"])]
+    names = labels["arena"]["games"]
+    places = list(rows["where"].unique())
+    with plots.style():
+        figure, axes = plots.panels(len(places), height=3.8)
+        figure.suptitle("Patterns of reasoning before and after self-play")
+        for ax, where in zip(axes, places, strict=True):
+            part = rows[rows["where"] == where]
+            paper = printed_shares(where, list(part["pattern"].unique()))
+            plots.bars(ax, part, "pattern", "value", hue="when", order=WHEN, paper=paper)
+            ax.set(title=names.get(where, [where])[0], xlabel="", ylabel="")
+            ax.tick_params(axis="x", labelrotation=90)
+        axes[0].set_ylabel("texts with the pattern (%)")
+        plt.setp(axes, ylim=(0, max(ax.get_ylim()[1] for ax in axes)))
     return Made(figure, main_runs(frames), shares)
+
+
+def printed_shares(where: str, shown: Sequence[str]) -> dict[str, float]:
+    """The paper's share (%) of each pattern in a place, where it has the place."""
+    labels = read_yaml("spiral", "tables.yaml")["reasoning"]
+    if where not in labels["places"]:
+        return {}
+    printed = reference.table("spiral", "spiral/figure-4")[labels["places"][where]]
+    return {pattern: float(printed[labels["patterns"][pattern]]) for pattern in shown}
 
 
 def table_2(plan: Plan, frames: Frames) -> Made:
@@ -117,43 +154,74 @@ def table_2(plan: Plan, frames: Frames) -> Made:
 
 def table_4(plan: Plan, frames: Frames) -> Made | None:
     """Specialists of one game against each other, on every game: each meets both others."""
-    used = frames.only(list(SPECIALISTS.values()))
-    if len(used.variants) < len(SPECIALISTS):
+    arena = read_yaml("spiral", "tables.yaml")["arena"]
+    used = frames.only(list(arena["policies"]))
+    if len(used.variants) < len(arena["policies"]):
         return None
     count = 4 if plan.scale == "smoke" else 100  # of each pair in each game
-    cells = []
+    parts = []
     for seed in sorted({run.seed for run in used.runs}):
         runs = {run.variant: run for run in used.runs if run.seed == seed}
-        params = run_params(runs["only-kuhn"])
-        loaded = {k: load_engine(runs[name].model, params) for k, name in SPECIALISTS.items()}
-        engines = {label: engine for label, (engine, _) in loaded.items()}
+        params = run_params(next(iter(runs.values())))
+        loaded = {name: load_engine(run.model, params) for name, run in runs.items()}
+        engines = {name: engine for name, (engine, _) in loaded.items()}
+        _, chat = next(iter(loaded.values()))
         sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
-        how = (loaded["Poker Specialist"][1], sampling, list(SPECIALISTS), count, seed)
-        for column, name in read_yaml("spiral", "tables.yaml")["arena"].items():
+        for name in arena["games"]:
+            how = (chat, sampling, list(engines), count, seed)
             pairs = matches.cross_play(engines, make_game(name), *how)
-            rows = pairs.rename(columns={"policy": "row"}).assign(seed=seed)
-            won = rows.assign(column=column, value=100 * pairs["score"])
-            lost = rows.assign(column=f"forfeits (%): {column}", value=100 * pairs["invalid"])
-            cells += [won, lost]
-    paper = reference.load("spiral").query("exhibit == 'spiral/table-4'")
-    return Made(beside_paper(paper, over_seeds(pd.concat(cells), ["row", "column"])), used.runs)
+            parts.append(pairs.assign(seed=seed, game=name))
+    rows, columns = (dict(arena[key].values()) for key in ("policies", "games"))
+    names = {key: name for part in arena.values() for key, (name, _) in part.items()}
+    cells = arena_cells(pd.concat(parts)).replace({"row": names, "column": names})
+    beside = ({name: [label] for name, label in each.items()} for each in (rows, columns))
+    return Made(beside_paper(cells, printed_table("spiral/table-4"), *beside), used.runs)
+
+
+def arena_cells(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Cells for `beside_paper` of `cross_play`'s pairs with a column seed: row, column, text, n.
+
+    A dash where almost all matches end by an invalid answer of either side.
+    """
+    sides = [["game", "seed", "policy", "opponent"], ["game", "seed", "opponent", "policy"]]
+    both = pairs.merge(pairs, left_on=sides[0], right_on=sides[1], suffixes=("", "_other"))
+    keys = ["policy", "game"]
+    scores = over_seeds(both.assign(value=100 * both["score"]), keys)
+    forfeits = both.assign(value=100 * (both["invalid"] + both["invalid_other"]))
+    ended = over_seeds(forfeits, keys)["value"]
+    numbers = scores[["value", "low", "high"]].itertuples(index=False)
+    pairs_of = zip(ended, numbers, strict=True)
+    texts = [forfeited(percent) or format_interval(*number) for percent, number in pairs_of]
+    cells = {"row": scores["policy"], "column": scores["game"], "text": texts, "n": scores["n"]}
+    return pd.DataFrame(cells)
 
 
 def table_5(plan: Plan, frames: Frames) -> Made | None:
-    """The table of measures, and random play against the experts: 1,000 matches."""
+    """The table of measures, and random play against the experts."""
     table = load_tables("spiral")["spiral/table-5"]
     if table.missing(frames.variants):
         return None
-    cells = []
-    for column in list(table.columns)[:3]:
-        game = make_game(table.columns[column].suite[0])
-        players = (make_player("random"), fixed_player("expert", game))
-        suite = matches.match_suite(game, *players, 1000, derive_seed("random policy"), "expert")
-        scores = pd.DataFrame(play_suite(suite, {})[0])["score"]
-        rows = pd.DataFrame({"seed": scores.index, "value": 100 * scores, "column": column})
-        cells.append(over_seeds(rows, ["column"]).assign(row="Random Policy", n=1))
     used = frames.only(table.variants)
-    return Made(table.fill(used, cells), used.runs, None, table.caption, table.protocol)
+    filled = table.fill(used, [random_play(table, 4 if plan.scale == "smoke" else MANY)])
+    return Made(filled, used.runs, None, table.caption, table.protocol)
+
+
+def random_play(table: Table, count: int) -> pd.DataFrame:
+    """Cells of random play in a table's columns against experts, `count` matches a game."""
+    columns = [each for each in table.columns if each.measure.opponent == ["expert"]]
+    games = dict.fromkeys(name for each in columns for name in each.measure.suite)
+    scores = pd.DataFrame()
+    for name in games:
+        game = make_game(name)
+        players = (make_player("random"), fixed_player("expert", game))
+        suite = matches.match_suite(game, *players, count, derive_seed("random policy"), "expert")
+        scores[name] = [100 * one["score"] for one in play_suite(suite, {})[0]]
+    cells = []
+    for column in columns:
+        means = scores[column.measure.suite].mean(axis=1)
+        interval = bootstrap_interval([[means / count]])
+        cells.append(("random play", column.name, column.shown(interval), 0))
+    return pd.DataFrame(cells, columns=["row", "column", "text", "n"])
 
 
 def table_6(plan: Plan, frames: Frames) -> Made:
@@ -178,7 +246,7 @@ def table_7(plan: Plan, frames: Frames) -> Made:
             match.play(action)
         problems[name] = messages(match)
     table = pd.DataFrame(index=pd.Index(list(problems), name="from"))
-    table["problem (its end)"] = [prompt[-1]["content"][-160:] for prompt in problems.values()]
+    table["problem"] = [prompt[-1]["content"] for prompt in problems.values()]
     policies: dict[str, str | Path] = {"start": params.policy}
     for path in sorted(run.folder.glob("kept/step-*"), key=lambda path: int(path.name[5:])):
         policies[path.name.replace("-", " ")] = path
@@ -190,6 +258,50 @@ def table_7(plan: Plan, frames: Frames) -> Made:
     return Made(table, [run])
 
 
+def poker_equilibrium(plan: Plan, frames: Frames) -> Made | None:
+    """Exploitability of the last policy and of the average policy, a line a variant; of two."""
+    wanted = load_own("spiral")["spiral/poker-equilibrium"].variants
+    used = frames.only(wanted)
+    if len(used.variants) < 2:
+        return None
+    about = {name: entry["about"] for name, entry in variants("spiral").items()}
+    measures = load_measures("spiral")
+    lines = {}
+    for name in (name for name in wanted if name in used.variants):
+        runs = [run for run in used.runs if run.variant == name]
+        numbers = {key: measures[key].interval(used, name) for key in ("entropy", "exploitability")}
+        average = bootstrap_interval([[[average_exploitability(run)]] for run in runs])
+        lines[name] = {
+            "what it changes": about[name],
+            "steps": " or ".join(f"{steps}" for steps in {run.params["steps"] for run in runs}),
+            "entropy at the end (nats)": format_interval(*numbers["entropy"][:3], 2),
+            "exploitability, last policy": format_interval(*numbers["exploitability"][:3], 3),
+            "exploitability, average policy": format_interval(*average[:3], 3),
+            "seeds": len(runs),
+        }
+    return Made(pd.DataFrame.from_dict(lines, "index").rename_axis("policy"), used.runs)
+
+
+def average_exploitability(run: Run) -> float:
+    """Exploitability of the average of a run's policies over the second half of its training."""
+    policies = poker_policies(run)
+    half = max(policies) / 2
+    kept = [policy for step, policy in policies.items() if step >= half]
+    return exact.kuhn_exploitability(exact.kuhn_average(kept))
+
+
+def poker_policies(run: Run) -> dict[int, exact.KuhnPolicy]:
+    """The policy at Kuhn poker's 12 decisions at each evaluated step, read from its answers."""
+    answers = {state.key: [*state.match.legal_actions(), None] for state in exact.kuhn_states()}
+    counts: dict[int, np.ndarray] = {}
+    for one in run.rows("items"):
+        if (one["suite"], one["opponent"]) == ("kuhn_poker", ""):
+            table = counts.setdefault(one["step"], np.zeros((len(answers), 3), dtype=int))
+            place = exact.KUHN_KEYS.index(one["item"])
+            table[place, answers[one["item"]].index(one["action"])] += 1
+    return {step: matches.kuhn_table(table) for step, table in counts.items()}
+
+
 MAKERS = {
     "spiral/figure-4": figure_4,
     "spiral/table-2": table_2,
@@ -197,4 +309,5 @@ MAKERS = {
     "spiral/table-5": table_5,
     "spiral/table-6": table_6,
     "spiral/table-7": table_7,
+    "spiral/poker-equilibrium": poker_equilibrium,
 }

@@ -1,8 +1,10 @@
 """What the study of RLVR shows beside its claims and curves: gains, and kinds of gain."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
-from spnb.core.stats import mean_interval
+from spnb.core.stats import bootstrap_interval, mean_interval
 from spnb.report.exhibits import Made
 from spnb.report.frame import Frames, format_interval, records
 from spnb.report.tables import load_measures
@@ -33,10 +35,10 @@ def gains(plan: Plan, frames: Frames) -> Made | None:
             }
             seeds = intervals["end"][3]
             line = {key: format_interval(*each[:3]) for key, each in intervals.items()}
-            line |= {"start": f"{intervals['start'][0]:.1f}", "seeds": seeds}
             if seeds:
                 items = int(level.select(own)[0]["n"].max())
-                lines.append({"task": task, "measure (%)": name} | line | {"items": items})
+                labels = {"task": task, "measure (%)": name}
+                lines.append(labels | line | {"seeds": seeds, "items": items})
     return Made(pd.DataFrame(lines), frames.runs) if lines else None
 
 
@@ -66,30 +68,42 @@ def kinds_of_gain(frames: Frames) -> pd.DataFrame:
     greedy = greedy.model_copy(update={"change": "difference"})
     rows: dict[str, dict[str, str]] = {}
     for task, act in WATCHED.items():
-        parts = [_split_of(run, act) for run in frames.runs if run.variant == task]
-        if not parts:
+        ends = [_answers(run, act) for run in frames.runs if run.variant == task]
+        if not ends:
             continue
-        numbers = 100 * pd.DataFrame(parts)
+        splits = [100 * pd.Series(split(*pair)) for pair in ends]
+        numbers = pd.DataFrame(splits).set_axis(["gain", "selected", "within"], axis=1)
         mean = numbers.mean()
         sharpened = greedy.interval(frames, task)[0] < mean["within"] / 2
         kind = "sharpening" if sharpened else "improving a skill"
         kind = "selecting a behaviour" if mean["selected"] > mean["within"] else kind
         kind = kind if mean["gain"] > 0 else "no gain"
         cells = {name: format_interval(*mean_interval(numbers[name])[:3]) for name in numbers}
+        for when, tables in zip(("start", "end"), zip(*ends, strict=True), strict=True):
+            cells[f"rate, {when}"] = _level([table["did"] for table in tables])
+            done = [table.loc[table["did"], "right"] for table in tables]
+            cells[f"right if done, {when}"] = _level(done)
+            without = [table.loc[~table["did"], "right"] for table in tables]
+            cells[f"right if not, {when}"] = _level(without)
         rows[task] = {"behaviour": act, "kind": kind} | cells
     return pd.DataFrame(rows)
 
 
-def _split_of(run: Run, act: str) -> dict[str, float]:
+def _answers(run: Run, act: str) -> list[pd.DataFrame]:
+    """The sampled held-out answers before and after training: columns did and right."""
     rows = records([run]).query("suite == 'held-out' and decoding == 'sampled'")
     rows = rows.assign(did=rows[act].astype(bool), right=rows["score"] == 1.0)
-    ends = [rows[rows["step"] == step] for step in (rows["step"].min(), rows["step"].max())]
-    values = dict(zip(("gain", "selected", "within"), split(*ends), strict=True))
-    for when, part in zip(("start", "end"), ends, strict=True):
-        values[f"rate, {when}"] = part["did"].mean()
-        values[f"right if done, {when}"] = part.loc[part["did"], "right"].mean()
-        values[f"right if not, {when}"] = part.loc[~part["did"], "right"].mean()
-    return values
+    steps = (rows["step"].min(), rows["step"].max())
+    return [rows.loc[rows["step"] == step, ["did", "right"]] for step in steps]
+
+
+def _level(seeds: Sequence[pd.Series]) -> str:
+    """The share of each seed's answers (%), over seeds and answers; equal seeds count once."""
+    values = [each.to_numpy(float) for each in seeds if len(each)]
+    if all(each.tobytes() == values[0].tobytes() for each in values):
+        values = values[:1]
+    shares = [[100 * each / len(each)] for each in values]
+    return format_interval(*bootstrap_interval(shares, (0, 100))[:3])
 
 
 MAKERS = {"rlvr/gains": gains}

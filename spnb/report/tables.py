@@ -1,71 +1,150 @@
-"""A paper's tables as data: which run is which row, and what is measured.
+"""A paper's tables as data: which run is which row, and what is measured in which column.
 
 `reference/<paper>/tables.yaml` lists measures by name, and the tables that are made of them. A
-table needs all of its variants: a plan without them leaves an earlier table as it is.
+table has the paper's shape, a line a model and a column a benchmark; a cell is ours with the
+paper's number behind it. It needs all of its variants: a plan without them leaves an earlier table
+as it is.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from fnmatch import fnmatchcase
+from itertools import product
+from typing import Annotated, Any
 
 import pandas as pd
 import yaml
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate
-from spnb.report.frame import Frames, Measure, format_interval, seed_interval
+from spnb.report.frame import Frames, Interval, Measure, format_interval, near
 from spnb.train.runs import Run
 
+FORFEITED = 90.0
+"""From this per cent of matches ended by an invalid answer on, a score says nothing of play."""
+CEILING = 99.0
+"""What is right before and after training from this per cent on cannot rise."""
+AT_CHANCE = 5.0
+"""Points from chance, before and after training, within which a kind of question is guessed."""
 ENDS = {"start": 0, "end": 1}
 At = Annotated[float, BeforeValidator(lambda at: ENDS.get(at, at)), Field(ge=0, le=1)]
 
 
+class Row(StrictData):
+    """One of our rows, and the printed row whose numbers stand behind its own."""
+
+    name: str = Field("", description="left out: the evaluated step, with one line for each")
+    paper: str = Field("", description="the printed row; left out: the paper has none")
+    run: tuple[str, At] | None = Field(None, description="variant, share of training; none: code")
+
+
+class Column(StrictData):
+    """One of our columns, and the printed column whose numbers stand behind its own."""
+
+    name: str
+    measure: Measure
+    paper: str = Field("", description="the printed column; left out: the paper has none")
+    variant: str = Field("", description="measured on this one instead of the row's")
+    chance: float | None = Field(None, description="what guessing gets; no number at it or at 100")
+    digits: int = 1
+
+    def cell(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
+        """Text and number of seeds of a variant at a share of its training.
+
+        "-" where it was not measured at the evaluation nearest to that share, and a dash with its
+        reason where the number says nothing.
+        """
+        frames = frames.only([self.variant or variant])
+        values = self.measure.of_runs(frames, share)
+        step, _ = evaluated(frames, share)
+        inside = (values["first"] <= step) & (step <= values["last"])
+        if values.empty or self.measure.source == "evals" and not inside.all():
+            return "-", 0
+        interval = self.measure.interval(frames, self.variant or variant, share)
+        return self._reason(frames, share) or self.shown(interval), interval[3]
+
+    def shown(self, interval: Interval) -> str:
+        """A number of this column with its interval."""
+        return format_interval(*interval[:3], self.digits)
+
+    def _reason(self, frames: Frames, share: float) -> str:
+        """The dash with its reason, or ""."""
+        if "win" in self.measure.weights:
+            ended = self.measure.model_copy(update={"weights": {"invalid": 100}})
+            return forfeited(ended.of_runs(frames, share)["value"].mean())
+        if self.chance is None:
+            return ""
+        ends = [self.measure.of_runs(frames, at)["value"].mean() for at in (0, 1)]
+        if min(ends) >= CEILING:
+            return "- (ceiling)"
+        if max(abs(value - self.chance) for value in ends) <= AT_CHANCE:
+            return f"- (chance {self.chance:g} %)"
+        return ""
+
+
 class Table(StrictData):
-    """One table: labels are the paper's, or ours where it has no such row or column.
+    """One table: our rows and columns; those that only the paper has are added in its order."""
 
-    `runs` gives a row's variant and the share of its training: start, end, or 0 to 1. Columns in
-    `variants_of` are measured on another variant than the row's.
-    """
-
-    printed: str = Field(description="the exhibit whose numbers stand beside ours")
+    printed: str = Field(description="the exhibit whose numbers stand behind ours")
     caption: str
     protocol: str
-    runs: dict[str, tuple[str, At]]
-    columns: dict[str, Measure]
-    variants_of: dict[str, str] = {}
-    runs_in: Literal["rows", "columns"] = "rows"
-    digits: int = 1
+    rows: list[Row]
+    columns: list[Column]
+    turned: bool = Field(False, description="whether the printed table has its models as columns")
+    absent: dict[str, str] = Field({}, description="why printed rows have no run; * is anything")
+
+    @model_validator(mode="after")
+    def _steps(self) -> "Table":
+        of = {row.run[0] if row.run else "no run" for row in self.rows if not row.name}
+        if len(of) > 1 or "no run" in of:
+            raise ValueError(
+                f"rows without name are of {sorted(of)}; allowed: steps of one variant"
+            )
+        return self
 
     @property
     def variants(self) -> list[str]:
         """The variants whose runs it takes."""
-        rows = (variant for variant, _ in self.runs.values())
-        return list(dict.fromkeys([*rows, *self.variants_of.values()]))
+        rows = (row.run[0] for row in self.rows if row.run)
+        columns = (column.variant for column in self.columns if column.variant)
+        return list(dict.fromkeys([*rows, *columns]))
 
     def missing(self, variants: Sequence[str]) -> list[str]:
         """Those of its variants that are not among `variants`."""
         return [variant for variant in self.variants if variant not in variants]
 
     def fill(self, frames: Frames, more: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
-        """The table beside the paper's numbers (`beside_paper`); `more`: further cells of ours."""
-        cells = []
-        for label, measure in self.columns.items():
-            for row, (variant, share) in self.runs.items():
-                own = frames.only([self.variants_of.get(label, variant)])
-                values = measure.of_runs(own, share)
-                first, last = values["first"].min(), values["last"].max()
-                at = f"step {first}" if first == last else f"steps {first}-{last}"
-                if len(values):
-                    cells.append((row, label, *seed_interval(values, share), at))
-        keys = ["row", "column"] if self.runs_in == "rows" else ["column", "row"]
-        ours = pd.DataFrame(cells, columns=[*keys, "value", "low", "high", "n", "at"])
-        ours = pd.concat([ours, *more])
-        if {share for _, share in self.runs.values()} <= {0, 1}:
-            ours = ours.drop(columns="at")
-        printed = reference.load(self.printed.split("/")[0]).query("exhibit == @self.printed")
-        printed = printed[printed["row"].isin(ours["row"]) & printed["column"].isin(ours["column"])]
-        return beside_paper(printed, ours, self.digits)
+        """The table as `beside_paper` shows it; `more`: further cells, columns as there."""
+        cells, lines = [], {}
+        for row in self.rows:
+            name, at = row.name, row.run
+            if row.run and not row.name:
+                step, last = evaluated(frames.only([row.run[0]]), row.run[1])
+                name, at = f"step {step}", (row.run[0], step / last)
+            if at and name not in lines:
+                cells += [(name, each.name, *each.cell(frames, *at)) for each in self.columns]
+            lines.setdefault(name, []).append(row.paper)
+        ours = pd.DataFrame(cells, columns=["row", "column", "text", "n"])
+        printed = printed_table(self.printed)
+        rows = {name: [label for label in labels if label] for name, labels in lines.items()}
+        columns = {each.name: [each.paper] if each.paper else [] for each in self.columns}
+        printed = printed.T if self.turned else printed
+        return beside_paper(pd.concat([ours, *more]), printed, rows, columns, self.absent)
+
+
+class Own(StrictData):
+    """An exhibit that code makes: its texts, and the variants that it takes."""
+
+    caption: str
+    protocol: str
+    variants: list[str]
+
+
+def load_own(paper: str) -> dict[str, Own]:
+    """The exhibits of a paper that code makes, by id."""
+    entries = read_yaml(paper, "tables.yaml").get("own", {})
+    return {name: validate(Own, each, f"{name}: ") for name, each in entries.items()}
 
 
 def load_measures(paper: str) -> dict[str, Measure]:
@@ -83,9 +162,12 @@ def load_tables(paper: str) -> dict[str, Table]:
 
 
 def table_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Measure]) -> Table:
-    """A table from its entry in the file."""
+    """A table from its entry in the file; a column without a name has its measure's."""
     where = f"{exhibit}: "
-    columns = {k: pick(measures, name, where) for k, name in values["columns"].items()}
+    columns = []
+    for column in values["columns"]:
+        name = column["measure"]
+        columns.append({"name": name, **column, "measure": pick(measures, name, where)})
     return validate(Table, {"printed": exhibit, **values, "columns": columns}, where)
 
 
@@ -121,23 +203,100 @@ def fill_in(text: str, runs: Sequence[Run]) -> str:
     return re.sub(r"\{(\w+)\}", shown, text)
 
 
-def beside_paper(paper: pd.DataFrame, ours: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
-    """Ours beside the paper's: one line a cell that either has.
+def forfeited(percent: float) -> str:
+    """The dash with its reason if that per cent of the matches ended by an invalid answer."""
+    return f"- (forfeits {percent:.0f} %)" if percent >= FORFEITED else ""
 
-    `paper` has columns row, column, value, `ours` also low, high, n (seeds), maybe at (step).
-    The result has row, column, paper, ours (with 95 % interval), n, maybe "measured at", in the
-    paper's order, then ours; "-" where a side has no such number. ValueError for a cell twice.
+
+def evaluated(frames: Frames, share: float) -> tuple[int, int]:
+    """The evaluated step nearest to a share of the training (of two the first), and the last."""
+    steps = frames.results[["step"]].drop_duplicates()
+    return near(steps, share)["step"].min(), steps["step"].max()
+
+
+def printed_table(exhibit_id: str) -> pd.DataFrame:
+    """An exhibit's printed numbers as `reference.table` gives them; empty where there are none."""
+    paper = exhibit_id.split("/")[0]
+    known = reference.load(paper) if paper in reference.sources("numbers.csv") else None
+    if known is None or exhibit_id not in set(known["exhibit"]):
+        return pd.DataFrame()
+    return reference.table(paper, exhibit_id)
+
+
+Lines = Mapping[str, Sequence[str]]
+
+
+def beside_paper(
+    ours: pd.DataFrame,
+    printed: pd.DataFrame,
+    rows: Lines,
+    columns: Lines,
+    absent: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """Ours with the paper's numbers: "55.0 [51.2, 58.9] (paper 44.5)", "-" where ours has none.
+
+    Lines and columns stand in the printed order, those that only we have after the one that they
+    follow in ours. Columns that only the paper has are named so and hold its numbers alone. The
+    last column has the number of seeds.
+
+    Args:
+        ours: long, a line a cell: row, column, text, n (seeds; 0 where it is not of runs).
+        printed: rows by columns, empty if nothing is printed.
+        rows, columns: ours by name, with the printed labels beside each.
+        absent: why printed rows have no run, by label; * stands for anything.
+
+    Raises:
+        ParamError: a label that is not printed.
+        ValueError: a cell twice.
     """
-    cell = ["row", "column"]
-    paper = paper[[*cell, "value"]]
-    sides = {"how": "outer", "suffixes": ("_paper", ""), "validate": "one_to_one"}
-    merged = paper.merge(ours, on=cell, **sides)
-    for key in cell:
-        merged[key] = pd.Categorical(merged[key], list(dict.fromkeys([*paper[key], *ours[key]])))
-    merged = merged.sort_values(cell).reset_index(drop=True)
-    shown = merged[cell].astype(str)
-    shown["paper"] = ["-" if pd.isna(value) else f"{value:g}" for value in merged["value_paper"]]
-    intervals = merged[["value", "low", "high"]].to_numpy(float)
-    shown["ours"] = [format_interval(*each, digits) for each in intervals]
-    shown["n"] = ["-" if pd.isna(n) else int(n) for n in merged["n"]]
-    return shown.assign(**{"measured at": merged["at"].fillna("-")}) if "at" in merged else shown
+    texts = ours.pivot(index="row", columns="column", values="text")
+    texts = texts.reindex(index=[*rows], columns=[*columns]).fillna("-").T.to_dict()
+    seeds = ours.groupby("row")["n"].max()
+    lines = _in_order("row", rows, list(printed.index))
+    heads = _in_order("column", columns, list(printed.columns))
+    table: dict[str, list[str]] = {}
+    for head, above in heads:
+        title = _label(head, above) if head else f"paper only: {above[0]}"
+        table[title] = []
+        for name, labels in lines:
+            values = [printed.at[cell] for cell in product(labels, above)]
+            own = texts.get(name, {}).get(head, "-") if head else ""
+            table[title].append(_cell(own, values))
+    table["seeds"] = [f"{seeds.get(name, 0) or '-'}" for name, _ in lines]
+    index = [_label(name or _reason(absent or {}, *labels), labels) for name, labels in lines]
+    return pd.DataFrame(table, index=pd.Index(index, name="policy"))
+
+
+def _in_order(key: str, ours: Lines, printed: list[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """(Our name or "", printed labels) of every line that either side has."""
+    own = {label: (name, tuple(labels)) for name, labels in ours.items() for label in labels}
+    for label in own:
+        if label not in printed:
+            raise ParamError(unknown(f"printed {key}", label, printed))
+    order = list(dict.fromkeys(own.get(label, ("", (label,))) for label in printed))
+    place = -1
+    for name, labels in ours.items():
+        if labels:
+            place = order.index((name, tuple(labels)))
+        else:
+            place += 1
+            order.insert(place, (name, ()))
+    return order
+
+
+def _cell(ours: str, paper: Sequence[float]) -> str:
+    """Both sides of a cell; `ours` is "" in a column that only the paper has."""
+    if pd.Series(paper, dtype=float).isna().all():
+        return ours or "-"
+    numbers = "; ".join("-" if pd.isna(value) else f"{value:g}" for value in paper)
+    return f"{ours} (paper {numbers})" if ours else numbers
+
+
+def _label(name: str, printed: Sequence[str]) -> str:
+    return name if list(printed) in ([], [name]) else f"{name} (paper: {', '.join(printed)})"
+
+
+def _reason(absent: Mapping[str, str], label: str) -> str:
+    """The name of a line that only the paper has."""
+    why = (reason for pattern, reason in absent.items() if fnmatchcase(label, pattern))
+    return ", ".join(["not run", *list(why)[:1]])

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from spnb.core.errors import OneLine
+
 MANIFEST = "manifest.json"
 OLD_STATE = "selfplay_state.pt"
 FORMAT = 2
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(OneLine, RuntimeError):
     """A checkpoint cannot be used; the message says what to do."""
 
 

@@ -1,8 +1,9 @@
 """A run's parameters: papermill files, variants by name, one validation at the edge.
 
-`params/<paper>/<scale>.yaml` is a papermill parameter file; `params/<paper>/variants.yaml` names
-the paper's ablations as changes to it. Values from the file, a variant and the caller are merged in
-this order (`grpo`, `roles` and `policies` key by key) and validated once.
+`params/<paper>/<scale>.yaml` is a papermill parameter file with a run's parameters under `run`;
+`params/<paper>/variants.yaml` names the paper's ablations as changes to them. Values from the file,
+a variant and the caller are merged in this order (`grpo`, `roles` and `policies` key by key) and
+validated once.
 """
 
 import ast
@@ -227,6 +228,7 @@ class RunParams(MethodParams):
         return self.stages or [StageParams(policy=POLICY, steps=self.steps)]
 
 
+@cache
 def params_class(method: type) -> type[RunParams]:
     """The parameters of a run of a method: what every run has, and the method's own."""
     return create_model(
@@ -243,6 +245,19 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
             both = isinstance(before, Mapping) and isinstance(value, Mapping)
             merged[key] = merge(before, value) if both else value
     return merged
+
+
+def differing(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `values` is not in `base` already; mappings in them are compared key by key."""
+    left: dict[str, Any] = {}
+    for key, value in values.items():
+        before = base.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            if inner := differing(value, before):
+                left[key] = inner
+        elif key not in base or value != before:
+            left[key] = value
+    return left
 
 
 def variant_layers(entry: Mapping[str, Any], scale: str) -> dict[str, Any]:

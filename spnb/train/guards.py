@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from spnb.core.errors import OneLine
 from spnb.core.types import Sample, role_label
 
 CHUNK = 256
@@ -48,7 +49,7 @@ KEYS = ("env_mask", "advantages", "ref_per_token_logps", "clip_ratio/region_mean
 """Keys of TRL's dictionaries; without `env_mask` observations would be trained on."""
 
 
-class TrainerError(RuntimeError):
+class TrainerError(OneLine, RuntimeError):
     """Training cannot go on, or would silently train something else."""
 
 

@@ -1,8 +1,9 @@
 """What a notebook or a command executes: a paper's variants and seeds, validated before anything.
 
-`make_plan` merges the scale's parameter file, each variant and the caller's values. `run_one`
-trains one run in this process, `run_all` every run of a plan in processes of their own. A run that
-starts from another one waits for it. Finished runs are kept, unfinished ones go on where they were.
+`make_plan` merges the scale's parameter file, each variant and the caller's values; nothing in it
+imports torch. `run_one` trains one run in this process, `run_all` every run of a plan in processes
+of their own. A run that starts from another one waits for it. Finished runs are kept, unfinished
+ones go on where they were.
 """
 
 import os
@@ -15,47 +16,85 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field
-from tqdm import tqdm
 
-from spnb.core.params import ParamError, StrictData, scale_values, unknown, validate, variants
+from spnb.core.errors import Stopped
+from spnb.core.params import ParamError, Settings, scale_values, unknown, validate, variants
 from spnb.core.paths import ROOT, resolve
 from spnb.methods import method_module
-from spnb.train.config import RunParams, merge, params_class, variant_layers
+from spnb.train.config import RunParams, differing, merge, params_class, variant_layers
+from spnb.train.progress import Progress
+from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run, RunError, config_hash, open_run
+from spnb.train.sources import policy_fingerprint
 
 Key = tuple[str, int]
 """A run of a plan: its variant and seed."""
+POLL = 0.5
+"""Seconds between two looks at the runs in progress."""
 
 
-class Session(StrictData):
-    """What a plan adds to the parameters of its runs."""
+class Session(Settings):
+    """What a plan adds to the parameters of its runs; `seeds` are those of most variants."""
 
     variants: list[str] = Field(min_length=1)
     seeds: list[int] = Field([0], min_length=1)
-    runs: str = Field("runs", description="folder for runs")
-    figures: str = Field("figures", description="folder for exhibits")
     jobs: int = Field(2, ge=1, description="runs at a time")
+    runs: str = Field("runs", description="folder for runs")
+    figures: str | None = Field(None, description="folder for exhibits")
+
+
+_SESSION = frozenset(Session.model_fields)
+_NO_NUMBERS = _SESSION - {"seeds"}
+"""What a caller may set without another number coming out."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A paper's runs to execute: every variant with every seed, and the runs these start from."""
+    """A paper's runs to execute: every variant with its seeds, and the runs these start from.
+
+    `changed` names what the caller set other than the parameter file has it.
+    """
 
     paper: str
     scale: str
     session: Session
     runs: dict[Key, RunParams] = field(repr=False)
     weights: dict[str, str] = field(repr=False)
+    changed: tuple[str, ...] = ()
 
     @property
     def figures(self) -> Path:
-        """Where exhibits go."""
-        return resolve(self.session.figures)
+        """Where exhibits go: the folder that was named, figures/ if allowed, else runs/figures.
+
+        Raises:
+            ParamError: figures/ was named, and this plan may not write there.
+        """
+        return exhibit_folder(self.session.figures, self.why_not_committed())
+
+    def why_not_committed(self) -> str:
+        """Why this plan may not write the committed exhibits in figures/, "" if it may."""
+        if self.scale != "cpu":
+            return f"Exhibits in figures/ are of scale cpu, this plan is of scale {self.scale}."
+        if self.changed:
+            names = ", ".join(self.changed)
+            file = f"params/{self.paper}/{self.scale}.yaml"
+            return f"This plan has its own {names}, and figures/ is made with those of {file}."
+        return unclean()
+
+    def destination(self) -> str:
+        """Where exhibits go, and why not to figures/ if they do not, in a sentence or two."""
+        folder = self.figures
+        shown = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
+        return f"Exhibits go to {shown}. {self.why_not_committed()}".strip()
 
     @property
     def seeds(self) -> list[int]:
-        """The plan's seeds."""
+        """The seeds of all variants together."""
         return list(dict.fromkeys(seed for _, seed in self.runs))
+
+    def seeds_of(self, variant: str) -> list[int]:
+        """The seeds of one variant."""
+        return [seed for name, seed in self.runs if name == variant]
 
     @property
     def variants(self) -> list[str]:
@@ -63,8 +102,8 @@ class Plan:
         return list(dict.fromkeys(variant for variant, _ in self.runs))
 
     def params(self, variant: str, seed: int | None = None) -> RunParams:
-        """The resolved parameters of one run; without a seed, of the plan's first."""
-        return self.runs[variant, self.seeds[0] if seed is None else seed]
+        """The resolved parameters of one run; without a seed, of the variant's first."""
+        return self.runs[variant, self.seeds_of(variant)[0] if seed is None else seed]
 
     def identity(self, variant: str, seed: int) -> dict[str, Any]:
         """Everything that decides a run's numbers: parameters, weights, the runs it starts from."""
@@ -79,7 +118,7 @@ class Plan:
 
     def open(self, variant: str, seed: int | None = None) -> Run:
         """The run's folder, made if need be."""
-        seed = self.seeds[0] if seed is None else seed
+        seed = self.seeds_of(variant)[0] if seed is None else seed
         return open_run(resolve(self.session.runs), self.identity(variant, seed))
 
     def all(self) -> list[Run]:
@@ -99,13 +138,17 @@ def sources(params: RunParams) -> list[str]:
 def make_plan(paper: str, scale: str = "cpu", **values: Any) -> Plan:
     """A plan from the scale's parameter file and `values`.
 
+    What stands in `values` wins over a variant, a variant over the file. A value of None, or one
+    that equals the file's (key by key, also inside of `grpo`, `roles` and `policies`), counts as
+    not given: a plan made with all that the file says equals one made without.
+
     Args:
-        values: `variants` (default: the headline ones), `seeds`, `jobs`, `runs`, `figures`, and any
-            parameter of a run. What stands here wins over a variant, a variant over the file. A
-            value of None counts as not given.
+        values: `variants` (default: the headline ones), `seeds` (default: the variant's own at this
+            scale, else the file's), `jobs`, `runs`, `figures`, and any parameter of a run.
 
     Raises:
         ParamError: anything unknown, of the wrong type or not allowed, before anything is computed.
+        PolicyError: a policy of a run is not there.
     """
     for key in ("paper", "variant", "seed"):
         if key in values:
@@ -113,37 +156,53 @@ def make_plan(paper: str, scale: str = "cpu", **values: Any) -> Plan:
                 f"{key} is {values[key]!r}, which cannot be set here; use variants, seeds"
             )
     file = scale_values(paper, scale)
-    values = {key: value for key, value in values.items() if value is not None}
+    given = differing({key: value for key, value in values.items() if value is not None}, file)
     known = variants(paper)
-    names = list(Session.model_fields)
-    own = {key: value for key, value in merge(file, values).items() if key in names}
+    own = {key: value for key, value in (file | given).items() if key in _SESSION}
     own.setdefault("variants", [name for name, entry in known.items() if entry.get("headline")])
     session = validate(Session, own)
-    layers = [{k: v for k, v in layer.items() if k not in names} for layer in (file, values)]
-    model = params_class(method_module(paper).Method)
+    keys: list[Key] = []
+    for variant in session.variants:
+        if variant not in known:
+            raise ParamError(unknown("variant", variant, known))
+        seeds = own.get("seeds") if "seeds" in given else known[variant].get("seeds", {}).get(scale)
+        one = validate(Session, own | ({} if seeds is None else {"seeds": seeds}))
+        keys += [(variant, seed) for seed in one.seeds]
+    runs = _resolve(paper, scale, keys, file, given)
+    names = [name for params in runs.values() for name in sources(params)]
+    weights = {name: policy_fingerprint(name) for name in dict.fromkeys(names)}
+    changed = [name for name in _flat(given) if name not in _NO_NUMBERS]
+    plan = Plan(paper, scale, session, runs, weights, tuple(changed))
+    exhibit_folder(session.figures, plan.why_not_committed())  # refused now, not after training
+    return plan
+
+
+def _resolve(
+    paper: str, scale: str, keys: list[Key], file: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[Key, RunParams]:
+    """The parameters of runs, and of those that they start from: these first."""
+    known, model = variants(paper), params_class(method_module(paper).Method)
+    allowed = (_SESSION | set(model.model_fields)) - {"paper", "scale", "variant", "seed"}
+    if wrong := [unknown("parameter", key, allowed) for key in given if key not in allowed]:
+        raise ParamError("\n".join(wrong))
+    first, last = ({k: v for k, v in layer.items() if k not in _SESSION} for layer in (file, given))
     runs: dict[Key, RunParams] = {}
 
     def add(variant: str, seed: int, path: tuple[str, ...] = ()) -> None:
         if variant not in known:
-            raise ParamError(unknown("start_from" if path else "variant", variant, known))
+            raise ParamError(unknown("start_from", variant, known))
         if variant in path:
             raise ParamError(f"start_from makes a circle: {' -> '.join((*path, variant))}")
         identity = {"paper": paper, "scale": scale, "variant": variant, "seed": seed}
-        changes = merge(layers[0], variant_layers(known[variant], scale), layers[1], identity)
+        changes = merge(first, variant_layers(known[variant], scale), last, identity)
         params = validate(model, changes)
         for other in params.start_from.values():
             add(other, seed, (*path, variant))
         runs.setdefault((variant, seed), params)
 
-    for variant in session.variants:
-        for seed in session.seeds:
-            add(variant, seed)
-    from spnb.train.policies import policy_fingerprint
-
-    weights = {
-        name: policy_fingerprint(name) for params in runs.values() for name in sources(params)
-    }
-    return Plan(paper, scale, session, runs, weights)
+    for key in keys:
+        add(*key)
+    return runs
 
 
 def run_one(plan: Plan, variant: str, seed: int) -> Run:
@@ -169,15 +228,13 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     Raises:
         RunError: a run failed; the message ends with its last lines. Other runs in progress are
             brought to their end.
+        Stopped: a person interrupted it; the processes are stopped.
     """
     waiting = [key for key in plan.runs if not plan.open(*key).finished]
     queue = list(waiting)
     active: dict[Key, subprocess.Popen] = {}
     failed: list[Key] = []
-    total = sum(plan.runs[key].steps for key in waiting)
-    before = sum(_steps_done(plan, key) for key in waiting)
-    look = {"unit": "step", "file": sys.stdout, "mininterval": 10, "ncols": 90}
-    with tqdm(total=total, initial=before, desc=f"{len(waiting)} runs", **look) as bar:
+    with Progress([plan.open(*key) for key in waiting]) as progress:
         try:
             while (queue and not failed) or active:
                 while not failed and len(active) < plan.session.jobs:
@@ -186,16 +243,17 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
                         break
                     queue.remove(key)
                     active[key] = _spawn(plan.open(*key))
-                time.sleep(0.5)
+                time.sleep(POLL)
                 for key in [key for key, process in active.items() if process.poll() is not None]:
                     if active.pop(key).returncode:
                         failed.append(key)
-                bar.update(sum(_steps_done(plan, key) for key in waiting) - bar.n)
+                progress.show([plan.open(*key) for key in active])
                 if on_poll is not None:
                     on_poll(plan)
+        except KeyboardInterrupt:
+            raise Stopped from None
         finally:
-            for process in active.values():
-                process.terminate()
+            _stop(list(active.values()))
     if failed:
         run = plan.open(*failed[0])
         log = (run.folder / "log.txt").read_text(errors="replace").splitlines()
@@ -204,6 +262,14 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     for run in runs:
         run.check_finished()
     return runs
+
+
+def _stop(processes: list[subprocess.Popen]) -> None:
+    """Ends processes and waits until they are gone, so that their runs can be started again."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait()
 
 
 def _next(plan: Plan, queue: list[Key]) -> Key | None:
@@ -220,22 +286,17 @@ def _spawn(run: Run) -> subprocess.Popen:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=ROOT)
 
 
-def _steps_done(plan: Plan, key: Key) -> int:
-    path = plan.open(*key).folder / "metrics.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
 def deviations(plan: Plan) -> dict[str, tuple[Any, Any]]:
     """Where the plan's scale differs from the paper's settings: parameter to (here, paper)."""
     variant = plan.variants[0]
-    here = _flat(plan.params(variant))
-    paper = _flat(make_plan(plan.paper, "paper", variants=[variant]).params(variant))
+    at_paper = make_plan(plan.paper, "paper", variants=[variant])
+    here, paper = (_flat(p.params(variant).model_dump(mode="json")) for p in (plan, at_paper))
     names = [name for name in {**here, **paper} if name not in ("scale", "seed")]
     changed = [name for name in names if here.get(name) != paper.get(name)]
     return {name: (here.get(name), paper.get(name)) for name in changed}
 
 
-def _flat(params: RunParams) -> dict[str, Any]:
-    values: Mapping[str, Any] = params.model_dump(mode="json")
-    grpo = {f"grpo.{key}": value for key, value in values["grpo"].items()}
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """TRL's parameters beside the others, as "grpo.<name>"."""
+    grpo = {f"grpo.{key}": value for key, value in values.get("grpo", {}).items()}
     return {key: value for key, value in values.items() if key != "grpo"} | grpo

@@ -1,6 +1,5 @@
 """Policies: loading them, past selves as snapshots, and which engine answers for them."""
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,17 +11,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from spnb.core.paths import resolve
 from spnb.core.types import Completion, Engine, Request
-from spnb.testbed import embedded_path
 from spnb.train.engines import end_ids, named_end_ids, special_ids
 from spnb.train.engines.torch import TorchEngine
+from spnb.train.sources import ADAPTER, ALLOWED, PolicyError, policy_path
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
 """What a special token that may serve as pad is called, best first."""
-ADAPTER = "adapter_config.json"
-ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
 PLAIN = SimpleNamespace(
     dtype="float32",
     backend="transformers",
@@ -36,10 +32,6 @@ PLAIN = SimpleNamespace(
     seed=0,
 )
 """How a policy is loaded outside of a run."""
-
-
-class PolicyError(ValueError):
-    """The policy cannot be used as it is; the message says why."""
 
 
 @dataclass
@@ -58,48 +50,6 @@ class Policy:
     def engine(self) -> TorchEngine:
         """An engine that answers with the policy in this process."""
         return TorchEngine(self.model, self.tokenizer)
-
-
-def policy_path(source: str) -> str:
-    """Where the weights are: "embedded/<name>" ships with the project, then a folder, or a hub id.
-
-    Raises:
-        PolicyError: there is no such embedded policy, no model in the folder, or no such folder.
-    """
-    if not source.strip():
-        raise PolicyError(f"policy is {source!r}; allowed: {ALLOWED}")
-    if source.startswith("embedded/"):
-        try:
-            return str(embedded_path(source.removeprefix("embedded/")))
-        except ValueError as error:
-            raise PolicyError(f"policy is {source!r}: {error}") from None
-    folder = resolve(source)
-    if any((folder / name).is_file() for name in ("config.json", ADAPTER)):
-        return str(folder)
-    if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
-        raise PolicyError(
-            f"policy is {source!r}, and {folder} holds no model (config.json); allowed: {ALLOWED}"
-        )
-    return source
-
-
-def policy_fingerprint(source: str) -> str:
-    """12 hex digits over a local policy's files, so that a rebuilt one counts as another.
-
-    For a hub id it is the id. In a folder of your own the template or the architecture may change
-    alone, so these files count there too.
-    """
-    folder = Path(policy_path(source))
-    if not folder.is_dir():
-        return source
-    patterns = ("*.safetensors", "tokenizer*.json", ADAPTER)
-    if not source.startswith("embedded/"):
-        patterns += ("*.bin", "config.json", "*.jinja")
-    digest = hashlib.sha256()
-    for pattern in patterns:
-        for path in sorted(folder.glob(pattern)):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def load_policy(

@@ -1,13 +1,18 @@
-"""Where a number comes from: the commit of the code and the versions of what it stands on."""
+"""Where a number comes from and where it may go: the commit, versions, the committed exhibits."""
 
 import importlib.metadata
 import platform
 import subprocess
 from pathlib import Path
 
-from spnb.core.paths import ROOT
+from spnb.core.params import ParamError
+from spnb.core.paths import ROOT, resolve
 
 PACKAGES = ("spnb", "torch", "transformers", "trl", "numpy", "open_spiel", "textarena")
+COMMITTED = "figures"
+"""The folder of committed exhibits, written only with the committed settings and code."""
+TRIALS = "runs/figures"
+"""Where all other exhibits go."""
 
 
 def versions() -> dict[str, str | None]:
@@ -25,9 +30,10 @@ def version(package: str) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of the code, with "-dirty" where tracked files outside figures/ differ from it.
+    """The commit of the code, with "-dirty" where tracked files differ from it.
 
-    None without git, and where the package lies inside a repository of something else.
+    figures/ and notebooks/ do not count: making exhibits writes there. None without git, and where
+    the package lies inside a repository of something else.
     """
 
     def git(*arguments: str) -> str:
@@ -39,7 +45,34 @@ def commit() -> str | None:
     try:
         if Path(git("rev-parse", "--show-toplevel")) != ROOT.resolve():
             return None
-        dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!figures")
+        paths = (".", f":!{COMMITTED}", ":!notebooks")
+        dirty = git("status", "--porcelain", "--untracked-files=no", "--", *paths)
         return git("rev-parse", "HEAD") + ("-dirty" if dirty else "")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def unclean() -> str:
+    """Why the code is not that of a commit, in a sentence; "" if it is."""
+    here = commit()
+    if here is None:
+        return "The code is in no git repository of its own, so its commit is unknown."
+    return f"The code has changes since commit {here[:9]}." if here.endswith("-dirty") else ""
+
+
+def exhibit_folder(named: str | Path | None, why_not: str) -> Path:
+    """Where exhibits go: the named folder; without one figures/, or runs/figures if `why_not`.
+
+    Args:
+        why_not: a sentence that says why figures/ may not be written, "" if it may.
+
+    Raises:
+        ParamError: figures/ was named and may not be written.
+    """
+    if named is None:
+        return resolve(TRIALS if why_not else COMMITTED)
+    folder, committed = resolve(named), resolve(COMMITTED).resolve()
+    if why_not and committed in (folder.resolve(), *folder.resolve().parents):
+        allowed = f"allowed: another folder, or none for {TRIALS}"
+        raise ParamError(f"figures is {str(named)!r}, the committed exhibits; {allowed}. {why_not}")
+    return folder

@@ -24,6 +24,7 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock, Timeout
 
+from spnb.core.errors import OneLine
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train import provenance
 from spnb.train.checkpoints import write_json
@@ -33,7 +34,7 @@ RECORDS = ("metrics", "evals", "items", "rollouts")
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 
 
-class RunError(RuntimeError):
+class RunError(OneLine, RuntimeError):
     """A run's folder cannot be used; the message says what to do, and nothing in it was changed."""
 
 

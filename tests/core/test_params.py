@@ -2,7 +2,16 @@
 
 import pytest
 
-from spnb.core.params import ParamError, papers, scale_values, unknown, variants
+from spnb.core.params import (
+    ParamError,
+    Settings,
+    check_names,
+    papers,
+    scale_values,
+    unknown,
+    validate,
+    variants,
+)
 from spnb.methods import method_module
 
 
@@ -12,6 +21,12 @@ from spnb.methods import method_module
         (lambda: scale_values("spiral", "cpuu"), "scale is 'cpuu', .*; did you mean 'cpu'?"),
         (lambda: scale_values("alphago", "cpu"), "paper is 'alphago', .*; allowed: .*spiral"),
         (lambda: method_module("../spiral"), "paper is '../spiral', which is unknown"),
+        (lambda: check_names("spirall", "cpu"), "paper is 'spirall', .*; did you mean 'spiral'?"),
+        (lambda: check_names("spiral", "gpus"), "scale is 'gpus', .*; did you mean 'gpu'?"),
+        (
+            lambda: check_names("spiral", "cpu", ["full", "no-rea"]),
+            "variant is 'no-rea', which is unknown; did you mean 'no-rae'?",
+        ),
     ],
 )
 def test_unknown_names(call, message):
@@ -28,16 +43,39 @@ def test_a_broken_file_is_named(tmp_path, monkeypatch):
     for text, message in (
         ("a: [1", "cpu.yaml is not valid YAML"),
         ("- a", "holds list; allowed: a mapping"),
-        ("a: 1", "cpu.yaml: scale is another one; allowed: cpu"),
+        ("scale: gpu", "cpu.yaml: scale is another one; allowed: cpu"),
+        ("seeds: [0]", "cpu.yaml: scale is another one; allowed: cpu"),
+        ("steps: 1", "cpu.yaml: parameter is 'steps', which is unknown; did you mean 'seeds'?"),
+        ("scale: cpu\nrun: [1]", r"cpu.yaml: run is \[1\]; allowed: parameters of a run by name"),
+        ("scale: cpu\nrun: {seeds: [1]}", "cpu.yaml: run is .*; allowed: parameters of a run"),
         ("[" * 5000, "cpu.yaml is not valid YAML"),
     ):
         (folder / "cpu.yaml").write_text(text)
         with pytest.raises(ParamError, match=message):
             scale_values("mine", "cpu")
-    for text in ("full:", "full: x", "full: {set: [1]}", "full: {at: x}"):
+    (folder / "cpu.yaml").write_text("scale: cpu\nseeds: [3]\nrun: {steps: 1}")
+    assert scale_values("mine", "cpu") == {"seeds": [3], "steps": 1}
+    for text in ("full:", "full: x", "full: {set: [1]}", "full: {at: x}", "full: {seeds: [1]}"):
         (folder / "variants.yaml").write_text(text)
-        with pytest.raises(ParamError, match="variant full is .*; allowed: about, set, at"):
+        with pytest.raises(ParamError, match="variant full is .*; allowed: about, headline, set, "):
             variants("mine")
+    (folder / "variants.yaml").write_text("full: {seeds: {cpuu: [1]}}")
+    with pytest.raises(ParamError, match="variant full: scale is 'cpuu'.*did you mean 'cpu'"):
+        variants("mine")
+
+
+def test_one_name_or_number_stands_for_a_list_of_one():
+    class Values(Settings):
+        names: list[str] = []
+        numbers: list[int] = []
+        word: str = ""
+
+    one = validate(Values, {"names": "a", "numbers": 7, "word": "b"})
+    assert (one.names, one.numbers, one.word) == (["a"], [7], "b")
+    with pytest.raises(ParamError, match="numbers is True; allowed: a valid list"):
+        validate(Values, {"numbers": True})
+    with pytest.raises(ParamError, match="numbers.0 is 'a'; allowed: a valid integer"):
+        validate(Values, {"numbers": "a"})
 
 
 def test_unknown_without_a_near_match():

@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from spnb.core.stats import bootstrap_interval, mean_interval, pass_at_k, share_interval
+from spnb.core.stats import (
+    bootstrap_interval,
+    difference_interval,
+    improvement_interval,
+    mean_interval,
+    pass_at_k,
+    share_interval,
+)
 
 
 def test_wilson_interval():
@@ -53,36 +60,78 @@ def test_a_bad_pass_at_k_is_named(arguments, message):
         pass_at_k(*arguments)
 
 
+def mean_of(*strata):
+    """One seed whose value is the mean of all values."""
+    count = sum(map(len, strata))
+    return [np.asarray(values) / count for values in strata]
+
+
 def test_the_bootstrap_interval_has_95_percent():
     """For a mean of 400 draws it is that of the normal law: 1.96 standard errors either way; 1.64
     would be the 5th and 95th percentile."""
-    values = np.random.default_rng(1).normal(size=400)
-    value, low, high = bootstrap_interval([values], resamples=20_000)
+    values = np.random.default_rng(1).choice([0.0, 1.0, 3.0], size=400)
+    value, low, high, n = bootstrap_interval([mean_of(values)], resamples=20_000)
     error = values.std() / 20
-    assert value == pytest.approx(values.mean())
+    assert value == pytest.approx(values.mean()) and n == 1
     assert [(value - low) / error, (high - value) / error] == pytest.approx([1.96, 1.96], abs=0.06)
 
 
-def test_strata_are_drawn_apart():
+def test_seeds_and_items_are_both_drawn():
+    """The variance of the mean of 31 seeds is that of the seeds plus that of the items, over 31."""
+    shares = np.arange(35, 66) / 100
+    seeds = [mean_of([1.0] * round(100 * p) + [0.0] * round(100 * (1 - p))) for p in shares]
+    items = np.mean(shares * (1 - shares) / 100)
+    for each, variance in (
+        (seeds, np.var(shares) + items),
+        ([[[p]] for p in shares], np.var(shares)),
+    ):
+        _, low, high, n = bootstrap_interval(each, resamples=20_000)
+        assert n == 31 and high - low == pytest.approx(3.92 * math.sqrt(variance / 31), rel=0.03)
+
+
+def test_strata_are_drawn_apart_and_the_range_is_kept():
     """Values that differ between strata only leave no doubt; drawn as one they would."""
-    assert bootstrap_interval([[0.0] * 5, [1.0] * 15]) == (0.75, 0.75, 0.75)
-    value, low, high = bootstrap_interval([[0.0] * 5 + [1.0] * 15])
-    assert value == 0.75 and low < 0.6 and high > 0.85
+    value, low, high, _ = bootstrap_interval([mean_of([0.0] * 5, [1.0] * 15)])
+    assert [value, low, high] == pytest.approx([0.75] * 3)
+    value, low, high, _ = bootstrap_interval([mean_of([0.0] * 5 + [1.0] * 15)])
+    assert value == pytest.approx(0.75) and low < 0.6 and 0.85 < high <= 1
+    rare = [mean_of([1.0] + [0.0] * 19) for _ in range(3)]
+    assert bootstrap_interval(rare)[1] == 0 and bootstrap_interval(rare) == bootstrap_interval(rare)
 
 
-def test_the_bootstrap_takes_any_statistic_and_repeats():
-    strata = [[1.0, 2.0, 3.0], [10.0, 20.0]]
-    value, low, high = bootstrap_interval(strata, statistic=np.median, seed=3)
-    assert value == 3.0 and low <= 3.0 <= high
-    assert (value, low, high) == bootstrap_interval(strata, statistic=np.median, seed=3)
+def test_items_that_agree_have_wilsons_bounds():
+    right = mean_of([100.0] * 512)
+    assert bootstrap_interval([right])[1:3] == pytest.approx((100, 100))
+    low, high = bootstrap_interval([right, right], (0, 100))[1:3]
+    assert (low, high) == (pytest.approx(100 * share_interval(512, 512)[0]), pytest.approx(100))
+    assert 99.2 < low < 99.3
+    draws = mean_of([50.0] * 10)  # at least 72.25 % of all matches are draws
+    assert bootstrap_interval([draws], (0, 100))[1:3] == pytest.approx((36.12, 63.88), abs=0.01)
 
 
-def test_one_value_a_stratum_has_no_interval():
-    value, low, high = bootstrap_interval([[1.0], [3.0]])
-    assert value == 2.0 and math.isnan(low) and math.isnan(high)
+def test_what_has_nothing_to_draw_has_no_interval():
+    value, low, high, n = bootstrap_interval([[[1.0], [3.0]]])
+    assert (value, n) == (4.0, 1) and math.isnan(low) and math.isnan(high)
+    assert bootstrap_interval([])[3] == 0 and math.isnan(bootstrap_interval([])[0])
 
 
-@pytest.mark.parametrize("strata", [[], [[1.0], []], [[math.nan, 1.0]]])
+@pytest.mark.parametrize("strata", [[[1.0], []], [[math.nan, 1.0]]])
 def test_bad_strata_are_named(strata):
-    with pytest.raises(ValueError, match="strat.* is .*; allowed: one"):
-        bootstrap_interval(strata)
+    with pytest.raises(ValueError, match="stratum [01] is .*; allowed: one"):
+        bootstrap_interval([strata])
+
+
+def test_the_difference_of_two_intervals():
+    """Newcombe's table II, case (a): 56 of 70 minus 48 of 80 is 0.2 [0.0524, 0.3339]."""
+    first, second = ((a / n, *share_interval(a, n)) for a, n in ((56, 70), (48, 80)))
+    assert difference_interval(first, second) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+
+
+def test_the_share_of_pairs_in_which_the_first_is_higher():
+    value, low, high, n = improvement_interval([3.0, 2.0, 1.0], [0.0, 2.0])
+    assert (value, n) == (pytest.approx(4.5 / 6), 2) and low < value < high <= 1
+    assert improvement_interval([3.0, 4.0], [1.0, 2.0]) == (1, 1, 1, 2)
+    assert improvement_interval([1.0, 2.0], [3.0, 4.0])[0] == 0
+    one = improvement_interval([1.0], [0.0, 1.0])
+    assert one[0] == 0.75 and one[3] == 1 and math.isnan(one[1])
+    assert improvement_interval([], [1.0])[3] == 0

@@ -8,6 +8,7 @@ from spnb.games import InvalidAction, make_game, match_at
 from spnb.games.exact import (
     KUHN_KEYS,
     decision_positions,
+    kuhn_average,
     kuhn_best_response_values,
     kuhn_equilibrium,
     kuhn_exploitability,
@@ -71,6 +72,33 @@ def test_the_equilibrium_family_cannot_be_exploited(alpha):
     assert kuhn_exploitability(equilibrium) == pytest.approx(0, abs=1e-12)
     first, second = kuhn_best_response_values(equilibrium)
     assert (first, second) == pytest.approx((-1 / 18, 1 / 18))
+
+
+def test_an_average_plays_as_if_one_policy_were_drawn_before_each_hand():
+    """Only always-pass comes to a second decision, so the average folds there.
+
+    Seat 1 then wins 1/3 from a bet (2 with the king, 0 with the queen, -1 with the jack) and 1
+    from a pass, in half of the hands each: 2/3. Seat 0 wins 3/2, 1/2 and -1/2 by betting the
+    king, queen and jack, against someone who calls every second time: 1/2.
+    """
+    average = kuhn_average([ALWAYS_PASS, ALWAYS_BET])
+    assert average["0"] == average["2p"] == average["1b"] == (0.5, 0.5)
+    assert average["0pb"] == average["2pb"] == (1, 0)
+    assert kuhn_best_response_values(average) == pytest.approx((1 / 2, 2 / 3))
+    assert kuhn_exploitability(average) == pytest.approx(7 / 12)
+
+
+def test_second_decisions_are_weighted_by_how_often_a_policy_comes_there():
+    """Passes of 0.25 and 0.75: calls of 1 and 0 average to 0.25, not to 0.5."""
+    seldom = UNIFORM | {"0": (0.25, 0.75), "0pb": (0, 1)}
+    often = UNIFORM | {"0": (0.75, 0.25), "0pb": (1, 0)}
+    average = kuhn_average([seldom, often])
+    assert average["0"] == (0.5, 0.5) and average["0pb"] == pytest.approx((0.75, 0.25))
+    assert kuhn_average([ALWAYS_BET, ALWAYS_BET | {"1pb": (1, 0)}])["1pb"] == (0.5, 0.5)
+    equilibrium = kuhn_equilibrium()
+    assert kuhn_average([equilibrium] * 3)["2pb"] == pytest.approx(equilibrium["2pb"])
+    with pytest.raises(ValueError, match="policies is empty"):
+        kuhn_average([])
 
 
 def test_bad_kuhn_tables_are_refused():

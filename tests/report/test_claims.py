@@ -23,6 +23,7 @@ from spnb.report.claims import (
     verdict_table,
     verdicts,
 )
+from spnb.report.exhibits import exhibit_info
 from spnb.report.frame import Frames
 
 SCORE = Measure(suite="*", opponent="random", weights={"win": 100, "draw": 50})
@@ -45,11 +46,17 @@ def ends(step=9, **wins):
     return pd.DataFrame(rows).reindex(columns=frame.RESULTS)
 
 
+def file_of(*parts, **changes):
+    """A file of one claim."""
+    claim = Claim(id="c", text="the claim", source="s", parts=list(parts))
+    texts = {"exhibit": "x", "caption": "c", "protocol": "p"}
+    return Claims(claims=[claim], **texts | changes)
+
+
 def only(*tables, **changes):
     """The one line of a claim with one part."""
-    claim = Claim(id="c", text="the claim", source="s", parts=[part(**changes)])
     frames = Frames(results=pd.concat(tables)) if tables else Frames()
-    return verdicts(Claims(claims=[claim]), frames).iloc[0]
+    return verdicts(file_of(part(**changes)), frames).iloc[0]
 
 
 @pytest.mark.parametrize(
@@ -75,16 +82,28 @@ def only(*tables, **changes):
         ({"direction": "reaches", "bar": 5.1}, 4, 6, NOT_MET),
         ({"direction": "rises"}, 0.1, 2, MET),
         ({"direction": "rises"}, -0.1, 2, NOT_MET),
-        ({"direction": "no gain", "bar": 3}, -2, 8, MET),
-        ({"direction": "no gain", "bar": 3}, 1, 3, NOT_MET),  # small, but a gain
-        ({"direction": "no gain", "bar": 3}, -2, 9, NOT_MET),
+        ({"direction": "no gain", "margin": 5}, -2, 5, MET),
+        ({"direction": "no gain", "margin": 5}, 1, 3, MET),  # a gain, but small
+        ({"direction": "no gain", "margin": 5}, -34.3, 25.1, NOT_DECIDED),  # too wide to say
+        ({"direction": "no gain", "margin": 5}, 4, 9, NOT_DECIDED),
+        ({"direction": "no gain", "margin": 5}, 5.1, 9, NOT_MET),
         ({"direction": "compare"}, 0.1, 2, "higher"),
         ({"direction": "compare"}, -2, -0.1, "lower"),
-        ({"direction": "compare"}, -2, 0.1, "no difference seen"),
+        ({"direction": "compare"}, -2, 0.1, NOT_DECIDED),
+        ({"direction": "compare", "margin": 2}, -2, 0.1, "equal within 2"),
+        ({"direction": "compare", "margin": 2}, 0.1, 2, "equal within 2"),
+        ({"direction": "compare", "margin": 2}, 0.1, 3, "higher"),
+        ({"direction": "compare", "margin": 2}, -3, 0.1, NOT_DECIDED),
     ],
 )
 def test_decide(changes, low, high, verdict):
     assert decide(part(**changes), ((low + high) / 2, low, high, 3)) == verdict
+
+
+@pytest.mark.parametrize("direction", ["near", "no gain"])
+def test_an_absence_needs_a_margin(direction):
+    with pytest.raises(ValueError, match=f"margin is 0 with direction {direction}; allowed: above"):
+        part(direction=direction)
 
 
 def test_together_all_parts_must_hold():
@@ -100,7 +119,10 @@ def test_variants_are_compared_in_pairs_of_a_seed():
     assert (row["claim"], row["part"], row["paper"]) == ("the claim", "a", "-")
     assert (row["here"], row["n"]) == ("21.0 [8.3, 33.7]", 2)
     assert (row["verdict"], row["note"]) == (SUPPORTED, "")
-    assert row["other end"] == "24.0 [-179.3, 227.3]" and row["bar"] == "-"
+    assert row["other end"] == "24.0 [8.0, 40.0]" and row["bar"] == "-"
+    assert row["P(better)"] == "0.75 [0.00, 1.00]"  # 30 is below 40
+    less = only(table, direction="less")
+    assert (less["verdict"], less["P(better)"]) == (CONTRADICTED, "0.25 [0.00, 1.00]")
     assert only(table, of="no-rae", against="full")["verdict"] == CONTRADICTED
     row = only(table, minimal_effect=10)
     assert (row["verdict"], row["note"]) == (NOT_DECIDED, "perhaps smaller than 10")
@@ -112,6 +134,7 @@ def test_beside_a_constant_the_measure_itself_is_shown():
     unit = SCORE.model_copy(update={"unit": "%"})
     row = only(ends(full=(0.50, 0.52)), measure=unit, **near)
     assert (row["paper"], row["here"]) == ("step 16: 52.3; late: 51", "51.0 [38.3, 63.7] %")
+    assert row["end"] == "51.0 [50.0, 52.0]" and row["P(better)"] == "-"
     assert row["verdict"] == SUPPORTED  # 1 +- 12.7 lies within 14
     assert only(ends(full=(0.50, 0.52)), **near | {"margin": 13})["verdict"] == NOT_DECIDED
     same = ends(full=(0.70, 0.70))
@@ -123,7 +146,7 @@ def test_a_bar_has_start_and_end_and_is_not_decided_by_one_seed():
     gain = SCORE.model_copy(update={"change": "difference"})
     bar = {"measure": gain, "against": 0, "direction": "reaches", "bar": 20}
     row = only(ends(0, full=(0.2, 0.2)), ends(full=(0.40, 0.42)), **bar)
-    assert (row["start"], row["end"]) == ("20.0 (n = 1)", "41.0 [28.3, 53.7]")
+    assert (row["start"], row["end"]) == ("20.0 (n = 1)", "41.0 [40.0, 42.0]")
     assert (row["here"], row["bar"], row["verdict"]) == ("21.0 [8.3, 33.7]", "20 or more", MET)
     one = only(ends(0, full=(0.2,)), ends(full=(0.40,)), **bar)
     assert (one["here"], one["n"], one["verdict"]) == ("20.0 (n = 1)", 1, NOT_DECIDED)
@@ -146,23 +169,37 @@ def test_not_measured_says_what_is_missing():
 
 
 def test_a_claim_of_several_parts_ends_with_all_parts():
-    parts = [part(against=40), part(against=80, direction="less"), part(against="sft")]
-    whole = Claims(claims=[Claim(id="c", text="the claim", source="s", parts=parts)])
+    whole = file_of(part(against=40), part(against=80, direction="less"), part(against="sft"))
     frames = Frames(results=ends(full=(0.60, 0.60)))
     table = verdict_table(whole, frames)
     assert table["verdict"].tolist() == [SUPPORTED, SUPPORTED, NOT_MEASURED, NOT_MEASURED]
     assert table["part"].tolist() == ["a", "a", "a", "all parts"]
     assert table["n"].tolist() == [2, 2, 0, 0] and list(table.columns) == list(claims.COLUMNS)
-    shown = {"exhibit": "x", "columns": {"task": "claim", "seeds": "n"}}
-    assert verdict_table(whole.model_copy(update=shown), frames).to_dict("list") == {
-        "task": ["the claim"] * 2,
-        "seeds": [2, 2],
+    shown = whole.model_copy(update={"columns": {"task": "claim", "seeds": "n"}})
+    assert verdict_table(shown, frames).to_dict("list") == {
+        "task": ["the claim"] * 4,
+        "seeds": [2, 2, 0, 0],
     }
+    assert verdict_table(whole, Frames()).empty, "nothing is measured"
+
+
+def test_parts_that_stand_alone_are_left_out_where_there_are_no_runs():
+    rises = {"direction": "rises", "measure": SCORE}
+    whole = file_of(part(against=0, **rises), part(of="sft", against=0, **rises))
+    table = verdict_table(whole, Frames(results=ends(full=(0.60, 0.62))))
+    assert (table["verdict"].tolist(), table["here"].tolist()) == ([MET], ["61.0 [48.3, 73.7]"])
 
 
 def test_spirals_claims():
     known = {claim.id: claim for claim in load_claims("spiral").claims}
-    assert [len(claim.parts) for claim in known.values()] == [3, 3, 3, 3, 1]
+    assert [len(claim.parts) for claim in known.values()] == [6, 3, 3, 3, 1]
+    longer = known["rae-keeps-length"].parts[3:]
+    assert [each.variants for each in longer] == [
+        ["full-long"],
+        ["no-rae-long"],
+        ["full-long", "no-rae-long"],
+    ]
+    assert [each.direction for each in longer] == ["near", "less", "greater"]
     past, rises, _ = known["past-self-stays-near-half"].parts
     assert past.paper == {"step 16": 52.3, "step 128": 51.7, "step 384": 50.9} and past.margin == 5
     assert rises.measure.weights == {"win": 100, "draw": 50}
@@ -173,12 +210,14 @@ def test_spirals_claims():
 @pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
 def test_every_claim_is_of_known_variants_and_said_once(paper):
     file = load_claims(paper)
+    assert exhibit_info(file.exhibit).kind == "table"
     used = {name for claim in file.claims for each in claim.parts for name in each.variants}
     assert used <= set(variants(paper))
     ids = [claim.id for claim in file.claims]
     assert len(set(ids)) == len(ids)
     for each in (each for claim in file.claims for each in claim.parts):
-        assert not each.bar or each.direction in ("reaches", "no gain")
+        assert not each.bar or each.direction == "reaches"
+        assert not each.margin or each.direction in ("near", "no gain", "compare")
         assert not each.minimal_effect or each.direction in ("greater", "less")
 
 
@@ -187,6 +226,8 @@ def test_the_bars_of_the_studies():
     assert [each.bar for each in read.parts if each.direction == "reaches"] == [15, 8]
     assert [each.bar for each in think.parts if each.direction == "reaches"] == [25, 25]
     assert [len(claim.parts) for claim in (read, think, search)] == [8, 7, 7]
+    controls = [each for each in read.parts if each.direction == "no gain"]
+    assert [each.margin for each in controls] == [5, 5, 5, 5]
     file = load_claims("proposer")
     bars = [each.bar for each in file.claims[0].parts if each.direction == "reaches"]
     assert bars == [0.4, 0.15, 0.8] and file.exhibit == "proposer/summary" and file.digits == 2
@@ -195,6 +236,7 @@ def test_the_bars_of_the_studies():
 GOOD = {
     "measures": {"score": {"suite": "*", "opponent": "random", "weights": {"win": 100}}},
     "claims": [{"id": "one", "text": "t", "source": "s"}],
+    **{"exhibit": "x", "caption": "c", "protocol": "p"},
 }
 
 

@@ -3,43 +3,102 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from spnb.core.params import variants
-from spnb.report.curves import curves_of, load_curves
+from spnb import reference
+from spnb.core.params import ParamError, variants
+from spnb.report import plots
+from spnb.report.curves import curves_of, load_curves, looks
 from spnb.report.exhibits import owed
-from spnb.report.plots import PALETTE
-from tests.report.test_tables import MEASURES, TEXTS, rows
+from spnb.report.frame import Measure
+from spnb.report.plots import LINES, PALETTE, Look
+from tests.report.test_tables import rows
 
+MEASURES = {
+    "games": Measure(suite="*", opponent="random", weights={"win": 100, "draw": 50}),
+    "tokens": Measure(source="metrics", role="*", weights={"length": 1}),
+}
+LOOKS = {
+    "none": Look("nothing", PALETTE[0]),
+    "full": Look("with", PALETTE[1]),
+    "other": Look("without", PALETTE[2]),
+}
+CELL = ["spiral/figure-9", "REINFORCE without RAE"]
+BEFORE, AFTER = ([*CELL, f"Math score {when} collapse (%)"] for when in ("before", "after"))
 FIGURE = {
-    **TEXTS,
-    "variants": {"none": "nothing", "full": "with", "other": "without"},
+    "title": "What it is",
+    "caption": "What is shown.",
+    "protocol": "How.",
+    "note": "The paper has {0:g} %.",
+    "printed": [AFTER],
+    "variants": ["none", "full", "other"],
     "panels": {
-        "Score": {"measure": "games", "label": "score (%)"},
+        "Score": {
+            "measure": "games",
+            "label": "score (%)",
+            "levels": {"chance": 50},
+            "paper": {"full": [BEFORE, AFTER], "none": [BEFORE]},
+        },
         "Length": {"measure": "tokens", "label": "tokens", "window": 2, "variants": ["other"]},
+        "Never measured": {"measure": "games", "variants": ["none"]},
     },
 }
 
 
-def test_a_figure_has_a_panel_a_measure_and_a_line_a_variant():
-    curves = curves_of("spiral/figure-6", FIGURE, MEASURES)
+@pytest.fixture
+def curves():
+    """The figure of the entry above."""
+    yield curves_of("spiral/figure-6", FIGURE, MEASURES, LOOKS)
+    plt.close("all")
+
+
+def means(ax):
+    """The values of the thick lines."""
+    return [list(line.get_ydata()) for line in ax.lines if line.get_linewidth() == 1.9]
+
+
+def test_a_figure_has_a_panel_a_measure_and_a_line_a_variant(curves):
     data = curves.data(rows())
     assert list(data.columns) == ["variant", "seed", "step", "value", "quantity"]
     assert set(data.loc[data["quantity"] == "Length", "variant"]) == {"other"}
     figure = curves.draw(data)
-    score, length = figure.axes
-    assert [line.get_ydata().tolist() for line in score.lines] == [[37.5, 50.0, 62.5]] * 2
-    assert score.lines[0].get_color() == PALETTE[1], "a variant without runs keeps its colour"
-    assert length.lines[0].get_ydata()[:2] == pytest.approx([(1.5 + 10) / 2, (2 + 15) / 2])
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["with (n=2)", "without (n=2)"]
+    score, length = figure.axes  # nothing is known of the third panel
+    steps = sorted(data.loc[data["quantity"] == "Score", "step"].unique())
+    expected = data[data["quantity"] == "Score"].groupby(["variant", "step"])["value"].mean()
+    drawn = [values for values in means(score) if len(values) == len(steps)]
+    assert drawn == [expected["full"].tolist(), expected["other"].tolist()]
+    thick = [line for line in score.lines if line.get_linewidth() == 1.9]
+    assert thick[0].get_color() == PALETTE[1], "a variant without runs keeps its colour"
+    own = data[data["quantity"] == "Length"].groupby("step")["value"].mean()
+    assert means(length)[0][1] == pytest.approx(own.iloc[:2].mean()), "window of two"
     assert (score.get_ylabel(), length.get_ylabel()) == ("score (%)", "tokens")
-    plt.close(figure)
 
 
-def test_a_figure_needs_one_of_its_variants_or_all():
-    curves = curves_of("spiral/figure-6", FIGURE, MEASURES)
+def test_the_picture_has_its_title_the_words_and_the_papers_numbers(curves):
+    figure = curves.draw(curves.data(rows()))
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [text.split(" (n=")[0] for text in legend] == ["with", "without", "paper"]
+    assert figure.get_suptitle() == "What it is"
+    note = figure.legends[0].get_title().get_text().replace("\n", " ")
+    assert note == f"The paper has 12 %. {plots.KEY}"
+    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    values = [list(line.get_ydata()) for line in dashed if len(line.get_ydata())]
+    assert values == [[35, 12]], "not that of a variant without runs"
+    assert [text.get_text() for text in figure.axes[0].texts] == ["chance"]
+    assert curves.caption.startswith("What is shown. ") and "seeds" in curves.caption
+
+
+def test_a_figure_needs_one_of_its_variants_or_all(curves):
     assert curves.missing(["full"]) == [] and len(curves.missing(["sft"])) == 3
     whole = curves.model_copy(update={"whole": True})
     assert whole.missing(["full", "none"]) == ["other"]
+
+
+def test_a_cell_that_the_paper_does_not_have_is_refused():
+    panel = FIGURE["panels"]["Score"] | {"paper": {"full": [[*CELL, "Math score"]]}}
+    with pytest.raises(KeyError, match="Math score before collapse"):
+        curves_of("spiral/figure-6", {**FIGURE, "panels": {"Score": panel}}, MEASURES, LOOKS)
+    with pytest.raises(ParamError, match="spiral/figure-6: measure is 'score'"):
+        entry = {**FIGURE, "panels": {"Score": {"measure": "score"}}}
+        curves_of("spiral/figure-6", entry, MEASURES, LOOKS)
 
 
 @pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
@@ -49,4 +108,24 @@ def test_every_entry_has_its_variants_and_its_exhibit(paper):
     for exhibit, entry in entries.items():
         assert exhibit in owed() and set(entry.variants) <= set(variants(paper)), exhibit
         shown = [name for panel in entry.panels.values() for name in panel.variants]
-        assert set(shown) <= set(entry.variants)
+        with_paper = [name for panel in entry.panels.values() for name in panel.paper]
+        assert {*shown, *with_paper} <= set(entry.variants)
+        assert entry.note.format(*entry.printed).count("{") == 0
+        windows = {panel.window for panel in entry.panels.values()}
+        for text in (entry.note, entry.caption):
+            assert windows == {1} or "running mean" in text.lower(), exhibit
+
+
+@pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
+def test_every_variant_of_a_paper_has_a_look_of_its_own(paper):
+    own = looks(paper, list(variants(paper)))
+    assert set(variants(paper)) <= set(own)
+    assert len({look[1:] for look in own.values()}) == len(own)
+    assert len({look.label for look in own.values()}) == len(own)
+
+
+def test_a_paper_without_the_section_has_names_and_slots_in_order():
+    assert "ssp" not in reference.sources("figures.yaml")
+    assert looks("ssp", ["a", "b"]) == {"a": Look("a", PALETTE[0]), "b": Look("b", PALETTE[1])}
+    assert looks("spiral", ["new"])["new"].label == "new"
+    assert looks("spiral", [])["full"] == Look("self-play with RAE", PALETTE[0], LINES[0])

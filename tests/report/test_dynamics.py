@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from spnb.core.params import ParamError, validate
-from spnb.report import dynamics
+from spnb.report import dynamics, plots
 from spnb.report.dynamics import Thresholds, collapse, spikes
+from spnb.report.exhibits import read_index
 from spnb.report.frame import KEYS, gather
-from spnb.report.plots import PALETTE
 from spnb.train.runs import open_run
 
 
@@ -176,27 +176,42 @@ def test_series_and_results_are_long_tables(tmp_path):
     assert len(dynamics.results(frames, "held-out*: accuracy")) == 1
 
 
+def test_the_score_counts_draws_half_and_patterns_give_the_order(tmp_path):
+    run = write_run(tmp_path, lengths=(3,))
+    match = dict.fromkeys(KEYS, "") | {"suite": "poker", "opponent": "random", "n": 8}
+    for metric, value in (("win", 0.5), ("draw", 0.25), ("loss", 0.25)):
+        row = {"step": 4, **match, "metric": metric, "value": value, "low": 0.0, "high": 1.0}
+        run.append("evals", row)
+    table = dynamics.results(gather([run]), "poker*: score", "*: accuracy")
+    assert table[["step", "part", "value"]].to_numpy().tolist() == [
+        [4, "poker vs random: score", 0.625],
+        [0, "held-out, greedy: accuracy", 0.25],
+    ]
+
+
 @pytest.mark.slow
 def test_the_exhibits_say_what_they_show(tmp_path, capsys):
     frames, folder = gather(runs_of(tmp_path / "runs")), tmp_path / "figures"
     table = dynamics.exhibit("dynamics/collapse", frames, folder)
     assert "collapsed 2 of 2" in table["length"].str.cat()
-    for name in ("invalid", "gradient", "rewards"):
+    for name in ("length", "gradient", "rewards", "results"):
         dynamics.exhibit(f"dynamics/{name}", frames, folder)
-    data = pd.read_csv(folder / "dynamics/invalid.csv")
+    data = pd.read_csv(folder / "dynamics/length.csv")
     assert list(data.columns) == ["paper", "variant", "seed", "step", "part", "value"]
-    assert set(data["part"]) == {"trained/read"}
-    norms = pd.read_csv(folder / "dynamics/gradient.csv")
-    assert norms["value"].max() == pytest.approx(np.log10(20))
+    assert set(data["part"]) == {"length/read"} and data["seed"].nunique() == 2
+    records = {record["id"]: record for record in read_index(folder)}
+    assert "Running means over 5 steps. Dots, thin lines" in records["dynamics/length"]["caption"]
+    assert "Running mean" not in records["dynamics/gradient"]["caption"]
+    assert pd.read_csv(folder / "dynamics/gradient.csv")["value"].max() == 20, "no logarithm"
     printed = capsys.readouterr().out
-    assert "dynamics/rewards: no run has anything else to show" in printed
+    assert "dynamics/rewards: no run has anything else than zero to show" in printed
     assert not (folder / "dynamics/rewards.csv").exists()
 
 
-def long_frame(variants, parts):
+def long_frame(variants, parts, paper="rlvr"):
     """Two seeds of two steps of every variant and part."""
     rows = [
-        ("rlvr", v, seed, step, part, float(step))
+        (paper, v, seed, step, part, float(step))
         for v in variants
         for seed in (0, 1)
         for step in (1, 2)
@@ -205,40 +220,65 @@ def long_frame(variants, parts):
     return pd.DataFrame(rows, columns=["paper", "variant", "seed", "step", "part", "value"])
 
 
-def test_small_multiples_have_a_block_a_paper_and_a_panel_a_part():
+WORDS = {"kuhn_poker": "poker", " vs random: score": " against random"}
+
+
+def test_a_figure_shows_seats_together_in_words():
+    frame = long_frame("a", ["length/kuhn_poker/0", "length/kuhn_poker/1", "length/solver"])
+    frame.loc[frame["part"] == "length/kuhn_poker/1", "value"] += 10
+    shown, left_out = dynamics.drawn(frame, WORDS)
+    assert list(shown["panel"].unique()) == ["poker", "solver"] and left_out == ""
+    assert shown.query("panel == 'poker' and step == 1")["value"].tolist() == [6, 6]
+    shown, _ = dynamics.drawn(frame, WORDS, "first")
+    assert list(shown["panel"].unique()) == ["poker, first seat", "solver"]
+    assert shown.query("panel != 'solver' and step == 1")["value"].tolist() == [1, 1]
+    parts = ["grad_norm", "method/baseline/kuhn_poker/0", "kuhn_poker vs random: score"]
+    shown, _ = dynamics.drawn(long_frame("a", parts), WORDS)
+    assert list(shown["panel"].unique()) == ["all roles", "poker", "poker against random"]
+
+
+def test_a_figure_names_what_it_leaves_out():
+    frame = long_frame("a", [f"length/{role}" for role in "stuvwxyz"])
+    frame.loc[frame["part"] == "length/t", "value"] = 0
+    shown, left_out = dynamics.drawn(frame, {})
+    assert list(shown["panel"].unique()) == list("suvwxy")
+    assert left_out == "Not drawn, zero everywhere: rlvr t. Not drawn, only in the CSV: rlvr z."
+    both = pd.concat([frame, long_frame("a", ["length/p"], "spiral")])
+    shown, _ = dynamics.drawn(both, {})
+    assert shown.groupby("paper")["panel"].nunique().to_dict() == {"rlvr": 3, "spiral": 1}
+    shown, left_out = dynamics.drawn(long_frame([*"abcdefg", "read", "think"], ["length/s"]), {})
+    assert list(shown["variant"].unique()) == ["read", "think"], "run by default, of nine"
+    assert left_out == "Not drawn, only in the CSV: a, b, c, d, e, f, g."
+    shown, _ = dynamics.drawn(long_frame("abcdefgh", ["length/s"]), {})
+    assert list(shown["variant"].unique()) == list("abcdefg")
+    assert dynamics.drawn(frame.assign(value=0.0), {})[0].empty
+
+
+def test_small_multiples_have_a_block_a_paper_and_one_scale_in_it():
     frame = pd.concat(
         [
-            long_frame(["a", "b"], ["x", "y", "z", "w", "v"]),
-            long_frame(["c"], ["x"]).assign(paper="spiral"),
+            long_frame(["read", "b"], ["x", "y", "z", "w", "v"]),
+            long_frame(["c"], ["x"], "spiral").assign(value=9.0),
         ]
     )
-    order = {"rlvr": ["a", "b"], "spiral": ["c"]}
-    figure = dynamics.draw(frame, "tokens", order, window=1, ylim=(0, 5))
+    shown = frame.rename(columns={"part": "panel"})
+    figure = dynamics.draw(shown, "tokens", "Lengths", window=1, ylim=(0, None))
+    assert figure.get_suptitle() == "Lengths"
     first, second = figure.subfigs
-    assert [ax.get_title() for ax in first.axes] == ["x", "y", "z", "w", "v"] and len(
-        second.axes
-    ) == 1
-    assert [len(ax.lines) for ax in first.axes] == [2] * 5 and first.axes[0].get_ylim() == (0, 5)
-    assert [ax.get_ylabel() for ax in first.axes] == ["tokens", "", "", "tokens", ""]
-    assert [ax.get_xlabel() for ax in first.axes] == [
-        "",
-        "",
-        "training step",
-        "training step",
-        "training step",
-    ]
-    assert [text.get_text() for text in second.legends[0].get_texts()] == ["c (n=2)"]
+    assert (first.get_suptitle(), second.get_suptitle()) == ("rlvr", "spiral")
+    assert [ax.get_title(loc="left") for ax in first.axes] == ["x", "y", "z", "w", "v"]
+    scales = {ax.get_ylim() for ax in first.axes}
+    ((bottom, top),) = scales
+    assert bottom == 0 and 2 < top < 3 and second.axes[0].get_ylim()[1] > 9
+    assert [ax.get_ylabel() for ax in first.axes] == ["tokens", "", "", "", ""]
+    legend = [text.get_text() for text in first.legends[0].get_texts()]
+    assert legend == ["read: rule (n=2)", "b (n=2)"]
+    assert figure.get_size_inches()[1] * plots.DPI < 1100
     plt.close(figure)
 
 
-def test_a_variant_keeps_its_colour_where_another_has_nothing_to_show():
-    figure = dynamics.draw(long_frame("b", ["x"]), "tokens", {"rlvr": ["a", "b"]})
-    (line,) = figure.subfigs[0].axes[0].lines
-    assert line.get_color() == PALETTE[1]
-    plt.close(figure)
-
-
-def test_many_variants_are_spread_over_blocks():
-    figure = dynamics.draw(long_frame("abcdefgh", ["x"]), "tokens", {"rlvr": list("abcdefgh")})
-    assert [len(block.axes[0].lines) for block in figure.subfigs] == [4, 4]
+def test_a_logarithmic_scale_is_shared_too():
+    shown = long_frame("a", ["x", "y"]).rename(columns={"part": "panel"})
+    figure = dynamics.draw(shown, "norm", yscale="log")
+    assert [ax.get_yscale() for ax in figure.subfigs[0].axes] == ["log", "log"]
     plt.close(figure)

@@ -8,19 +8,26 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from PIL import Image
 
-from spnb.report import exhibits, plots
+from spnb.core.params import ParamError
+from spnb.report import exhibits
 from spnb.report.exhibits import (
     ExhibitError,
     check_writable,
+    default_folder,
     exhibit_info,
     gallery,
+    made_from,
     owed,
+    ranges,
     read_index,
     save_exhibit,
 )
+from spnb.train import provenance
 
 
 @dataclass(frozen=True)
@@ -58,9 +65,10 @@ def save_table(
 
 def drawn():
     """A new figure of POINTS."""
-    with plots.style():
-        figure, (ax,) = plots.panels(1)
-        plots.curve(ax, POINTS, ["full", "no_rae"])
+    figure, ax = plt.subplots()
+    for name, part in POINTS.groupby("variant"):
+        ax.plot(part["step"], part["value"], ".", label=name)
+    plt.close(figure)
     return figure
 
 
@@ -82,9 +90,10 @@ def test_every_paper_is_listed_in_printed_order() -> None:
         "static",
         "shared",
     }
-    own = "spiral/poker-rules"  # ours, of the paper's runs
-    printed = [info for info in owed().values() if info.paper in five and info.id != own]
-    assert all(info.id.split("/")[1].startswith(f"{info.kind}-") for info in printed)
+    names = [info.id.split("/")[1] for info in owed().values() if info.paper in five]
+    kinds = [info.kind for info in owed().values() if info.paper in five]
+    printed = [pair for pair in zip(names, kinds, strict=True) if re.search(r"-\d+$", pair[0])]
+    assert len(printed) >= 60 and all(name.startswith(f"{kind}-") for name, kind in printed)
     assert exhibit_info("spice/figure-7").source == "formula"
 
 
@@ -93,13 +102,36 @@ def test_a_table_is_two_files_with_its_numbers(tmp_path: Path) -> None:
     assert files == [tmp_path / "spiral" / "table-3.csv", tmp_path / "spiral" / "table-3.md"]
     assert files[0].read_text() == "variant,win rate\nfull,0.5\nno_rae,0.25\n"
     assert "| full      |        0.5 |" in files[1].read_text()
-    assert files[1].read_text().startswith(TEXTS["caption"])
+
+
+def test_every_text_file_has_title_caption_protocol_and_origin(tmp_path: Path) -> None:
+    pages = [save_table(tmp_path)[1], save_figure(tmp_path)[3]]
+    for page, name in zip(pages, ("table-3", "figure-6"), strict=True):
+        blocks = page.read_text().strip().split("\n\n")
+        title = exhibit_info(f"spiral/{name}").title
+        assert blocks[:2] == [f"# spiral/{name}: {title}", TEXTS["caption"]]
+        assert blocks[-2] == f"*Protocol.* {TEXTS['protocol']}"
+        assert blocks[-1].startswith("Scale cpu, 2 variants, 6 runs, seeds 0-2, ")
+        assert blocks[-1].endswith(f". `spnb exhibit spiral/{name} --scale cpu`.")
+
+
+def test_pictures_carry_their_protocol_and_cut_no_title(tmp_path: Path) -> None:
+    figure = drawn()
+    narrow = figure.get_size_inches()[0] * 150
+    figure.axes[0].set_title("a title that is far wider than its axes " * 4)
+    texts = {"data": POINTS, "folder": tmp_path, **TEXTS}
+    files = save_exhibit("spiral/figure-6", figure, RUNS, **texts)
+    picture = Image.open(files[0])
+    assert picture.text["Description"] == "What is shown. Protocol: Smaller model."
+    assert picture.mode == "P" and picture.width > narrow
+    assert "What is shown. Protocol: Smaller model." in files[1].read_text()
 
 
 def test_a_figure_is_four_files_with_its_numbers(tmp_path: Path) -> None:
     files = save_figure(tmp_path)
     assert [path.suffix for path in files] == [".png", ".svg", ".csv", ".md"]
     assert files[0].read_bytes().startswith(b"\x89PNG") and b"<svg" in files[1].read_bytes()
+    assert "![" in files[3].read_text() and "](figure-6.png)" in files[3].read_text()
     pd.testing.assert_frame_equal(pd.read_csv(files[2]), POINTS, rtol=1e-6)
     assert "| no_rae" in files[3].read_text()
     long = pd.concat([POINTS] * 4)
@@ -201,7 +233,8 @@ def test_a_formula_needs_no_run_and_transcripts_may_be_a_table(tmp_path: Path) -
     assert by_id["spice/figure-7"]["runs"] == {} and by_id["spice/figure-7"]["scale"] is None
     assert by_id["spice/figure-5"]["files"] == ["spice/figure-5.csv", "spice/figure-5.md"]
     text = (tmp_path / "README.md").read_text()
-    assert "No run needed" in text and "Scale cpu, 1 run, seeds 0" in text and "None" not in text
+    assert "No run needed, 2" in text and "None" not in text
+    assert "Scale cpu, 1 variant, 1 run, seed 0, 2" in text
 
 
 @pytest.mark.parametrize("act", [check_writable, save_table])
@@ -292,30 +325,77 @@ def test_the_gallery_shows_what_is_there_and_lists_what_is_not(tmp_path: Path) -
     save_table(tmp_path)
     save_figure(tmp_path)
     text = (tmp_path / "README.md").read_text()
-    links = re.findall(r"\]\(([^)]+)\)", text)
-    assert "spiral/figure-6.png" in links and "spiral/table-3.csv" in links
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if link[0] != "#"]
+    assert {"spiral/figure-6.svg", "spiral/table-3.csv", "spiral/table-3.md"} <= set(links)
     assert all((tmp_path / link).is_file() for link in links)
+    thumbnail = r'<a href="(spiral/figure-6.png)"><img src="\1" alt="[^"]+" width="\d+"></a>'
+    assert re.search(thumbnail, text), "a small picture leads to the full one"
     assert "| full      |        0.5 |" in text and TEXTS["protocol"] in text
-    assert (
-        "Scale cpu, 6 runs, seeds 0, 1, 2" in text
-        and "`spnb exhibit spiral/figure-6 --scale cpu`" in text
-    )
-    made, missing = text.split("### Not yet made")
-    assert "spiral/figure-9:" in missing and "spiral/table-3:" not in missing
-    assert "spiral/table-6:" not in missing, "a static exhibit is never owed"
+    assert "seeds 0-2" in text and "`spnb exhibit spiral/figure-6 --scale cpu`" in text
+    missing = [line for line in text.splitlines() if line.startswith("*Not yet made:*")]
+    assert len(missing) == 1 and "spiral/figure-9" in missing[0]
+    assert not {"spiral/table-3", "spiral/table-6"} & set(re.split(r"[ ,.]+", missing[0]))
     assert "spell/" not in text, "a paper without any record is not mentioned"
 
 
-def test_the_gallery_says_when_the_code_was_not_the_commits(
+def test_the_gallery_begins_with_its_contents(tmp_path: Path) -> None:
+    save_table(tmp_path)
+    save_table(tmp_path, "spice/figure-5", runs=[FakeRun(paper="spice")])
+    text = (tmp_path / "README.md").read_text()
+    head, contents = text.split("## spice\n")[0].split("## Contents")
+    assert head.startswith("# Gallery\n\n") and "interval" in head
+    targets = re.findall(r"\(#([^)]+)\)", contents)
+    assert targets == ["spice", "spice-figure-5", "spiral", "spiral-table-3"]
+    anchors = {*re.findall(r'<a id="([^"]+)">', text), *re.findall(r"^## (\w+)$", text, re.M)}
+    assert set(targets) <= anchors
+
+
+def test_the_gallery_links_long_tables(tmp_path: Path) -> None:
+    save_table(tmp_path, table=pd.DataFrame({"row": [f"r{i}" for i in range(41)]}))
+    text = (tmp_path / "README.md").read_text()
+    assert "41 rows: [spiral/table-3.md](spiral/table-3.md)" in text and "| r7" not in text
+    save_table(tmp_path, table=pd.DataFrame({"row": [f"r{i}" for i in range(40)]}))
+    assert "| r7" in (tmp_path / "README.md").read_text()
+
+
+def test_seeds_are_shown_as_ranges() -> None:
+    assert [ranges(seeds) for seeds in ([0], [2, 0, 1], [0, 2, 3, 7])] == ["0", "0-2", "0, 2-3, 7"]
+    runs = dict.fromkeys(["spiral/cpu/a/seed-0", "spiral/cpu/b/seed-0"], "")
+    record = {"commit": "0123456789abc", "date": "2026-01-02T03", "scale": "cpu", "seeds": [0]}
+    stamp = "Scale cpu, 2 variants, 2 runs, seed 0, 2026-01-02, commit 0123456789"
+    assert made_from({**record, "runs": runs}) == stamp
+
+
+def test_committed_exhibits_are_of_a_clean_commit_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for commit, shown in (
-        ("0123456789abcdef-dirty", ", commit 0123456789-dirty."),
-        ("0123456789abcdef", "0123456789."),
+    monkeypatch.setattr(provenance, "COMMITTED", str(tmp_path / "committed"))
+    monkeypatch.setattr(provenance, "TRIALS", str(tmp_path / "trials"))
+    for commit in ("0123456789abcdef-dirty", None):
+        monkeypatch.setattr(provenance, "commit", lambda commit=commit: commit)
+        assert default_folder() == tmp_path / "trials"
+        for act in (check_writable, save_table):
+            with pytest.raises(ParamError, match="committed exhibits; allowed: another folder"):
+                act(tmp_path / "committed")
+        save_table(default_folder())
+        stamp = "0123456789-dirty." if commit else "seeds 0-2, "
+        assert stamp in (tmp_path / "trials/README.md").read_text()
+    monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef")
+    save_table(default_folder())
+    assert read_index(tmp_path / "committed")[0]["commit"] == "0123456789abcdef"
+
+
+def test_the_nearest_exhibit_is_one_that_can_be_made() -> None:
+    for wrong, near in (
+        ("table-3", "spiral/table-3"),
+        ("gains", "rlvr/gains"),
+        ("ssp/table-33", "ssp/table-3"),
     ):
-        monkeypatch.setattr(exhibits.provenance, "commit", lambda commit=commit: commit)
-        save_table(tmp_path)
-        assert shown in (tmp_path / "README.md").read_text()
+        with pytest.raises(ValueError, match=f"did you mean '{near}'"):
+            exhibit_info(wrong)
+    with pytest.raises(ValueError) as caught:
+        exhibit_info("tabel")
+    assert "spell/" not in str(caught.value) and "dynamics/length" in str(caught.value)
 
 
 def test_the_gallery_is_the_same_made_again_and_names_lost_files(tmp_path: Path) -> None:

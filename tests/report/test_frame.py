@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from spnb.core.params import ParamError, validate
+from spnb.evaluate.items import record, row
 from spnb.report import frame
 from spnb.report.frame import Frames, Measure, compare, gather, near, over_seeds, paired_difference
 from spnb.train.runs import RunError, open_run
@@ -135,19 +136,109 @@ def test_the_step_nearest_to_a_share_or_all_within_a_window():
     assert near(rows, 0.5, 0.12)["step"].tolist() == [4, 5, 6]
 
 
-def test_seeds_that_agree_before_training_are_one_measurement():
+def test_numbers_without_items_are_drawn_by_seed():
+    """Two seeds of 80 and 55: a resample has both, or one of them twice."""
     score = Measure(suite="a", opponent="random", weights=SCORE)
-    assert score.interval(games(), "full", 0)[0] == pytest.approx(30)
-    assert score.interval(games(), "full", 0)[3] == 1
-    mean, _, high, n = score.interval(games(), "full")
-    assert (mean, n) == (pytest.approx(67.5), 2)
+    assert score.interval(games(), "full") == pytest.approx((67.5, 55, 80, 2))
+    assert score.interval(games(), "sft")[3] == 1 and math.isnan(score.interval(games(), "sft")[1])
+    assert score.interval(games(), "none")[3] == 0
+
+
+def test_a_change_and_a_difference_have_students_t():
+    gain = Measure(suite="a", opponent="random", weights=SCORE, change="difference")
+    mean, _, high, n = gain.interval(games(), "full")  # 50 and 25
+    assert (mean, n) == (pytest.approx(37.5), 2)
     assert high - mean == pytest.approx(12.7062 * 12.5, rel=1e-4)
+    both = results(*((name, seed, 8, "a", "random", "win", win) for name, seed, win in PAIRS))
+    win = Measure(suite="a", opponent="random", weights={"win": 1})
+    mean, low, _, n = win.difference(Frames(results=both), "x", "y")  # 0.2 and 0.4
+    assert (mean, n) == (pytest.approx(0.3), 2) and mean - low == pytest.approx(12.7062 * 0.1)
+    value, low, high, n = win.p_improvement(Frames(results=both), "x", "y")
+    assert (value, low, high, n) == (0.875, 0.5, 1, 2)
+    assert win.p_improvement(Frames(results=both), "y", "x")[0] == 0.125
+    assert win.p_improvement(Frames(results=both), "x", "z")[3] == 0
+
+
+PAIRS = [("x", 0, 0.5), ("x", 1, 0.9), ("y", 0, 0.3), ("y", 1, 0.5)]
+"""Of four pairs x is higher in three, but for a tie: 0.5 beside 0.5."""
+
+
+def answered(root, variant, seed, *ends, n=100, **params):
+    """A run with `n` answers at steps 0 and 8, of which these were right."""
+    run = open_run(
+        root, {"paper": "rlvr", "scale": "cpu", "variant": variant, "seed": seed, **params}
+    )
+    run.append("metrics", {"step": 8, "loss": 1.0})
+    for step, right in zip((0, 8), ends, strict=True):
+        scores = [float(place < right) for place in range(n)]
+        records = [record("q", str(place), score) for place, score in enumerate(scores)]
+        run.append("items", *({**each, "step": step} for each in records))
+        run.append("evals", row("q", "accuracy", right / n, n=n, step=step))
+    return run
+
+
+RIGHT = Measure(suite="q", weights={"accuracy": 100})
+GAIN = RIGHT.model_copy(update={"change": "difference"})
+
+
+def test_a_level_is_drawn_over_seeds_and_items(tmp_path):
+    one = gather([answered(tmp_path, "a", 0, 50, 60)])
+    mean, low, high, n = RIGHT.interval(one, "a")
+    assert (mean, n) == (pytest.approx(60), 1)
+    assert high - low == pytest.approx(2 * 1.96 * math.sqrt(24), rel=0.1)  # 60 * 40 / 100
+    runs = [answered(tmp_path, "b", seed, 50, right) for seed, right in enumerate((30, 90))]
+    mean, low, high, n = RIGHT.interval(gather(runs), "b")
+    assert (mean, n) == (pytest.approx(60), 2)
+    assert 20 < low < 30 and 90 < high <= 100, "a seed may be drawn twice, then its items"
+    assert RIGHT.interval(gather(runs), "b") == (mean, low, high, n)
+
+
+def test_answers_that_are_all_right_leave_room_for_one_that_is_wrong(tmp_path):
+    runs = [answered(tmp_path, "a", seed, 512, 512, n=512) for seed in range(3)]
+    assert frame.format_interval(*RIGHT.interval(gather(runs), "a")[:3]) == "100.0 [99.3, 100.0]"
+    gain = GAIN.interval(gather(runs), "a")
+    assert frame.format_interval(*gain[:3]) == "0.0 [-0.7, 0.7]"
+
+
+def test_before_training_all_seeds_are_one_measurement(tmp_path):
+    """Equal answers of equal weights count once; other weights are another seed."""
+    runs = [answered(tmp_path, "a", seed, 50, 60, weights={"p": "1"}) for seed in range(4)]
+    once = RIGHT.interval(gather(runs[:1]), "a", 0)
+    assert RIGHT.interval(gather(runs), "a", 0) == once and once[3] == 1
+    assert once[2] - once[1] == pytest.approx(2 * 1.96 * 5, rel=0.1)  # 50 * 50 / 100
+    other = [answered(tmp_path, "b", seed, 50, 60, weights={"p": str(seed)}) for seed in range(4)]
+    assert RIGHT.interval(gather(other), "b", 0)[3] == 4
+    table = results(*(("full", seed, 0, "q", "", "accuracy", 0.5) for seed in range(3)))
+    assert RIGHT.interval(Frames(results=table), "full", 0)[:1] == (50,)
+    assert math.isnan(RIGHT.interval(Frames(results=table), "full", 0)[1]), "no items, one number"
+
+
+def test_seeds_that_agree_leave_the_doubt_of_the_items(tmp_path):
+    """Gains of 10 in every seed: Student's t alone would have no width."""
+    runs = [answered(tmp_path, "a", seed, 50, 60) for seed in range(3)]
+    runs += [answered(tmp_path, "b", seed, 50, 50) for seed in range(3)]
+    mean, low, high, n = GAIN.interval(gather(runs), "a")
+    assert (mean, n) == (pytest.approx(10), 3) and low < 0 < 20 < high
+    mean, low, high, n = RIGHT.difference(gather(runs), "a", "b")
+    assert (mean, n) == (pytest.approx(10), 3) and low < 5 and high > 15
+
+
+def test_answers_are_read_once_and_only_when_needed(tmp_path, monkeypatch):
+    asked = []
+    read = frame.read_answers
+    monkeypatch.setattr(frame, "read_answers", lambda run: asked.append(run.seed) or read(run))
+    frames = gather([answered(tmp_path, "a", seed, 50, 60) for seed in range(2)])
+    RIGHT.of_runs(frames)
+    assert asked == []
+    RIGHT.interval(frames, "a")
+    RIGHT.interval(frames.only(["a"]), "a")
+    assert asked == [0, 1]
 
 
 def test_variants_side_by_side_and_their_differences():
     measures = {"score": Measure(suite="a", opponent="random", weights=SCORE)}
     ends = compare(games(), measures, ["full", "sft", "none"], digits=0)
-    assert ends["score"].to_dict() == {"full": "68 [-91, 226]", "sft": "105 (n = 1)", "none": "-"}
+    assert ends["score"].to_dict() == {"full": "68 [55, 80]", "sft": "105 (n = 1)", "none": "-"}
     minus = compare(games(), measures, ["full", "sft"], minus="full", digits=0)
     assert minus["score"].to_dict() == {"sft": "25 (n = 1)"}
 
@@ -156,7 +247,7 @@ def test_over_seeds_averages_within_a_seed_first():
     table = pd.DataFrame({"seed": [0, 0, 1], "step": [5, 5, 5], "value": [1.0, 3.0, 4.0]})
     row = over_seeds(table, ["step"]).iloc[0]
     assert (row["step"], row["value"], row["n"]) == (5, 3.0, 2)
-    assert row["low"] == pytest.approx(3 - 12.7062047)  # t(0.975, 1), standard error 1
+    assert (row["low"], row["high"]) == (2, 4), "of two seeds, both or one twice"
 
 
 def test_paired_difference():

@@ -6,6 +6,7 @@ import json
 import nbformat
 import papermill
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 
 from spnb.core.params import ParamError, variants
 from spnb.core.paths import ROOT
@@ -13,14 +14,18 @@ from spnb.report import notebooks
 from spnb.report.notebooks import (
     SHARED,
     about,
+    announce,
     describe,
     estimate,
     execute,
+    fit,
     notebook_of,
-    regenerate,
     reproduce,
+    shared_folder,
     with_notebook,
 )
+from spnb.train import provenance
+from spnb.train.plan import make_plan
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -41,32 +46,32 @@ def executed(path, tmp_path, **parameters):
 
 
 def printed(notebook):
-    """All text output of a notebook."""
+    """All text output of a notebook, tables as HTML."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return "\n".join(
-        output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in outputs
-    )
+    kinds = ("text/plain", "text/html")
+    parts = [output.get("data", {}).get(kind, "") for output in outputs for kind in kinds]
+    return "\n".join([*(output.get("text", "") for output in outputs), *parts])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_stored_clean_and_has_one_parameters_cell(path):
+def test_a_notebook_is_short_and_has_one_parameters_cell(path):
     cells = nbformat.read(path, as_version=4).cells
     tagged = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
     assert len(tagged) == 1 and len(cells) <= 60
-    kept = [
-        c for c in cells if c.get("outputs") and "keep_output" not in c.metadata.get("tags", [])
-    ]
-    assert not kept
+    lines = [len(cell.source.splitlines()) for cell in cells if cell.cell_type == "code"]
+    assert sum(lines) <= 250 and max(lines) <= 30
 
 
 @pytest.mark.slow
 def test_spiral_at_smoke_scale(tmp_path):
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", run=folders)
-    assert "2 runs, 4 training steps" in printed(notebook)
+    text = printed(notebook)
+    assert "2 runs, 4 training steps" in text and "spiral/table-12: " in text
     records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
     made = {r["id"].removeprefix("spiral/") for r in records}
-    assert made == {"figure-4", "figure-6", "figure-9", "table-2", "table-6", "table-7", "table-11"}
+    assert {"figure-4", "figure-6", "figure-9", "table-2", "table-6", "table-7", "table-11"} <= made
+    assert not {"table-1", "table-4", "table-12"} & made, "they take other variants"
     for record in records:
         assert record["id"] == "spiral/table-6" or (
             record["scale"] == "smoke" and 1 <= len(record["runs"]) <= 2
@@ -118,7 +123,7 @@ def test_specialists_and_fixed_opponents_at_smoke_scale(tmp_path):
         "figure-5",
     } & made
     text = printed(notebook)
-    assert "needs the variants rlvr, play-then-rlvr, rlvr-then-play" in text and "committed" in text
+    assert "lacks the variants rlvr, play-then-rlvr, rlvr-then-play" in text
 
 
 @pytest.mark.slow
@@ -180,20 +185,46 @@ def test_the_embedded_policy_notebook_rebuilds_at_smoke_scale(tmp_path):
     ).is_file()
 
 
-def test_what_will_be_done_is_said_first(tmp_path, monkeypatch):
-    from spnb.train.plan import make_plan
+def small(tmp_path, **values):
+    """A plan of two runs at smoke scale."""
+    return make_plan("spiral", "smoke", runs=str(tmp_path), figures=str(tmp_path), **values)
 
-    plan = make_plan("spiral", "smoke", runs=str(tmp_path), figures=str(tmp_path))
+
+def test_what_will_be_done_is_said_first(tmp_path, monkeypatch):
+    plan = small(tmp_path, seeds=[0, 1, 3])
     monkeypatch.setattr(notebooks, "timings", lambda: {"spiral": {"smoke": {"full": 0.5}}})
-    table = describe(plan)
-    assert table["run"].tolist() == ["spiral/smoke/full/seed-0", "spiral/smoke/no-rae/seed-0"]
-    assert table["state"].tolist() == ["to do", "to do"]
-    assert table["minutes when last measured"].tolist()[0] == 0.5
+    plan.open("full", 1).finish(seconds=1, resumed=False)
+    table = describe(plan).set_index("variant")
+    assert table.loc["full"].tolist() == ["0-1, 3", 2, "1 of 3", 0.5]
+    assert table.loc["no-rae", "finished"] == "0 of 3"
     assert about(plan).loc["no-rae", "about"] == variants("spiral")["no-rae"]["about"]
-    assert estimate(plan).startswith("Not measured yet")
-    measured = {"spiral": {"smoke": {"full": 30, "no-rae": 50, "rest": 2, "cores": 2}}}
-    monkeypatch.setattr(notebooks, "timings", lambda: measured)
-    assert estimate(plan).startswith("About 42 minutes on 2 cores for 2 runs")
+    assert announce(plan).splitlines()[-1] == estimate(plan)
+
+
+def test_the_estimate_counts_what_is_to_do(tmp_path, monkeypatch):
+    plan = small(tmp_path, seeds=[0, 1])
+    measured = {"full": 30, "no-rae": 50, "rest": 2, "cores": 2}
+    monkeypatch.setattr(notebooks, "timings", lambda: {"spiral": {"smoke": measured}})
+    runs = "4 runs (full 2, no-rae 2)"
+    assert estimate(plan).startswith(f"About 82 minutes on 2 cores for {runs} and the notebook")
+    assert estimate(plan, rest=False).startswith(f"About 80 minutes on 2 cores for {runs}, as")
+    plan.open("full", 1).finish(seconds=1, resumed=False)
+    assert "About 65 minutes on 2 cores for 3 runs (full 1, no-rae 2)" in estimate(plan, rest=False)
+    plan.open("full", 0).finish(seconds=1, resumed=False)
+    plan.open("no-rae", 0).finish(seconds=1, resumed=False)
+    assert "About 50 minutes" in estimate(plan, rest=False), "one run takes as long with two jobs"
+    del measured["no-rae"]
+    assert estimate(plan) == "Not measured yet on any machine: no-rae."
+    plan.open("no-rae", 1).finish(seconds=1, resumed=False)
+    assert (
+        estimate(plan) == "About 2 minutes on 2 cores for the notebook, as last measured at "
+        "this scale."
+    )
+    assert estimate(plan, rest=False) == "Every run is finished: nothing is trained."
+    measured["rest"] = 0.4
+    assert estimate(plan).startswith("Less than a minute on 2 cores for the notebook")
+    del measured["rest"]
+    assert estimate(plan) == "Not measured yet on any machine: the notebook."
 
 
 def test_every_paper_and_analysis_has_its_notebook():
@@ -205,14 +236,77 @@ def test_every_paper_and_analysis_has_its_notebook():
             notebook_of(name)
 
 
-@pytest.mark.parametrize(("scale", "folder"), [("smoke", "runs/figures/smoke"), ("cpu", "figures")])
-def test_shared_exhibits_go_where_the_scales_do(scale, folder, monkeypatch):
-    told = {}
+@pytest.fixture
+def told(monkeypatch):
+    """What papermill was given; no run is trained and no notebook executed."""
+    given = {}
+    monkeypatch.setattr(notebooks, "run_all", lambda plan: given.update(trained=plan))
+    monkeypatch.setattr(notebooks, "note_times", lambda *_: None)
     monkeypatch.setattr(
-        papermill, "execute_notebook", lambda *_, parameters, **__: told.update(parameters)
+        papermill, "execute_notebook", lambda *_, **values: given.update(values["parameters"])
     )
-    execute(SHARED[0], scale, seeds=[0])
-    assert told == {"scale": scale, "figures": folder, "seeds": [0]}
+    return given
+
+
+def test_a_notebook_gets_only_names_of_its_parameters_cell(told, tmp_path):
+    folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
+    execute("spiral", "smoke", seeds=[0], variants=["full"], steps=1, **folders)
+    plan = told.pop("trained")
+    assert (plan.variants, plan.seeds, plan.params("full").steps) == (["full"], [0], 1)
+    run = {"steps": 1, **folders}
+    assert told == {"scale": "smoke", "seeds": [0], "variants": ["full"], "run": run}
+
+
+def test_a_value_that_no_cell_takes_is_refused():
+    assert fit(["scale", "run"], {"scale": "cpu", "run": {"beta": 1}, "steps": 2}) == {
+        "scale": "cpu",
+        "run": {"beta": 1, "steps": 2},
+    }
+    assert fit(["scale"], {"scale": "cpu"}) == {"scale": "cpu"}
+    with pytest.raises(ParamError, match="parameter is 'steps', which is unknown; allowed: scale"):
+        fit(["scale"], {"scale": "cpu", "steps": 2})
+
+
+def test_a_valid_call_warns_of_nothing_and_stops_in_one_line(tmp_path, monkeypatch, capfd, caplog):
+    """The real papermill on a small notebook: no warnings, and nothing of a kernel's tracebacks."""
+    source = "import sys\nprint('noise')\nprint('murmur', file=sys.__stderr__)\nint(word)"
+    cells = [
+        new_code_cell("scale = 'cpu'\nword = '1'", metadata={"tags": ["parameters"]}),
+        new_code_cell(source),
+    ]
+    path = tmp_path / "notebook.ipynb"
+    nbformat.write(new_notebook(cells=cells, metadata=KERNEL), path)
+    monkeypatch.setattr(notebooks, "notebook_of", lambda paper: path)
+    monkeypatch.setattr(notebooks, "resolve", lambda name: tmp_path / "executed")
+    written = execute("tiny", "smoke")
+    assert written == tmp_path / "executed/notebook-smoke.ipynb" and written.is_file()
+    with pytest.raises(papermill.PapermillExecutionError) as caught:
+        execute("tiny", "smoke", word="none")
+    assert caught.value.ename == "ValueError" and "'none'" in caught.value.evalue
+    shown = "".join(capfd.readouterr())
+    assert not caplog.records and "unknown parameter" not in shown
+    assert "noise" not in shown and "murmur" not in shown and "Traceback" not in shown
+    assert "\x1b[" not in shown.replace("\x1b[A", "")
+
+
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+
+
+def test_shared_exhibits_go_where_those_of_their_runs_do(told, tmp_path, monkeypatch):
+    """With the committed plan's runs where its plan's go, with any other run where trials go."""
+    monkeypatch.setattr(notebooks, "find_runs", lambda **_: runs)
+    monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef")
+    seeds = {"seeds": [0]}
+    runs = make_plan("spiral", "smoke", runs=str(tmp_path)).all()
+    execute(SHARED[0], "smoke", **seeds)
+    assert told == {"scale": "smoke", "figures": str(ROOT / "runs/figures/smoke"), "seeds": [0]}
+    plan = make_plan("spiral", "cpu", variants=["full"], runs=str(tmp_path))
+    runs = plan.all()
+    assert shared_folder(runs) == ROOT / "figures"
+    other = make_plan("spiral", "cpu", variants=["full"], steps=2, runs=str(tmp_path))
+    assert shared_folder([*runs[1:], other.all()[0]]) == ROOT / "runs/figures"
+    monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef-dirty")
+    assert shared_folder(runs) == ROOT / "runs/figures"
 
 
 def test_all_stands_for_every_variant_of_each_paper(monkeypatch):
@@ -225,25 +319,3 @@ def test_all_stands_for_every_variant_of_each_paper(monkeypatch):
     assert asked[0][1] == {"variants": list(variants("spiral")), "seeds": [0, 1]}
     assert asked[1][1] == {"seeds": [0, 1]}
     assert asked[-1][1] == asked[-2][1] == {"variants": ["full"]}
-
-
-def test_one_exhibit_is_made_with_the_variants_of_its_papers_others(monkeypatch):
-    asked = []
-    record = lambda paper, scale, **values: asked.append((paper, values))  # noqa: E731
-    monkeypatch.setattr(notebooks, "execute", record)
-    records = [
-        {"id": "rlvr/gains", "scale": "cpu", "variants": ["read", "think"], "seeds": [0, 1]},
-        {"id": "rlvr/verdicts", "scale": "cpu", "variants": ["think", "search"], "seeds": [1]},
-        {"id": "rlvr/behaviour", "scale": "gpu", "variants": ["far"], "seeds": [9]},
-        {"id": "spiral/table-3", "scale": "cpu", "variants": ["full"], "seeds": [5]},
-    ]
-    monkeypatch.setattr(notebooks, "read_index", lambda folder: records)
-    regenerate("rlvr/gains", "cpu")
-    regenerate("dynamics/length", "cpu")
-    regenerate("proposer/frontier", "cpu")
-    everything = {"variants": ["read", "think", "search"], "seeds": [0, 1]}
-    assert asked == [("rlvr", everything), ("dynamics", {}), ("proposer", {})]
-    with pytest.raises(ValueError, match="exhibit is 'rlvr/gain'.*did you mean 'rlvr/gains'"):
-        regenerate("rlvr/gain", "cpu")
-    with pytest.raises(ParamError, match="paper is 'ssp', which is unknown"):
-        regenerate("ssp/table-1", "cpu")

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from spnb.report import plots
+from spnb.report.plots import LINES, PALETTE, Look
 
 
 @pytest.fixture
@@ -30,12 +31,17 @@ def labels(ax) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
 
 
+def drawn(ax, width=1.9) -> list[list[float]]:
+    """The values of the lines of that width, the means'."""
+    return [list(line.get_ydata()) for line in ax.lines if line.get_linewidth() == width]
+
+
 def test_style_holds_inside_the_block_only() -> None:
     before = mpl.rcParams["axes.spines.top"], mpl.rcParams["figure.dpi"]
     with plots.style():
         assert mpl.rcParams["axes.spines.top"] is False and mpl.rcParams["figure.dpi"] == 150
         sizes = [mpl.rcParams[f"{part}.labelsize"] for part in ("xtick", "ytick", "axes")]
-        assert min(*sizes, mpl.rcParams["legend.fontsize"]) >= 10
+        assert min(*sizes, mpl.rcParams["legend.fontsize"]) >= 8.5
     assert before == (mpl.rcParams["axes.spines.top"], mpl.rcParams["figure.dpi"])
 
 
@@ -45,21 +51,37 @@ def test_panels_have_the_house_width() -> None:
     mpl.pyplot.close(figure)
 
 
-def test_a_curve_is_the_mean_over_seeds_with_its_t_interval(ax) -> None:
-    plots.curve(ax, frame({("a", 0): [0.0, 1.0], ("a", 1): [2.0, 1.0]}), ["a"])
-    (line,) = ax.lines
-    assert line.get_xdata().tolist() == [1, 2] and line.get_ydata().tolist() == [1.0, 1.0]
-    # Two seeds 0 and 2: standard error 1, t(0.975, 1) = 12.7062, so the band at step 1 runs from
-    # -11.7062 to 13.7062.
-    ends = ax.collections[0].get_paths()[0].vertices[:, 1]
-    assert ends.min() == pytest.approx(-11.7062, abs=1e-3) and ends.max() == pytest.approx(
-        13.7062, abs=1e-3
-    )
-    assert labels(ax) == ["a (n=2)"]
+def test_few_steps_are_means_with_seeds_as_dots_and_error_bars_within_the_seeds(ax) -> None:
+    plots.curve(ax, frame({("a", s): [0.0, 1.0] for s in (0, 1)} | {("a", 2): [9.0, 1.0]}), ["a"])
+    assert drawn(ax)[0] == [3.0, 1.0]
+    dots, bars = ax.collections
+    assert sorted(dots.get_offsets()[:, 1]) == [0, 0, 1, 1, 1, 9]
+    low, high = bars.get_segments()[0][:, 1]
+    # Of 27 draws of three seeds 8 are 0 0 0 (mean 0) and one is 9 9 9: the 2.5 % ends are 0 and 9.
+    assert (low, high) == (0, 9), "a t-interval would run from -9.9 to 15.9"
+    plots.legend_below(ax.figure)
+    assert labels(ax) == ["a (n=3)"]
 
 
-def test_one_seed_draws_a_line_without_a_band_and_says_so(ax) -> None:
+def test_many_steps_are_a_band_and_a_thin_line_a_seed(ax) -> None:
+    steps = plots.FEW + 1
+    plots.curve(ax, frame({("a", 0): [0.0] * steps, ("a", 1): [2.0] * steps}), ["a"])
+    assert drawn(ax) == [[1.0] * steps]
+    assert drawn(ax, 0.6) == [[0.0] * steps, [2.0] * steps]
+    band = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (0, 2)
+
+
+def test_variants_stand_side_by_side_where_there_are_few_steps(ax) -> None:
+    plots.curve(ax, frame({("a", 0): [1.0, 2.0], ("b", 0): [3.0, 4.0]}), ["a", "b"])
+    first, second = (line.get_xdata() for line in ax.lines)
+    assert first == pytest.approx(np.array([1, 2]) - 0.01875)  # 0.075 of the span for both
+    assert second == pytest.approx(np.array([1, 2]) + 0.01875)
+
+
+def test_one_seed_draws_a_line_alone_and_says_so(ax) -> None:
     plots.curve(ax, frame({("a", 0): [1.0, 2.0]}), ["a"])
+    plots.legend_below(ax.figure)
     assert len(ax.lines) == 1 and len(ax.collections) == 0 and labels(ax) == ["a (n=1)"]
 
 
@@ -68,7 +90,7 @@ def test_rows_of_one_seed_are_averaged_first(ax) -> None:
         [frame({("a", 0): [0.0]}), frame({("a", 0): [1.0]}), frame({("a", 1): [2.5]})]
     )
     plots.curve(ax, doubled, ["a"])
-    assert ax.lines[0].get_ydata().tolist() == [1.5] and labels(ax) == ["a (n=2)"]
+    assert drawn(ax)[0] == [1.5]
 
 
 def test_the_window_is_a_running_mean_within_a_seed(ax) -> None:
@@ -76,14 +98,29 @@ def test_the_window_is_a_running_mean_within_a_seed(ax) -> None:
     assert ax.lines[0].get_ydata().tolist() == [0.0, 1.0, 3.0]
 
 
-def test_order_keeps_colour_and_line_style_where_a_variant_is_missing(ax) -> None:
+def test_a_variant_keeps_its_look_where_another_is_missing(ax) -> None:
     plots.curve(ax, frame({("b", 0): [1.0, 2.0]}), ["a", "b"])
-    assert ax.lines[0].get_color() == plots.PALETTE[1]
-    assert ax.lines[0].get_linestyle() == "--"
+    assert ax.lines[0].get_color() == PALETTE[1]
+    order = {"a": Look("first", PALETTE[0]), "b": Look("in words", PALETTE[3], LINES[1])}
+    plots.curve(ax, frame({("b", 0): [1.0, 2.0]}), order)
+    assert ax.lines[1].get_color() == PALETTE[3] and ax.lines[1].get_linestyle() != "-"
+    plots.legend_below(ax.figure)
+    assert labels(ax) == ["b (n=1)", "in words (n=1)"]
 
 
-def test_bars_are_means_over_seeds_side_by_side_with_their_intervals(ax) -> None:
-    """Seeds 1 and 3: mean 2, half width 12.706; an `x` that a hue lacks has no bar of it."""
+def test_free_looks_are_those_that_are_not_used() -> None:
+    names = [f"v{number}" for number in range(9)]
+    looks = plots.free_looks(names)
+    assert [looks[name][1:] for name in names[:2]] == [(PALETTE[0], "-"), (PALETTE[1], "-")]
+    assert looks["v8"] == Look("v8", PALETTE[0], LINES[1]), "then the line styles"
+    used = {"full": Look("self-play", PALETTE[0])}
+    assert plots.free_looks(["other"], used)["other"] == Look("other", PALETTE[1])
+    many = plots.free_looks([str(number) for number in range(40)])
+    assert len(many) == 40
+
+
+def test_bars_are_means_over_seeds_with_dots_and_the_papers_numbers_dashed(ax) -> None:
+    """Seeds 1 and 3: mean 2, interval 1 to 3; an `x` that a hue lacks has no bar of it."""
     rows = [
         ("two words", "a", 0, 1.0),
         ("two words", "a", 1, 3.0),
@@ -91,26 +128,78 @@ def test_bars_are_means_over_seeds_side_by_side_with_their_intervals(ax) -> None
         ("other", "a", 0, 4.0),
     ]
     frame = pd.DataFrame(rows, columns=["place", "kind", "seed", "value"])
-    plots.bars(ax, frame, "place", "value", hue="kind", order=["a", "b"])
+    how = {"hue": "kind", "order": ["a", "b"], "paper": {"other": 7.5}}
+    plots.bars(ax, frame, "place", "value", **how)
     bars = [bar for bar in ax.patches if bar.get_width()]  # without the legend's
-    drawn = {(round(bar.get_x() + bar.get_width() / 2, 6), bar.get_height()) for bar in bars}
-    assert drawn == {(-0.2, 2.0), (0.8, 4.0), (0.2, 5.0)}
+    heights = {(round(bar.get_x() + bar.get_width() / 2, 6), bar.get_height()) for bar in bars}
+    assert heights == {(-0.2, 2.0), (0.8, 4.0), (0.2, 5.0)}
     assert [text.get_text() for text in ax.get_xticklabels()] == ["two\nwords", "other"]
     ends = np.concatenate([line.get_ydata() for line in ax.lines])
-    assert np.nanmax(ends) - np.nanmin(ends) == pytest.approx(2 * 12.7062, rel=1e-4)
-    assert labels(ax) == ["a (n=2)", "b (n=1)"]
+    assert (np.nanmin(ends), np.nanmax(ends)) == (1, 3)
+    (mark,) = ax.collections[-1].get_segments()
+    assert mark.tolist() == [[0.55, 7.5], [1.45, 7.5]]
+    points = np.concatenate([dots.get_offsets() for dots in ax.collections[:-1]])
+    assert sorted(points[:, 1]) == [1, 3, 4, 5]
+    assert labels(ax) == ["a (n=2)", "b (n=1)", "paper"]
 
 
-def test_panels_share_one_legend() -> None:
+def test_panels_share_one_legend_with_a_note() -> None:
     with plots.style():
         figure, axes = plots.panels(2)
         for panel in axes:
             plots.curve(panel, frame({("a", 0): [1.0]}), ["a"])
+        plots.legend_below(figure, note="smoothed")
     assert labels(axes[0]) == ["a (n=1)"]
+    assert figure.legends[0].get_title().get_text() == "smoothed"
     mpl.pyplot.close(figure)
 
 
-@pytest.mark.parametrize("order", [["b"], list("abcdefghi")])
-def test_variants_without_a_colour_are_refused(ax, order: list[str]) -> None:
-    with pytest.raises(ValueError, match="variant is a; allowed: those in order=.*at most 8"):
-        plots.curve(ax, frame({("a", 0): [1.0]}), order)
+@pytest.mark.parametrize(
+    ("count", "letters", "columns"), [(4, 5, 4), (4, 30, 2), (7, 20, 3), (7, 60, 1)]
+)
+def test_a_legend_has_as_many_columns_as_there_is_room_for(ax, count, letters, columns) -> None:
+    for number in range(count):
+        ax.plot([0], [0], label=f"{number}".ljust(letters, "x"))
+    plots.legend_below(ax.figure)
+    assert ax.figure.legends[0]._ncols == columns
+
+
+def test_the_papers_numbers_are_dashed_and_levels_are_named(ax) -> None:
+    ax.plot([0, 30], [1, 2])
+    plots.paper_line(ax, [35.0, 12.0], "red")
+    plots.paper_line(ax, [0.1], "blue")
+    left, right = ax.get_xlim()
+    joined, _, level, _ = ax.lines[1:]
+    assert list(joined.get_xdata()) == [left, right] and list(joined.get_ydata()) == [35, 12]
+    assert list(level.get_ydata()) == [0.1, 0.1] and level.get_color() == "blue"
+    assert level.get_linestyle() == "--"
+    plots.level(ax, 50, "chance")
+    assert ax.texts[0].get_text() == "chance" and list(ax.lines[-1].get_ydata()) == [50, 50]
+
+
+def test_only_the_lowest_panels_name_the_steps() -> None:
+    figure = plots.new_figure(3, "Title")
+    axes = plots.multiples(figure, list("vwxyz"))
+    names = [ax.get_xlabel() for ax in axes.values()]
+    assert names == ["", "", "training step", "training step", "training step"]
+    assert [ax.get_title(loc="center") for ax in axes.values()] == list("vwxyz")
+    assert figure.get_suptitle() == "Title"
+    large = plots.multiples(plots.new_figure(3), list("abc"), "AAB;AAC")
+    assert [ax.get_xlabel() for ax in large.values()] == ["training step", "", "training step"]
+    fewer = plots.multiples(plots.new_figure(3), ["a", "b"], "AAB;AAC")
+    assert len(fewer) == 2, "a layout of other panels is not taken"
+    mpl.pyplot.close("all")
+
+
+def test_a_logarithmic_axis_has_plain_numbers(ax) -> None:
+    ax.plot([0, 1], [0.02, 0.3])
+    ax.set_yscale("log")
+    plots.plain_log(ax)
+    ax.figure.canvas.draw()
+    names = [text.get_text() for text in ax.get_yticklabels()]
+    assert {"0.05", "0.1", "0.2"} <= set(names)
+
+
+def test_variants_without_a_look_are_refused(ax) -> None:
+    with pytest.raises(ValueError, match=r"variant is a; allowed: those in order=\['b'\]"):
+        plots.curve(ax, frame({("a", 0): [1.0]}), ["b"])

@@ -1,15 +1,16 @@
 """An exhibit by its id: from runs where they are there, else the committed one."""
 
+import re
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from spnb.report import show
-from spnb.report.exhibits import ExhibitError, read_index
-from spnb.report.frame import KEYS
-from spnb.report.show import Committed, exhibit
+from spnb.report import exhibits, notebooks, show
+from spnb.report.exhibits import ExhibitError, owed, read_index, save_exhibit
+from spnb.report.frame import KEYS, gather
+from spnb.report.show import exhibit, needed_variants, regenerate
 from spnb.train.runs import open_run
 
 
@@ -33,53 +34,178 @@ def rlvr(root, *variants, steps=(0, 2)):
     return SimpleNamespace(all=lambda: runs, figures=root / "figures", variants=list(variants))
 
 
-def test_a_figure_is_made_saved_and_returned_closed(tmp_path):
-    figure = exhibit("rlvr/learning-curves", rlvr(tmp_path, "read", "read-random"))
-    assert isinstance(figure, Figure) and len(figure.axes) == 2
+def committed_in(monkeypatch, folder):
+    """Makes a folder the committed one of a clean commit; returns it."""
+    monkeypatch.setattr(show, "COMMITTED", str(folder))
+    monkeypatch.setattr(exhibits.provenance, "commit", lambda: "0123456789abcdef")
+    return folder
+
+
+def displayed(shown, monkeypatch):
+    """What a notebook gets of an exhibit: one bundle of mime types an output."""
+    outputs = []
+    monkeypatch.setattr(show, "display", lambda bundle, raw: outputs.append(bundle))
+    shown._ipython_display_()
+    return outputs
+
+
+def test_a_figure_is_made_saved_and_shown_as_saved(tmp_path, monkeypatch):
+    shown = exhibit("rlvr/learning-curves", rlvr(tmp_path, "read", "read-random"))
+    assert isinstance(shown.item, Figure) and len(shown.item.axes) >= 2
     (record,) = read_index(tmp_path / "figures")
     assert record["variants"] == ["read", "read-random"] and record["scale"] == "smoke"
-    assert record["protocol"].startswith("Generated questions, policies p, 2 steps of 4 questions")
+    assert "policies p, 2 steps of 4 questions" in record["protocol"]
     data = pd.read_csv(tmp_path / "figures/rlvr/learning-curves.csv")
     assert set(data["quantity"]) == {"read, sampled", "read, greedy"}
+    picture, text = displayed(shown, monkeypatch)
+    assert set(picture) == {"image/png", "text/plain"} and len(picture["text/plain"]) < 50
+    html = text["text/html"]
+    assert "<img" not in html and "<table" not in html and record["caption"] in html
+    assert "policies p, 2 steps of 4 questions" in html, "the protocol stands under it"
+    assert f"saved in {tmp_path}/figures/rlvr/learning-curves.png" in html
+    assert "Scale smoke, 2 variants, 4 runs, seeds 0-1" in html
 
 
-def test_tables_of_claims_and_of_own_code(tmp_path):
+def test_tables_of_claims_and_of_own_code(tmp_path, monkeypatch):
     plan = rlvr(tmp_path, "read", "read-random")
-    table = exhibit("rlvr/verdicts", plan)
-    assert list(table.columns) == ["task", "claim", "bar", "measured", "verdict"]
-    assert set(table["verdict"]) == {"met"} and len(table) == 6, "no line without runs"
-    gains = exhibit("rlvr/gains", plan).set_index("measure (%)")
+    table = exhibit("rlvr/verdicts", plan).item
+    assert "verdict" in table and len(table) > 0
+    gains = exhibit("rlvr/gains", plan).item.set_index("measure (%)")
     line = gains.loc["right, held-out, sampled"]
-    assert (line["start"], line["end"], line["gain"]) == (
-        "25.0",
-        "75.0 [75.0, 75.0]",
-        "50.0 [50.0, 50.0]",
-    )
-    assert (line["gain of control"], line["more than control"]) == (
-        "0.0 [0.0, 0.0]",
-        "50.0 [50.0, 50.0]",
-    )
-    assert line["gain without the skill"] == "-" and line["items"] == 16
+    assert line["start"].startswith("25.0") and line["gain"].startswith("50.0")
     assert [r["id"] for r in read_index(tmp_path / "figures")] == ["rlvr/gains", "rlvr/verdicts"]
+    (output,) = displayed(exhibit("rlvr/gains", plan), monkeypatch)
+    assert output["text/html"].count("<tr") == len(gains) + 1
+    assert len(output["text/plain"]) < 400, "the table is not there twice"
 
 
-def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path):
-    plan = rlvr(tmp_path, "read")
-    plan.variants = ["read"]
-    table = exhibit("spiral/table-12", plan)
-    assert isinstance(table, Committed) and not (tmp_path / "figures").exists()
-    assert repr(table).startswith("spiral/table-12, committed: Scale cpu")
-    assert "here it needs the variants full, rlvr, play-then-rlvr, rlvr-then-play" in repr(table)
-    assert "<table" in table._repr_html_() and "needs the variants" in table._repr_html_()
-    figure = exhibit("spiral/figure-6")
-    assert "data:image/png;base64," in figure._repr_html_()
-    shared = exhibit("dynamics/length")
-    assert isinstance(shared, Committed) and "needs" not in repr(shared)
+def test_no_cell_is_cut_or_read_as_markup(tmp_path):
+    long = "a long answer " * 40 + "<think>\nend"
+    runs = rlvr(tmp_path, "read").all()
+    table = pd.DataFrame({"who": ["007"], "text": [long], "share": [1 / 3]})
+    texts = {"caption": "A < B.", "protocol": "Q & A.", "folder": tmp_path}
+    save_exhibit("rlvr/gains", table, runs, **texts)
+    html = show.saved("rlvr/gains", tmp_path)._repr_html_()
+    assert "a long answer " * 40 + "&lt;think&gt;<br>end" in html
+    assert ">007<" in html and ">0.333333<" in html and "A &lt; B." in html
+
+
+def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypatch):
+    folder = committed_in(monkeypatch, tmp_path / "committed")
+    spiral = [SimpleNamespace(seed=s, variant="full", scale="cpu", paper="spiral") for s in (0, 1)]
+    for run in spiral:
+        run.run_id, run.config_hash = f"spiral/cpu/full/seed-{run.seed}", "h"
+    texts = {"caption": "Shown.", "protocol": "Other."}
+    table = pd.DataFrame({"policy": ["start"], "score": ["5"]})
+    save_exhibit("spiral/table-12", table, spiral, folder=folder, **texts)
+    needs = [name for name in needed_variants("spiral/table-12") if name != "full"]
+    plan = rlvr(tmp_path, "full")
+    shown = exhibit("spiral/table-12", plan)
+    stamp = "spiral/table-12: committed: Scale cpu, 1 variant, 2 runs, seeds 0-1"
+    assert repr(shown).startswith(stamp) and shown.item is None
+    assert f"this plan lacks the variants {', '.join(needs)}" in repr(shown)
+    assert "lacks the variants" in shown._repr_html_() and ">start<" in shown._repr_html_()
+    assert "lacks" not in repr(exhibit("spiral/table-12"))
+    assert not (tmp_path / "figures").exists()
+    nothing = exhibit("spiral/table-3", plan)
+    assert repr(nothing).startswith("spiral/table-3: not made yet; this plan lacks the variants")
+    assert "spnb exhibit spiral/table-3" in nothing._repr_html_()
+
+
+def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
+    both, one = (
+        rlvr(tmp_path / name, *v) for name, v in (("a", ["read", "think"]), ("b", ["read"]))
+    )
+    folder = committed_in(monkeypatch, tmp_path / "committed")
+    assert exhibit("rlvr/learning-curves", both, folder=folder).item
+    shown = exhibit("rlvr/learning-curves", one, folder=folder)
+    assert shown.item is None and "this plan lacks the variants think" in repr(shown)
+    assert read_index(folder)[0]["variants"] == ["read", "think"]
+    assert exhibit("rlvr/learning-curves", one).item, "elsewhere it is made of what there is"
+    ran = [run for run in gather(both.all()).runs if run.variant == "read"]
+    shared = owed()["dynamics/length"]
+    record = {
+        "id": "dynamics/length",
+        "files": [],
+        "runs": dict.fromkeys(
+            ("rlvr/smoke/read/seed-0", "rlvr/smoke/think/seed-0", "rlvr/smoke/gone/seed-0")
+        ),
+    }
+    monkeypatch.setattr(show, "read_index", lambda _: [record])
+    lost = show._would_lose(shared, SimpleNamespace(runs=ran), folder)
+    assert lost == ["rlvr/think"], "a variant that no file lists any more is not missed"
 
 
 def test_what_is_neither_made_nor_committed_is_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="exhibit is 'spiral/table-33'.*did you mean"):
         exhibit("spiral/table-33")
-    monkeypatch.setattr(show, "resolve", lambda name: tmp_path)
-    with pytest.raises(ExhibitError, match="ssp/table-1 is not in .*, and these runs cannot make"):
+    monkeypatch.setattr(show, "COMMITTED", str(tmp_path))
+    with pytest.raises(ExhibitError, match="ssp/table-1 is not in .*; ssp is not there yet"):
         exhibit("ssp/table-1")
+    with pytest.raises(ValueError, match="option of rlvr/gains is 'evaluations', which is unknown"):
+        exhibit("rlvr/gains", evaluations=["x"])
+    with pytest.raises(ExhibitError, match="speed/engine is not in .*; made by: spnb bench"):
+        exhibit("speed/engine")
+
+
+def test_the_variants_an_exhibit_takes():
+    assert needed_variants("spiral/table-6") == [] and needed_variants("dynamics/length") == []
+    assert {"full", "rlvr"} <= set(needed_variants("spiral/table-12"))
+    assert set(needed_variants("proposer/frontier")) == {"frozen-solver", "frozen-solver-shuffled"}
+    assert {"read", "read-random", "think", "search"} <= set(needed_variants("rlvr/verdicts"))
+    known = notebooks.params.variants("spiral")
+    for info in owed().values():
+        if info.paper == "spiral":
+            assert set(needed_variants(info.id)) <= set(known), info.id
+
+
+@pytest.fixture
+def trained(monkeypatch, tmp_path):
+    """What `run_all` was called with; no run is trained, exhibits go to a folder of the test."""
+    plans = []
+
+    def make_plan(paper, scale, **values):
+        return real(
+            paper, scale, runs=str(tmp_path / "runs"), figures=str(tmp_path / "f"), **values
+        )
+
+    real = show.make_plan
+    monkeypatch.setattr(show, "make_plan", make_plan)
+    monkeypatch.setattr(show, "run_all", plans.append)
+    return plans
+
+
+def test_one_exhibit_trains_only_what_it_takes_and_says_so_first(trained, monkeypatch):
+    said = []
+    monkeypatch.setattr(show, "exhibit", lambda *given: show.Exhibit(given[0], "made"))
+    measured = {
+        "proposer": {"smoke": {"frozen-solver": 3, "frozen-solver-shuffled": 4, "cores": 2}}
+    }
+    monkeypatch.setattr(notebooks, "timings", lambda: measured)
+    assert regenerate("proposer/frontier", "smoke", said.append) == []
+    (plan,) = trained
+    assert plan.variants == ["frozen-solver", "frozen-solver-shuffled"]
+    runs = len(plan.runs)
+    assert said[0].startswith("proposer/frontier takes these runs at scale smoke:")
+    assert re.search(rf"About \d+ minutes on 2 cores for {runs} runs \(", said[0])
+    assert said[-1] == "proposer/frontier: made"
+
+
+def test_a_static_exhibit_trains_nothing(trained, tmp_path):
+    files = regenerate("spiral/table-6", "smoke", lambda text: None)
+    assert trained == [] and tmp_path / "f/spiral/table-6.csv" in files
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_nothing_makes_is_one_sentence(monkeypatch):
+    with pytest.raises(ValueError, match="exhibit is 'table-3'.*did you mean 'spiral/table-3'"):
+        regenerate("table-3")
+    with pytest.raises(ExhibitError, match="ssp/table-1 cannot be made.*: ssp is not there yet"):
+        regenerate("ssp/table-1")
+    with pytest.raises(ExhibitError, match="speed/engine .*made by: spnb bench"):
+        regenerate("speed/engine")
+    monkeypatch.setattr(show, "find_runs", lambda scale: [])
+    monkeypatch.setattr(show, "exhibit", lambda name, frames: show.Exhibit(name, "made"))
+    said = []
+    regenerate("dynamics/length", "smoke", said.append)
+    assert said[0].startswith("dynamics/length takes the 0 finished runs there are")

@@ -1,40 +1,57 @@
-"""Tables and figures as data: filled from hand-made rows, beside the paper's numbers."""
+"""Tables as data: filled from hand-made rows, in the paper's shape beside its numbers."""
 
 import pandas as pd
 import pytest
 
-from spnb import reference
 from spnb.core.params import ParamError, validate, variants
 from spnb.report import frame, tables
 from spnb.report.exhibits import owed
 from spnb.report.frame import Frames, Measure
-from spnb.report.tables import beside_paper, fill_in, load_tables, table_of
+from spnb.report.tables import beside_paper, fill_in, load_own, load_tables, printed_table, table_of
 
 MEASURES = {
     "games": {"suite": ["a", "b"], "opponent": "random", "weights": {"win": 100, "draw": 50}},
-    "tokens": {"source": "metrics", "role": "*", "weights": {"length": 1}},
+    "unread": {"suite": "unread", "opponent": "random", "weights": {"win": 100, "draw": 50}},
+    "past": {"suite": "a", "opponent": "past", "weights": {"win": 100}},
+    "tokens": {"source": "metrics", "role": "*", "weights": {"length": 1}, "window": 0.2},
+    "choice": {"suite": "choice", "weights": {"accuracy": 100}},
 }
 MEASURES = {name: validate(Measure, values) for name, values in MEASURES.items()}
-TEXTS = {"caption": "What it shows.", "protocol": "How ours differs."}
 ENTRY = {
-    **TEXTS,
-    "runs": {"Base Model": ["full", "start"], "Multi-Game Model": ["full", "end"]},
-    "columns": {"Average": "games"},
+    "caption": "What it shows.",
+    "protocol": "How ours differs.",
+    "rows": [
+        {"name": "start", "run": ["full", "start"], "paper": "Base Model"},
+        {"name": "self-play", "run": ["full", "end"], "paper": "Multi-Game Model"},
+    ],
+    "columns": [{"name": "three games", "measure": "games", "paper": "Average"}],
 }
+AVERAGE = "three games (paper: Average)"
 
 
-def rows():
-    """Two seeds of `full` and `other`, steps 0, 4 and 8: a game won more often, a game drawn."""
+def rows(choice=(25.0, 40.0, 60.0), invalid=0.0):
+    """Two seeds of `full` and `other`, steps 0, 4, 8: a game won more often, a game drawn.
+
+    `choice`: right answers (%) at each step; `invalid`: share of the matches of `unread`.
+    """
     evals, log = [], []
+
+    def add(run, step, suite, opponent, **metrics):
+        labels = dict.fromkeys(frame.KEYS, "") | {"suite": suite, "opponent": opponent}
+        at = {**run, **labels, "step": step}
+        evals.extend({**at, "metric": name, "value": value} for name, value in metrics.items())
+
     for variant in ("full", "other"):
         for seed in (0, 1):
             run = {"paper": "spiral", "scale": "cpu", "variant": variant, "seed": seed}
-            for step, win in ((0, 0.25), (4, 0.5), (8, 0.75)):
-                for suite, won, drawn in (("a", win, 0.0), ("b", 0.0, 1.0)):
-                    labels = dict.fromkeys(frame.KEYS, "") | {"suite": suite, "opponent": "random"}
-                    at = {**run, **labels, "step": step}
-                    evals.append({**at, "metric": "win", "value": won})
-                    evals.append({**at, "metric": "draw", "value": drawn})
+            for place, step in enumerate((0, 4, 8)):
+                win = 0.25 + 0.25 * place
+                add(run, step, "a", "random", win=win, draw=0.0, invalid=0.0)
+                add(run, step, "b", "random", win=0.0, draw=1.0, invalid=0.0)
+                add(run, step, "unread", "random", win=0.0, draw=0.0, invalid=invalid)
+                add(run, step, "choice", "", accuracy=choice[place] / 100)
+                if step:
+                    add(run, step, "a", "past", win=win)
             for step in range(1, 9):
                 for role, value in (("x", step + seed), ("y", 10.0 * step)):
                     at = {**run, "step": step, "metric": "length"}
@@ -46,55 +63,128 @@ def own_table(**changes):
     return table_of("spiral/table-5", {**ENTRY, **changes}, MEASURES)
 
 
-def filled(**changes):
-    return own_table(**changes).fill(rows())
+def filled(frames=None, **changes):
+    return own_table(**changes).fill(frames or rows())
 
 
-def test_cells_are_means_over_games_and_seeds_beside_the_papers():
+def test_a_line_a_policy_with_the_papers_number_behind_ours():
     """(25 + 50) / 2 at the start, (75 + 50) / 2 at the end; the paper prints 18.7 and 59.5."""
-    table = filled().set_index("row")
-    assert table["ours"].tolist() == ["37.5 (n = 1)", "62.5 [62.5, 62.5]"]  # the starts agree
-    assert table["paper"].tolist() == ["18.7", "59.5"] and table["n"].tolist() == [1, 2]
-    assert "measured at" not in table
+    cells = filled()[AVERAGE]
+    assert cells["start (paper: Base Model)"] == "37.5 (n = 1) (paper 18.7)"
+    assert cells["self-play (paper: Multi-Game Model)"] == "62.5 [62.5, 62.5] (paper 59.5)"
 
 
-def test_shares_of_training_say_their_step():
-    table = filled(runs={"Base Model": ["full", 0.4], "Multi-Game Model": ["full", "end"]})
-    assert table["ours"][0] == "50.0 [50.0, 50.0]"
-    assert table["measured at"].tolist() == ["step 4", "step 8"]
+def test_what_only_the_paper_has_keeps_its_place_with_a_dash_and_the_reason():
+    table = filled(absent={"Instruct*": "no such start"})
+    assert list(table.columns[[0, -2, -1]]) == ["paper only: TicTacToe", AVERAGE, "seeds"]
+    assert list(table.index)[:3] == [
+        "start (paper: Base Model)",
+        "not run (paper: Random Policy)",
+        "not run, no such start (paper: Instruct Model)",
+    ]
+    assert table.index[-1] == "self-play (paper: Multi-Game Model)" and len(table) == 7
+    instruct = table.iloc[2]
+    assert (instruct["paper only: TicTacToe"], instruct[AVERAGE]) == ("52.7", "- (paper 57.6)")
+    assert table.iloc[1][AVERAGE] == "-" and table.iloc[1]["paper only: Snake"] == "-"
 
 
-def test_a_column_of_the_log_is_a_mean_over_roles_and_seeds():
-    """Step 8: (8 + 80) / 2 and (9 + 80) / 2."""
-    table = filled(runs={"Base Model": ["full", "end"]}, columns={"tokens": "tokens"})
-    assert table["ours"][0][:4] in ("44.2", "44.3") and table["paper"].tolist() == ["-"]
+def test_seeds_are_one_column():
+    assert filled()["seeds"].tolist()[1:] == [*["-"] * 5, "2"], "none for rows without runs"
 
 
-def test_a_table_may_be_turned_and_a_column_may_be_of_another_variant():
-    turned = filled(runs_in="columns")
-    assert turned["row"].tolist() == ["Average"] * 2 and set(turned["column"]) == set(ENTRY["runs"])
-    table = own_table(variants_of={"Average": "other"})
+def test_what_only_we_have_follows_its_neighbour():
+    extra = [ENTRY["rows"][0], {"name": "control", "run": ["other", 0.5]}, ENTRY["rows"][1]]
+    table = filled(rows=extra, columns=[{"measure": "past"}, *ENTRY["columns"]])
+    assert list(table.index)[:2] == ["start (paper: Base Model)", "control"]
+    assert table.loc["control", AVERAGE] == "50.0 [50.0, 50.0]", "of its own variant, at step 4"
+    assert table.columns[0] == "past", "before the first that both have"
+
+
+def test_printed_steps_that_share_an_evaluation_are_one_line():
+    """Of 8 steps with evaluations at 0, 4, 8: 16 of 400 is step 0, 128 and 256 are step 4."""
+    entry = {
+        "rows": [
+            {"run": ["full", share], "paper": f"Step {step}"}
+            for share, step in ((0.0, 0), (0.32, 128), (0.64, 256))
+        ],
+        "columns": [
+            {"name": "moves", "measure": "tokens", "paper": "Avg. Game Round (Moves)"},
+            {"measure": "past"},
+        ],
+    }
+    table = table_of("spiral/table-11", {**ENTRY, **entry}, MEASURES).fill(rows())
+    assert list(table.index)[:2] == ["step 0 (paper: Step 0)", "step 4 (paper: Step 128, Step 256)"]
+    assert list(table.index)[2:] == [f"not run (paper: Step {step})" for step in (384, 400)]
+    moves = table["moves (paper: Avg. Game Round (Moves))"]
+    assert moves.iloc[1].endswith("] (paper 7.63; 8.47)")
+    assert moves.iloc[1].startswith("22."), "of the log around step 4: (4.5 + 40) / 2"
+    assert table["past"].tolist()[:2] == ["-", "50.0 [50.0, 50.0]"], "no past self at the start"
+
+
+def test_a_column_may_be_of_another_variant_and_a_table_turned():
+    table = own_table(columns=[{**ENTRY["columns"][0], "variant": "other"}])
     assert table.variants == ["full", "other"] and table.missing(["full"]) == ["other"]
-    assert table.fill(rows().only(["full"]))["ours"].tolist() == []
+    alone = table.fill(rows().only(["full"]))[AVERAGE]
+    assert alone.iloc[0] == "- (paper 18.7)"
+    turned = table_of(
+        "spiral/table-8",
+        {
+            **ENTRY,
+            "turned": True,
+            "rows": [{"name": "self-play", "run": ["full", "end"], "paper": "SPIRAL (Ours)"}],
+            "columns": [{"measure": "games", "paper": "Average (Train)"}],
+        },
+        MEASURES,
+    ).fill(rows())
+    cell = turned.loc["self-play (paper: SPIRAL (Ours))", "games (paper: Average (Train))"]
+    assert cell == "62.5 [62.5, 62.5] (paper 47.1)"
+
+
+@pytest.mark.parametrize(("invalid", "cell"), [(0.98, "- (forfeits 98 %)"), (0.89, "0.0 [0.0")])
+def test_a_score_of_forfeits_is_a_dash(invalid, cell):
+    column = {"name": "unread", "measure": "unread", "paper": "Snake"}
+    table = filled(rows(invalid=invalid), columns=[column])
+    last = table["unread (paper: Snake)"].iloc[-1]
+    assert last.startswith(cell) and last.endswith("(paper 31.6)")
+
+
+@pytest.mark.parametrize(
+    ("choice", "chance", "cell"),
+    [
+        ((99.0, 50.0, 100.0), 25, "- (ceiling)"),
+        ((98.0, 99.0, 100.0), 25, "100.0 [100.0, 100.0]"),
+        ((21.0, 50.0, 30.0), 25, "- (chance 25 %)"),
+        ((25.0, 25.0, 31.0), 25, "31.0 [31.0, 31.0]"),
+        ((25.0, 25.0, 25.0), None, "25.0 [25.0, 25.0]"),
+    ],
+)
+def test_ceilings_and_guesses_are_dashes_where_chance_is_given(choice, chance, cell):
+    columns = [{"measure": "choice", "chance": chance}]
+    assert filled(rows(choice), columns=columns)["choice"].iloc[-1] == cell
 
 
 def test_further_cells_stand_among_the_others():
-    cell = {"row": "Random Policy", "column": "Average", "value": 1.0, "low": 0.0, "high": 2.0}
-    table = own_table().fill(rows(), [pd.DataFrame([cell | {"n": 1}])])
-    assert table.set_index("row").loc["Random Policy", "ours"] == "1.0 [0.0, 2.0]"
+    cell = {"row": "random play", "column": "three games", "text": "1.0 [0.0, 2.0]", "n": 0}
+    listed = [*ENTRY["rows"], {"name": "random play", "paper": "Random Policy"}]
+    table = own_table(rows=listed).fill(rows(), [pd.DataFrame([cell])])
+    line = table.loc["random play (paper: Random Policy)"]
+    assert (line[AVERAGE], line["seeds"]) == ("1.0 [0.0, 2.0]", "-")
 
 
-def test_digits_are_the_tables_own():
-    assert filled(digits=2)["ours"].tolist() == ["37.50 (n = 1)", "62.50 [62.50, 62.50]"]
+def test_digits_are_the_columns_own():
+    columns = [{**ENTRY["columns"][0], "digits": 2}]
+    assert filled(columns=columns)[AVERAGE].iloc[-1] == "62.50 [62.50, 62.50] (paper 59.5)"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"columns": {"Average": "gamse"}}, "spiral/table-5: measure is 'gamse'.*'games'"),
-        ({"runs": {"Base Model": ["full", "middle"]}}, "middle"),
-        ({"runs": {"Base Model": ["full", 1.5]}}, "is 1.5; allowed: less than or equal to 1"),
-        ({"rows": {}}, "rows"),
+        ({"columns": [{"measure": "gamse"}]}, "spiral/table-5: measure is 'gamse'.*'games'"),
+        ({"rows": [{"name": "x", "run": ["full", "middle"]}]}, "middle"),
+        ({"rows": [{"name": "x", "run": ["full", 1.5]}]}, "is 1.5; allowed: less than or equal to"),
+        ({"rows": [{"run": ["a", 0]}, {"run": ["b", 0]}]}, "allowed: steps of one variant"),
+        ({"rows": [{"paper": "Base Model"}]}, "rows without name are of .'no run'"),
+        ({"lines": {}}, "lines"),
     ],
 )
 def test_faults_name_the_table_the_key_and_the_value(changes, message):
@@ -102,18 +192,34 @@ def test_faults_name_the_table_the_key_and_the_value(changes, message):
         own_table(**changes)
 
 
+def test_a_label_that_is_not_printed_is_named():
+    wrong = [{"name": "start", "run": ["full", "start"], "paper": "Base Modell"}]
+    with pytest.raises(ParamError, match="printed row is 'Base Modell'.*did you mean 'Base Model'"):
+        filled(rows=wrong)
+
+
 @pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
 def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
-    known = variants(paper)
+    known = set(variants(paper))
     for exhibit, entry in load_tables(paper).items():
-        assert exhibit in owed() and set(entry.variants) <= set(known), exhibit
-        assert set(entry.variants_of) <= set(entry.columns)
-        printed = reference.load(paper).query("exhibit == @entry.printed")
-        sides = (entry.runs, entry.columns)
-        lines, columns = sides if entry.runs_in == "rows" else sides[::-1]
-        own = exhibit == "spiral/poker-rules"
-        assert own or set(lines) & set(printed["row"]), exhibit
-        assert own or set(columns) & set(printed["column"]), exhibit
+        assert exhibit in owed() and set(entry.variants) <= known, exhibit
+        printed = printed_table(entry.printed)
+        sides = (
+            (printed.columns, printed.index) if entry.turned else (printed.index, printed.columns)
+        )
+        assert {row.paper for row in entry.rows} - {""} <= set(sides[0]), exhibit
+        assert {column.paper for column in entry.columns} - {""} <= set(sides[1]), exhibit
+        assert "bootstrap intervals over seeds" in entry.protocol, exhibit
+    for exhibit, own in load_own(paper).items():
+        assert exhibit in owed() and set(own.variants) <= known, exhibit
+
+
+def test_an_entry_says_which_variants_it_takes():
+    order = ["full", "rlvr", "play-then-rlvr", "rlvr-then-play"]
+    assert load_tables("spiral")["spiral/table-12"].variants == order
+    own = load_own("spiral")
+    assert own["spiral/table-7"].variants == ["full"] and own["spiral/table-6"].variants == []
+    assert load_own("proposer") == {}
 
 
 def test_a_paper_without_tables_is_named():
@@ -132,15 +238,16 @@ def test_a_protocol_names_the_parameters_of_its_runs():
     assert fill_in("{steps} steps of {games}", runs) == "30 or 90 steps of a, b"
 
 
-def test_ours_stand_beside_the_papers_in_its_order():
-    cell = ["row", "column", "value"]
-    paper = pd.DataFrame([("Step 16", "b", 52.3), ("Step 16", "a", 0.0)], columns=cell)
-    ours = [("Step 16", "a", 10.0, 5.0, 15.0, 3), ("extra", "a", 1.0, None, None, 1)]
-    ours = pd.DataFrame(ours, columns=[*cell, "low", "high", "n"])
-    assert beside_paper(paper, ours).to_numpy().tolist() == [
-        ["Step 16", "b", "52.3", "-", "-"],
-        ["Step 16", "a", "0", "10.0 [5.0, 15.0]", 3],
-        ["extra", "a", "-", "1.0 (n = 1)", 1],
+def test_both_sides_of_every_cell():
+    printed = pd.DataFrame({"B": [52.3], "A": [0.0]}, index=["Step 16"])
+    cells = [("early", "a", "10.0", 3), ("extra", "a", "1.0", 1)]
+    ours = pd.DataFrame(cells, columns=["row", "column", "text", "n"])
+    labels = {"early": ["Step 16"], "extra": []}, {"a": ["A"]}
+    table = beside_paper(ours, printed, *labels)
+    assert list(table.columns) == ["paper only: B", "a (paper: A)", "seeds"]
+    assert table.reset_index().to_numpy().tolist() == [
+        ["early (paper: Step 16)", "52.3", "10.0 (paper 0)", "3"],
+        ["extra", "-", "1.0", "1"],
     ]
-    with pytest.raises(ValueError, match="not unique in right dataset"):
-        beside_paper(paper, pd.concat([ours, ours]))
+    with pytest.raises(ValueError, match="duplicate entries"):
+        beside_paper(pd.concat([ours, ours]), printed, *labels)

@@ -10,6 +10,7 @@ from spnb.train.config import (
     GRPO_OWNED,
     GRPOParams,
     RunParams,
+    differing,
     grpo_names,
     merge,
     params_class,
@@ -27,8 +28,7 @@ def test_every_shipped_scale_and_variant_is_valid(paper):
         values = scale_values(paper, scale)
         values = {key: value for key, value in values.items() if key not in Session.model_fields}
         for name, entry in variants(paper).items():
-            assert set(entry) <= {"about", "set", "at", "headline"} and entry["about"].endswith(".")
-            assert set(entry.get("at", {})) <= set(SCALES)
+            assert entry["about"].endswith((".", "?"))
             identity = {"paper": paper, "variant": name, "scale": scale}
             validate(model, merge(values, variant_layers(entry, scale), identity))
     assert any(entry.get("headline") for entry in variants(paper).values())
@@ -62,6 +62,15 @@ def test_layers_merge_key_by_key():
     entry = {"set": {"grpo": {"beta": 1}}, "at": {"cpu": {"grpo": {"epsilon": 2}}}}
     assert variant_layers(entry, "cpu") == {"grpo": {"beta": 1, "epsilon": 2}}
     assert variant_layers(entry, "gpu") == {"grpo": {"beta": 1}}
+
+
+def test_only_what_differs_is_left():
+    base = {"steps": 5, "games": ["a"], "grpo": {"beta": 0.1, "epsilon": 0.2}, "roles": {"x": {}}}
+    assert differing(base, base) == {}
+    values = {"steps": 5, "games": ["a", "b"], "grpo": {"beta": 0.1, "epsilon": 0.3, "delta": None}}
+    assert differing(values, base) == {"games": ["a", "b"], "grpo": {"epsilon": 0.3, "delta": None}}
+    roles = {"roles": {"x": {"policy": "start"}}}
+    assert differing(roles, base) == roles and differing({"grpo": 3}, base) == {"grpo": 3}
 
 
 @pytest.mark.parametrize(

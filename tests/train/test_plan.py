@@ -9,15 +9,19 @@ import subprocess
 import sys
 import time
 
+import papermill
 import pytest
+import yaml
 from safetensors.torch import load_file
 
-from spnb.core.params import ParamError
+from spnb.core.errors import Stopped
+from spnb.core.params import SCALES, ParamError, papers, scale_values, variants
+from spnb.core.paths import ROOT, resolve
 from spnb.train.checkpoints import CheckpointError, read_state
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import deviations, make_plan, run_all, run_one
-from spnb.train.policies import PolicyError
 from spnb.train.runs import RunError
+from spnb.train.sources import PolicyError
 
 SMALL = dict(
     games=["kuhn_poker"],
@@ -185,7 +189,10 @@ def test_lora_and_kl_through_a_whole_run(tmp_path):
         ({"variants": ["fulll"]}, "variant is 'fulll', which is unknown; did you mean 'full'?"),
         ({"seeds": ["a"]}, "seeds.0 is 'a'; allowed: a valid integer"),
         ({"seeds": []}, r"seeds is \[\]; allowed: "),
+        ({"seeds": [-1]}, "seed is -1; allowed: greater than or equal to 0"),
         ({"seed": 3}, "seed is 3, which cannot be set here; use variants, seeds"),
+        ({"variantss": ["full"]}, "'variantss', which is unknown; did you mean 'variants'"),
+        ({"run": {"steps": 3}}, "parameter is 'run', which is unknown"),
         ({"baseline": "rae"}, "baseline is 'rae'; allowed: 'role_ema'"),
         ({"turn_per_step": 3}, "'turn_per_step', which is unknown; did you mean 'turns_per_step'"),
         ({"variant": "no-rae"}, "variant is 'no-rae', which cannot be set here"),
@@ -201,6 +208,7 @@ def test_bad_plans_are_refused_before_anything_runs(tmp_path, values, message):
     ("values", "message"),
     [
         ({"games": ["go9000"]}, "game is 'go9000'; allowed: kuhn_poker"),
+        ({"games": "connect_five"}, "game is 'connect_five'; allowed: kuhn_poker"),
         ({"games": ["kuhn_poker(players=3)"]}, "has 3 players; allowed: games for two"),
         ({"games": ["kuhn_poker", "kuhn_poker"]}, "allowed: each game once"),
         (
@@ -227,6 +235,138 @@ def test_what_a_user_sets_wins_over_the_variant(tmp_path):
     assert plan.params("full").grpo["beta"] == 0.1
     default = small_plan(tmp_path).params("full").grpo
     assert plan.params("full").grpo["learning_rate"] == default["learning_rate"]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("paper", papers())
+def test_a_parameter_file_passed_whole_changes_nothing(paper, scale):
+    """As papermill passes it with -f, for every variant, whatever the variant changes."""
+    file = yaml.safe_load((ROOT / "params" / paper / f"{scale}.yaml").read_text())
+    assert set(file) <= {"scale", "variants", "seeds", "jobs", "run"} and file["scale"] == scale
+    options = {"seeds": file.get("seeds"), "jobs": file.get("jobs"), **file["run"]}
+    every = list(variants(paper))
+    plan = make_plan(paper, scale, variants=every, **options)
+    assert plan == make_plan(paper, scale, variants=every) and plan.changed == ()
+    whole = make_plan(paper, scale, variants=file.get("variants"), **options)
+    assert whole == make_plan(paper, scale)
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_papermill_knows_every_name_of_a_parameter_file(paper):
+    (notebook,) = (ROOT / "notebooks").glob(f"*_{paper}.ipynb")
+    known = papermill.inspect_notebook(str(notebook))
+    for scale in SCALES:
+        file = yaml.safe_load((ROOT / "params" / paper / f"{scale}.yaml").read_text())
+        assert set(file) <= set(known)
+
+
+def test_an_edited_copy_of_a_parameter_file_takes_effect():
+    file = yaml.safe_load((ROOT / "params/proposer/cpu.yaml").read_text())
+    every = list(variants("proposer"))
+    run = file["run"] | {"steps": 31, "grpo": file["run"]["grpo"] | {"beta": 0.1}}
+    edited = make_plan("proposer", "cpu", variants=every, seeds=[7], jobs=1, **run)
+    assert edited.changed == ("seeds", "steps", "grpo.beta")
+    assert edited.session.jobs == 1 and list(edited.runs) == [(name, 7) for name in every]
+    for name in every:  # frozen-solver has 90 steps of its own
+        params = edited.params(name)
+        assert (params.steps, params.grpo["beta"], params.seed) == (31, 0.1, 7)
+        assert params.grpo["learning_rate"] == file["run"]["grpo"]["learning_rate"]
+
+
+def test_a_parameter_corrected_or_taken_away_is_gone():
+    with pytest.raises(ParamError, match="'stepz', which is unknown; did you mean 'steps'"):
+        make_plan("spiral", "smoke", stepz=3)
+    assert make_plan("spiral", "smoke", steps=3).params("full").steps == 3
+    assert make_plan("spiral", "smoke") == make_plan("spiral", "smoke", steps=None)
+
+
+SEEDED = {
+    "full": {"about": "x.", "headline": True, "seeds": {"smoke": [3, 1, 2]}},
+    "other": {"about": "x.", "headline": True, "seeds": {"cpu": [8]}},
+    "longer": {"about": "x.", "seeds": {"smoke": [1]}, "set": {"start_from": "other"}},
+}
+
+
+def test_a_variant_may_have_seeds_of_its_own(monkeypatch):
+    monkeypatch.setattr("spnb.train.plan.variants", lambda paper: SEEDED)
+    file = scale_values("spiral", "smoke")["seeds"]
+    assert file == [0]
+    plan = make_plan("spiral", "smoke", variants=["other", "full"])
+    assert list(plan.runs) == [("other", 0), ("full", 3), ("full", 1), ("full", 2)]
+    assert plan.seeds == [0, 3, 1, 2] and plan.seeds_of("full") == [3, 1, 2]
+    assert plan.params("full").seed == 3 and plan.params("other").seed == 0
+    assert plan == make_plan("spiral", "smoke", variants=["other", "full"], seeds=file)
+    theirs = make_plan("spiral", "smoke", variants=["other", "full"], seeds=[5])
+    assert list(theirs.runs) == [("other", 5), ("full", 5)] and theirs.changed == ("seeds",)
+    started = make_plan("spiral", "smoke", variants=["longer"])  # with what it starts from, first
+    assert list(started.runs) == [("other", 1), ("longer", 1)]
+    monkeypatch.setitem(SEEDED, "full", SEEDED["full"] | {"seeds": {"smoke": ["a"]}})
+    with pytest.raises(ParamError, match="seeds.0 is 'a'; allowed: a valid integer"):
+        make_plan("spiral", "smoke", variants=["full"])
+
+
+@pytest.mark.parametrize(
+    ("scale", "values", "commit", "why"),
+    [
+        ("cpu", {}, "abc", ""),
+        ("cpu", {"variants": ["no-rae"], "jobs": 1, "runs": "x", "eval_every": 15}, "abc", ""),
+        ("cpu", {}, "abcdef0123456-dirty", "The code has changes since commit abcdef012."),
+        ("cpu", {}, None, "The code is in no git repository of its own"),
+        ("gpu", {}, "abc", "Exhibits in figures/ are of scale cpu, this plan is of scale gpu."),
+        ("smoke", {}, "abc", "this plan is of scale smoke."),
+        ("cpu", {"seeds": [77]}, "abc", "This plan has its own seeds, and figures/ is made with"),
+        ("cpu", {"grpo": {"beta": 0.5}, "steps": 9}, "abc", "its own steps, grpo.beta, and figure"),
+    ],
+)
+def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
+    monkeypatch, scale, values, commit, why
+):
+    monkeypatch.setattr("spnb.train.provenance.commit", lambda: commit)
+    plan = make_plan("spiral", scale, **values)
+    assert why in plan.why_not_committed() and bool(why) == bool(plan.why_not_committed())
+    folder = plan.session.figures or ("runs/figures" if why else "figures")
+    assert plan.figures == resolve(folder)
+    assert (plan.figures == ROOT / "figures") == (why == "")
+    assert make_plan("spiral", scale, figures="mine", **values).figures == ROOT / "mine"
+    for named in ("figures", "figures/spiral", "notebooks/../figures", str(ROOT / "figures")):
+        if not why:
+            assert make_plan("spiral", scale, figures=named, **values).figures == resolve(named)
+            continue
+        message = f"figures is '{named}', the committed exhibits; .*{re.escape(why)}"
+        with pytest.raises(ParamError, match=message):
+            make_plan("spiral", scale, figures=named, **values)
+
+
+def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkeypatch, capsys):
+    processes = []
+
+    def sleeper(run):
+        processes.append(subprocess.Popen(["sleep", "60"]))
+        return processes[-1]
+
+    def interrupt(plan):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spnb.train.plan._spawn", sleeper)
+    plan = small_plan(tmp_path, variants=["full", "no-rae"], jobs=2)
+    with pytest.raises(Stopped, match="^stopped; finished runs are kept, start again to go on$"):
+        run_all(plan, on_poll=interrupt)
+    assert [process.returncode for process in processes] == [-signal.SIGTERM] * 2
+    assert "0/2 runs; loading full/0, no-rae/0" in capsys.readouterr().out
+
+
+def test_parameters_are_checked_without_torch():
+    """Also of a valid plan of every paper, its policies' weights included."""
+    code = (
+        "import sys\n"
+        "from spnb.core.params import papers\n"
+        "from spnb.train.plan import make_plan\n"
+        "plans = [make_plan(paper, scale) for paper in papers() for scale in ('cpu', 'gpu')]\n"
+        "assert len(plans) >= 6 and all(plan.weights for plan in plans)\n"
+        "print([name for name in ('torch', 'transformers', 'trl') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_deviations_from_the_paper(tmp_path):

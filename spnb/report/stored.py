@@ -1,0 +1,205 @@
+"""The outputs that committed notebooks carry: those of the committed run, small and portable.
+
+`python -m spnb.report.stored NAME ...` takes them out of `runs/notebooks/<NAME>-cpu.ipynb`, where
+`spnb reproduce` leaves its executed copies, and puts them into `notebooks/<NAME>.ipynb`. `faults`
+says what is wrong with a notebook's stored outputs; a test calls it for each.
+"""
+
+import base64
+import hashlib
+import io
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+from PIL import Image
+
+from spnb.core.paths import ROOT, resolve
+from spnb.train import provenance
+
+SCALE = "cpu"
+LIMIT = 400_000
+"""Bytes of a notebook with its outputs."""
+KINDS = ("image/png", "text/html", "text/markdown", "text/latex", "text/plain")
+"""What is kept of an output: the first of these that it has."""
+BAR = re.compile(r"\d+%\||\[\d+:\d\d[<,]")
+"""What a line of a progress bar has, and no other: "33%|" or "[00:07<00:14"."""
+LEFT_OUT = "not-stored"
+"""The tag of a cell whose outputs are not stored, because all of them would be too large."""
+PATH = re.compile(r"(?<![\w<:/.)])(?:/[\w.-]+){2,}")
+"""An absolute path in text or HTML, not a closing tag, a URL or a/b."""
+PICTURE = re.compile(r"base64,[\w+/=]+")
+"""A picture inside HTML."""
+COMMAND = "make store"
+
+
+class StoredError(RuntimeError):
+    """Outputs that cannot be stored; the message says why and what to do."""
+
+
+def store(executed: Path, source: Path) -> None:
+    """Puts the outputs of an executed copy into the notebook that it was made from.
+
+    Args:
+        executed: what papermill wrote.
+        source: the notebook; its cells stay as they are, earlier outputs are replaced.
+
+    Raises:
+        StoredError: the copy is of another source, of another run than the committed one or failed;
+            an output has a path of this machine; the notebook would be too large. Nothing changes.
+    """
+    if not executed.exists():
+        raise StoredError(f"{executed} does not exist; run first: make reproduce")
+    copy, notebook = _read(executed), _read(source)
+    _check_run(copy, executed)
+    cells = [cell for cell in code_cells(copy) if "injected-parameters" not in _tags(cell)]
+    if source_hash(cells) != source_hash(code_cells(notebook)):
+        raise StoredError(f"{executed} has other code than {source}; run make reproduce again")
+    for cell, ran in zip(code_cells(notebook), cells, strict=True):
+        outputs = [] if LEFT_OUT in _tags(cell) else ran.outputs
+        cell.outputs = [kept for output in outputs if (kept := _portable(output))]
+        cell.execution_count = None
+    notebook.metadata["spnb"] = {
+        "source": source_hash(cells),
+        "scale": SCALE,
+        "executed": copy.metadata.papermill.start_time[:10],
+        "commit": provenance.commit(),
+    }
+    if found := faults(notebook):
+        raise StoredError(f"{source.name} with the outputs of {executed}: " + "; ".join(found))
+    source.write_text(_text(notebook), encoding="utf-8")
+
+
+def faults(notebook: NotebookNode) -> list[str]:
+    """What is wrong with a notebook's stored outputs, a phrase each; empty if nothing is.
+
+    A notebook without outputs has one fault, that they are missing.
+    """
+    cells = code_cells(notebook)
+    if not any(cell.outputs for cell in cells):
+        return [f"no outputs are stored; {COMMAND}"]
+    found = []
+    if notebook.metadata.get("spnb", {}).get("source") != source_hash(cells):
+        found.append(f"the code is not what was executed; make reproduce, then {COMMAND}")
+    for number, cell in enumerate(cells, 1):
+        found += [f"code cell {number}: {fault}" for o in cell.outputs if (fault := _fault(o))]
+    if (size := len(_text(notebook).encode())) > LIMIT:
+        sizes = {number: len(str(cell.outputs)) for number, cell in enumerate(cells, 1)}
+        largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:3]
+        shown = ", ".join(f"{number} ({sizes[number] // 1000} kB)" for number in largest)
+        found.append(
+            f"{size // 1000} kB, allowed {LIMIT // 1000}; the largest code cells are {shown}; the "
+            f"tag {LEFT_OUT!r} leaves a cell's outputs out"
+        )
+    return found
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """A notebook's code cells."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def source_hash(cells: list[NotebookNode]) -> str:
+    """SHA-256 of the sources of code cells, in order."""
+    return hashlib.sha256("\0".join(cell.source for cell in cells).encode()).hexdigest()
+
+
+def _check_run(copy: NotebookNode, executed: Path) -> None:
+    """StoredError where a copy is not of a finished run with the committed settings."""
+    record = copy.metadata.get("papermill", {})
+    if record.get("exception"):
+        raise StoredError(f"{executed} ended with an error; run make reproduce again")
+    values: Mapping[str, Any] = record.get("parameters", {})
+    figures = values.get("figures", provenance.COMMITTED)
+    own = {"scale": values.get("scale"), "figures": resolve(figures)}
+    other = sorted(set(values) - {"scale", "figures", "variants"})
+    if own != {"scale": SCALE, "figures": resolve(provenance.COMMITTED)} or other:
+        raise StoredError(
+            f"{executed} was executed with {dict(values)}; allowed: scale {SCALE!r}, variants, and "
+            f"figures {provenance.COMMITTED!r}"
+        )
+
+
+def _portable(output: NotebookNode) -> NotebookNode | None:
+    """An output as it is stored: one kind of data, no bars, widgets or logs; None if none is left.
+
+    Paths inside the project become relative to it.
+    """
+    if output.output_type == "stream":
+        lines = [line.rpartition("\r")[2] for line in output.text.split("\n")]
+        text = _relative("\n".join(line for line in lines if not BAR.search(line)))
+        shown = output.name == "stdout" and text.strip()
+        return nbformat.v4.new_output("stream", name="stdout", text=text) if shown else None
+    if output.output_type == "error":
+        return output  # a fault, named by `faults`
+    kind = next((kind for kind in KINDS if kind in output.data), None)
+    if kind is None or any("jupyter.widget" in each for each in output.data):
+        return None
+    value = output.data[kind]
+    if kind == "image/png":
+        return nbformat.v4.new_output("display_data", {kind: _quantised(value)})
+    if "<progress" in value or (kind == "text/plain" and BAR.search(value)):
+        return None
+    return nbformat.v4.new_output("display_data", {kind: _relative(value)})
+
+
+def _fault(output: NotebookNode) -> str:
+    """What a stored output must not have, "" if nothing."""
+    if output.output_type == "error":
+        return f"an error, {output.ename}"
+    if output.get("name") == "stderr":
+        return "a log (stderr)"
+    data = output.get("data", {})
+    if wrong := [kind for kind in data if kind not in KINDS]:
+        return f"an output of the kind {wrong[0]}"
+    text = "".join([output.get("text", ""), *(v for k, v in data.items() if k != "image/png")])
+    if BAR.search(text):
+        return "a progress bar"
+    path = PATH.search(PICTURE.sub("", text))
+    return f"the path {path[0]}, which is of one machine" if path else ""
+
+
+def _relative(text: str) -> str:
+    return text.replace(f"{ROOT}/", "")
+
+
+def _quantised(png: str) -> str:
+    """The picture with 256 colours, a third of its bytes; both in base64."""
+    small = io.BytesIO()
+    picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
+    return base64.b64encode(small.getvalue()).decode()
+
+
+def _tags(cell: NotebookNode) -> list[str]:
+    return list(cell.metadata.get("tags", []))
+
+
+def _read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def _text(notebook: NotebookNode) -> str:
+    return nbformat.writes(notebook, version=4) + "\n"
+
+
+def main(names: list[str]) -> int:
+    """Stores the outputs of the named notebooks, of all if none is named; 1 if one cannot be."""
+    sources = [ROOT / "notebooks" / f"{name}.ipynb" for name in names]
+    failed = 0
+    for source in sources or sorted((ROOT / "notebooks").glob("*.ipynb")):
+        try:
+            store(resolve("runs/notebooks") / f"{source.stem}-{SCALE}.ipynb", source)
+            print(f"{source.stem}: {source.stat().st_size // 1000} kB with its outputs")
+        except (StoredError, FileNotFoundError) as error:
+            failed = 1
+            print(f"{source.stem}: {error}", file=sys.stderr)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

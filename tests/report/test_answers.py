@@ -1,0 +1,122 @@
+"""Evaluated numbers taken apart into what each graded answer or match adds to them."""
+
+import pandas as pd
+import pytest
+
+from spnb.report.answers import Added, added, different_weights, pooled, read_answers
+from spnb.report.frame import KEYS, gather
+from spnb.train.runs import open_run
+
+RECORD = dict.fromkeys(KEYS, "") | {"step": 0, "sample": 0, "kind": ""}
+MATCHES = [("0", "seat 0", "win"), ("1", "seat 1", "draw"), ("2", "seat 0", "loss")]
+MATCHES += [("3", "seat 1", "invalid"), ("4", "seat 0", "win")]
+
+
+def write(folder, records, rows, **params):
+    """A run with these records and rows (suite, metric, value, further columns)."""
+    run = open_run(folder, {"paper": "p", "scale": "cpu", "variant": "v", "seed": 0} | params)
+    run.append("items", *({**RECORD, **record} for record in records))
+    for suite, metric, value, others in rows:
+        labels = dict.fromkeys(KEYS, "") | {"step": 0, "low": None, "high": None, "n": 1}
+        run.append("evals", labels | {"suite": suite, "metric": metric, "value": value} | others)
+    return run
+
+
+def played(folder):
+    """Five matches of a game against random play, and their numbers."""
+    score = {"win": 1.0, "draw": 0.5, "loss": 0.0, "invalid": 0.0}
+    where = {"suite": "a", "opponent": "random"}
+    records = [
+        where
+        | {"item": item, "role": seat, "outcome": outcome, "score": score[outcome], "moves": 3}
+        for item, seat, outcome in MATCHES
+    ]
+    shares = {"win": 0.4, "draw": 0.2, "loss": 0.2, "invalid": 0.2, "moves": 3.0, "tokens": 8.5}
+    rows = [("a", name, value, {"opponent": "random"}) for name, value in shares.items()]
+    seat = {"opponent": "random", "role": "seat 1"}
+    rows += [("a", "win", 0.0, seat), ("a", "draw", 0.5, seat)]
+    return write(folder, records, rows)
+
+
+def apart(run, role="", **weights):
+    rows = gather([run]).results
+    rows = rows[rows["metric"].isin(list(weights)) & (rows["role"] == role)]
+    return added(read_answers(run), rows, weights)
+
+
+def by_stratum(result):
+    return {
+        key[-2:]: dict(zip(items.tolist(), values.round(9).tolist(), strict=True))
+        for key, (items, values) in result.strata.items()
+    }
+
+
+def test_a_win_and_a_draw_of_one_match_are_drawn_together(tmp_path):
+    """Score (2 * 100 + 50) / 5: strata are the seats, and items add up to the number."""
+    result = apart(played(tmp_path), win=100, draw=50)
+    assert by_stratum(result) == {
+        ("seat 0", ""): {"0": 20, "2": 0, "4": 20},
+        ("seat 1", ""): {"1": 10, "3": 0},
+    }
+    assert result.bounded and list(result.strata)[0] == (0, "a", "random", "", "seat 0", "")
+
+
+def test_a_row_of_a_role_has_the_items_of_that_role(tmp_path):
+    result = apart(played(tmp_path), role="seat 1", win=100, draw=50)
+    assert by_stratum(result) == {("seat 1", ""): {"1": 25, "3": 0}}
+
+
+def test_only_a_column_with_the_same_mean_is_taken(tmp_path):
+    run = played(tmp_path)
+    moves = apart(run, moves=1)
+    assert sum(values.sum() for values in moves.values) == pytest.approx(3) and not moves.bounded
+    assert apart(run, tokens=1) is None, "a ratio of sums: no column has this mean"
+    assert apart(run, moves=1, tokens=1) is None
+
+
+def test_cells_count_alike_and_several_answers_to_an_item_are_drawn_together(tmp_path):
+    """Suite b has two answers to each of two items, suite c one: cells of weight one half."""
+    records = [
+        {"suite": "b", "item": "x", "difficulty": level, "score": float(right), "did": right}
+        for level, answers in (("easy", (True, False)), ("hard", (True, True)))
+        for right in answers
+    ]
+    records += [{"suite": "c", "item": "y", "score": 0.0, "did": True}]
+    rows = [("b", "accuracy", 0.75, {}), ("c", "accuracy", 0.0, {}), ("b", "did", 0.75, {})]
+    rows += [("b", "accuracy", 1.0, {"difficulty": "hard"})]
+    run = write(tmp_path, records, rows)
+    results = gather([run]).results.query("metric == 'accuracy' and difficulty == ''")
+    whole = added(read_answers(run), results, {"accuracy": 100})
+    assert by_stratum(whole) == {
+        ("", "easy"): {"x": 12.5},
+        ("", "hard"): {"x": 25},
+        ("", ""): {"y": 0},
+    }
+    did = gather([run]).results.query("metric == 'did'")
+    assert added(read_answers(run), did, {"did": 1}).bounded, "true or false"
+
+
+def test_measurements_of_the_same_weights_are_put_together_by_item(tmp_path):
+    run = played(tmp_path)
+    one = apart(run, win=100)
+    key = (0, "a", "random", "", "seat 0", "")
+    again = pooled([one, one])
+    assert by_stratum(again) == by_stratum(one)
+    other = Added({key: (one.strata[key][0][:1], one.strata[key][1][:1] * 0)}, False)
+    both = pooled([one, other])
+    assert by_stratum(both)["seat 0", ""] == {"0": 10, "2": 0, "4": 10} and not both.bounded
+    assert by_stratum(both)["seat 1", ""] == {"1": 0, "3": 0}
+
+
+def test_weights_differ_by_policy_or_by_the_run_they_start_from(tmp_path):
+    runs = [
+        write(tmp_path, [], [], seed=seed, weights={"policy": "abc"}, starts=starts)
+        for seed, starts in enumerate(({}, {}, {"policy": {"hash": "1"}}))
+    ]
+    assert different_weights(runs[:2]) == 1 and different_weights(runs) == 2
+
+
+def test_a_run_without_records_has_no_items(tmp_path):
+    run = write(tmp_path, [], [("a", "win", 0.5, {})])
+    assert read_answers(run) == {}
+    assert added({}, pd.DataFrame(gather([run]).results), {"win": 1}) is None

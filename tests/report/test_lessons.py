@@ -1,0 +1,127 @@
+"""What notebooks show beside exhibits, and the notebooks' own lessons, cell by cell."""
+
+import math
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+
+import spnb as sp
+from spnb.core.paths import ROOT
+from spnb.core.types import Sample
+from spnb.report import frame
+from spnb.report.frame import Frames
+from spnb.report.lessons import excerpt, over_training, token_table, toy_curves
+from spnb.train.runs import open_run
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+class Words:
+    """A tokenizer of four words."""
+
+    def decode(self, ids):
+        return "".join(["move", " 4", "\n", "."][i] for i in ids)
+
+
+def test_a_turn_is_shown_token_by_token():
+    sample = Sample((0, 2), (1, 3, 2), (1, 0, 1), (-0.5, 0.0, -1.5), 1.0, "seat", 0, advantage=0.7)
+    table = token_table(sample, Words())
+    assert table["id"].tolist() == [0, 2, 1, 3, 2] and table["mask"].tolist() == [0, 0, 1, 0, 1]
+    assert table["text"].tolist() == ["'move'", r"'\n'", "' 4'", "'.'", r"'\n'"]
+    sampled = table["mask"] == 1
+    assert table.loc[sampled, "log-prob"].tolist() == [-0.5, -1.5]
+    assert table.loc[sampled, "advantage"].tolist() == [0.7, 0.7]
+    assert table.loc[~sampled, ["log-prob", "advantage"]].isna().all(axis=None)
+
+
+def test_a_turn_nobody_sampled_and_nobody_estimated_has_no_numbers():
+    table = token_table(Sample((0,), (1, 2), (1, 1), None, 1.0, "seat", 0), Words())
+    assert table["mask"].tolist() == [0, 1, 1]
+    assert table[["log-prob", "advantage"]].isna().all(axis=None)
+
+
+def test_toy_curves_draw_a_line_a_column_with_its_name():
+    table = pd.DataFrame({"seat 0": [0.0, 0.5], "seat 1": [0.0, -0.5]}, index=[3, 9])
+    figure = toy_curves(table, "match", "baseline")
+    (ax,) = figure.axes
+    assert [line.get_xydata().tolist() for line in ax.lines] == [
+        [[3, 0.0], [9, 0.5]],
+        [[3, 0.0], [9, -0.5]],
+    ]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("match", "baseline")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["seat 0", "seat 1"]
+
+
+def frames():
+    """Exploitability in poker of two variants, two seeds each, at the start and the end."""
+    values = {"full": ((0.4, 0.2), (0.4, 0.3)), "no-rae": ((0.4, 0.3), (0.4, 0.5))}
+    rows = [
+        (variant, seed, step, value)
+        for variant, seeds in values.items()
+        for seed, ends in enumerate(seeds)
+        for step, value in zip((0, 30), ends, strict=True)
+    ]
+    table = pd.DataFrame(rows, columns=["variant", "seed", "step", "value"])
+    table = table.assign(paper="spiral", scale="cpu", suite="kuhn_poker", metric="exploitability")
+    table = table.reindex(columns=frame.RESULTS)
+    keys = {key: table[key].astype(object).fillna("") for key in frame.KEYS}
+    return Frames(results=table.assign(**keys))
+
+
+def test_measures_over_training_and_against_another_variant(monkeypatch):
+    monkeypatch.setattr(Frames, "variants", ["full", "no-rae"])
+    table = over_training(frames(), "spiral", ["exploit*"], minus="no-rae")
+    row = table.loc["exploitability"]
+    assert row["start", "full"].startswith("0.40")
+    assert row["end", "full"].startswith("0.25 [") and row["end", "no-rae"].startswith("0.40 [")
+    assert row["end, minus no-rae", "full"].startswith("-0.15 [")
+    alone = over_training(frames(), "spiral", ["exploitability"], ["no-rae"], minus="no-rae")
+    assert list(alone.columns) == [("start", "no-rae"), ("end", "no-rae")]
+
+
+def test_an_unknown_measure_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="measure is 'exploitabilty'.*did you mean 'exploitabil"):
+        over_training(Frames(), "spiral", ["exploitabilty"])
+
+
+def test_an_excerpt_has_the_first_and_the_last_rollouts_of_a_role(tmp_path):
+    run = open_run(tmp_path, {"paper": "rlvr", "scale": "cpu", "variant": "read", "seed": 3})
+    for step in (5, 10, 15):
+        for number in range(3):
+            row = {"step": step, "role": "read", "text": f"{step}/{number}"}
+            run.append("rollouts", row)
+        run.append("rollouts", {"step": step, "role": "ask", "text": "other"})
+    table = excerpt(run, ["text"], 2, "read")
+    assert table.to_dict("list") == {"step": [5, 5, 15, 15], "text": ["5/0", "5/1", "15/0", "15/1"]}
+    assert excerpt(run, ["text"])["text"].tolist()[:3] == ["5/0", "5/1", "5/2"]
+
+
+def sources(name):
+    """The cells of a notebook by id."""
+    path = ROOT / f"notebooks/{name}.ipynb"
+    return {cell.id: cell for cell in nbformat.read(path, as_version=4).cells}
+
+
+def test_rae_in_its_own_lines_and_the_clipped_loss_by_hand():
+    """The lessons' cells run by themselves; their asserts are hand-computed numbers."""
+    cells, names = sources("04_spiral"), {"sp": sp, "pd": pd, "np": np, "display": print}
+    for cell in ("9f033600", "rae-estimator", "clip-loss", "clip-table"):
+        exec(cells[cell].source, names)
+    toy = names["toy"]
+    second = toy[toy["seat"] == 0].iloc[1]
+    assert math.isclose(second["A"], 1 - 0.05) and math.isclose(second["baseline"], 0.0975)
+    assert math.isclose(toy.loc[toy["match"] == 1, "A"].sum(), 0, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_keeps_to_the_bars(path):
+    """At most 60 cells and 250 lines of code; short cells, short diagrams, no picture by hand."""
+    cells = nbformat.read(path, as_version=4).cells
+    code = [cell.source.splitlines() for cell in cells if cell.cell_type == "code"]
+    assert len(cells) <= 60 and sum(map(len, code)) <= 250
+    assert max(map(len, code)) <= 30
+    assert not [line for lines in code for line in lines if "plt." in line or "globals()" in line]
+    assert not [cell.id for cell in cells if "flowchart LR" in cell.source]
+    assert len({cell.id for cell in cells}) == len(cells)

@@ -5,7 +5,7 @@ a constant. Its verdict rests on the 95 % interval of the difference: Student's 
 beside a constant at least as wide as the measure's own interval over seeds and items.
 
 - `greater`, `less`: supported if the interval lies on the claimed side beyond `minimal_effect`,
-  contradicted if it lies on the other side of 0. Beside them stands P(better), the share of all
+  contradicted if all of it falls short of that. Beside them stands P(better), the share of all
   pairs of seeds in which the claimed side is better (Agarwal et al. 2021, arXiv 2108.13264).
 - `near`: supported if the interval lies within `margin` of 0, contradicted if outside of it.
 - `reaches`, `rises`: bars that were set before the runs, met or not met. `reaches`: the mean is at
@@ -219,7 +219,8 @@ def decide(part: Part, difference: Interval) -> str:
     if part.direction == "less":
         low, high = -high, -low
     holds = low > part.minimal_effect
-    return SUPPORTED if holds else CONTRADICTED if high < 0 else NOT_DECIDED
+    fails = high < part.minimal_effect
+    return SUPPORTED if holds else CONTRADICTED if fails else NOT_DECIDED
 
 
 def _missing(part: Part, frames: Frames) -> str:

@@ -41,8 +41,11 @@ class LiveCurves:
         self.drawn = 0.0
 
     def __call__(self, plan: Plan) -> None:
-        """Draws if it is time and there is something to draw."""
-        if get_ipython() is None or time.monotonic() - self.drawn < self.every:
+        """Draws if it is time, or all is finished, and there is something to draw."""
+        if get_ipython() is None:
+            return
+        soon = time.monotonic() - self.drawn < self.every
+        if soon and not all(run.finished for run in plan.all()):
             return
         self.drawn = time.monotonic()
         try:

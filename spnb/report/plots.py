@@ -197,7 +197,8 @@ def level(ax: Axes, value: float, label: str) -> None:
     """A fine grey line across a panel, such as chance, with its name below."""
     ax.axhline(value, color="0.45", linewidth=0.9, linestyle=":", zorder=1)
     words = {"fontsize": 8, "color": "0.35", "ha": "center", "va": "top"}
-    ax.annotate(label, (0.76, value), xycoords=("axes fraction", "data"), **words)
+    place = {"xycoords": ("axes fraction", "data"), "annotation_clip": True}
+    ax.annotate(label, (0.76, value), **place, **words)
 
 
 def paper_line(ax: Axes, values: Sequence[float], colour: str) -> None:

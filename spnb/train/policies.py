@@ -10,11 +10,14 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from transformers.utils import logging
 
 from spnb.core.types import Completion, Engine, Request
 from spnb.train.engines import end_ids, named_end_ids, special_ids
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.sources import ADAPTER, ALLOWED, PolicyError, policy_path
+
+logging.disable_progress_bar()  # of loading weights: noise in logs, dead widgets in saved notebooks
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")

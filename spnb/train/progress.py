@@ -55,7 +55,7 @@ class Progress:
     def show(self, active: Sequence[Run]) -> None:
         """Moves the bar to what the runs' files say; `active` are the runs that have a process."""
         doing: dict[str, list[str]] = {}
-        for run in active:
+        for run in (run for run in active if not run.finished):
             since = self.started.setdefault(run.run_id, time.time())
             doing.setdefault(phase(run, since), []).append(f"{run.variant}/{run.seed}")
         parts = [f"{name} {', '.join(runs)}" for name, runs in doing.items()]

@@ -269,12 +269,14 @@ def poker_equilibrium(plan: Plan, frames: Frames) -> Made | None:
     lines = {}
     for name in (name for name in wanted if name in used.variants):
         runs = [run for run in used.runs if run.variant == name]
-        numbers = {key: measures[key].interval(used, name) for key in ("entropy", "exploitability")}
+        keys = ("entropy", "exploitability", "legal poker")
+        numbers = {key: measures[key].interval(used, name) for key in keys}
         average = bootstrap_interval([[[average_exploitability(run)]] for run in runs])
         lines[name] = {
             "what it changes": about[name],
             "steps": " or ".join(f"{steps}" for steps in {run.params["steps"] for run in runs}),
             "entropy at the end (nats)": format_interval(*numbers["entropy"][:3], 2),
+            "legal answers (%)": format_interval(*numbers["legal poker"][:3]),
             "exploitability, last policy": format_interval(*numbers["exploitability"][:3], 3),
             "exploitability, average policy": format_interval(*average[:3], 3),
             "seeds": len(runs),

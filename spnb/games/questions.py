@@ -2,7 +2,8 @@
 
 SPIRAL asks whether skill from games shows outside of them, in mathematics and general reasoning.
 The embedded policy can read none of these. It is asked to read a board in other words than a game's
-(`TRANSFER`): where a mark completes a line, how many cells hold it. Two more kinds were among its
+(`TRANSFER`): where a mark completes a line, which it gets right twice as often as by guessing, and
+how many cells hold a mark, which is a guess and reported as one. Two more kinds were among its
 lessons and measure nothing: adding chips, which it never gets wrong, and comparing two cards, which
 it answers like a coin.
 """
@@ -67,7 +68,7 @@ def _count(rng: random.Random) -> Task:
 KINDS: dict[str, Callable[[random.Random], Task]] = {"line": _line, "card": _card}
 KINDS |= {"chips": _chips, "count": _count}
 TRANSFER = ("line", "count")
-"""The kinds of the transfer suite: neither at the ceiling nor at chance before training."""
+"""The kinds of the transfer suite: reading a board in other words."""
 
 
 def completing_cells(cells: list[str], mark: str) -> list[int]:

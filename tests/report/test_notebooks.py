@@ -63,6 +63,16 @@ def test_a_notebook_is_short_and_has_one_parameters_cell(path):
 
 
 @pytest.mark.slow
+def test_the_tour_runs(tmp_path):
+    """One small run, an own game, reward, estimator and method, committed exhibits."""
+    path = ROOT / "notebooks/00_tour.ipynb"
+    text = printed(executed(path, tmp_path, run={"runs": str(tmp_path / "runs")}))
+    assert "metrics.jsonl" in text and "Nim. 10 stones are left" in text
+    assert "rlvr/gains: committed" in text
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.slow
 def test_spiral_at_smoke_scale(tmp_path):
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", run=folders)

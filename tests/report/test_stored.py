@@ -19,6 +19,10 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CODE = ['scale = "cpu"', "train()", "table"]
 
 
+LATER = ("11_proposer", "90_embedded_policy")
+"""Notebooks whose committed run is still to be made; the others must have its outputs."""
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stored_outputs_belong_to_the_code_and_to_no_machine(path):
     notebook = nbformat.read(path, as_version=4)
@@ -26,8 +30,10 @@ def test_stored_outputs_belong_to_the_code_and_to_no_machine(path):
         assert faults(notebook) == []
 
 
-@pytest.mark.skip(reason="the outputs of the final runs are not stored yet")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+STORED = [path for path in NOTEBOOKS if path.stem not in LATER]
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_every_notebook_has_stored_outputs(path):
     assert faults(nbformat.read(path, as_version=4)) == []
 
@@ -138,8 +144,8 @@ REFUSED = {
         "code cell 3: an error, ValueError",
     ),
     "path": (
-        {"outputs": [new_output("stream", text="in /home/me/x, and/or 1/2/3 </td> http://a/b/c")]},
-        "code cell 3: the path /home/me/x, which is of one machine$",
+        {"outputs": [new_output("stream", text="in /srv/me/x, and/or 1/2/3 </td> http://a/b/c")]},
+        "code cell 3: the path /srv/me/x, which is of one machine$",
     ),
     "size": (
         {"outputs": [new_output("stream", text="many words " * 40_000)]},

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -164,13 +165,13 @@ def shared_folder(runs: Sequence[Run]) -> Path:
 
 
 def note_times(plan: Plan, rest: float | None) -> None:
-    """Keeps the minutes of a plan's runs (the longest seed) and of the rest, given in seconds."""
+    """Keeps the minutes of a plan's runs (the median seed) and of the rest, given in seconds."""
     known = timings()
     entry = known.setdefault(plan.paper, {}).setdefault(plan.scale, {})
     for variant in plan.variants:
         facts = [run.facts() for run in plan.all() if run.variant == variant]
         whole = [fact["seconds"] / 60 for fact in facts if not fact["resumed"]]
-        entry |= {variant: round(max(whole), 1)} if whole else {}
+        entry |= {variant: round(median(whole), 1)} if whole else {}
     entry |= {"cores": os.cpu_count()} | ({} if rest is None else {"rest": round(rest / 60, 1)})
     write_json(resolve(TIMINGS), known)
 

@@ -34,7 +34,7 @@ smoke: $(READY) ## execute the same notebooks at smoke scale: seconds a run, pro
 	$(BIN)/spnb reproduce --scale smoke
 
 lab: $(READY) ## open the notebooks in JupyterLab
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 figures: $(READY) ## rebuild the gallery figures/README.md from figures/index.json
 	$(BIN)/spnb gallery

@@ -69,11 +69,6 @@ def style() -> Iterator[None]:
         yield
 
 
-def apply_style() -> None:
-    """Use the house style from here on: the first cell of a notebook calls this once."""
-    mpl.rcParams.update(_settings())
-
-
 def free_looks(names: Sequence[str], used: Mapping[str, Look] | None = None) -> dict[str, Look]:
     """Looks for names: themselves as label, the first colours and lines that are not used."""
     taken = {look[1:] for look in (used or {}).values()}

@@ -27,7 +27,7 @@ from spnb.report.frame import KEYS, Frames, format_interval, seed_interval
 from spnb.report.tables import read_yaml
 
 WHO = ["paper", "variant", "seed"]
-VARIANTS, PANELS = 7, 6
+VARIANTS, PANELS = 8, 6
 """Most variants of a paper, and most panels, that a figure draws."""
 EVALUATIONS = (
     *(

@@ -44,6 +44,8 @@ from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.provenance import COMMITTED
 
 MAKERS = {**spiral.MAKERS, **studies.MAKERS}
+WIDE = 9
+"""Columns of a table; one with more is set in small letters, so that a notebook has room for it."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Exhibit:
 
 
 def _html(path: Path) -> str:
-    """A table as saved, no cell cut; texts to the left, numbers to the right."""
+    """A table as saved, no cell cut; texts to the left, numbers to the right; wide ones small."""
 
     def cell(text: str) -> str:
         return escape(text, quote=False).replace("\n", "<br>")
@@ -92,6 +94,8 @@ def _html(path: Path) -> str:
     table = table.map(cell).rename(columns=cell)
     with pd.option_context("display.max_colwidth", None):
         html = table.to_html(index=False, escape=False, justify="left", border=0)
+    if len(table.columns) > WIDE:
+        html = html.replace("<table ", '<table style="font-size:80%" ', 1)
     html = re.sub(r"<td>(?![-+.\d]*</td>)", '<td style="text-align:left">', html)
     return re.sub(r">\n\s*<", "><", html)
 

@@ -246,11 +246,11 @@ def test_a_figure_names_what_it_leaves_out():
     both = pd.concat([frame, long_frame("a", ["length/p"], "spiral")])
     shown, _ = dynamics.drawn(both, {})
     assert shown.groupby("paper")["panel"].nunique().to_dict() == {"rlvr": 3, "spiral": 1}
-    shown, left_out = dynamics.drawn(long_frame([*"abcdefg", "read", "think"], ["length/s"]), {})
-    assert list(shown["variant"].unique()) == ["read", "think"], "run by default, of nine"
-    assert left_out == "Not drawn, only in the CSV: a, b, c, d, e, f, g."
-    shown, _ = dynamics.drawn(long_frame("abcdefgh", ["length/s"]), {})
-    assert list(shown["variant"].unique()) == list("abcdefg")
+    shown, left_out = dynamics.drawn(long_frame([*"abcdefgh", "read", "think"], ["length/s"]), {})
+    assert list(shown["variant"].unique()) == ["read", "think"], "run by default, of ten"
+    assert left_out == "Not drawn, only in the CSV: a, b, c, d, e, f, g, h."
+    shown, _ = dynamics.drawn(long_frame("abcdefghi", ["length/s"]), {})
+    assert list(shown["variant"].unique()) == list("abcdefgh")
     assert dynamics.drawn(frame.assign(value=0.0), {})[0].empty
 
 

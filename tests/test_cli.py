@@ -110,6 +110,7 @@ WRONG_VALUES = [
     ["run", "spiral", "--set", "grpo.bet=1"],
     ["run", "spiral", "--set", "games=connect_five"],
 ]
+WRONG_GAME = [["run", "spiral", "--scale", "cpu", "--set", "games=[TicTacToe]"]]
 SCRIPT = """
 import sys
 from typer.testing import CliRunner
@@ -126,6 +127,7 @@ print([name for name in {heavy!r} if name in sys.modules])
     [
         (WRONG, ["torch", "transformers", "trl", "pandas", "scipy", "matplotlib"]),
         (WRONG_VALUES, ["torch", "transformers", "trl", "matplotlib"]),
+        (WRONG_GAME, ["torch", "transformers", "trl", "textarena", "nltk", "scipy"]),
     ],
 )
 def test_a_wrong_name_is_answered_before_anything_heavy_is_imported(arguments, heavy):

@@ -14,6 +14,8 @@ TESTED = (
     *("Snake-v0", "PigDice-v0", "PigDice-v0-50", "TruthAndDeception-v0"),  # unseen in training
 )
 """Names with tests of their own."""
+VERSION = "-v"
+"""What every TextArena id has: a name without it is refused before TextArena's slow import."""
 
 
 def make_game(name: str) -> Game:
@@ -28,11 +30,14 @@ def make_game(name: str) -> Game:
 
     if name.split("(")[0] in openspiel.names():
         return openspiel.OpenSpielGame(name)
-    from spnb.games import textarena
+    known = [*TESTED, *openspiel.names()]
+    if VERSION in name:
+        from spnb.games import textarena
 
-    if name in textarena.names():
-        return textarena.TextArenaGame(name)
-    near = difflib.get_close_matches(name, [*openspiel.names(), *textarena.names()], n=3)
+        if name in textarena.names():
+            return textarena.TextArenaGame(name)
+        known += textarena.names()
+    near = difflib.get_close_matches(name, dict.fromkeys(known), n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     allowed = f"{', '.join(TESTED)} (tested), any other OpenSpiel short name or TextArena id"
     raise ValueError(f"game is {name!r}; allowed: {allowed}{hint}")

@@ -19,22 +19,8 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CODE = ['scale = "cpu"', "train()", "table"]
 
 
-LATER = ("11_proposer",)
-"""Notebooks whose committed run is still to be made; the others must have its outputs."""
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_stored_outputs_belong_to_the_code_and_to_no_machine(path):
-    notebook = nbformat.read(path, as_version=4)
-    if any(cell.outputs for cell in stored.code_cells(notebook)):
-        assert faults(notebook) == []
-
-
-STORED = [path for path in NOTEBOOKS if path.stem not in LATER]
-
-
-@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
-def test_every_notebook_has_stored_outputs(path):
+def test_every_notebook_has_outputs_that_belong_to_its_code_and_to_no_machine(path):
     assert faults(nbformat.read(path, as_version=4)) == []
 
 

@@ -18,7 +18,7 @@ from spnb.games import exact, make_game
 from spnb.games.base import messages
 from spnb.games.players import fixed_player, make_player
 from spnb.games.questions import questions
-from spnb.report import plots
+from spnb.report import curves, plots
 from spnb.report.exhibits import Made
 from spnb.report.frame import Frames, format_interval, over_seeds
 from spnb.report.tables import (
@@ -265,14 +265,14 @@ def poker_equilibrium(plan: Plan, frames: Frames) -> Made | None:
     if len(used.variants) < 2:
         return None
     about = {name: entry["about"] for name, entry in variants("spiral").items()}
-    measures = load_measures("spiral")
+    measures, words = load_measures("spiral"), curves.looks("spiral", wanted)
     lines = {}
     for name in (name for name in wanted if name in used.variants):
         runs = [run for run in used.runs if run.variant == name]
         keys = ("entropy", "exploitability", "legal poker")
         numbers = {key: measures[key].interval(used, name) for key in keys}
         average = bootstrap_interval([[[average_exploitability(run)]] for run in runs])
-        lines[name] = {
+        lines[words[name].label] = {
             "what it changes": about[name],
             "steps": " or ".join(f"{steps}" for steps in {run.params["steps"] for run in runs}),
             "entropy at the end (nats)": format_interval(*numbers["entropy"][:3], 2),

@@ -144,8 +144,9 @@ def test_the_average_policy_is_of_the_second_half_and_may_be_nearer_to_equilibri
     own = Own(**{**entry, "variants": ["no-rae", "full", "batch-mean"]})
     monkeypatch.setattr(spiral, "load_own", lambda paper: {"spiral/poker-equilibrium": own})
     table = spiral.poker_equilibrium(SimpleNamespace(), gather(runs)).item
-    assert list(table.index) == ["no-rae", "full"], "in the order of the file"
-    line = table.loc["full"]
+    words = ["no baseline", "self-play with RAE"]
+    assert list(table.index) == words, "in the order of the file"
+    line = table.loc["self-play with RAE"]
     assert line["what it changes"].startswith("SPIRAL.") and line["steps"] == "4"
     assert line["entropy at the end (nats)"] == "0.25 (n = 1)"
     assert line["exploitability, last policy"] == "0.500 (n = 1)"

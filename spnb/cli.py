@@ -198,15 +198,15 @@ def bench(
 @app.command()
 def embedded(
     folder: Annotated[Path, typer.Argument(help="where to write the policies")],
-    recipe: Annotated[str, typer.Option(help="games; world; or world-large")] = "games",
+    recipe: Annotated[str, typer.Option(help="games, world, learner, learner-even")] = "games",
     seed: Seed = 0,
     set_: Set = None,
 ) -> None:
-    """Build embedded policies from a seed: the game policy, or those of the document world."""
+    """Build embedded policies from a seed: of the games, the document world or the ladder."""
     with _clear_errors():
-        from spnb.recipe import pretrain
+        from spnb.recipe.make import make
 
-        pretrain.make(recipe, folder, _values(set_) | {"seed": seed})
+        make(recipe, folder, _values(set_) | {"seed": seed})
 
 
 @app.command()

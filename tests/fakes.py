@@ -12,6 +12,9 @@ class CharTokenizer:
     def __call__(self, text, add_special_tokens):
         return {"input_ids": [ord(char) for char in text]}
 
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
 
 def step_of(method, engine, step=0):
     """All rows of a method's step, estimated and selected, as the trainer has them."""

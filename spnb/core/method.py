@@ -33,16 +33,21 @@ class RoleParams(StrictData):
     temperature: float | None = Field(None, ge=0)
     top_p: float | None = Field(None, gt=0, le=1)
     max_new_tokens: int | None = Field(None, ge=1)
+    kl: bool | None = Field(None, description="whether grpo.beta holds the role to its start")
 
 
 @dataclass(frozen=True)
 class Role:
-    """One role of a method: who answers, how it samples, what it is compared with, if it learns."""
+    """One role of a method: who answers, how it samples, what it is compared with, if it learns.
+
+    `kl` False takes the role's rows out of the KL term that `grpo.beta` adds.
+    """
 
     sampling: Sampling
     estimator: Estimator
     policy: str = POLICY
     trainable: bool = True
+    kl: bool = True
 
     def changed(self, params: RoleParams) -> "Role":
         """This role with the parameters that are set; a snapshot never learns."""
@@ -55,6 +60,7 @@ class Role:
             estimator=make_estimator(params.estimator) if params.estimator else self.estimator,
             policy=params.policy or self.policy,
             trainable=trainable and params.policy not in SNAPSHOTS,
+            kl=self.kl if params.kl is None else params.kl,
         )
 
 

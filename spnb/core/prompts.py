@@ -15,6 +15,7 @@ from spnb.core.types import Messages
 
 Style = Literal["careful", "plain", "steps"]
 SearchStyle = Literal["careful", "plain"]
+AskKind = Literal["question", "choice", "task"]
 YES, NO = "yes", "no"
 
 ANSWERING: dict[str, str] = {
@@ -54,6 +55,18 @@ ASK = (
     "inside <think> and </think>, the question inside <question> and </question>, the answer "
     "inside <answer> and </answer>."
 )
+ASKING: dict[str, str] = {
+    "question": ASK,
+    "choice": (
+        "Write a multiple-choice question that the documents answer, with four options, one of "
+        "them right. Put the facts that lead to it inside <think> and </think>, the question with "
+        "its options inside <question> and </question>, the letter inside <answer> and </answer>."
+    ),
+    "task": (
+        "Write a task that takes a report on the documents. Put the facts that it has to state "
+        "inside <think> and </think>, the task inside <question> and </question>."
+    ),
+}
 ASK_BEYOND = " These questions were asked before; write one that needs more facts than they do:"
 ASK_SEARCH = (
     "Write a question whose only answer is the one given. Query the library inside <search> and "
@@ -97,10 +110,13 @@ def closed(question: str) -> Messages:
 
 def choice(question: str, options: Sequence[str], documents: Sequence[str] = ()) -> Messages:
     """A multiple-choice question, options lettered from A, with or without documents."""
-    lettered = "\n".join(
-        f"- {option} ({letter})" for letter, option in zip("ABCDEFGHIJ", options, strict=False)
-    )
-    return _user(CHOICE, listing(documents), f"Question: {question}", lettered)
+    return _user(CHOICE, listing(documents), f"Question: {question}", lettered(options))
+
+
+def lettered(options: Sequence[str]) -> str:
+    """Options, one a line, with their letters from A."""
+    letters = zip("ABCDEFGHIJ", options, strict=False)
+    return "\n".join(f"- {option} ({letter})" for letter, option in letters)
 
 
 def search(question: str, style: SearchStyle = "careful") -> Messages:
@@ -115,10 +131,13 @@ def information(documents: Sequence[str], question: str = "") -> str:
     return f"\n<information>\n{listing(documents)}\n</information>{repeated}"
 
 
-def ask(documents: Sequence[str], earlier: Sequence[str] = ()) -> Messages:
-    """Asks for a question with its answer, beyond `earlier` questions where there are some."""
+def ask(
+    documents: Sequence[str], earlier: Sequence[str] = (), kind: AskKind = "question"
+) -> Messages:
+    """Asks for a question with its answer, a multiple-choice one, or a task; beyond `earlier` ones
+    where there are some."""
     before = "\n".join(f"- {question}" for question in earlier)
-    return _user(ASK + (ASK_BEYOND if earlier else ""), before, listing(documents))
+    return _user(ASKING[kind] + (ASK_BEYOND if earlier else ""), before, listing(documents))
 
 
 def ask_search(target: str) -> Messages:

@@ -7,16 +7,18 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from spnb.recipe import skills
+from spnb.recipe import ladder_skills, skills
 from spnb.recipe.build import CURVE_FILE
 from spnb.recipe.pretrain import WorldRecipe
 from spnb.report import plots
 from spnb.report.exhibits import save_exhibit
+from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import Policy
 
 PARTS = ("all", "balanced", "gold: yes", "gold: no", skills.BASELINE, "beyond", "sampled, all")
 """The parts of a skills table that its exhibit shows."""
-SIZES = ("base", "instruct", "base-large", "instruct-large")
+SIZES = ("base", "instruct")
+HIGHEST = 10
 FEW = ("reading-1", "reading-8", "numeric", "judge", "ask")
 
 
@@ -92,6 +94,37 @@ def skills_table(table: pd.DataFrame, figures: str) -> pd.DataFrame:
         folder=figures,
     )
     return whole
+
+
+def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
+    """What the learners can do, in per cent: a line a skill, a column a level; saved."""
+    count = 12 if scale == "smoke" else 200
+    lines: dict[tuple[str, str], dict[str, float]] = {}
+    for name, policy in policies.items():
+        engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+        for row in ladder_skills.measure(engine, HIGHEST, count).to_dict("records"):
+            skill, _, level = row["part"].rpartition("level ")
+            skill = f"{row['benchmark']}: {skill.strip() or 'right'}"
+            column = level if level.isdigit() else row["part"]
+            line = skill if level.isdigit() else row["benchmark"]
+            lines.setdefault((name, line), {})[column] = 100 * row["value"]
+            if line.startswith("answer"):
+                consistent = line.replace("right", "consistent")
+                lines.setdefault((name, consistent), {})[column] = 100 * row["parsed"]
+    columns = [str(level) for level in range(1, HIGHEST + 1)]
+    shown = pd.DataFrame(lines).T.rename_axis(["policy", "skill"]).round(1)
+    shown = shown[columns + [name for name in shown if name not in columns]]
+    save_exhibit(
+        "embedded/learner",
+        shown,
+        [],
+        caption="What the learners can do before any reinforcement learning, in per cent, by "
+        "level.",
+        protocol=f"Sampled at temperature 1, names and wordings held out, {count} items a level or "
+        "skill. Consistent: each step once, as its note says, in any order. One training seed.",
+        folder=figures,
+    )
+    return shown
 
 
 def misses(table: pd.DataFrame) -> pd.DataFrame:

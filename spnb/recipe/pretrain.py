@@ -10,8 +10,9 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,6 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from spnb.core import prompts
-from spnb.core.params import validate
 from spnb.recipe import build as games
 from spnb.recipe import lessons
 from spnb.recipe.build import Batches, Encoded, ModelRecipe
@@ -36,25 +36,30 @@ POOL, LONGEST = 384, 512
 """Rows that are drawn at once; rows of more tokens than the second are left out."""
 
 
-class WorldRecipe(ModelRecipe):
-    """Everything that decides the weights; amounts in tokens."""
+class TextRecipe(ModelRecipe):
+    """What the recipes of policies that read have in common; amounts in tokens."""
 
     vocabulary: int = Field(1500, gt=256)
     batch_tokens: int = Field(4096, gt=0)
+    outside_share: float = Field(0.15, ge=0, le=1)
+    outside_weight: float = Field(0.3, ge=0, lt=1)
+    warmup_tokens: int = Field(200_000, gt=0)
+    matrix_std: float = Field(0.04, gt=0)
+    offset_heads: bool = True
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the saved weights")
+
+
+class WorldRecipe(TextRecipe):
+    """Everything that decides the document world's policies."""
+
     unskilled_at: int = 1_500_000
     base_at: int = 2_150_000
     reading_until: int = 3_600_000
     roles_until: int = 12_000_000
     practice_until: int = 14_000_000
     recall_share: float = Field(0.3, ge=0, le=1)
-    outside_share: float = Field(0.15, ge=0, le=1)
-    outside_weight: float = Field(0.3, ge=0, lt=1)
     role_rate: float = Field(0.6, gt=0)
     practice_rate: float = Field(0.3, gt=0)
-    warmup_tokens: int = Field(200_000, gt=0)
-    matrix_std: float = Field(0.04, gt=0)
-    offset_heads: bool = True
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the saved weights")
 
     @model_validator(mode="after")
     def _in_order(self) -> "WorldRecipe":
@@ -64,30 +69,6 @@ class WorldRecipe(ModelRecipe):
             allowed = "above 0, each at least the one before, the last two above it"
             raise ValueError(f"{', '.join(keys)} are {marks}; allowed: {allowed}")
         return self
-
-
-RECIPES: dict[str, dict[str, Any]] = {
-    "world": {},
-    "world-large": {
-        **{"hidden": 160, "layers": 4, "heads": 5, "feed_forward": 480},
-        **{"base_at": 3_600_000, "dtype": "bfloat16"},
-    },
-}
-"""What the recipes set. The larger policies are for tables that compare sizes; they half know how
-to match names only at the end of the reading course."""
-
-
-def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
-    """Trains the policies of a recipe, with changed values, and writes them to a folder.
-
-    Raises ValueError for an unknown recipe, or a value that it does not take.
-    """
-    if name == "games":
-        games.build(validate(games.Recipe, values), folder)
-    elif name in RECIPES:
-        build(validate(WorldRecipe, RECIPES[name] | values), folder)
-    else:
-        raise ValueError(f"recipe is {name!r}; allowed: games, {', '.join(RECIPES)}")
 
 
 def fixed_phrases(seed: int) -> list[str]:
@@ -121,7 +102,7 @@ def build_tokenizer(recipe: WorldRecipe) -> PreTrainedTokenizerFast:
     return games.train_tokenizer(texts, " ?[0-9]", added, recipe.vocabulary, 10)
 
 
-def build_model(recipe: WorldRecipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+def build_model(recipe: TextRecipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     """A Qwen3 with random weights, layer 0's heads set to look a fixed distance back."""
     rope, std = {"rope_type": "default", "rope_theta": 1e6}, recipe.matrix_std
     config = {"rope_parameters": rope, "initializer_range": std}
@@ -185,17 +166,6 @@ def courses(
 ) -> list[tuple[Batches, int]]:
     """The three courses as batches, each with the number of tokens at which it ends."""
 
-    def split(encoded: list[Encoded]) -> list[list[Encoded]]:
-        groups: list[list[Encoded]] = [[]]
-        for row in encoded:
-            length = len(row[0])
-            if length > LONGEST:
-                break
-            if (len(groups[-1]) + 1) * length > recipe.batch_tokens:
-                groups.append([])
-            groups[-1].append(row)
-        return groups
-
     streams = [
         (reading_stream(recipe, progress), recipe.reading_until),
         (lessons.role_rows(recipe.seed + 1), recipe.roles_until),
@@ -204,9 +174,23 @@ def courses(
     parts = []
     for number, (rows, until) in enumerate(streams):
         rng = random.Random(recipe.seed + number)
+        split = partial(split_by_tokens, most=recipe.batch_tokens)
         stream = games.batches(rows, tokenizer, recipe.outside_weight, rng, POOL, split)
         parts.append((stream, until))
     return parts
+
+
+def split_by_tokens(encoded: list[Encoded], most: int) -> list[list[Encoded]]:
+    """Rows of rising length in batches of at most so many tokens; the longest are left out."""
+    groups: list[list[Encoded]] = [[]]
+    for row in encoded:
+        length = len(row[0])
+        if length > LONGEST:
+            break
+        if (len(groups[-1]) + 1) * length > most:
+            groups.append([])
+        groups[-1].append(row)
+    return groups
 
 
 def rate(recipe: WorldRecipe, tokens: int) -> float:
@@ -239,10 +223,16 @@ def loss_of(
 
 
 def train_course(
-    recipe: WorldRecipe, model: Any, stream: Batches, until: int, progress: Progress
+    recipe: TextRecipe,
+    model: Any,
+    stream: Batches,
+    until: int,
+    progress: Progress,
+    rate: Callable[[Any, int], float] = rate,
 ) -> Iterator[None]:
     """Trains on one course, until so many tokens in all were seen; yields after every step.
 
+    `rate` is the learning rate's factor after so many tokens of a recipe.
     Forward and backward passes are in bfloat16 on a working copy, the weights themselves and the
     optimizers (each course has its own) in float32.
     """

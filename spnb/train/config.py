@@ -141,6 +141,9 @@ class RunParams(MethodParams):
     policy: str = Field(description="embedded/<name>, a folder, or a hub id of a causal LM")
     policies: dict[str, str] = Field({}, description="further policies by name")
     stages: list[StageParams] = Field([], description="policies trained in turn; default: one")
+    beside: dict[str, dict[str, Any]] = Field(
+        {}, description="policies that learn in the same steps, each with its changes to grpo"
+    )
     start_from: dict[str, str] = Field({}, description="policy: the variant whose final weights")
     keep_checkpoints: list[float] = Field([], description="shares of the steps, above 0, up to 1")
 
@@ -210,6 +213,13 @@ class RunParams(MethodParams):
         for index, stage in enumerate(self.stages):
             if stage.policy not in names:
                 raise ValueError(unknown(f"stages.{index}.policy", stage.policy, names))
+        for name, changes in self.beside.items():
+            if name not in self.policies:
+                raise ValueError(unknown("beside", name, list(self.policies)))
+            validate(GRPOParams, self.grpo | changes, f"beside.{name}.")
+        if self.beside and (self.stages or self.engine == "vllm"):
+            other = "stages" if self.stages else "engine vllm"
+            raise ValueError(f"beside is set with {other}; allowed: one stage, engine torch")
         for name in self.start_from:
             if name not in names:
                 raise ValueError(unknown("start_from", name, names))

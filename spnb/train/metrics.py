@@ -10,6 +10,8 @@ METRICS = {
     "step": "training steps done (one rollout and its updates), from 1",
     "loss": "TRL's loss, mean over the step's updates",
     "grad_norm": "norm of the joint gradient before clipping, mean over the step's updates",
+    "loss/<policy>": "loss of a policy that learns in the same steps",
+    "grad_norm/<policy>": "norm of its gradient before clipping",
     "learning_rate": "learning rate",
     "entropy": "mean entropy of the policy over trained tokens, nats",
     "kl": "mean KL to the reference policy over trained tokens, nats; only with grpo.beta > 0",

@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from spnb.core.types import Sample, role_label
 from spnb.evaluate.items import play_suite
 from spnb.methods import method_module
 from spnb.train.checkpoints import CheckpointError, digest, last_checkpoint, read_state, write_json
-from spnb.train.config import RunParams, params_class
+from spnb.train.config import RunParams, merge, params_class
+from spnb.train.partners import Fed, Partner
 from spnb.train.policies import (
     SnapshotEngine,
     fixed_engine,
@@ -150,6 +152,9 @@ class StageRun:
             if self.main:
                 self.run.rewind({})
             self.evaluate(0)
+        for name, partner in self.partners.items():
+            saved = self.partner_checkpoints(name) / checkpoint.name if checkpoint else None
+            partner.start(saved)
         try:
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except TrainerError:
@@ -172,20 +177,40 @@ class StageRun:
         self.engines: dict[str, Any] = {}
         hooks = Hooks(on_step=self.on_step, on_state=self.on_state)
         output = self.run.checkpoints / f"stage-{self.index}"
+        self.partners = {name: self.partner(name) for name in params.beside}
         self.trainer = make_trainer(
-            params, policy, self.method, self.engines, hooks, output, self.stage
+            params, policy, self.method, self.engines, hooks, output, self.stage, self.partners
         )
         self.main = self.trainer.accelerator.is_main_process
         self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
         names = {role.policy for role in self.method.roles.values()}
-        for name in sorted(names - {self.stage.policy, *SNAPSHOTS}):
+        for name in sorted(names - {self.stage.policy, *self.partners, *SNAPSHOTS}):
             if name not in self.sources:
                 raise ParamError(unknown("policy of a role", name, [*self.sources, *SNAPSHOTS]))
             self.engines[name] = fixed_engine(self.sources[name], params, policy.tokenizer)
         self.snapshots = {*self.method.snapshots, *names} & {*SNAPSHOTS}
         if "start" in self.snapshots:
             self.engines["start"] = self.snapshot(trained_weights(self.model))
+
+    def partner(self, name: str) -> Partner:
+        """A policy that learns in the same steps, with its trainer and engine."""
+        changed = merge(self.params.grpo, self.params.beside[name])
+        params = self.params.model_copy(update={"grpo": changed})
+        policy = load_policy(self.sources[name], params, folder=self.run.folder)
+        stage = replace(self.stage, policy=name)
+        output, hooks = self.partner_checkpoints(name), Hooks(on_step=lambda row, samples: None)
+        partner = Partner(
+            lambda fetch: make_trainer(
+                params, policy, Fed(self.method, fetch), self.engines, hooks, output, stage
+            )
+        )
+        self.engines[name] = make_engine(params, partner.trainer)
+        return partner
+
+    def partner_checkpoints(self, name: str) -> Path:
+        """Where a partner's checkpoints are; those of a step are written before the leader's."""
+        return self.run.checkpoints / f"beside-{name}"
 
     def snapshot(self, weights: dict[str, torch.Tensor]) -> SnapshotEngine:
         """An engine that answers with earlier weights of the policy in training."""
@@ -275,6 +300,8 @@ class StageRun:
         """Saves the stage's weights; on a full disk the last checkpoint is there to go on from."""
         try:
             self.trainer.save_model(str(self.folder))
+            for name, partner in self.partners.items():
+                partner.trainer.save_model(str(self.folder / name))
         except (OSError, SafetensorError) as error:
             raise RunError(
                 f"the final weights of {self.run.run_id} could not be written ({error}); free some "

@@ -217,9 +217,21 @@ def read_run(folder: Path) -> Run:
 
 
 def config_hash(params: Mapping[str, Any]) -> str:
-    """12 hex digits over parameters, independent of their order."""
-    text = json.dumps(params, sort_keys=True, default=str)
+    """12 hex digits over the parameters that are set, independent of their order.
+
+    What is empty (None, "", [], {}) does not count, at any depth: a parameter that is added later,
+    and empty by default, leaves earlier runs what they are.
+    """
+    text = json.dumps(_set(params), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _set(value: Any) -> Any:
+    """A value without what is empty in it."""
+    if not isinstance(value, Mapping):
+        return value
+    inner = {key: _set(each) for key, each in value.items()}
+    return {key: each for key, each in inner.items() if each not in (None, "", [], {}, ())}
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

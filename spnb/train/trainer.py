@@ -7,7 +7,8 @@ overrides save and load our state. Log-probabilities, every loss type, KL, optim
 checkpoints stay TRL's; what we rely on in it is listed and checked in `spnb.train.guards`.
 
 The loss of a step is the mean over all trained rows of all processes, each row's advantage
-multiplied by its weight. A KL term counts every trained token once, whatever the weights.
+multiplied by its weight. A KL term counts every trained token once, whatever the weights; where
+only some roles are under it, it has their weight.
 """
 
 import math
@@ -26,7 +27,7 @@ from safetensors import SafetensorError
 from transformers import PrinterCallback
 
 from spnb.core.episodes import run
-from spnb.core.method import POLICY, ROW_MEAN_LOSSES, SelfPlayMethod, Share
+from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
 from spnb.core.types import Engine, Sample
 from spnb.train import guards
 from spnb.train.checkpoints import seal
@@ -34,9 +35,13 @@ from spnb.train.config import RunParams
 from spnb.train.guards import TrainerError
 from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
 from spnb.train.packing import PackingMixin
+from spnb.train.partners import Partner
+from spnb.train.role_kl import IN_KL, RoleKLMixin
 
 CHECKED_ROLLOUTS = 2
 """After each start of a run, so many rollouts must agree with the trainer, or it stops."""
+INERT = "inert"
+"""The role of rows that only fill a batch."""
 GAP_EVERY = 10
 """The engine's gap is logged at the first steps and at every tenth."""
 
@@ -65,6 +70,7 @@ class SelfPlayMixin:
     engines: Mapping[str, Engine]
     hooks: Hooks
     stage: Stage
+    partners: Mapping[str, Partner]
     engine_tolerance: float
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -74,18 +80,24 @@ class SelfPlayMixin:
         self.method.estimate(samples)
         self.method.select(samples)
         for sample in samples:
-            if sample.policy != self.stage.policy:
+            if sample.policy not in (self.stage.policy, *self.partners):
                 sample.weight = 0.0
-        trained = [sample for sample in samples if sample.weight]
+        for name, partner in self.partners.items():
+            partner.step([one for one in samples if one.policy == name and one.weight])
+        trained = [one for one in samples if one.policy == self.stage.policy and one.weight]
         rows = self._padded(trained)
         generated = time.perf_counter()
         gap = self._check(trained, self.stage.first + index)
         self._rows = rows
         out = super()._generate_and_score_completions([{"prompt": ""} for _ in rows])
         scale = self._row_scale(len(rows), len(trained))
-        self.beta = self.args.beta * scale
+        self.beta = self.args.beta * scale * self._kl_weight(trained)
         weighted = [(row.advantage or 0.0) * row.weight for row in rows]
-        out["advantages"] = scale * torch.tensor(weighted, device=out["advantages"].device)
+        device = out["advantages"].device
+        out["advantages"] = scale * torch.tensor(weighted, device=device)
+        if isinstance(self, RoleKLMixin):
+            held = [row.role != INERT and self._role_of(row).kl for row in rows]
+            out[IN_KL] = torch.tensor(held, device=device)
         self._record = {"samples": samples, "kl": kl_sums(rows, out), "gap": gap}
         self._record |= {"started": started, "generate": generated - started}
         return out
@@ -114,7 +126,22 @@ class SelfPlayMixin:
             return None
         return guards.engine_gap(model, trained, *temperature).mean
 
-    def _trained_roles(self) -> list[Any]:
+    def _kl_weight(self, trained: list[Sample]) -> float:
+        """The weight of the rows that KL by role holds, which must all have the same; else 1."""
+        if not isinstance(self, RoleKLMixin):
+            return 1.0
+        weights = {row.weight for row in trained if self._role_of(row).kl}
+        if len(weights) > 1:
+            raise TrainerError(
+                f"rows under KL have weights from {min(weights)} to {max(weights)}; allowed: one "
+                "weight, because TRL's loss has one beta a step"
+            )
+        return next(iter(weights), 1.0)
+
+    def _role_of(self, sample: Sample) -> Role:
+        return self.method.roles[self.method.role_of(sample)]
+
+    def _trained_roles(self) -> list[Role]:
         roles = self.method.roles.values()
         return [role for role in roles if role.trainable and role.policy == self.stage.policy]
 
@@ -124,7 +151,7 @@ class SelfPlayMixin:
         count = max(gather_object([max(len(samples), 1)]))
         missing = math.ceil(count / divisor) * divisor - len(samples)
         token = (self.processing_class.eos_token_id,)
-        inert = Sample(token, token, (0,), (0.0,), reward=0.0, role="inert", group="inert")
+        inert = Sample(token, token, (0,), (0.0,), reward=0.0, role=INERT, group=INERT)
         return samples + [inert] * missing
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -165,6 +192,8 @@ class SelfPlayMixin:
         tokens = row["tokens_per_second"] / seconds
         row |= {"seconds/generate": self._record["generate"], "seconds/step": seconds}
         row |= {"seconds/update": seconds - self._record["generate"], "tokens_per_second": tokens}
+        for name, partner in self.partners.items():
+            row |= partner.metrics(name)
         methods = gather_object([self.method.metrics])
         return row | {key: mean_of([m[key] for m in methods if key in m]) for key in methods[0]}
 
@@ -220,6 +249,7 @@ def make_trainer(
     hooks: Hooks,
     output_dir: Path,
     stage: Stage | None = None,
+    partners: Mapping[str, Partner] | None = None,
 ) -> Any:
     """A trainer, its class built at call time because `import unsloth` rebinds `trl.GRPOTrainer`.
 
@@ -227,6 +257,7 @@ def make_trainer(
         policy: a `spnb.train.policies.Policy`.
         engines: by the name of the policy that answers; may be filled later.
         stage: default: all of the run's steps, on the policy "policy".
+        partners: other policies that learn in the same steps, by name.
 
     Raises:
         TrainerError: a setting was changed on the way (Unsloth's patches have other defaults),
@@ -241,9 +272,7 @@ def make_trainer(
     guards.check_contract(trl.GRPOTrainer)
     stage = stage or Stage(steps=params.steps)
     explicit = grpo_arguments(params, stage.steps, output_dir)
-    mixins = (
-        (SelfPlayMixin,) if unsloth or torch.cuda.is_available() else (SelfPlayMixin, PackingMixin)
-    )
+    mixins = _mixins(params, method, stage, unsloth)
     prompts = stage.steps * explicit["steps_per_generation"] * _processes()
     trainer = type("SelfPlayTrainer", (*mixins, trl.GRPOTrainer), {})(
         model=policy.model,
@@ -263,11 +292,28 @@ def make_trainer(
         )
     trainer.remove_callback(PrinterCallback)
     trainer.method, trainer.engines, trainer.hooks, trainer.stage = method, engines, hooks, stage
+    trainer.partners = partners or {}
     method.share = Share(trainer.accelerator.process_index, trainer.accelerator.num_processes)
     trainer.engine_tolerance = guards.ENGINE_TOLERANCE[params.dtype]
     trainer._updates, trainer._rows, trainer._rollouts, trainer._restored = [], [], 0, 0
     trainer.temperature = _temperature(trainer._trained_roles(), params.temperature)
     return trainer
+
+
+def _mixins(
+    params: RunParams, method: SelfPlayMethod, stage: Stage, unsloth: bool
+) -> tuple[type, ...]:
+    """What goes over TRL's trainer: ours, KL by role where a role is free of it, the packing."""
+    roles = {name: role for name, role in method.roles.items() if role.policy == stage.policy}
+    free = [name for name, role in roles.items() if role.trainable and not role.kl]
+    by_role = bool(params.grpo["beta"] and free)
+    if by_role and unsloth:
+        raise TrainerError(
+            f"roles.{free[0]}.kl is False with backend unsloth, whose loss has one KL for all "
+            "rows; allowed: backend transformers, or grpo.beta 0"
+        )
+    packed = not (unsloth or torch.cuda.is_available())
+    return (SelfPlayMixin, *[RoleKLMixin] * by_role, *[PackingMixin] * packed)
 
 
 def _temperature(roles: list[Any], default: float) -> float:

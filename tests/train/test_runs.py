@@ -23,6 +23,9 @@ def test_folder_identity_and_hash(tmp_path):
     assert config["hash"] == run.config_hash == config_hash(dict(reversed(PARAMS.items())))
     assert config["params"] == PARAMS and len(run.config_hash) == 12
     assert config_hash({**PARAMS, "learning_rate": 0.2}) != run.config_hash
+    later = {"start": None, "roles": {"solver": {"kl": None}}, "beside": {}, "names": []}
+    assert config_hash({**PARAMS, **later}) == run.config_hash  # empty ones do not count
+    assert config_hash({**PARAMS, "shuffled": False}) != run.config_hash
 
 
 def test_a_finished_run_is_recognised_and_one_with_other_parameters_lies_beside_it(tmp_path):

@@ -1,0 +1,352 @@
+"""Pre-trains the learners: policies that know every role on the ladder, and the order of nothing.
+
+Every lesson shows well-formed, consistent work. But whoever answers takes the steps in any order:
+so level k is right by chance 1/k!, and what reinforcement learning can add is the order. Whoever
+asks, asks mostly for few steps (`easy`), as a language model does, or evenly for all levels
+(`even`). Names of both pools occur, held-out wordings never.
+"""
+
+import itertools
+import math
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+from transformers import PreTrainedTokenizerFast
+
+from spnb.core import prompts
+from spnb.core.types import Task
+from spnb.recipe import build as games
+from spnb.recipe import pretrain
+from spnb.recipe.build import Batches
+from spnb.recipe.rows import END, START, Row, answer_tag, draw_pool, turn, verdict_tag
+from spnb.testbed import ladder
+from spnb.testbed.ladder import COUNTS, HIGHEST, LETTERS, ORDINALS, WORDING, WORLDS, Source
+from spnb.testbed.world import Pool, names
+
+HALF = 0.5
+"""Of a coin; also how much rarer each level is among easy questions than the one below."""
+RIVALS = 2
+SOURCES = 2
+SHARES = {
+    "answer": 0.35,
+    "order": 0.25,
+    "ask": 0.22,
+    "closed": 0.02,
+    "judge": 0.06,
+    "rubric": 0.06,
+    "grade": 0.06,
+}
+"""How often each lesson is drawn, drills apart."""
+REWORDED = 0.3
+"""The share of documents whose notes are in random words."""
+EARLIER = 0.3
+"""The share of questions that are written with earlier ones in sight."""
+JUDGED, GRADED, LISTED = 0.8, 0.8, 0.8
+"""Shares of verdicts that are right, and of points that a rubric lists."""
+CONSTANT = 0.4
+"""The share of the training with the full learning rate."""
+WARM = 0.3
+"""The share of the training in which levels grow and drills are frequent."""
+
+
+class LearnerRecipe(pretrain.TextRecipe):
+    """Everything that decides a learner's weights; amounts in tokens."""
+
+    hidden: int = Field(96, gt=0)
+    feed_forward: int = Field(256, gt=0)
+    vocabulary: int = Field(1200, gt=256)
+    tokens: int = Field(14_000_000, gt=0)
+    highest: int = Field(10, ge=1, le=HIGHEST)
+    asks: Literal["easy", "even"] = "easy"
+    families: list[ladder.Family] = ["journey", "ledger", "choice", "report"]
+
+
+RECIPES: dict[str, dict[str, Any]] = {"learner": {}, "learner-even": {"asks": "even"}}
+"""What the recipes set."""
+
+
+class Lessons:
+    """Rows of one learner; `progress` (0 to 1) says how far its training is."""
+
+    def __init__(self, recipe: LearnerRecipe, seed: int):
+        self.recipe, self.rng, self.progress = recipe, random.Random(seed), 1.0
+        self.work: list[Callable[[], Row]] = [getattr(self, name) for name in SHARES]
+
+    @property
+    def cap(self) -> int:
+        """The highest level so far."""
+        warm = min(1.0, self.progress / WARM)
+        return min(2, self.recipe.highest) + round(max(0, self.recipe.highest - 2) * warm)
+
+    def rows(self) -> Iterator[Row]:
+        """Endless rows: drills at first, then mostly answers and questions."""
+        while True:
+            drills = max(0.1, 0.7 * (1 - self.progress / WARM))
+            work = dict(zip(self.work, SHARES.values(), strict=True))
+            lessons = {self.recall: drills / 2, self.drill: drills / 2}
+            lessons |= {lesson: share * (1 - drills) for lesson, share in work.items()}
+            yield self.rng.choices(list(lessons), list(lessons.values()))[0]()
+
+    def level(self) -> int:
+        """A level to answer; the high ones, which take most practice, are more frequent."""
+        levels = range(1, self.cap + 1)
+        return self.rng.choices(levels, [level + 2 for level in levels])[0]
+
+    def asked(self) -> int:
+        """A level to ask for, as the recipe says."""
+        levels = range(1, self.cap + 1)
+        easy = self.recipe.asks == "easy"
+        return self.rng.choices(levels, [HALF**level if easy else 1.0 for level in levels])[0]
+
+    def source(self, length: int, pool: Pool, family: str | None = None) -> Source:
+        """A source of a family, else of any that the recipe has."""
+        family = family or self.rng.choice(self.recipe.families)
+        return ladder.draw_source(self.rng, family, length, pool)
+
+    def recall(self) -> Row:
+        """A list of names repeated, or pairs of which the second name is asked for."""
+        rng = self.rng
+        words = [*names("town", draw_pool(rng)), *names("person", draw_pool(rng))]
+        if rng.random() < HALF:
+            text = "".join(f" {name}" for name in rng.sample(words, rng.randint(6, 20)))
+            return [(text, False), (text, True)]
+        drawn = iter(rng.sample(words, 2 * rng.randint(4, 12)))
+        pairs = list(zip(drawn, drawn, strict=True))
+        row: Row = [("".join(f" {key} {value}." for key, value in pairs), False)]
+        for key, value in rng.sample(pairs, len(pairs)):
+            row += [(f" {key}", False), (f" {value}", True), (".", False)]
+        return row
+
+    def drill(self) -> Row:
+        """Notes on several people, and then the step of each name and ordinal in turn; or sums."""
+        rng, pool = self.rng, draw_pool(self.rng)
+        family = rng.choice(self.recipe.families)
+        if WORLDS[family] == "ledger" and rng.random() < HALF:
+            return self.options() if family == "choice" else self.sums()
+        sources = ladder.draw_sources(rng, family, rng.choice((2, 2, 3)), self.cap, pool)
+        places = [(source, place) for source in sources for place in range(len(source.steps))]
+        places = rng.sample(places, min(len(places), rng.choice((4, 6, 10))))
+        wordings = ["{e} {n} {v}."] if rng.random() < HALF else self.wordings(family)
+        notes = (ladder.note(source, place, rng.choice(wordings)) for source, place in places)
+        row: Row = [("".join(f" {note}" for note in notes), False)]
+        for source, place in rng.sample(places, len(places)):
+            row.append((f" {source.subject} {ORDINALS[place]}", False))
+            row += [(f" {source.steps[place]}", True), (".", False)]
+        return row
+
+    def sums(self) -> Row:
+        """Counts after one payment more."""
+        row: Row = []
+        for _ in range(16):
+            count, paid = self.rng.randrange(COUNTS), self.rng.choice(ladder.PAYMENTS)
+            row += [(f" {count} {paid}", False), (f" {(2 * count + paid) % COUNTS}", True)]
+            row.append((".", False))
+        return row
+
+    def order(self) -> Row:
+        """Short notes on one person, and an answer: that no step comes twice is what takes longest
+        to learn."""
+        rng, pool, level = self.rng, draw_pool(self.rng), self.level()
+        source = self.source(level, pool)
+        notes = ladder.draw_notes(source, level, rng, pool, ["{e} {n} {v}."], 0)
+        task = ladder.pose(source, level, notes, rng)
+        text, _, _ = self.any_order(task).partition("</")
+        return [("".join(f" {note}" for note in notes) + "\n", False), (text, True), (END, False)]
+
+    def options(self) -> Row:
+        """The letters of listed options."""
+        rng = self.rng
+        options = [str(count) for count in rng.sample(range(COUNTS), len(LETTERS))]
+        row: Row = [(prompts.lettered(options) + "\n", False)]
+        for place in rng.sample(range(len(LETTERS)), len(LETTERS)):
+            row += [(f" {options[place]}", False), (f" {LETTERS[place]}", True), (".", False)]
+        return row
+
+    def answer(self) -> Row:
+        """A question answered in any order."""
+        task = self.task()
+        return turn(task.messages, (self.any_order(task), True))
+
+    def task(self, family: str | None = None) -> Task:
+        """A question of any level about a source of a family, else of any that the recipe has."""
+        rng, level, pool = self.rng, self.level(), draw_pool(self.rng)
+        source = self.source(level, pool, family=family)
+        wordings = self.wordings(source.family)
+        documents = ladder.draw_notes(source, level, rng, pool, wordings, RIVALS)
+        return ladder.pose(source, level, documents, rng)
+
+    def wordings(self, family: str) -> list[str]:
+        """Those of training, or ones of their words at random: which words stand between the names
+        should not matter. None has a held-out one's words in their places."""
+        notes = WORDING[WORLDS[family]]["notes"]
+        if self.rng.random() > REWORDED:
+            return notes["train"]
+        words = [word for text in notes["train"] for word in re.findall(r"\b[A-Za-z]{2,}", text)]
+        made = (self.any_wording(words) for _ in range(len(notes["train"])))
+        return [text for text in made if _places(text) not in HELD_OUT] or notes["train"]
+
+    def any_wording(self, words: Sequence[str]) -> str:
+        """Name and ordinal in any order, then the step, with up to a word before each."""
+        slots = [*self.rng.sample(["{e}", "{n}"], 2), "{v}"]
+        parts = (f"{self.rng.choice(['', self.rng.choice(words)])} {slot}" for slot in slots)
+        return " ".join(" ".join(parts).split()) + "."
+
+    def any_order(self, task: Task) -> str:
+        """A consistent answer."""
+        level = task.info["level"]
+        return ladder.reply(task, self.rng.sample(range(level), level), self.rng.choice(LETTERS))
+
+    def closed(self) -> Row:
+        """A question without documents: a guess."""
+        task, level = self.task(), self.asked()
+        guess = self.source(level, draw_pool(self.rng), family=task.info["family"])
+        text = ladder.result(guess, level)
+        return turn(prompts.closed(task.question), (answer_tag(text), True))
+
+    def ask(self) -> Row:
+        """A valid question about one of several sources, at times with earlier ones in sight."""
+        rng, pool = self.rng, draw_pool(self.rng)
+        family = rng.choice(self.recipe.families)
+        sources = ladder.draw_sources(rng, family, SOURCES, self.recipe.highest, pool)
+        source, level = rng.choice(sources), self.asked()
+        earlier: list[str] = []
+        if rng.random() < EARLIER:
+            earlier = [self.question(source.family, level) for _ in range(rng.choice((1, 2)))]
+        choice = source.family == "choice"
+        options = ladder.draw_options(source.steps[:level], rng) if choice else ()
+        frame = rng.choice(ladder.frames(source.family, "train"))
+        return turn(
+            ladder.ask(sources, earlier), (ladder.proposal(source, level, frame, options), True)
+        )
+
+    def question(self, family: str, above: int) -> str:
+        """An earlier question of a level below `above`, where there is one."""
+        rng = self.rng
+        frame = rng.choice(ladder.frames(family, "train"))
+        subject = rng.choice(names("person", draw_pool(rng)))
+        return ladder.question(family, subject, rng.randint(1, max(1, above - 1)), frame)
+
+    def judge(self) -> Row:
+        """Whether two answers are the same, the verdict not always right."""
+        task = self.task()
+        first, second = (prompts.field(self.any_order(task), "answer") or "" for _ in range(2))
+        if self.rng.random() < HALF:
+            second = first
+        says = (first == second) == (self.rng.random() < JUDGED)
+        return turn(prompts.judge(task.question, first, second), (verdict_tag(says), True))
+
+    def rubric(self) -> Row:
+        """Points of a report, in any order, some left out."""
+        rng, task = self.rng, self.task("report")
+        points = [point for point in task.gold if rng.random() < LISTED] or [task.gold[0]]
+        text = "".join(f"<rubric> {point}</rubric>" for point in rng.sample(points, len(points)))
+        return turn(prompts.rubric(task.question, task.info["documents"]), (text, True))
+
+    def grade(self) -> Row:
+        """Whether a report states a point, noted first, the verdict not always right."""
+        rng, task = self.rng, self.task("report")
+        response = prompts.field(self.any_order(task), "answer") or ""
+        who, ordinal, step = rng.choice(task.gold).split()
+        if rng.random() < HALF:
+            step = self.town()
+        stated = next(fact for fact in _facts(response) if fact.split()[1] == ordinal)
+        point = f"{who} {ordinal} {step}"
+        says = (point == stated) == (rng.random() < GRADED)
+        text = f"<think> {stated}</think>{verdict_tag(says)}"
+        return turn(prompts.grade(response, point), (text, True))
+
+    def town(self) -> str:
+        """Any town."""
+        return self.rng.choice(names("town", draw_pool(self.rng)))
+
+
+def _places(wording: str) -> str:
+    """A wording without the order of name and ordinal."""
+    return re.sub("{[en]}", "{}", wording)
+
+
+HELD_OUT = {
+    _places(text) for world in set(WORLDS.values()) for text in WORDING[world]["notes"]["heldout"]
+}
+
+
+def _facts(response: str) -> list[str]:
+    """The facts that a response states."""
+    return [" ".join(three) for three in zip(*[iter(response.split())] * 3, strict=True)]
+
+
+def fixed_phrases() -> list[str]:
+    """Constant text that becomes one token each."""
+    reply = f"{END}\n{START}assistant\n"
+    turns = [f"{START}user\n", f"{START}assistant\n", reply, f"?{reply}", f".{reply}"]
+    instructions = [prompts.ANSWERING["plain"], prompts.CHOICE, prompts.TASK, prompts.CLOSED]
+    instructions += [prompts.JUDGE, prompts.RUBRIC, prompts.GRADE]
+    for asking in prompts.ASKING.values():
+        instructions += [asking, asking + prompts.ASK_BEYOND]
+    tags = [f"<{slash}{tag}>" for tag in pretrain.TAGS for slash in ("", "/")]
+    words = ("Question", "Task", "First", "Second", "Response", "Point")
+    labels = [*(f"\n{word}:" for word in words), *(f"\n[{number}]" for number in range(1, 33))]
+    rules = [f" {WORDING[world]['rule']}" for world in set(WORLDS.values())]
+    return [*turns, *instructions, *tags, *labels, *sorted(rules)]
+
+
+def build_tokenizer(recipe: LearnerRecipe) -> PreTrainedTokenizerFast:
+    """A byte-level BPE: names, ordinals, counts and fixed phrases are one token each."""
+    pools = itertools.product(("person", "town"), ("train", "heldout"))
+    every = sorted({name for kind, pool in pools for name in names(kind, pool)})
+    wordings = [
+        frame
+        for family in WORLDS
+        for pool in ("train", "heldout")
+        for frame in ladder.frames(family, pool)
+    ]
+    wordings += [
+        text
+        for world in set(WORLDS.values())
+        for pool in ("train", "heldout")
+        for text in WORDING[world]["notes"][pool]
+    ]
+    texts = sorted(f" {text.replace('{e}', '').replace('{v}', '')}" for text in wordings) * 20
+    words = [*ORDINALS, *ladder.NUMBERS, *map(str, range(COUNTS)), prompts.YES, prompts.NO, *every]
+    words += [*LETTERS, *(f"({letter})" for letter in LETTERS)]
+    added = [*fixed_phrases(), *(f" {word}" for word in words)]
+    return games.train_tokenizer(texts, " ?[0-9]", added, recipe.vocabulary, 10)
+
+
+def stream(recipe: LearnerRecipe, tokenizer: Any, progress: pretrain.Progress) -> Batches:
+    """Batches of lessons, their difficulty following the tokens seen."""
+    lessons = Lessons(recipe, recipe.seed)
+
+    def rows() -> Iterator[Row]:
+        for row in lessons.rows():
+            lessons.progress = progress.tokens / recipe.tokens
+            yield row
+
+    rng = random.Random(recipe.seed)
+    split = partial(pretrain.split_by_tokens, most=recipe.batch_tokens)
+    return games.batches(rows(), tokenizer, recipe.outside_weight, rng, pretrain.POOL, split)
+
+
+def rate(recipe: LearnerRecipe, tokens: int) -> float:
+    """The rate's factor: a warm-up, constant up to `CONSTANT`, then a cosine to 0."""
+    warm = min(1.0, (tokens + 1) / recipe.warmup_tokens)
+    late = max(0.0, (tokens / recipe.tokens - CONSTANT) / (1 - CONSTANT))
+    return warm * 0.5 * (1 + math.cos(math.pi * late))
+
+
+def build(recipe: LearnerRecipe, folder: Path, report: Callable[[str], None] = print) -> None:
+    """Makes a learner: tokenizer, training from scratch, saving."""
+    tokenizer, progress = build_tokenizer(recipe), pretrain.Progress()
+    model = pretrain.build_model(recipe, tokenizer)
+    batches = stream(recipe, tokenizer, progress)
+    for _ in pretrain.train_course(recipe, model, batches, recipe.tokens, progress, rate):
+        tokens, _, seconds = progress.curve[-1]
+        if len(progress.curve) % 50 == 0:
+            recent = sum(loss for _, loss, _ in progress.curve[-50:]) / 50
+            report(f"{tokens / 1e6:.2f} M tokens, loss {recent:.3f} nats, {seconds:.0f} s")
+    games.save(model, tokenizer, recipe, folder, "tokens", progress.curve)

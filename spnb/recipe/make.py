@@ -1,0 +1,26 @@
+"""Every embedded policy by the name of its recipe."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spnb.core.params import unknown, validate
+from spnb.recipe import build, learner, pretrain
+
+RECIPES = ("games", "world", *learner.RECIPES)
+
+
+def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
+    """Trains the policies of a recipe, with changed values, and writes them to a folder.
+
+    Raises ValueError for an unknown recipe, or a value that it does not take.
+    """
+    if name == "games":
+        build.build(validate(build.Recipe, values), folder)
+    elif name == "world":
+        pretrain.build(validate(pretrain.WorldRecipe, values), folder)
+    elif name in learner.RECIPES:
+        recipe = learner.RECIPES[name] | values
+        learner.build(validate(learner.LearnerRecipe, recipe), folder / name)
+    else:
+        raise ValueError(unknown("recipe", name, RECIPES))

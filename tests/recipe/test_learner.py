@@ -1,0 +1,188 @@
+"""What a learner is shown: consistent work in any order, and no held-out wording."""
+
+import itertools
+import json
+import random
+import re
+from collections import Counter
+
+import pytest
+from transformers import AutoTokenizer
+
+from spnb.core import prompts
+from spnb.recipe import ladder_skills
+from spnb.recipe.build import PAD, encode
+from spnb.recipe.learner import RECIPES, LearnerRecipe, Lessons, build, build_tokenizer, rate
+from spnb.recipe.rows import END
+from spnb.testbed import embedded_path, ladder
+from spnb.testbed.ladder import ORDINALS, WORDING, WORLDS
+from spnb.train.engines.torch import TorchEngine
+from spnb.train.policies import load_policy
+
+EVERY = list(WORLDS)
+
+
+def lessons(seed=0, progress=1.0, **values):
+    made = Lessons(LearnerRecipe(**values), seed)
+    made.progress = progress
+    return made
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_answers_take_the_steps_in_every_order(family):
+    made = lessons(families=[family])
+    orders = Counter()
+    for _ in range(200):
+        prompt, (reply, by_policy), *_ = made.answer()
+        assert by_policy and not prompt[1]
+        answer = prompts.field(reply, "answer")
+        assert answer is not None
+        thought = prompts.field(reply, "think")
+        words = thought.split()[1::4] if thought else answer.split()[1::3]
+        assert set(words) == set(ORDINALS[: len(words)])  # each step once
+        orders[tuple(words) == ORDINALS[: len(words)], len(words)] += 1
+    assert orders[False, 5] > 10 * orders[True, 5]
+    assert orders[True, 2] and orders[False, 2]
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_questions_are_valid_and_mostly_easy_or_even(family):
+    shares = {}
+    for asks in ("easy", "even"):
+        made = lessons(families=[family], asks=asks)
+        levels = Counter()
+        for _ in range(400):
+            prompt, (reply, _), *_ = made.ask()
+            sources = [
+                ladder.Source(family, who, tuple(steps.split()[1::2]))
+                for who, steps in re.findall(r"\] \w+ of (\w+): ([\w ]+)\.", prompt[0])
+            ]
+            assert len(sources) == 2
+            source, level, _ = ladder.read_proposal(reply, sources)
+            levels[level] += 1
+        shares[asks] = [levels[level] / 400 for level in range(1, 11)]
+    assert shares["easy"][0] == pytest.approx(0.5, abs=0.1)
+    assert shares["easy"][1] == pytest.approx(0.25, abs=0.1)
+    assert max(shares["even"]) < 0.2 and min(shares["even"]) > 0.03
+
+
+def test_levels_grow_and_drills_become_rare():
+    early, late = lessons(progress=0.0), lessons(progress=1.0)
+    assert (early.cap, late.cap) == (2, 10)
+    counts = [
+        sum(END not in "".join(text for text, _ in row) for row in itertools.islice(m.rows(), 400))
+        for m in (early, late)
+    ]
+    assert counts[0] > 180 and counts[1] < 80
+
+
+def test_drills_ask_for_what_the_notes_say():
+    made = lessons(families=["journey"])
+    for _ in range(50):
+        (notes, _), *rest = made.drill()
+        for (key, _), (step, by_policy), _ in zip(*[iter(rest)] * 3, strict=True):
+            who, ordinal = key.split()
+            text = next(t for t in notes.split(".") if who in t.split() and ordinal in t.split())
+            assert by_policy and step.strip() in text.split()
+
+
+def test_sums_are_right():
+    row = lessons().sums()
+    for (given, _), (result, by_policy), _ in zip(*[iter(row)] * 3, strict=True):
+        count, paid = map(int, given.split())
+        assert by_policy and int(result) == (2 * count + paid) % 100
+
+
+def test_questions_go_beyond_earlier_ones_where_they_can():
+    made, seen = lessons(families=["journey"], asks="even"), Counter()
+    for _ in range(300):
+        (prompt, _), (reply, _), *_ = made.ask()
+        earlier = [ladder.parse("journey", text) for text in re.findall("\n- (.*)", prompt)]
+        if earlier:
+            (_, level) = ladder.parse("journey", prompts.field(reply, "question"))
+            seen[level == 1 or all(before < level for _, before in earlier)] += 1
+    assert 50 < seen[True] < 150 and not seen[False]
+
+
+def test_verdicts_and_rubrics_are_right_as_often_as_stated():
+    made, right = lessons(), Counter()
+    for _ in range(400):
+        (prompt, _), (reply, _), *_ = made.judge()
+        first, second = re.findall("(?:First|Second): (.*?)(?:\n|<)", prompt)
+        right["judge"] += prompts.verdict(reply) == (first == second)
+        (prompt, _), (reply, _), *_ = made.grade()
+        response, point = re.findall("(?:Response|Point): (.*?)(?:\n|<)", prompt)
+        right["grade"] += prompts.verdict(reply) == (point in response)
+        assert prompts.field(reply, "think") in response
+        (prompt, _), (reply, _), *_ = made.rubric()
+        points = prompts.fields(reply, "rubric")
+        assert len(points) == len(set(points)) > 0
+        assert all(re.search(rf"\b{word}\b", prompt) for p in points for word in p.split())
+    assert right["judge"] / 400 == pytest.approx(0.8, abs=0.07)
+    assert right["grade"] / 400 == pytest.approx(0.8, abs=0.07)
+
+
+def test_held_out_wordings_are_never_shown():
+    made = lessons(families=EVERY)
+    heldout = [
+        re.sub(r"\{[envk]\}", r"\\w+", re.escape(text).replace(r"\{", "{").replace(r"\}", "}"))
+        for world in set(WORLDS.values())
+        for key in ("notes", "questions")
+        for text in WORDING[world][key]["heldout"]
+    ] + [re.escape(text.split("{")[0]) + r"\w+ stops" for text in WORDING["reports"]["heldout"]]
+    shown = " ".join(text for row in itertools.islice(made.rows(), 1500) for text, _ in row)
+    for pattern in heldout:
+        assert not re.search(rf"(?:\]|Question:|Task:|order\.|again\.) {pattern}", shown), pattern
+
+
+def test_words_of_the_ladder_are_one_token_each():
+    tokenizer = build_tokenizer(LearnerRecipe())
+    ladder.check_names(tokenizer)
+    for word in (*ORDINALS, *ladder.NUMBERS, "0", "99", *ladder.names("town", "heldout")):
+        assert len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) == 1, word
+    ids, weights = encode(lessons(families=["ledger"]).answer(), tokenizer, 0.2)
+    assert tokenizer.decode(ids).count(END) == 2 and len(ids) == len(weights)
+
+
+def test_the_rate_is_constant_and_then_falls_to_0():
+    recipe = LearnerRecipe(tokens=1_000_000, warmup_tokens=100)
+    assert [rate(recipe, at) for at in (99, 400_000, 1_000_000)] == pytest.approx([1, 1, 0])
+    assert rate(recipe, 700_000) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_shipped_learners_are_their_recipes(name):
+    folder, recipe = embedded_path(name), LearnerRecipe(**RECIPES[name])
+    assert json.loads((folder / "recipe.json").read_text()) == recipe.model_dump()
+    shipped = AutoTokenizer.from_pretrained(folder)
+    assert shipped.get_vocab() == build_tokenizer(recipe).get_vocab()
+    assert (shipped.pad_token, shipped.eos_token) == (PAD, END)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["journey", "ledger", "report"])
+def test_the_shipped_learner_reads_and_knows_no_order(family):
+    """What every study on the ladder stands on."""
+    policy, count = load_policy("embedded/learner"), 60
+    engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+    marks = ladder_skills.answers(engine, family, 10, count)
+    assert sum(consistent for _, consistent in marks) / len(marks) > 0.92
+    right = [sum(score.values()) for score, _ in marks]
+    share = [sum(right[at : at + count]) / count for at in range(0, len(right), count)]
+    assert share[0] > 0.93 and 0.3 < share[1] < 0.7 and 0.05 < share[2] < 0.4
+    assert max(share[4:]) < 0.1
+    asked = [parts for parts, valid in ladder_skills.questions(engine, family, 10, 150) if valid]
+    assert len(asked) / 150 > 0.8
+    easy = sum(parts["asks level 1"] for parts in asked) / len(asked)
+    assert 0.35 < easy < 0.65 and sum(p["asks level 2"] for p in asked) > 0.1 * len(asked)
+
+
+@pytest.mark.slow
+def test_a_tiny_learner_is_built_and_the_same_again(tmp_path):
+    recipe = LearnerRecipe(
+        hidden=32, layers=2, heads=2, feed_forward=64, tokens=20_000, warmup_tokens=1000
+    )
+    for name in ("first", "second"):
+        build(recipe, tmp_path / name, report=lambda text: None)
+    first, second = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("first", "second"))
+    assert first == second and random

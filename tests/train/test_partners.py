@@ -1,0 +1,126 @@
+"""Policies that learn in the same steps, each like one trained alone on its own rows."""
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rzero import make_run
+from safetensors.torch import load_file
+from test_trainer import Fixed, ragged_rows, run_params
+
+from spnb.core.params import ParamError, validate
+from spnb.train.config import RunParams
+from spnb.train.metrics import TIMINGS
+from spnb.train.partners import Fed, Partner
+from spnb.train.policies import Policy
+from spnb.train.trainer import Hooks, Stage, make_trainer
+
+SCRIPT = str(Path(__file__).with_name("rzero.py"))
+BESIDE = dict(
+    stages=[], steps=6, save_every=2, roles={"solver": {"policy": "policy"}},
+    policies={"challenger": "embedded/games"}, beside={"challenger": {"learning_rate": 3e-3}},
+)  # fmt: skip
+
+
+def batches():
+    """Three batches, every third row of another policy, some rows of weight 0."""
+    every = [ragged_rows(seed, count=7) for seed in (1, 2, 3)]
+    for rows in every:
+        for index, row in enumerate(rows):
+            row.policy = "other" if index % 3 == 0 else "policy"
+            row.weight = 0.0 if index == 3 else 1.0 + index % 2
+    return every
+
+
+def alone(tmp_path, model, tokenizer, params, policy):
+    """The weights after training on the rows of one policy."""
+    stage = Stage(policy, 0, 3)
+    hooks = Hooks(on_step=lambda row, samples: None)
+    model = copy.deepcopy(model)
+    method = Fixed(batches(), params)
+    trainer = make_trainer(params, Policy(model, tokenizer), method, {}, hooks, tmp_path, stage)
+    trainer.train()
+    return trainer.model.state_dict()
+
+
+def test_each_learns_as_if_alone(tmp_path, tiny_model, tokenizer):
+    params = run_params(3)
+    faster = run_params(3, grpo={"learning_rate": 5e-3})
+    other = copy.deepcopy(tiny_model)
+    with torch.no_grad():
+        other.model.norm.weight.mul_(1.5)  # other weights
+    expected = {
+        "policy": alone(tmp_path, tiny_model, tokenizer, params, "policy"),
+        "other": alone(tmp_path, other, tokenizer, faster, "other"),
+    }
+    method, rows = Fixed(batches(), params), []
+    hooks = Hooks(on_step=lambda row, samples: None)
+
+    def make(fetch):
+        stage, fed = Stage("other", 0, 3), Fed(method, fetch)
+        policy = Policy(copy.deepcopy(other), tokenizer)
+        return make_trainer(faster, policy, fed, {}, hooks, tmp_path / "other", stage)
+
+    partner = Partner(make)
+    lead = Hooks(on_step=lambda row, samples: rows.append(row))
+    policy = Policy(copy.deepcopy(tiny_model), tokenizer)
+    stage = Stage("policy", 0, 3)
+    leader = make_trainer(
+        params, policy, method, {}, lead, tmp_path, stage, partners={"other": partner}
+    )
+    partner.start()
+    leader.train()
+    for name, trainer in (("policy", leader), ("other", partner.trainer)):
+        for key, value in trainer.model.state_dict().items():
+            assert torch.allclose(value, expected[name][key], atol=1e-6), (name, key)
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(row["grad_norm/other"] > 0 and "loss/other" in row for row in rows)
+    assert rows[0]["trained"] == 6 / 7  # both policies' rows
+
+
+@pytest.mark.slow
+def test_a_run_of_two_policies_killed_and_resumed_is_bit_identical(tmp_path):
+    whole, killed = (make_run(tmp_path / name, **BESIDE) for name in ("whole", "killed"))
+
+    def train(run, *die_at):
+        command = [sys.executable, SCRIPT, str(run.folder), *map(str, die_at)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    done = train(whole)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert train(killed, 5).returncode == 9 and not killed.finished
+    assert train(killed).returncode == 0
+    for folder in ("", "challenger"):
+        first, second = (
+            load_file(run.model / folder / "model.safetensors") for run in (whole, killed)
+        )
+        assert all(torch.equal(first[name], second[name]) for name in first)
+    own, challenger = (load_file(whole.model / f / "model.safetensors") for f in ("", "challenger"))
+    assert any(not torch.equal(own[name], challenger[name]) for name in own)
+    rows = [
+        [{k: v for k, v in row.items() if k not in TIMINGS} for row in run.rows("metrics")]
+        for run in (whole, killed)
+    ]
+    assert rows[0] == rows[1]
+    first = rows[0][0]
+    assert first["trained/challenger"] > 0 and first["trained/solver"] > 0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"beside": {"judge": {}}}, "beside is 'judge', which is unknown; allowed: other"),
+        ({"beside": {"other": {"learning_rate": -1}}}, "beside.other.learning_rate is -1"),
+        (
+            {"beside": {"other": {}}, "stages": [{"policy": "other", "steps": 2}]},
+            "beside is set with stages",
+        ),
+    ],
+)
+def test_bad_input_is_named(values, message):
+    base = dict(paper="p", scale="smoke", variant="v", policy="x", steps=2)
+    with pytest.raises(ParamError, match=message):
+        validate(RunParams, {**base, "policies": {"other": "y"}, **values})

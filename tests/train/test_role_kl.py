@@ -1,0 +1,91 @@
+"""KL on the rows of some roles only, against the oracle's loss."""
+
+import sys
+from types import SimpleNamespace
+
+import oracle
+import pytest
+from test_trainer import Fixed, assert_as_the_oracle, ragged_rows, run_params
+from transformers import AutoModelForCausalLM
+
+from spnb.core.advantages import make_estimator
+from spnb.core.method import Role, RoleParams
+from spnb.train.guards import TrainerError
+from spnb.train.policies import Policy
+from spnb.train.role_kl import RoleKLMixin
+from spnb.train.trainer import Hooks, make_trainer
+
+
+class TwoRoles(Fixed):
+    """Rows of a role that is held to its start and of one that is free."""
+
+    def default_roles(self):
+        roles = {name: Role(self.params.sampling, make_estimator("raw")) for name in "rs"}
+        return roles | {"s": roles["s"].changed(RoleParams(kl=False))}
+
+    def role_of(self, sample):
+        return sample.role
+
+
+def batches():
+    """Two batches of rows, every second one of the free role, weights of several sizes."""
+    both = [ragged_rows(1, count=6), ragged_rows(2, count=9)]
+    for index, row in enumerate(row for rows in both for row in rows):
+        row.role = "rs"[index % 2]
+        row.weight = 2.0 if row.role == "r" else (0.5, 1.5)[index % 4 // 2]
+    return both
+
+
+def make(tmp_path, model, tokenizer, params, method=None, rows=None):
+    """A trainer on `batches()`."""
+    hooks = Hooks(on_step=lambda row, samples: rows.append(row))
+    method = method or TwoRoles(batches(), params)
+    return make_trainer(params, Policy(model, tokenizer), method, {}, hooks, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "grpo",
+    [
+        {"beta": 3.0, "learning_rate": 3e-2},
+        {"beta": 3.0, "learning_rate": 3e-2, "gradient_accumulation_steps": 3, "loss_type": "grpo"},
+        {"beta": 3.0, "learning_rate": 3e-2, "num_iterations": 2},
+    ],
+    ids=str,
+)
+def test_loss_and_gradient_are_the_oracles(tmp_path, tiny_model, tokenizer, grpo):
+    tiny_model.save_pretrained(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    params, rows = run_params(grpo=grpo), []
+    _, history = oracle.train(model, batches(), params, free=("s",))
+    _, everywhere = oracle.train(model, batches(), params)
+    make(tmp_path, model, tokenizer, params, rows=rows).train()
+    assert_as_the_oracle(rows, history, params.grpo["num_iterations"])
+    assert abs(history[-1][0] - everywhere[-1][0]) > 1e-3  # the roles differ in something
+
+
+def test_the_free_roles_kl_is_still_measured(tmp_path, tiny_model, tokenizer):
+    tiny_model.save_pretrained(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    rows, params = [], run_params(grpo={"beta": 0.3, "learning_rate": 3e-2})
+    method = TwoRoles(batches(), params)
+    for row in (row for batch in method.batches for row in batch):
+        row.logps = tuple(0.0 for _ in row.mask)
+    trainer = make(tmp_path, model, tokenizer, params, method, rows)
+    trainer.engine_tolerance = float("inf")
+    trainer.train()
+    assert rows[-1]["kl/r"] > 0 and rows[-1]["kl/s"] > 0
+
+
+def test_it_is_there_only_where_it_is_needed(tmp_path, tiny_model, tokenizer, monkeypatch):
+    assert not isinstance(make(tmp_path, tiny_model, tokenizer, run_params()), RoleKLMixin)
+    tiny_model.save_pretrained(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    params = run_params(grpo={"beta": 0.1})
+    alone = Fixed(batches(), params)
+    assert not isinstance(make(tmp_path, model, tokenizer, params, alone), RoleKLMixin)
+    assert isinstance(make(tmp_path, model, tokenizer, params), RoleKLMixin)
+    from spnb.train import trainer
+
+    monkeypatch.setitem(sys.modules, "unsloth", SimpleNamespace())
+    with pytest.raises(TrainerError, match=r"roles\.s\.kl is False with backend unsloth"):
+        trainer._mixins(params, TwoRoles(batches(), params), trainer.Stage(), True)

@@ -1,4 +1,4 @@
-"""Pre-trains the learners: policies that know every role on the ladder, and the order of nothing.
+"""Pre-trains the learners: policies shown every role on the ladder, and the order of nothing.
 
 Every lesson shows well-formed, consistent work. But whoever answers takes the steps in any order:
 so level k is right by chance 1/k!, and what reinforcement learning can add is the order. Whoever

@@ -10,7 +10,7 @@ by chance 1/k!: what practice adds is the order of one ordinal more.
     grade_text(reply(task, (0, 1, 2)), task)     # 1.0; any other order 0.0
 
 Families: journey (the steps as text), ledger (a number worked out step by step), choice (that
-number among four), report (graded by points). `spnb.testbed.roads` has the family by search.
+number among four), report (graded by points).
 """
 
 import itertools

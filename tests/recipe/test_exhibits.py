@@ -1,6 +1,7 @@
 """What the notebook of the shipped policies shows: exhibits are saved, missed bars are named."""
 
 import json
+from types import SimpleNamespace
 
 import pandas as pd
 
@@ -38,3 +39,21 @@ def test_exhibits_are_saved(tmp_path):
     assert figure.axes[0].get_xlabel() == "training step" and len(curve) == 2000
     records = json.loads((tmp_path / "index.json").read_text())["exhibits"]
     assert {r["id"] for r in records} == {"embedded/learning-curve", "embedded/skills"}
+
+
+def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monkeypatch):
+    parts = [("answer journey", "level 1", 0.5, 0.9), ("answer journey", "level 2", 0.25, 0.8)]
+    parts += [("ask journey", "valid", 0.7, 0.7), ("ask journey", "asks level 1", 0.6, 1.0)]
+    parts += [("judge", "right", 0.4, 1.0)]
+    keys = ("benchmark", "part", "value", "parsed")
+    measured = pd.DataFrame([dict(zip(keys, part, strict=True)) for part in parts])
+    monkeypatch.setattr(exhibits.ladder_skills, "measure", lambda *given: measured)
+    monkeypatch.setattr(exhibits, "TorchEngine", lambda *given, **named: None)
+    policies = {"learner": SimpleNamespace(model=None, tokenizer=None)}
+    monkeypatch.setattr(exhibits, "HIGHEST", 2)
+    shown = exhibits.learner_table(policies, "smoke", str(tmp_path)).loc["learner"]
+    assert shown.loc["answer journey: right", ["1", "2"]].tolist() == [50, 25]
+    assert shown.loc["answer journey: consistent", ["1", "2"]].tolist() == [90, 80]
+    assert shown.at["ask journey", "valid"] == 70 and shown.at["ask journey: asks", "1"] == 60
+    assert shown.at["judge", "right"] == 40 and list(shown)[:2] == ["1", "2"]
+    assert (tmp_path / "embedded/learner.md").is_file()

@@ -190,6 +190,7 @@ def test_the_embedded_policy_notebook_rebuilds_at_smoke_scale(tmp_path):
     given = {"scale": "smoke", "rebuild": "world", "changes": changes}
     executed(path, tmp_path, **given, folder=str(tmp_path / "policies"), figures=str(figures))
     assert (tmp_path / "policies/world/instruct/model.safetensors").is_file()
+    assert (figures / "embedded/learner.md").is_file()
     assert (figures / "embedded/skills.md").is_file() and (
         figures / "embedded/learning-curve.png"
     ).is_file()

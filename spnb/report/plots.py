@@ -34,6 +34,7 @@ LINES: tuple[Any, ...] = (
     (0, (6, 1.5, 1.2, 1.5)),
     (0, (1.2, 1.2)),
     (0, (6, 1.2, 1, 1.2, 1, 1.2)),
+    (0, (3, 1, 1, 1)),
 )
 """Line styles for more variants than colours; plain dashes are the paper's."""
 DASHED = (0, (4, 2.2))

@@ -230,7 +230,7 @@ def test_the_bars_of_the_studies():
     assert [each.margin for each in controls] == [5, 5, 5, 5]
     file = load_claims("proposer")
     bars = [each.bar for each in file.claims[0].parts if each.direction == "reaches"]
-    assert bars == [0.4, 0.15, 0.8] and file.exhibit == "proposer/summary" and file.digits == 2
+    assert bars == [10.7, 18.3, 9.8] and file.exhibit == "proposer/summary" and file.digits == 2
 
 
 GOOD = {

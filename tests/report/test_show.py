@@ -148,10 +148,13 @@ def test_what_is_neither_made_nor_committed_is_named(tmp_path, monkeypatch):
         exhibit("speed/engine")
 
 
+FRONTIER = ["learning", "learning-two", "frozen", "shuffled", "even", "curriculum"]
+
+
 def test_the_variants_an_exhibit_takes():
     assert needed_variants("spiral/table-6") == [] and needed_variants("dynamics/length") == []
     assert {"full", "rlvr"} <= set(needed_variants("spiral/table-12"))
-    assert set(needed_variants("proposer/frontier")) == {"frozen-solver", "frozen-solver-shuffled"}
+    assert needed_variants("proposer/frontier") == FRONTIER
     assert {"read", "read-random", "think", "search"} <= set(needed_variants("rlvr/verdicts"))
     known = notebooks.params.variants("spiral")
     for info in owed().values():
@@ -178,13 +181,11 @@ def trained(monkeypatch, tmp_path):
 def test_one_exhibit_trains_only_what_it_takes_and_says_so_first(trained, monkeypatch):
     said = []
     monkeypatch.setattr(show, "exhibit", lambda *given: show.Exhibit(given[0], "made"))
-    measured = {
-        "proposer": {"smoke": {"frozen-solver": 3, "frozen-solver-shuffled": 4, "cores": 2}}
-    }
+    measured = {"proposer": {"smoke": dict.fromkeys(FRONTIER, 3) | {"cores": 2}}}
     monkeypatch.setattr(notebooks, "timings", lambda: measured)
     assert regenerate("proposer/frontier", "smoke", said.append) == []
     (plan,) = trained
-    assert plan.variants == ["frozen-solver", "frozen-solver-shuffled"]
+    assert plan.variants == FRONTIER
     runs = len(plan.runs)
     assert said[0].startswith("proposer/frontier takes these runs at scale smoke:")
     assert re.search(rf"About \d+ minutes on 2 cores for {runs} runs \(", said[0])

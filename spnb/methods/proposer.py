@@ -54,10 +54,9 @@ class Params(MethodParams):
     highest: int = Field(10, ge=1, le=HIGHEST, description="levels go from 1 to this one")
     questions: Literal["proposer", "even", "curriculum"] = "proposer"
     levels: list[int] = Field([], description="the only levels that `even` draws; empty: all")
-    pay: Pay = "variance"
-    pays_ends: bool = Field(False, description="also where nobody or everybody is right")
+    pay: Pay = "one_minus"
     paid: Literal["earned", "shuffled"] = "earned"
-    invalid_reward: float = Field(-0.1, le=0)
+    invalid_reward: float = Field(0.0, le=0)
     sources: int = Field(2, ge=1, description="that a proposer reads")
     rivals: int = Field(2, ge=0, description="notes on somebody else that a solver reads")
     proposals: int = Field(32, ge=1, description="valid questions a step, each answered and paid")
@@ -231,13 +230,8 @@ class Method(SelfPlayMethod):
         samples = graded(tasks, groups, "solver")
         for place, question in enumerate(questions):
             question.success = sum(s.reward for s in samples[place * k : (place + 1) * k]) / k
-            question.pay = self.worth(question.success)
+            question.pay = float(PAYS[self.params.pay](question.success))
         return samples
-
-    def worth(self, success: float) -> float:
-        """What a valid question pays its proposer."""
-        ends = success in (0.0, 1.0) and not self.params.pays_ends
-        return 0.0 if ends else float(PAYS[self.params.pay](success))
 
     def pay(self, proposals: Sequence[Proposal], pays: Sequence[float]) -> list[Sample]:
         """The proposals as samples, one group a step."""

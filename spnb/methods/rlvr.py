@@ -1,8 +1,9 @@
 """RLVR: GRPO on static questions with a rule as reward, the baseline of four of the papers.
 
-Questions and gold answers are drawn from the generated world. Each step asks `prompts_per_step` new
-questions, samples `group_size` answers to each, rewards an answer with 1 where the rule finds it
-right, and compares it with the other answers to the same question (GRPO, DeepSeekMath).
+Questions and gold answers are drawn from a generated world: new ones every step, or from a set of
+`fixed` questions. Each step asks `prompts_per_step` of them, samples `group_size` answers to each,
+rewards an answer with 1 where the rule finds it right, and compares it with the other answers to
+the same question (GRPO, DeepSeekMath).
 
     spnb run rlvr --scale cpu --variant think --seed 0
 
@@ -16,7 +17,7 @@ from functools import cache, partial
 from statistics import fmean
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from spnb.core import prompts
 from spnb.core.advantages import make_estimator
@@ -28,6 +29,8 @@ from spnb.core.search import Retriever, Tool, search_rollouts
 from spnb.core.types import Chat, Request, Sample, Task, Trajectory, derive_seed
 from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate.items import ask_suite
+from spnb.evaluate.ladder import ladder_suite
+from spnb.testbed import ladder
 from spnb.testbed import tasks as testbed
 from spnb.testbed.oracle import MAX_HOPS
 from spnb.testbed.tasks import FRAMES, NUMERIC_OPS, library_world
@@ -43,21 +46,27 @@ class Params(testbed.WorldParams):
 
     `task` decides the prompt: read (careful), think (plain: thinking is allowed, not asked for),
     steps, search (plain, over a library of its own), choice (multiple choice), numeric (a report's
-    figures). `transfer_*` describe a second, harder evaluation; 0 or none: as in training.
+    figures), ladder (a `family` of `spnb.testbed.ladder`, whose levels are drawn by `mix`).
+    `transfer_*` describe a second, harder evaluation; 0 or none: as in training.
     """
 
     role_names = ("solver",)
 
-    task: Literal["read", "think", "steps", "search", "choice", "numeric"] = "read"
+    task: Literal["read", "think", "steps", "search", "choice", "numeric", "ladder"] = "read"
     hops: list[int] = Field([1], min_length=1, description="1 to 4, in turn; not for numeric")
     operations: list[Literal[NUMERIC_OPS]] = Field(  # type: ignore[valid-type]
         list(NUMERIC_OPS), min_length=1, description="for numeric, in turn"
     )
     companies: int = Field(1, ge=1, le=HELDOUT_NAMES, description="numeric: tables in a prompt")
+    family: ladder.Family | None = Field(None, description="ladder: the kind of answer")
+    mix: list[NonNegativeFloat] = Field(
+        [], max_length=ladder.HIGHEST, description="ladder: how often levels 1, 2, ... are drawn"
+    )
     results: int = Field(2, ge=1, description="search: documents that a search returns")
     max_searches: int = Field(3, ge=1, description="search: searches of a trajectory")
     max_length: int = Field(2048, ge=16, description="tokens of prompt and completion together")
     prompts_per_step: int = Field(32, ge=1)
+    fixed: int | None = Field(None, ge=1, description="questions drawn once; else always new ones")
     group_size: int = Field(8, ge=2, description="answers to each question")
     reward: Literal["rule", "random"] = "rule"
     transfer_hops: list[int] = Field([], description="not for numeric")
@@ -65,11 +74,19 @@ class Params(testbed.WorldParams):
 
     @model_validator(mode="after")
     def _levels_exist(self) -> "Params":
-        for task, name in (("numeric", "transfer_hops"), ("search", "transfer_documents")):
+        plain = [("numeric", "transfer_hops"), ("search", "transfer_documents")]
+        plain += [("ladder", "transfer_hops"), ("ladder", "transfer_documents")]
+        for task, name in plain:
             value = getattr(self, name)
             message = f"{name} is {value} with task {task}; allowed: nothing"
             require(self.task != task or not value, message)
-        if self.task != "numeric":
+        if self.task == "ladder":
+            require(self.family is not None, "family is None with task ladder; allowed: a family")
+            message = f"mix is {self.mix} with task ladder; allowed: a weight for each level"
+            require(sum(self.mix) > 0, message)
+        elif self.family or self.mix:
+            raise ValueError(f"family and mix are set with task {self.task}; allowed: with ladder")
+        if self.task not in ("numeric", "ladder"):
             library = MAX_HOPS if self.task == "search" else 0
             for hops in self.hops:
                 self.level(hops, library)
@@ -81,6 +98,9 @@ class Params(testbed.WorldParams):
 def draw_task(params: Params, rng: random.Random, index: int, pool: Pool, hard: bool) -> Task:
     """Question `index`, `hard` in the transfer evaluation; hops and operations take turns."""
     documents = params.transfer_documents if hard else 0
+    if params.task == "ladder":
+        (level,) = rng.choices(range(1, len(params.mix) + 1), params.mix)
+        return ladder.draw_task(params.family or "", level, rng, pool, pool)
     if params.task == "numeric":
         op = params.operations[index % len(params.operations)]
         return testbed.report_task(rng, op, documents or params.companies, pool, FRAMES[pool])
@@ -166,9 +186,7 @@ class Method(SelfPlayMethod):
         seed = derive_seed(params.seed, "train", step, self.share.rank)
 
         # 1 Draw questions.
-        rng = random.Random(seed)
-        count = max(1, self.share.of(params.prompts_per_step))
-        tasks = [draw_task(params, rng, index, "train", False) for index in range(count)]
+        tasks = self.draw(max(1, self.share.of(params.prompts_per_step)), random.Random(seed))
 
         # 2 Answer each of them `group_size` times.
         def seed_of(place: int, copy: int) -> int:
@@ -193,6 +211,20 @@ class Method(SelfPlayMethod):
             sample.reward = reward
         return samples
 
+    def draw(self, count: int, rng: random.Random) -> list[Task]:
+        """`count` new questions, or some of the fixed set, none again before all have come."""
+        params = self.params
+        if params.fixed is None:
+            return [draw_task(params, rng, index, "train", False) for index in range(count)]
+        places: list[int] = []
+        while len(places) < count:
+            places += rng.sample(range(params.fixed), params.fixed)
+        rngs = [random.Random(derive_seed(params.seed, "fixed", place)) for place in places[:count]]
+        return [
+            draw_task(params, own, place, "train", False)
+            for place, own in zip(places, rngs, strict=False)
+        ]
+
     def answer(self, task: Task, request: Request, pool: Pool) -> Episode[Trajectory]:
         """One answer; it may search the library of `pool` where the task is to search."""
         params = self.params
@@ -206,6 +238,9 @@ class Method(SelfPlayMethod):
     def suites(self, step: int) -> list[Suite]:
         """Held-out questions, sampled and greedy; the harder level too where there is one."""
         params, answer = self.params, partial(self.answer, pool="heldout")
+        if params.task == "ladder":
+            of = params.family or "", len(params.mix), params.eval_items, ladder.RIVALS
+            return [ladder_suite(*of, self.chat, params.samplings()["sampled"])]
         suites = []
         harder = params.transfer_hops or params.transfer_documents
         for name in ["held-out", "transfer"] if harder else ["held-out"]:

@@ -14,11 +14,11 @@ from spnb.core.grading import grade_text
 from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
 from spnb.recipe.skills import Mark, part_rows
 from spnb.testbed import ladder
-from spnb.testbed.ladder import WORLDS, Source
+from spnb.testbed.ladder import RIVALS, WORLDS, Source
 from spnb.train.engines.torch import TorchEngine
 
 NEW_TOKENS = 96
-RIVALS = SOURCES = 2
+SOURCES = 2
 POOL: ladder.Pool = "heldout"
 COLUMNS = ["benchmark", "part", "value", "low", "high", "n", "parsed"]
 

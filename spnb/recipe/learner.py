@@ -25,12 +25,11 @@ from spnb.recipe import pretrain
 from spnb.recipe.build import Batches
 from spnb.recipe.rows import END, START, Row, answer_tag, draw_pool, turn, verdict_tag
 from spnb.testbed import ladder
-from spnb.testbed.ladder import COUNTS, HIGHEST, LETTERS, ORDINALS, WORDING, WORLDS, Source
+from spnb.testbed.ladder import COUNTS, HIGHEST, LETTERS, ORDINALS, RIVALS, WORDING, WORLDS, Source
 from spnb.testbed.world import Pool, names
 
 HALF = 0.5
 """Of a coin; also how much rarer each level is among easy questions than the one below."""
-RIVALS = 2
 SOURCES = 2
 SHARES = {
     "answer": 0.35,

@@ -53,6 +53,8 @@ ASKED: dict[str, prompts.AskKind] = {
 PAYMENTS = range(1, 10)
 COUNTS = 100
 LETTERS = "ABCD"
+RIVALS = 2
+"""Notes on somebody else among those that an answerer reads."""
 NAME = "[A-Z][a-z]+"
 
 
@@ -200,7 +202,7 @@ def make_task(
     rng: random.Random,
     pool: Pool = "train",
     wording: Pool = "train",
-    rivals: int = 2,
+    rivals: int = RIVALS,
     options: Sequence[str] = (),
 ) -> Task:
     """The question for the first `level` steps of a source, with the notes that an answerer reads.
@@ -272,7 +274,7 @@ def draw_task(
     rng: random.Random,
     pool: Pool = "train",
     wording: Pool = "train",
-    rivals: int = 2,
+    rivals: int = RIVALS,
 ) -> Task:
     """A question of a level about a source of its own."""
     source = draw_source(rng, family, level, pool)

@@ -20,6 +20,7 @@ from spnb.testbed import ladder
 from spnb.testbed.ladder import NUMBERS, ORDINALS, Source
 
 SMALL = dict(highest=4, proposals=6, trained_questions=3, answers=4, eval_items=2, eval_proposals=4)
+SMALL |= dict(pay="r_zero", invalid_reward=-0.1)
 FROZEN = {"policy": "start", "trainable": False}
 
 
@@ -112,19 +113,35 @@ def test_proposals_are_paid_by_the_share_of_right_answers():
     assert made.metrics["method/answers"] == 24
 
 
+BY_HAND = {
+    "gaussian": 0.3247,  # exp(-(1/4)^2 / (2 / 36))
+    "variance": 0.8226,  # exp(-(3/16 - 1/4)^2 / 0.02)
+    "absolute_zero": 0.75,
+    "r_zero": 0.5,
+    "threshold": 1.0,
+    "one_minus": 0.75,
+}
+
+
 @pytest.mark.parametrize("pay", list(PAYS))
 def test_every_reward_pays_what_it_says(pay):
     world = Scripted(lambda sources, index: 2, lambda level, index: index % 4 == 0)
     _, samples = rollout(world, pay=pay)
-    expected = float(PAYS[pay](0.25))
-    assert {sample.reward for sample in rows_of(samples, "proposer")} == {expected}
+    expected = BY_HAND[pay]
+    assert float(PAYS[pay](0.25)) == pytest.approx(expected, abs=1e-4)
+    for sample in rows_of(samples, "proposer"):
+        assert sample.reward == pytest.approx(expected, abs=1e-4)
 
 
-def test_ends_pay_only_where_asked_for():
-    world = Scripted(lambda sources, index: 2, lambda level, index: True)
-    for ends, expected in ((False, 0.0), (True, float(PAYS["variance"](1.0)))):
-        _, samples = rollout(world, pays_ends=ends)
-        assert {one.reward for one in rows_of(samples, "proposer")} == {expected}
+@pytest.mark.parametrize(
+    ("pay", "nobody", "everybody"),
+    [("one_minus", 1, 0), ("absolute_zero", 0, 0), ("variance", 0.0439, 0.0439)],
+)
+def test_what_nobody_or_everybody_answers_pays_what_the_paper_says(pay, nobody, everybody):
+    world = Scripted(lambda sources, index: index % 2 + 1, lambda level, index: level == 1)
+    _, samples = rollout(world, pay=pay)
+    rewards = [one.reward for one in rows_of(samples, "proposer")]
+    assert rewards == pytest.approx([everybody, nobody] * 3, abs=1e-4)
 
 
 def test_shuffled_pay_is_the_same_pay_for_anybody():

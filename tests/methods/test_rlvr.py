@@ -15,7 +15,7 @@ from spnb.core.params import ParamError, validate
 from spnb.core.types import Completion, Sample, derive_seed
 from spnb.evaluate.items import play_suite
 from spnb.methods.rlvr import Method, Params, draw_task, library
-from spnb.testbed import oracle
+from spnb.testbed import ladder, oracle
 from spnb.testbed.texts import facts_in
 from spnb.testbed.world import names
 from spnb.train.engines.torch import TorchEngine
@@ -23,6 +23,9 @@ from spnb.train.guards import token_logps
 from spnb.train.plan import make_plan, run_one
 
 SMALL = dict(prompts_per_step=3, group_size=4, eval_items=6)
+
+
+LADDER = dict(task="ladder", family="journey", mix=[1, 0, 2])
 
 
 class Reader:
@@ -233,6 +236,44 @@ def test_searching_finds_the_librarys_facts():
     assert library("train") is library("train") and len(library("heldout").store) == 6 * 48
 
 
+def in_order(question, prompt, index):
+    """The steps of a question of the ladder in order; reversed from the third step on."""
+    who, level = ladder.parse("journey", question)
+    notes = [set(re.findall(r"\w+", line)) for line in re.findall(r"\[\d+\] (.*)", prompt)]
+    towns = {*names("town", "train"), *names("town", "heldout")}
+    facts = []
+    for ordinal in ladder.ORDINALS[:level]:
+        (words,) = [words for words in notes if {who, ordinal} <= words]
+        facts.append(f"{who} {ordinal} {next(iter(words & towns))}")
+    return f"<answer> {' '.join(facts if level < 3 else facts[::-1])}</answer>"
+
+
+def test_the_ladder_is_drawn_by_its_mix_and_graded_by_level():
+    rows, found = collect(in_order, **LADDER, prompts_per_step=60)
+    levels = Counter(len(row.info["gold"].split()) // 3 for row in rows[::4])
+    assert set(levels) == {1, 3} and 30 < levels[3] < 50  # two thirds of 60
+    assert found["method/accuracy"] == pytest.approx(levels[1] / 60)
+    variant = method(**LADDER, eval_items=2)
+    (suite,) = variant.suites(0)
+    _, scores = play_suite(suite, {"policy": Reader(in_order)})
+    scores = {row["difficulty"]: row["value"] for row in scores if row["metric"] == "accuracy"}
+    assert scores["level 1"] == scores["level 2"] == 1 and scores["level 3"] == 0
+
+
+def test_a_fixed_set_comes_again_and_none_of_it_twice_before_all_have_come():
+    def asked(seed, step, **values):
+        rows, _ = collect(every_second, step=step, seed=seed, prompts_per_step=4, **values)
+        return [row.prompt_ids for row in rows[::4]]
+
+    steps = [asked(0, step, fixed=6) for step in range(8)]
+    assert len({prompt for prompts in steps for prompt in prompts}) == 6
+    assert all(len(set(prompts)) == 4 for prompts in steps) and steps[0] != steps[1]
+    small = asked(0, 0, fixed=3)
+    assert Counter(Counter(small).values()) == {1: 2, 2: 1}
+    assert not {*asked(1, 0, fixed=6)} & {*steps[0]}
+    assert len({prompt for step in range(8) for prompt in asked(0, step)}) == 32
+
+
 def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
     straight, resumed = method(), method()
     step_of(straight, Reader(every_second))
@@ -253,6 +294,14 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
         ({"task": "numeric", "transfer_hops": [2]}, "transfer_hops is .* with task numeric"),
         ({"task": "search", "transfer_documents": 8}, "transfer_documents is 8 with task search"),
         ({"distances": [3]}, "distances.0 is 3"),
+        ({"task": "ladder", "mix": [1]}, "family is None with task ladder; allowed: a family"),
+        ({"task": "ladder", "family": "novel", "mix": [1]}, "family is 'novel'"),
+        ({**LADDER, "mix": [0, 0]}, r"mix is \[0.0, 0.0\] with task ladder; allowed: a weight"),
+        ({**LADDER, "mix": [1] * 17}, "mix"),
+        ({**LADDER, "mix": [-1, 2]}, "mix.0 is -1"),
+        ({"mix": [1]}, "family and mix are set with task read; allowed: with ladder"),
+        ({**LADDER, "transfer_hops": [2]}, "transfer_hops is .* with task ladder"),
+        ({"fixed": 0}, "fixed is 0"),
     ],
 )
 def test_what_is_not_allowed_is_named(values, message):

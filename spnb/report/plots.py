@@ -35,6 +35,7 @@ LINES: tuple[Any, ...] = (
     (0, (1.2, 1.2)),
     (0, (6, 1.2, 1, 1.2, 1, 1.2)),
     (0, (3, 1, 1, 1)),
+    (0, (8, 1.5)),
 )
 """Line styles for more variants than colours; plain dashes are the paper's."""
 DASHED = (0, (4, 2.2))

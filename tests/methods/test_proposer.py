@@ -18,6 +18,8 @@ from spnb.evaluate.proposals import proposal_rows, question_metrics
 from spnb.methods.proposer import PAYS, Method, Params
 from spnb.testbed import ladder
 from spnb.testbed.ladder import NUMBERS, ORDINALS, Source
+from spnb.train.plan import make_plan
+from spnb.train.policies import load_policy
 
 SMALL = dict(highest=4, proposals=6, trained_questions=3, answers=4, eval_items=2, eval_proposals=4)
 SMALL |= dict(pay="r_zero", invalid_reward=-0.1)
@@ -298,6 +300,63 @@ def test_numbers_of_proposals_by_hand():
 def test_bad_parameters_are_named(values, message):
     with pytest.raises(ParamError, match=message):
         method(**values)
+
+
+RATE = {"grpo.learning_rate"}
+ARMS = {
+    "learning-two": {"policies.proposer", "roles.proposer.policy", "grpo.beta", *RATE}
+    | {"beside.proposer.learning_rate", "beside.proposer.beta"},
+    "frozen": {"roles.proposer.policy", "roles.proposer.trainable", *RATE},
+    "shuffled": {"paid"},
+    "even": {"questions", *RATE},
+    "curriculum": {"questions", *RATE},
+    "kl-0": {"grpo.beta"},
+    "pay-variance": {"pay"},
+    "with-std": {"roles.proposer.estimator"},
+    "proposals-64": {"proposals"},
+    "answers-4": {"answers"},
+    "learning-even-start": {"policy"},
+    "choice-easiest": {"family", "questions", "levels"},
+}
+
+
+def flat(values, prefix=""):
+    """A nested mapping as {"a.b": value}, without what is empty."""
+    pairs = [
+        flat(value, f"{prefix}{key}.").items()
+        if isinstance(value, dict)
+        else [(prefix + key, value)]
+        for key, value in values.items()
+    ]
+    return {key: value for inner in pairs for key, value in inner if value not in (None, [], "")}
+
+
+@pytest.mark.parametrize("arm", list(ARMS))
+def test_the_arms_differ_only_in_what_they_say(arm):
+    def settings(variant):
+        plan = make_plan("proposer", "cpu", variants=[variant], seeds=[0])
+        return flat(plan.params(variant).model_dump()) | {"variant": ""}
+
+    own, learning = settings(arm), settings("learning")
+    changed = {key for key in {*own, *learning} if own.get(key) != learning.get(key)}
+    assert changed == ARMS[arm]
+
+
+def test_the_gate_of_the_starting_policy():
+    """What the ladder needs: level 1 known, the hardest out of reach, mixed answers between."""
+    start = load_policy("embedded/learner")
+    settings = dict(highest=10, proposals=8, trained_questions=8, answers=8, max_new_tokens=96)
+
+    def shares(**values):
+        made = Method(Params(**settings, **values), start.tokenizer)
+        run(made.rollout(0), {"policy": start.engine()})
+        return made.metrics["method/success"], made.metrics["method/mixed"]
+
+    easiest, hardest = (shares(questions="even", levels=[level])[0] for level in (1, 10))
+    assert easiest > 0.9 and hardest == 0
+    for family in ("journey", "ledger"):
+        assert shares(questions="even", levels=[2], family=family)[1] > 0.5
+    assert shares(questions="curriculum")[1] > shares(questions="even")[1]
 
 
 def test_a_tokenizer_that_loses_names_is_refused():

@@ -306,17 +306,17 @@ RATE = {"grpo.learning_rate"}
 ARMS = {
     "learning-two": {"policies.proposer", "roles.proposer.policy", "grpo.beta", *RATE}
     | {"beside.proposer.learning_rate", "beside.proposer.beta"},
-    "frozen": {"roles.proposer.policy", "roles.proposer.trainable", *RATE},
+    "frozen": {"roles.proposer.policy", "roles.proposer.trainable", "grpo.beta", *RATE},
     "shuffled": {"paid"},
-    "even": {"questions", *RATE},
-    "curriculum": {"questions", *RATE},
+    "even": {"questions", "grpo.beta", *RATE},
+    "curriculum": {"questions", "grpo.beta", *RATE},
     "kl-0": {"grpo.beta"},
     "pay-variance": {"pay"},
     "with-std": {"roles.proposer.estimator"},
     "proposals-64": {"proposals"},
     "answers-4": {"answers"},
     "learning-even-start": {"policy"},
-    "choice-easiest": {"family", "questions", "levels"},
+    "choice-easiest": {"family", "questions", "levels", "grpo.beta"},
 }
 
 

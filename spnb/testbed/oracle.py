@@ -5,7 +5,6 @@
 So every judge, grader and reward of a method can be compared with the truth.
 """
 
-import random
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -199,14 +198,6 @@ def questions_of(documents: Sequence[str], hops: int) -> list[tuple[Query, Answe
         if gold and gold.facts == chain:
             questions.append((query, gold))
     return questions
-
-
-def draw_question(
-    documents: Sequence[str], hops: int, rng: random.Random, frames: Sequence[str]
-) -> tuple[str, Query, str]:
-    """A valid question about documents, one of all with so many hops: text, query, gold answer."""
-    query, gold = rng.choice(questions_of(documents, hops))
-    return ask(query, rng.choice(frames)), query, gold.text
 
 
 def read_question(text: str, facts: Sequence[Fact]) -> tuple[str, Query, str] | None:

@@ -149,7 +149,7 @@ def test_the_shared_notebook_without_runs_says_what_to_run_first(tmp_path):
 
 STUDIES = {
     "rlvr": ({"learning-curves", "behaviour", "gains", "verdicts"}, "tokens; end: "),
-    "proposer": ({"summary"}, "8 proposals, "),
+    "proposer": ({"frontier", "leash", "rewards", "summary"}, "8 proposals, "),
 }
 
 

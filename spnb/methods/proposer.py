@@ -4,9 +4,9 @@ them there while the solver learns, and does the solver end better for it?
 The proposer reads sources of the ladder (`spnb.testbed.ladder`) and asks for the first steps of
 one; how many is the question's level. The oracle says whether a proposal is valid. The solver
 answers each valid question several times; p is its share of right answers. The proposer is paid by
-a function of p (`spnb.core.rewards`), `invalid_reward` for what is not valid, compared with the
-step's mean. The solver trains on some of the valid questions, as SPICE does: 1 for a right answer,
-compared with its other answers to the question.
+a function of p (`spnb.core.rewards`, SSP's 1 - p where nothing else is said), `invalid_reward` for
+what is not valid, compared with the step's mean. The solver trains on some of the valid questions,
+as SPICE does: 1 for a right answer, compared with its other answers to the question.
 
     spnb run proposer --scale cpu --variant learning --seed 0
 

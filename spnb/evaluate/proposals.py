@@ -7,8 +7,8 @@ import pandas as pd
 from spnb.evaluate.items import Records, Rows, mean_row, share_row
 
 SUITE = "proposals"
-"""A record's item is the set of sources, its score validity; it has the question's level and
-subject, p (the solver's share of right answers) and what that pays."""
+"""A record's item is the set of sources, its score validity; it has the question's level,
+p (the solver's share of right answers) and what that pays."""
 
 
 def proposal_rows(records: Records) -> Rows:

@@ -85,15 +85,19 @@ class Lessons:
         self.drills += [self.options] * ("choice" in recipe.families)
 
     @property
+    def warmed(self) -> float:
+        """How far the training's first part is, 0 to 1."""
+        return min(1.0, self.progress / WARM)
+
+    @property
     def cap(self) -> int:
         """The highest level so far."""
-        warm = min(1.0, self.progress / WARM)
-        return min(2, self.recipe.highest) + round(max(0, self.recipe.highest - 2) * warm)
+        return min(2, self.recipe.highest) + round(max(0, self.recipe.highest - 2) * self.warmed)
 
     def rows(self) -> Iterator[Row]:
         """Endless rows: drills at first, then mostly answers and questions."""
         while True:
-            drills = max(0.1, 0.7 * (1 - self.progress / WARM))
+            drills = max(0.1, 0.7 * (1 - self.warmed))
             work = dict(zip(self.work, self.shares.values(), strict=True))
             lessons = [(lesson, share * (1 - drills)) for lesson, share in work.items()]
             lessons += [(lesson, drills / len(self.drills)) for lesson in self.drills]

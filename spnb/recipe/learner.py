@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from spnb.core import prompts
 from spnb.recipe import build as games
@@ -18,7 +18,7 @@ from spnb.recipe import pretrain
 from spnb.recipe.build import Batches
 from spnb.recipe.ladder_lessons import LearnerRecipe, Lessons
 from spnb.recipe.rows import END, START, Row
-from spnb.testbed import chain, ladder
+from spnb.testbed import chain, embedded_path, ladder
 from spnb.testbed.ladder import COUNTS, HIGHEST, LETTERS, ORDINALS, WORDING, WORLDS
 from spnb.testbed.world import names
 
@@ -99,11 +99,20 @@ def rate(recipe: LearnerRecipe, tokens: int) -> float:
     return warm * 0.5 * (1 + math.cos(math.pi * late))
 
 
-def build(lessons: Lessons, folder: Path, report: Callable[[str], None] = print) -> None:
-    """Makes the policy of these lessons: tokenizer, training from scratch, saving."""
-    recipe = lessons.recipe
-    tokenizer, progress = build_tokenizer(recipe), pretrain.Progress()
-    model = pretrain.build_model(recipe, tokenizer)
+def build(
+    lessons: Lessons, folder: Path, report: Callable[[str], None] = print, start: str = ""
+) -> None:
+    """Makes the policy of these lessons: tokenizer, training, saving.
+
+    `start`: the embedded policy that it goes on from; from scratch where there is none.
+    """
+    recipe, progress = lessons.recipe, pretrain.Progress()
+    if start:
+        tokenizer = AutoTokenizer.from_pretrained(embedded_path(start))
+        model = AutoModelForCausalLM.from_pretrained(embedded_path(start), dtype=torch.float32)
+    else:
+        tokenizer = build_tokenizer(recipe)
+        model = pretrain.build_model(recipe, tokenizer)
     batches = stream(lessons, tokenizer, progress)
     for _ in pretrain.train_course(recipe, model, batches, recipe.tokens, progress, rate):
         tokens, _, seconds = progress.curve[-1]

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from spnb.core.params import unknown, validate
-from spnb.recipe import build, learner, pretrain, searcher
+from spnb.recipe import build, learner, pretrain, reader, searcher
 from spnb.recipe.ladder_lessons import LearnerRecipe, Lessons
 
-RECIPES = ("games", "world", *learner.RECIPES, "searcher")
+RECIPES = ("games", "world", *learner.RECIPES, "searcher", *reader.RECIPES)
 
 
 def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
@@ -26,5 +26,8 @@ def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
     elif name == "searcher":
         lessons = searcher.Searching(validate(searcher.SearcherRecipe, values))
         learner.build(lessons, folder / name)
+    elif name in reader.RECIPES:
+        made = validate(reader.ReaderRecipe, reader.RECIPES[name] | values)
+        learner.build(reader.Reading(made), folder / name, start=made.start)
     else:
         raise ValueError(unknown("recipe", name, RECIPES))

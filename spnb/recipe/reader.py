@@ -1,0 +1,125 @@
+"""Pre-trains the readers: learners that go on to long contexts and to SPELL's three roles.
+
+As `spnb.recipe.ladder_lessons`, but notes stand in documents (`spnb.testbed.clusters`), one to
+sixteen of them. A questioner states a journey's answer by its steps alone now and then, and a judge
+compares a response with such a statement too: a rule of words does not see that they agree. The
+order of steps is still shown in any order.
+"""
+
+from typing import Any
+
+from pydantic import Field
+
+from spnb.core import prompts
+from spnb.core.types import Task
+from spnb.recipe.ladder_lessons import HALF, SOURCES, LearnerRecipe, Lessons
+from spnb.recipe.rows import Row, answer_tag, draw_pool, turn
+from spnb.testbed import clusters, ladder
+from spnb.testbed.ladder import LETTERS, Source
+
+DOCUMENTS = (1, 2, 4, 4, 4, 4, 4, 8, 16)
+"""How many documents an answerer reads, one of these."""
+LENGTHS = (4, 5, 6, 6, 6, 7, 8)
+"""Steps of a document, one of these."""
+SPREAD, SOLVED = 0.1, 0.08
+"""Shares of answers over notes dealt out to all documents, and behind solved questions."""
+SHORT = 1 / 3
+"""The share of journeys whose answer is stated by its steps alone."""
+SHARES = {"answer": 0.45, "order": 0.03, "ask": 0.22, "word": 0.03, "closed": 0.03, "judge": 0.24}
+
+
+class ReaderRecipe(LearnerRecipe):
+    """Everything that decides a reader's weights, beside those that it starts from."""
+
+    start: str = Field("learner", description="the embedded policy that it goes on from")
+    highest: int = Field(8, ge=1, le=8)
+    tokens: int = Field(6_000_000, gt=0)
+    learning_rate: float = Field(1.5e-3, gt=0)
+    matrix_learning_rate: float = Field(0.01, gt=0)
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "reader": {},
+    "reader-even": {"start": "learner-even", "asks": "even"},
+    "reader-large": {
+        "start": "learner-large",
+        "hidden": 128,
+        "feed_forward": 384,
+        "dtype": "bfloat16",
+    },
+}
+"""What the recipes set; sizes are those of the policies that they start from."""
+
+
+class Reading(Lessons):
+    """Rows of one reader."""
+
+    shares = SHARES
+
+    @property
+    def warmed(self) -> float:
+        """A reader has had its drills."""
+        return 1.0
+
+    def task(self, family: str | None = None) -> Task:
+        """A question of any level about one of several documents."""
+        rng, pool = self.rng, draw_pool(self.rng)
+        family = family or rng.choice(self.recipe.families)
+        length = rng.choice(LENGTHS)
+        sources = ladder.draw_sources(rng, family, rng.choice(DOCUMENTS), length, pool)
+        wordings = self.wordings(family)
+        texts = clusters.write_documents(sources, rng, wordings, rng.random() < SPREAD)
+        if rng.random() < SOLVED:
+            texts = [*self.solved(family, length, rng.randint(2, 8)), *texts]
+        levels = range(1, length + 1)
+        (level,) = rng.choices(levels, [level + 2 for level in levels])
+        return ladder.pose(rng.choice(sources), level, texts, rng, self.frame(family))
+
+    def solved(self, family: str, length: int, count: int) -> list[str]:
+        """Questions about others with their answers."""
+        texts = []
+        for _ in range(count):
+            source = ladder.draw_source(self.rng, family, length, draw_pool(self.rng))
+            level, frame = self.asked(length), self.rng.choice(ladder.frames(family, "train"))
+            text = ladder.question(family, source.subject, level, frame)
+            texts.append(f"{text} {ladder.result(source, level)}")
+        return texts
+
+    def closed(self) -> Row:
+        """A question without documents: a guess."""
+        task = self.task()
+        if task.kind != "letter":
+            level = task.info["level"]
+            source = self.source(level, draw_pool(self.rng), family=task.info["family"])
+            guess = answer_tag(ladder.result(source, level))
+            return turn(prompts.closed(task.question), (guess, True))
+        letters = tuple(f" {letter}" for letter in LETTERS)
+        prompt = prompts.choice(task.question, task.info["options"])
+        return turn(prompt, ("<answer>", True), (letters[0], letters), ("</answer>", True))
+
+    def reading(self) -> tuple[list[Source], Source]:
+        """Sources that a questioner reads, and the one it asks about."""
+        rng, pool = self.rng, draw_pool(self.rng)
+        family = rng.choice([one for one in self.recipe.families if one in clusters.TYPES])
+        count, length = rng.choice(SOURCES), rng.choice(LENGTHS)
+        sources = ladder.draw_sources(rng, family, count, length, pool)
+        return sources, rng.choice(sources)
+
+    def proposal(self, source: Source, level: int) -> str:
+        """A valid proposal in any wording; a journey's answer in full or by its steps alone."""
+        text = super().proposal(source, level)
+        if source.family != "journey" or self.rng.random() < SHORT:
+            return text
+        asked = text.rpartition("<answer>")[0]
+        return asked + answer_tag(ladder.result(source, level))
+
+    def judge(self) -> Row:
+        """Whether a response agrees with a stated answer, be it in full or by its steps alone."""
+        task = self.task()
+        first, second = (prompts.field(self.any_order(task), "answer") or "" for _ in range(2))
+        if self.rng.random() < HALF:
+            second = first
+        compared = first
+        if task.info["family"] == "journey" and self.rng.random() < SHORT:
+            compared, second = (" ".join(text.split()[2::3]) for text in (first, second))
+        return self.compare(prompts.judge(task.question, first, second), compared, second)

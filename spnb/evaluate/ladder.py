@@ -42,10 +42,11 @@ def ladder_suite(
     tasks = [draw_task(family, level, rng, "heldout", rivals) for level in levels]
     seed = lambda place, _: derive_seed(SUITE, place)  # noqa: E731
     return ask_suite(
-        SUITE, tasks, chat, sampling, seed, answer=answer, grade=_grade, decoding="sampled"
+        SUITE, tasks, chat, sampling, seed, answer=answer, grade=grade_steps, decoding="sampled"
     )
 
 
-def _grade(task: Task, text: str) -> dict[str, Any]:
+def grade_steps(task: Task, text: str) -> dict[str, Any]:
+    """A text's score, and whether it is consistent (see `SUITE`)."""
     read = chain.order_of if task.info["family"] == "chain" else ladder.order_of
     return {"score": grade_text(text, task), "consistent": read(task, text) is not None}

@@ -70,20 +70,22 @@ class Reading(Lessons):
         wordings = self.wordings(family)
         texts = clusters.write_documents(sources, rng, wordings, rng.random() < SPREAD)
         if rng.random() < SOLVED:
-            texts = [*self.solved(family, length, rng.randint(2, 8)), *texts]
+            levels = [self.asked(length) for _ in range(rng.randint(2, 8))]
+            texts = [*(self.question(family, level) for level in levels), *texts]
         levels = range(1, length + 1)
         (level,) = rng.choices(levels, [level + 2 for level in levels])
         return ladder.pose(rng.choice(sources), level, texts, rng, self.frame(family))
 
-    def solved(self, family: str, length: int, count: int) -> list[str]:
-        """Questions about others with their answers."""
-        texts = []
-        for _ in range(count):
-            source = ladder.draw_source(self.rng, family, length, draw_pool(self.rng))
-            level, frame = self.asked(length), self.rng.choice(ladder.frames(family, "train"))
-            text = ladder.question(family, source.subject, level, frame)
-            texts.append(f"{text} {ladder.result(source, level)}")
-        return texts
+    def question(self, family: str, level: int) -> str:
+        """A question of a level about anybody, with its answer."""
+        source = ladder.draw_source(self.rng, family, level, draw_pool(self.rng))
+        frame, answer = (
+            self.rng.choice(ladder.frames(family, "train")),
+            ladder.result(source, level),
+        )
+        if family == "choice":
+            answer = self.rng.choice(LETTERS)
+        return clusters.with_answer(ladder.question(family, source.subject, level, frame), answer)
 
     def closed(self) -> Row:
         """A question without documents: a guess."""

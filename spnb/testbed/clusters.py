@@ -39,10 +39,15 @@ OPTION = re.compile(r"- (.+) \(([A-D])\)")
 
 @dataclass(frozen=True)
 class Document:
-    """One person's steps: the record that a questioner reads, and the notes of an answerer."""
+    """A text as an answerer reads it; with its source, as of generated ones, a record too."""
 
-    source: Source
     text: str
+    source: Source | None = None
+
+    @property
+    def record(self) -> str:
+        """What a questioner reads: the source's steps in order, or the text where it has none."""
+        return self.source.text if self.source else self.text
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,16 @@ class Cluster:
     name: str
     family: str
     documents: tuple[Document, ...]
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Those of its documents; none of a corpus."""
+        return tuple(document.source for document in self.documents if document.source)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What an answerer reads."""
+        return tuple(document.text for document in self.documents)
 
 
 @dataclass(frozen=True)
@@ -100,7 +115,7 @@ def draw_cluster(
     check_type(family)
     sources = ladder.draw_sources(rng, family, count, length, pool)
     texts = write_documents(sources, rng, WORDING[WORLDS[family]]["notes"][pool])
-    return Cluster(name, family, tuple(map(Document, sources, texts)))
+    return Cluster(name, family, tuple(map(Document, texts, sources)))
 
 
 def draw_task(
@@ -130,6 +145,11 @@ def messages(family: str, proposal: Proposal, documents: Sequence[str]) -> Messa
     if not documents:
         return prompts.closed(proposal.question)
     return prompts.answer(proposal.question, documents, "plain")
+
+
+def with_answer(question: str, answer: str) -> str:
+    """A question with its answer, on one line."""
+    return f"{question} {answer}"
 
 
 def read_proposal(text: str, family: str) -> Proposal | None:
@@ -178,3 +198,11 @@ def states(family: str, answer: str, gold: str) -> bool:
     """Whether a stated answer is the true one; a journey may be stated by its steps alone."""
     steps = " ".join(gold.split()[2::3]) if family == "journey" else gold
     return " ".join(answer.split()) in (gold, steps)
+
+
+def same_meaning(family: str, answer: str | None, proposal: Proposal) -> bool:
+    """Whether a response means what a proposal states, in either form: a perfect judge."""
+    if answer is None or family != "journey":
+        return agrees(family, answer, proposal)
+    words, stated = answer.split(), proposal.answer.split()
+    return words == stated or words[2::3] == stated

@@ -76,7 +76,7 @@ class LearnerRecipe(TextRecipe):
 class Lessons:
     """Rows of one learner; `progress` (0 to 1) says how far its training is."""
 
-    shares = SHARES
+    shares, earlier_share = SHARES, EARLIER
 
     def __init__(self, recipe: LearnerRecipe):
         self.recipe, self.rng, self.progress = recipe, random.Random(recipe.seed), 1.0
@@ -277,7 +277,7 @@ class Lessons:
 
     def earlier(self, family: str, highest: int) -> tuple[int, list[str]]:
         """Earlier questions at times, and the highest level among them, below `highest`."""
-        if highest == 1 or self.rng.random() > EARLIER:
+        if highest == 1 or self.rng.random() > self.earlier_share:
             return 0, []
         levels = [self.asked(highest - 1) for _ in range(self.rng.choice((1, 2)))]
         return max(levels), [self.question(family, level) for level in levels]

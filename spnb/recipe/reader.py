@@ -12,20 +12,22 @@ from pydantic import Field
 
 from spnb.core import prompts
 from spnb.core.types import Task
-from spnb.recipe.ladder_lessons import HALF, SOURCES, LearnerRecipe, Lessons
+from spnb.recipe.ladder_lessons import HALF, LearnerRecipe, Lessons
 from spnb.recipe.rows import Row, answer_tag, draw_pool, turn
 from spnb.testbed import clusters, ladder
 from spnb.testbed.ladder import LETTERS, Source
 
-DOCUMENTS = (1, 2, 4, 4, 4, 4, 4, 8, 16)
+DOCUMENTS = (1, 2, 4, 4, 4, 8, 8, 16)
 """How many documents an answerer reads, one of these."""
+SOURCES = (1, 2, 2, 3, 4, 4)
+"""How many records a questioner reads, one of these."""
 LENGTHS = (4, 5, 6, 6, 6, 7, 8)
 """Steps of a document, one of these."""
 SPREAD, SOLVED = 0.1, 0.08
 """Shares of answers over notes dealt out to all documents, and behind solved questions."""
 SHORT = 1 / 3
 """The share of journeys whose answer is stated by its steps alone."""
-SHARES = {"answer": 0.45, "order": 0.03, "ask": 0.22, "word": 0.03, "closed": 0.03, "judge": 0.24}
+SHARES = {"answer": 0.4, "order": 0.03, "ask": 0.34, "word": 0.03, "closed": 0.02, "judge": 0.18}
 
 
 class ReaderRecipe(LearnerRecipe):
@@ -33,7 +35,7 @@ class ReaderRecipe(LearnerRecipe):
 
     start: str = Field("learner", description="the embedded policy that it goes on from")
     highest: int = Field(8, ge=1, le=8)
-    tokens: int = Field(6_000_000, gt=0)
+    tokens: int = Field(10_000_000, gt=0)
     learning_rate: float = Field(1.5e-3, gt=0)
     matrix_learning_rate: float = Field(0.01, gt=0)
 
@@ -54,7 +56,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 class Reading(Lessons):
     """Rows of one reader."""
 
-    shares = SHARES
+    shares, earlier_share = SHARES, 0.5
 
     @property
     def warmed(self) -> float:

@@ -1,0 +1,76 @@
+"""SPELL's parameters, checked together."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from spnb.core.method import MethodParams
+from spnb.core.params import require
+from spnb.methods.spell_questions import Mapping, Rules
+from spnb.testbed import clusters as testbed
+from spnb.testbed.world import HELDOUT_NAMES
+
+
+class Params(MethodParams):
+    """SPELL's own parameters; quantities a step are for all processes together."""
+
+    role_names = ("questioner", "responder", "verifier", "external")
+
+    corpus: str = Field("", description="JSONL of clusters; empty: generated documents")
+    tasks: list[Literal[tuple(testbed.TYPES)]] = Field(  # type: ignore[valid-type]
+        list(testbed.TYPES), min_length=1, description="task types, drawn evenly"
+    )
+    clusters: int = Field(24, ge=1, description="generated clusters, of all types together")
+    documents: int = Field(4, ge=1, description="n, of a cluster; a responder reads all")
+    read: int = Field(2, ge=1, description="m, new ones that a questioner reads")
+    memory: int = Field(3, ge=0, description="L, solvable questions that a questioner sees")
+    memory_rule: Literal["paper", "code"] = "paper"
+    questions: Literal["self", "static"] = "self"
+    static: int = Field(96, ge=1, description="questions of the static set")
+    context: list[int] = Field([], description="static: documents in equal parts of the training")
+    asked: int = Field(12, ge=1, description="questions a round, until there are enough groups")
+    groups: int = Field(8, ge=1, description="N, questions with mixed answers that are trained on")
+    group_size: int = Field(8, ge=2, description="G, answers to a question")
+    judgments: int | None = Field(None, ge=0, description="of an answer; default G, 0: no verifier")
+    judge: Literal["rule", "oracle"] = Field("rule", description="beside the verifier")
+    format_penalty: bool = True
+    grounding: bool = Field(True, description="whether one answer without documents filters")
+    consistency: bool = Field(True, description="verifiers learn where their majority is the rule")
+    mapping: Mapping = "gaussian"
+    sigma: float = Field(1 / 6, gt=0, description="of the Gaussian (eq. 7)")
+    rewards: Literal["earned", "random"] = "earned"
+    tie: Literal["no", "first"] = "no"
+    malformed: Literal["ignored", "penalised"] = "ignored"
+    normalise: Literal["batch", "task"] = Field("batch", description="questioners (eq. 9)")
+    eval_items: int = Field(4, ge=1, description="questions of each type and level")
+    eval_samples: int = Field(8, ge=1, description="answers to each")
+    eval_documents: list[int] = Field([4, 16], min_length=1, description="the first every time")
+    eval_proposals: int = Field(36, ge=1, description="questions that the external policy answers")
+
+    @model_validator(mode="after")
+    def _together(self) -> "Params":
+        message = f"read is {self.read} with documents {self.documents}; allowed: 1 to documents"
+        require(self.read <= self.documents, message)
+        shown = [*self.eval_documents, *([] if self.corpus else [self.documents, *self.context])]
+        message = f"documents, context or eval_documents are {max(shown)}; allowed: 1 to "
+        require(all(1 <= n <= HELDOUT_NAMES for n in shown), f"{message}{HELDOUT_NAMES}, the names")
+        static = self.questions == "static"
+        message = f"context is {self.context} with questions {self.questions}; allowed: with static"
+        require(static or not self.context, message)
+        message = f"corpus is {self.corpus!r} with %s; allowed: nothing, the oracle knows no corpus"
+        require(not (self.corpus and static), message % "questions static")
+        require(not (self.corpus and self.judge == "oracle"), message % "judge oracle")
+        loss = self.grpo.get("loss_type", "grpo")
+        message = f"grpo.loss_type is {loss!r}; allowed: grpo, of whose row means eq. 12 is made"
+        require(loss == "grpo", message)
+        return self
+
+    @property
+    def rules(self) -> Rules:
+        """How questions are settled."""
+        return Rules(self.judge, self.tie, self.malformed, self.mapping, self.sigma)
+
+    @property
+    def judged(self) -> int:
+        """Judgments of an answer."""
+        return self.group_size if self.judgments is None else self.judgments

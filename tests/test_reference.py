@@ -1,4 +1,4 @@
-"""The papers' reported numbers: schema, completeness, spot values, their own arithmetic."""
+"""The papers' reported numbers: schema, completeness, spot values and look-up."""
 
 import re
 from importlib.resources import files
@@ -9,8 +9,9 @@ import yaml
 from spnb import reference
 
 SPELL = "Qwen2.5-7B-Instruct + SPELL"
+SPICE = "Qwen3-4B-Base + SPICE"
 
-# Numbers printed per exhibit. Table 9 of SPIRAL is the full form of table 1 and keeps an id of its
+# Numbers printed per exhibit. Full forms of a table (SPIRAL's 9; SPICE's 6, 7, 8) keep ids of their
 # own.
 CELLS = {
     "spiral": {
@@ -43,49 +44,27 @@ CELLS = {
         "spell/table-9": 35,
         "spell/figure-8": 1,
     },
+    "spice": {
+        "spice/table-1": 20 * 12 + 16,  # 4 models in 5 rows; differences of 4 of them
+        "spice/figure-3": 8,
+        "spice/figure-4": 2,
+        "spice/figure-5": 2,
+        "spice/table-2": 9,
+        "spice/table-3": 9,
+        "spice/table-4": 12,
+        "spice/table-5": 26,
+        "spice/table-6": 36,
+        "spice/table-7": 36,
+        "spice/table-8": 48,
+        "spice/figure-7": 8,
+    },
 }
 
 # Exhibits of the catalogue without a legible number.
 WITHOUT_NUMBERS = {
     "spiral": {"spiral/table-2", "spiral/figure-5", "spiral/table-7"},
     "spell": {"spell/figure-4", "spell/table-6"},
-}
-
-# Printed means per exhibit.
-MEANS = {
-    "spiral/table-1": 17 + 5,  # also of the gains
-    "spiral/table-5": 6,
-    "spiral/table-9": 26,
-    "spiral/table-10": 1,
-    "spiral/table-12": 5,
-    "spiral/table-13": 3,
-    "spell/table-1": 36 * 2,
-    "spell/table-2": 9,
-    "spell/table-3": 5,
-    "spell/table-4": 5,
-    "spell/table-7": 6,
-    "spell/table-8": 9,
-    "spell/table-9": 7,
-}
-HUNDREDTHS = {"spiral/table-13", "spell/table-7"}  # means with two decimals; the others have one
-
-# (exhibit, row, column of the printed mean) -> (printed, mean of the row): the papers' arithmetic
-# slips.
-WRONG_MEANS = {
-    ("spiral/table-1", "Qwen3-8B-Base + SPIRAL-Multi (Ours)", "Average gain"): (10.1, 10.0125),
-    ("spiral/table-9", "Qwen3-4B-Base + SFT (Multi, 52k)", "Average"): (39.7, 39.775),
-    ("spiral/table-12", "Qwen3-4B-Base + RLVR -> SPIRAL", "Average"): (47.9, 48.1375),
-    ("spiral/table-13", "Qwen3-4B-Instruct (Base)", "Average"): (74.10, 74.2625),
-    ("spiral/table-13", "Qwen3-4B-Instruct + SPIRAL-Multi (Ours)", "Average"): (75.91, 75.2625),
-}
-
-# Exhibit -> (what follows the baseline's label in a row's label, gains printed).
-GAINS = {
-    "spiral/table-1": (" + ", 45),
-    "spell/table-1": (" + ", 48),
-    "spell/figure-3": (" + ", 1),
-    "spell/table-2": (", ", 8),
-    "spell/table-7": (" + ", 3),
+    "spice": {"spice/figure-1", "spice/figure-6"},
 }
 
 
@@ -176,121 +155,31 @@ def test_catalogued_exhibits_have_numbers_but_for_those_without_any(paper: str) 
         ("spell/table-7", "Qwen2.5-14B", "MMLU Pro", 46.67),
         ("spell/table-8", "Qwen2.5-32B + RLVR", "Helmet-ICL", 16.7),
         ("spell/table-9", "Qwen2.5-7B-Instruct + LongPO (Official)", "Frames", 41.4),
+        ("spice/table-1", "Qwen3-4B-Base", "Overall", 35.8),
+        ("spice/table-1", "Qwen3-8B-Base + R-Zero", "Delta vs Base", 3.3),
+        ("spice/table-1", "OctoThinker-3B-Hybrid-Base + Strong Challenger", "MATH 500", 39.7),
+        ("spice/table-1", "OctoThinker-8B-Hybrid-Base + SPICE (ours)", "GPQA-Diamond", 31.8),
+        ("spice/table-1", "OctoThinker-8B-Hybrid-Base + Absolute Zero", "AIME 24", 0.1),
+        (
+            "spice/figure-3",
+            "(a) Fixed Reasoner of step 200, later Challengers",
+            "Pass rate with the last checkpoint (%)",
+            35,
+        ),
+        ("spice/figure-4", "(b) Without corpus grounding", "Performance reached (%)", 40.7),
+        ("spice/table-2", f"{SPICE}, Corpus Type: NaturalReasoning", "General Avg", 37.0),
+        ("spice/table-3", f"{SPICE}, Task Type: MCQ + Free-form", "Overall Avg", 44.9),
+        ("spice/table-4", f"{SPICE}, Challenger Reward: Threshold", "General", 31.6),
+        ("spice/table-5", "Challenger sampling", "R-Zero", 4),
+        ("spice/table-5", "Invalid penalty", "SPICE", -0.1),
+        ("spice/table-6", f"{SPICE}, Corpus Type: Math (Nemotron-CC-Math)", "AMC", 62.5),
+        ("spice/table-7", f"{SPICE}, Response Format: Free-form", "AIME25", 23.6),
+        ("spice/table-8", f"{SPICE}, Challenger Reward: R-Zero Reward", "BBEH", 11.2),
+        ("spice/figure-7", "Variance (SPICE)", "tau", 0.01),
     ],
 )
 def test_spot_values(exhibit: str, row: str, column: str, expected: float) -> None:
     assert reference.value(exhibit.split("/")[0], exhibit, row, column) == expected
-
-
-def averaged(mean: str, columns: list[str]) -> list[str]:
-    """The columns that a column of printed means averages: those of the same context ("16K Avg."),
-    gains for a mean of gains ("Average gain")."""
-    prefix, suffix = re.split(r"Average|Avg\.", mean)
-    return [
-        column
-        for column in columns
-        if column.startswith(prefix)
-        and column.endswith(" gain") == (suffix == " gain")
-        and not re.search(r"Average|Avg\.", column)
-    ]
-
-
-@pytest.mark.parametrize(("exhibit", "count"), MEANS.items())
-def test_printed_means_are_row_means_but_for_the_known_slips(exhibit: str, count: int) -> None:
-    wide = reference.table(exhibit.split("/")[0], exhibit)
-    half = (0.01 if exhibit in HUNDREDTHS else 0.1) / 2
-    found, checked = {}, 0
-    for mean in wide.columns[wide.columns.str.contains(r"Average|Avg\.")]:
-        parts = wide[averaged(mean, list(wide.columns))]
-        rows = wide[mean].notna() & parts.notna().all(axis=1) & (parts.shape[1] > 0)
-        checked += rows.sum()
-        for row in wide.index[rows]:
-            if abs(parts.loc[row].mean() - wide.loc[row, mean]) > half + 1e-9:
-                recomputed = pytest.approx(parts.loc[row].mean())
-                found[exhibit, row, mean] = (wide.loc[row, mean], recomputed)
-    assert checked == count
-    assert found == {key: slip for key, slip in WRONG_MEANS.items() if key[0] == exhibit}
-
-
-@pytest.mark.parametrize(
-    ("exhibit", "baseline", "count"), [(e, *gain) for e, gain in GAINS.items()]
-)
-def test_printed_gains_are_scores_minus_the_baselines(
-    exhibit: str, baseline: str, count: int
-) -> None:
-    wide = reference.table(exhibit.split("/")[0], exhibit)
-    checked = 0
-    for column in wide.columns[wide.columns.str.endswith(" gain")]:
-        scores = wide[column.removesuffix(" gain")]
-        for row, gain in wide[column].dropna().items():
-            assert gain == pytest.approx(scores[row] - scores[row.split(baseline)[0]])
-            checked += 1
-    assert checked == count
-
-
-def test_spirals_column_means_of_table_8_and_game_means_of_table_11() -> None:
-    larger = reference.table("spiral", "spiral/table-8")
-    for kind in ("(Train)", "(OOD)"):
-        games = [
-            row for row in larger.index if row.endswith(kind) and not row.startswith("Average")
-        ]
-        assert len(games) == 3
-        assert (larger.loc[games].mean() - larger.loc[f"Average {kind}"]).abs().max() < 0.05
-    steps = reference.table("spiral", "spiral/table-11")
-    games = steps[[c for c in steps.columns if c.startswith("Win-Rate vs. Gemini (")]]
-    assert (games.mean(axis=1) - steps["Avg. Win-Rate vs. Gemini"]).abs().max() < 0.05
-    assert steps.filter(like="Self-Play").sum(axis=1).tolist() == pytest.approx([100.0] * 5)
-
-
-def test_spirals_table_1_repeats_table_9_in_table_9s_order() -> None:
-    short, full = (
-        reference.table("spiral", "spiral/table-1"),
-        reference.table("spiral", "spiral/table-9"),
-    )
-    names = {"SFT-Kuhn": "SFT (Kuhn)", "SPIRAL-Kuhn (Ours)": "SPIRAL (KuhnPoker)"}
-    names |= {"SFT-Multi": "SFT (Multi, 25k)", "SPIRAL-Multi (Ours)": "SPIRAL (Multi-Game)"}
-    for row in short.index:
-        model, _, method = row.partition(" + ")
-        twin = f"{model} + {names[method]}" if method else model
-        twin = twin.replace(
-            "DeepSeek-Distill-Qwen-7B + SFT (Multi, 25k)", "DeepSeek-Distill-Qwen-7B + SFT (Multi)"
-        )
-        assert short.loc[row].iloc[:9].tolist() == full.loc[twin].tolist()
-
-
-@pytest.mark.parametrize(
-    ("exhibit", "row", "first", "twin"),
-    [
-        ("table-2", SPELL, "table-1", SPELL),
-        ("table-3", SPELL, "table-1", SPELL),
-        ("table-4", "Qwen2.5-7B-Instruct", "table-1", "Qwen2.5-7B-Instruct"),
-        ("table-4", f"{SPELL} (Rule-based Judge)", "table-1", SPELL),
-        (
-            "table-4",
-            f"{SPELL} (Rule-based Judge) w/o Verifier",
-            "table-2",
-            f"{SPELL}, Verifier: w/o Verifier",
-        ),
-        ("table-9", "Qwen2.5-7B-Instruct", "table-1", "Qwen2.5-7B-Instruct"),
-        ("table-9", "Qwen2.5-7B-Instruct + RLVR", "table-1", "Qwen2.5-7B-Instruct + RLVR"),
-        ("table-9", f"{SPELL} (Ours)", "table-1", SPELL),
-    ],
-)
-def test_spell_repeats_rows_with_the_same_numbers(
-    exhibit: str, row: str, first: str, twin: str
-) -> None:
-    wide = reference.table("spell", f"spell/{exhibit}").loc[row].iloc[:5]
-    source = reference.table("spell", f"spell/{first}").loc[twin].iloc[:5]
-    assert list(wide.index) == ["DocMath", "Frames", "LB-MQA", "LB-V2", "Average"]
-    assert wide.tolist() == source.tolist()
-
-
-def test_spells_amc_scores_fit_40_questions_asked_8_times_and_not_25() -> None:
-    scores = reference.table("spell", "spell/table-7")["AMC23"]
-    for questions, fits in ((40, True), (25, False)):
-        right = scores / 100 * questions * 8
-        unit = 0.01 / 100 * questions * 8  # rounded, or cut off after the second decimal
-        assert ((right - right.round()).abs() < unit).all() == fits
 
 
 def test_table_keeps_printed_order_and_leaves_unprinted_cells_empty() -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from spnb.core.method import POLICY
 from spnb.evaluate.matches import OUTCOMES
 from spnb.train.runs import Run, config_hash
 
@@ -112,8 +113,20 @@ def pooled(runs: Sequence[Added]) -> Added:
 
 def different_weights(runs: Sequence[Run]) -> int:
     """How many different weights some runs start from."""
-    keys = ("weights", "starts")
-    return len({config_hash({key: run.params.get(key) for key in keys}) for run in runs})
+    return len({config_hash(start_of(run)) for run in runs})
+
+
+def start_of(run: Run) -> dict[str, Any]:
+    """What a run's trained policies begin with: by name, weights and the run that they come from.
+
+    Policies that it only asks (an external responder) do not count.
+    """
+    params = run.params
+    stages = [stage["policy"] for stage in params.get("stages", [])]
+    sources = {POLICY: params.get("policy")} | params.get("policies", {})
+    weights, starts = params.get("weights", {}), params.get("starts", {})
+    trained = dict.fromkeys([*(stages or [POLICY]), *params.get("beside", {})])
+    return {name: [weights.get(sources[name]), starts.get(name)] for name in trained}
 
 
 def _column(parts: Mapping[Any, Stratum], metric: str, value: float) -> str | None:

@@ -27,7 +27,7 @@ from spnb.train.provenance import TRIALS
 from spnb.train.runs import Run, config_hash
 
 TIMINGS = Path("figures/timings.json")
-SHARED = ("dynamics",)
+SHARED = ("dynamics", "pass_at_k")
 """Notebooks that read the papers' finished runs and have none of their own."""
 QUIET = ["--IPKernelApp.no_stderr=True", "--IPKernelApp.log_level=40"]
 """For the kernel: no warnings of its own, no tracebacks when it is stopped."""

@@ -22,7 +22,7 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import dynamics, notebooks, spiral, studies
+from spnb.report import dynamics, notebooks, pass_at_k, spiral, studies
 from spnb.report.claims import Claims, load_claims, verdict_table
 from spnb.report.curves import Curves, load_curves
 from spnb.report.exhibits import (
@@ -44,6 +44,8 @@ from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.provenance import COMMITTED
 
 MAKERS = {**spiral.MAKERS, **studies.MAKERS}
+SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
+"""What makes the exhibits of runs of any papers."""
 WIDE = 9
 """Columns of a table; one with more is set in small letters, so that a notebook has room for it."""
 
@@ -113,7 +115,7 @@ def exhibit(
         plan: whose runs are taken; without plan and frames the committed exhibit is shown.
         frames: the plan's runs as `gather` gives them, if they have been read already.
         folder: where to save; the plan's folder for figures if left out.
-        options: of training dynamics: `thresholds`, `evaluations` (`spnb.report.dynamics.exhibit`).
+        options: of a shared analysis: those of `exhibit` in `spnb.report.dynamics` and `pass_at_k`.
 
     Raises:
         ValueError: no such exhibit; names the nearest. Options that it does not take.
@@ -130,9 +132,9 @@ def exhibit(
     if lacking := _would_lose(info, frames, folder):
         return committed(exhibit_id, lacking)
     if info.source == "shared":
-        item = dynamics.exhibit(exhibit_id, frames, folder, **options)
+        item = SHARED[info.paper](exhibit_id, frames, folder, **options)
         if item is None:
-            return Exhibit(exhibit_id, "no run has anything to show")
+            return _nothing(exhibit_id)
         return saved(exhibit_id, folder, item)
     made = make(info, plan, frames) if plan else None
     if made is None:
@@ -142,6 +144,17 @@ def exhibit(
     if isinstance(made.item, Figure):
         plt.close(made.item)
     return saved(exhibit_id, folder, made.item)
+
+
+def _nothing(exhibit_id: str) -> Exhibit:
+    """The committed exhibit, if there is one, where the runs at hand have nothing for it."""
+    why, folder = "no run has anything to show", resolve(COMMITTED)
+    record = _record(exhibit_id, folder)
+    return (
+        _shown(record, folder, f"{why}; committed: {made_from(record)}")
+        if record
+        else Exhibit(exhibit_id, why)
+    )
 
 
 class Described(NamedTuple):
@@ -263,7 +276,7 @@ def regenerate(
 ) -> list[Path]:
     """Makes one exhibit again: trains only what it takes, says first what and how long.
 
-    Exhibits of training dynamics take the finished runs that there are; static ones take none.
+    Exhibits of shared analyses take the finished runs that there are; static ones take none.
 
     Returns:
         Its files.

@@ -75,7 +75,7 @@ class Params(MethodParams):
 
     @property
     def verifier_groups(self) -> int:
-        """Groups of judgments that a step trains: as many judgments as questions (N/G) by default."""
+        """Groups of judgments that a step trains; N/G: as many judgments as questions."""
         return self.verified or max(1, self.groups // self.group_size)
 
     @property

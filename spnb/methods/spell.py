@@ -191,7 +191,12 @@ class Method(SelfPlayMethod):
         0, so that eq. 9 compares the questioners of the batch alone."""
         params, samples = self.params, []
         paid, judged = dynamic_sampling(
-            questions, kept, params.group_size, params.consistency, params.format_penalty, rng
+            questions,
+            kept,
+            max(1, self.share.of(params.verifier_groups)),
+            params.consistency,
+            params.format_penalty,
+            rng,
         )
 
         def add(one: Trajectory, reward: float, role: str, group: Hashable, trained: bool) -> None:

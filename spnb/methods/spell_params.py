@@ -36,6 +36,9 @@ class Params(MethodParams):
     format_penalty: bool = True
     grounding: bool = Field(True, description="whether one answer without documents filters")
     consistency: bool = Field(True, description="verifiers learn where their majority is the rule")
+    verified: int | None = Field(
+        None, ge=1, description="groups of judgments that are trained; default N/G (released code)"
+    )
     mapping: Mapping = "gaussian"
     sigma: float = Field(1 / 6, gt=0, description="of the Gaussian (eq. 7)")
     rewards: Literal["earned", "random"] = "earned"
@@ -69,6 +72,11 @@ class Params(MethodParams):
     def rules(self) -> Rules:
         """How questions are settled."""
         return Rules(self.judge, self.tie, self.malformed, self.mapping, self.sigma)
+
+    @property
+    def verifier_groups(self) -> int:
+        """Groups of judgments that a step trains; N/G: as many judgments as questions."""
+        return self.verified or max(1, self.groups // self.group_size)
 
     @property
     def judged(self) -> int:

@@ -214,7 +214,7 @@ def token_mean(groups: Sequence[Sequence[Sample]], rows: int) -> None:
 def dynamic_sampling(
     questions: Sequence[Question],
     kept: Sequence[Question],
-    group_size: int,
+    verifier_groups: int,
     consistent: bool,
     penalised: bool,
     rng: random.Random,
@@ -223,8 +223,7 @@ def dynamic_sampling(
 
     Questioners: those of the kept questions, and as many of each task type that pay nothing or less
     (wrong form unless it is not `penalised`, not grounded, all answers alike); where a type has too
-    few, others fill up. Verifiers: as many judgments as kept questions, in groups of `group_size`
-    of disputed answers, see `Question.disputed`.
+    few, others fill up. Verifiers: so many groups of disputed answers, see `Question.disputed`.
     """
     positive = [place for place, question in enumerate(questions) if question in kept]
     pool = [
@@ -247,8 +246,8 @@ def dynamic_sampling(
         for number in range(len(questions[place].votes))
         if questions[place].disputed(number, consistent)
     ]
-    groups = max(1, len(positive) // group_size)
-    return {*positive, *negative}, set(rng.sample(disputed, min(groups, len(disputed))))
+    judged = rng.sample(disputed, min(verifier_groups, len(disputed)))
+    return {*positive, *negative}, set(judged)
 
 
 def permute_rewards(samples: Sequence[Sample], rng: random.Random) -> None:

@@ -201,8 +201,8 @@ def states(family: str, answer: str, gold: str) -> bool:
 
 
 def same_meaning(family: str, answer: str | None, proposal: Proposal) -> bool:
-    """Whether a response means what a proposal states, in either form: a perfect judge."""
+    """Whether a response means what a proposal states, with or without names: a perfect judge."""
     if answer is None or family != "journey":
         return agrees(family, answer, proposal)
     words, stated = answer.split(), proposal.answer.split()
-    return words == stated or words[2::3] == stated
+    return stated in (words, words[2::3])

@@ -112,21 +112,17 @@ def pooled(runs: Sequence[Added]) -> Added:
 
 
 def different_weights(runs: Sequence[Run]) -> int:
-    """How many different weights some runs start from."""
-    return len({config_hash(start_of(run)) for run in runs})
+    """How many different weights some runs start from; of policies that they train, that is."""
+    return len({config_hash(first_weights(run)) for run in runs})
 
 
-def start_of(run: Run) -> dict[str, Any]:
-    """What a run's trained policies begin with: by name, weights and the run that they come from.
-
-    Policies that it only asks (an external responder) do not count.
-    """
-    params = run.params
-    stages = [stage["policy"] for stage in params.get("stages", [])]
-    sources = {POLICY: params.get("policy")} | params.get("policies", {})
-    weights, starts = params.get("weights", {}), params.get("starts", {})
-    trained = dict.fromkeys([*(stages or [POLICY]), *params.get("beside", {})])
-    return {name: [weights.get(sources[name]), starts.get(name)] for name in trained}
+def first_weights(run: Run) -> dict[str, Any]:
+    """What decides the weights that a run's trained policies begin with."""
+    stages = run.params.get("stages") or [{"policy": POLICY}]
+    trained = {stage["policy"] for stage in stages} | {*run.params.get("beside", {})}
+    starts = run.params.get("starts", {})
+    own = {name: start for name, start in starts.items() if name in trained}
+    return {"weights": run.params.get("weights"), "starts": own}
 
 
 def _column(parts: Mapping[Any, Stratum], metric: str, value: float) -> str | None:

@@ -8,6 +8,7 @@ once). SPELL, eq. 11 and section 4.3, Figure 3; Chen et al. 2021, arXiv 2107.033
 
 import re
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from spnb.core.stats import (
     pass_at_k,
 )
 from spnb.report import plots
-from spnb.report.answers import start_of
+from spnb.report.answers import first_weights
 from spnb.report.curves import looks
 from spnb.report.dynamics import block_height, chosen
 from spnb.report.exhibits import exhibit_info, save_exhibit
@@ -64,7 +65,7 @@ def passes(runs: Sequence[Run], ks: Sequence[int] = KS) -> pd.DataFrame:
         items = table.groupby(["step", *KEYS, "item"], sort=False)["right"].agg(["size", "sum"])
         items = items[items["size"] > 1].reset_index()
         pattern = known.get(run.paper, {}).get("documents", "")
-        own = {key: run.params[key] for key in RUN} | {"begun": config_hash(start_of(run))}
+        own = {key: run.params[key] for key in RUN} | {"begun": config_hash(first_weights(run))}
         names = {suite: _group(suite, pattern) for suite in items["suite"].unique()}
         items = items.assign(**own, questions=items["suite"].map(names))
         for k in ks:
@@ -277,10 +278,10 @@ def draw(data: pd.DataFrame, by: str, title: str = "", ylabel: str = "pass@k") -
 
 def line_looks(paper: str, variants: Sequence[str]) -> dict[str, Look]:
     """How a paper's variants are drawn, and what was measured before training: grey, dotted."""
-    greys = ("0.3", "0.6")
     starts = [name for name in variants if name.split(" of ")[0] == START]
     known = looks(paper, [name for name in variants if name not in starts])
-    grey = {name: Look(name, greys[n % 2], (0, (1.2, 1.2))) for n, name in enumerate(starts)}
+    greys = cycle(("0.3", "0.6"))
+    grey = {name: Look(name, next(greys), (0, (1.2, 1.2))) for name in starts}
     return {name: (grey | known)[name] for name in variants}
 
 

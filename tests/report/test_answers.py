@@ -109,20 +109,17 @@ def test_measurements_of_the_same_weights_are_put_together_by_item(tmp_path):
 
 
 def test_weights_differ_by_policy_or_by_the_run_they_start_from(tmp_path):
-    """Of the policies that are trained; one that is only asked makes no difference."""
-
-    def start(seed, weights="abc", starts=None, **more):
-        names = {"policy": "p", "policies": {"external": "q"}}
-        known = {"weights": {"p": weights, "q": f"{seed}"}, "starts": starts or {}}
-        return write(tmp_path, [], [], seed=seed, **names, **known, **more)
-
-    one, other = ({name: {"hash": "1"}} for name in ("policy", "external"))
-    runs = [start(0), start(1), start(2, starts=other)]
-    assert different_weights(runs) == 1
-    assert different_weights([*runs, start(3, starts=one)]) == 2
-    assert different_weights([*runs, start(4, weights="def")]) == 2
-    assert different_weights([start(n, beside={"external": {}}) for n in (5, 6)]) == 2
-    assert different_weights([start(n, stages=[{"policy": "external"}]) for n in (7, 8)]) == 2
+    runs = [
+        write(tmp_path, [], [], seed=seed, weights={"policy": "abc"}, starts=starts)
+        for seed, starts in enumerate(({}, {}, {"policy": {"hash": "1"}}))
+    ]
+    assert different_weights(runs[:2]) == 1 and different_weights(runs) == 2
+    weights = {"weights": {"policy": "abc"}, "starts": {"external": {"hash": "2"}}}
+    asked = write(tmp_path, [], [], seed=3, **weights)
+    assert different_weights([runs[0], asked]) == 1, "a policy that is only asked does not count"
+    weights["stages"] = [{"policy": "policy"}, {"policy": "external"}]
+    trained = write(tmp_path, [], [], seed=4, **weights)
+    assert different_weights([runs[0], trained]) == 2
 
 
 def test_a_run_without_records_has_no_items(tmp_path):

@@ -165,8 +165,9 @@ PAIRS = [("x", 0, 0.5), ("x", 1, 0.9), ("y", 0, 0.3), ("y", 1, 0.5)]
 
 def answered(root, variant, seed, *ends, n=100, **params):
     """A run with `n` answers at steps 0 and 8, of which these were right."""
-    where = {"paper": "rlvr", "scale": "cpu", "variant": variant, "seed": seed, "policy": "p"}
-    run = open_run(root, where | params)
+    run = open_run(
+        root, {"paper": "rlvr", "scale": "cpu", "variant": variant, "seed": seed, **params}
+    )
     run.append("metrics", {"step": 8, "loss": 1.0})
     for step, right in zip((0, 8), ends, strict=True):
         scores = [float(place < right) for place in range(n)]

@@ -22,7 +22,7 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import dynamics, notebooks, pass_at_k, spiral, studies
+from spnb.report import dynamics, notebooks, pass_at_k, shapes, spiral, studies
 from spnb.report.claims import Claims, load_claims, verdict_table
 from spnb.report.curves import Curves, load_curves
 from spnb.report.exhibits import (
@@ -124,6 +124,9 @@ def exhibit(
     info = exhibit_info(exhibit_id)
     if options and info.source != "shared":
         raise ParamError(unknown(f"option of {exhibit_id}", next(iter(options)), []))
+    if exhibit_id in shapes.MAKERS:
+        own = resolve(folder or (plan.figures if plan else default_folder()))
+        return _save(exhibit_id, shapes.make(exhibit_id), own)
     if frames is None:
         frames = gather([run for run in plan.all() if run.finished] if plan else [])
     if plan is None and not frames.runs:
@@ -139,6 +142,11 @@ def exhibit(
     made = make(info, plan, frames) if plan else None
     if made is None:
         return committed(exhibit_id, _missing(exhibit_id, frames))
+    return _save(exhibit_id, made, folder)
+
+
+def _save(exhibit_id: str, made: Made, folder: Path) -> Exhibit:
+    """Saves what has been made."""
     texts = {"caption": made.caption, "protocol": fill_in(made.protocol, made.runs)}
     save(exhibit_id, made.item, made.runs, data=made.data, folder=folder, **texts)
     if isinstance(made.item, Figure):
@@ -291,6 +299,9 @@ def regenerate(
         say(f"{exhibit_id} is made by its notebook: minutes, nothing is trained.")
         notebooks.execute(info.paper, scale)
         shown = saved(exhibit_id, default_folder())
+    elif exhibit_id in shapes.MAKERS:
+        say(f"{exhibit_id} is made from formulas: no run is needed.")
+        shown = exhibit(exhibit_id)
     elif info.source == "shared":
         frames = gather(find_runs(scale=scale))
         say(f"{exhibit_id} takes the {len(frames.runs)} finished runs there are; none is trained.")

@@ -100,6 +100,14 @@ def advantages(
     return centred / np.sqrt(variance) if divide else centred
 
 
+def paid_more(reward: Reward, p: float, other: float, answers: int) -> float:
+    """The chance that a question of true p is paid more than one of another; ties count half."""
+    paid = reward(shares(answers)).round(12)
+    first, second = chances([p, other], answers)
+    ahead = 0.5 + 0.5 * np.sign(paid[:, None] - paid)
+    return float(first @ ahead @ second)
+
+
 def wrong_share(reward: Reward, p: float, answers: int, share: float = 0.2) -> float:
     """The part of all pay that goes to questions with a wrong reference answer.
 

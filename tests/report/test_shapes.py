@@ -15,6 +15,7 @@ from spnb.report.shapes import (
     advantages,
     chances,
     distribution,
+    paid_more,
     pay,
     shares,
     signal,
@@ -90,6 +91,16 @@ def test_advantages_of_a_batch():
     half = lambda p: np.minimum(p, 1 - p)  # noqa: E731  the scale of R-Zero's released code
     scaled = [advantages(each, INSIDE, 8, divide=True) for each in (half, rewards.r_zero)]
     assert scaled[0].to_numpy() == pytest.approx(scaled[1].to_numpy())
+
+
+def test_which_of_two_questions_is_paid_more():
+    """Two answers, p = 1/2 against 1: paid more where one of two is right, a tie where none is."""
+    assert paid_more(REWARDS["R-Zero, SCOPE"], 0.5, 1.0, 2) == 0.5 + 0.5 * 0.5
+    assert paid_more(REWARDS["SSP"], 0.0, 0.5, 2) == 0.75 + 0.5 * 0.25
+    assert paid_more(REWARDS["SSP"], 0.5, 0.0, 2) == 0.5 * 0.25
+    humps = ["SPELL", "SPELL, sigma 1/12", "SPELL, sigma 1/4", "SPICE", "R-Zero, SCOPE"]
+    ahead = [paid_more(REWARDS[name], 0.4, 0.8, 8) for name in humps]
+    assert ahead == pytest.approx(ahead[:1] * 5), "all rank by the distance from one half"
 
 
 def test_the_share_of_pay_for_wrong_references():

@@ -39,7 +39,7 @@ MARGIN = 0.02
 """A gain of pass@k that is smaller, all of its interval, is none."""
 CELL = [key for key in KEYS if key != "difficulty"]
 """What is averaged with equal weights: a suite with its opponent, role and decoding."""
-COLUMNS = [*RUN, "begun", "step", "questions", *KEYS, "item", "k", "value"]
+COLUMNS = [*RUN, "begun", "step", "questions", *KEYS, "item", "answers", "k", "value"]
 START = "start"
 STATES = ("never", "sometimes", "always")
 """How often an item's answers are right."""
@@ -63,18 +63,28 @@ def passes(runs: Sequence[Run], ks: Sequence[int] = KS) -> pd.DataFrame:
         table[KEYS] = table[KEYS].fillna("").astype(str)
         table = table.assign(right=table["score"] == 1)
         items = table.groupby(["step", *KEYS, "item"], sort=False)["right"].agg(["size", "sum"])
-        items = items[items["size"] > 1].reset_index()
+        items = items.rename(columns={"size": "answers", "sum": "right"})
+        items = items[items["answers"] > 1].reset_index()
         pattern = known.get(run.paper, {}).get("documents", "")
         own = {key: run.params[key] for key in RUN} | {"begun": config_hash(first_weights(run))}
         names = {suite: _group(suite, pattern) for suite in items["suite"].unique()}
         items = items.assign(**own, questions=items["suite"].map(names))
         for k in ks:
-            part = items[items["size"] >= k]
-            pairs = part[["size", "sum"]].itertuples(index=False)
+            part = items[items["answers"] >= k]
+            pairs = part[["answers", "right"]].itertuples(index=False)
             tables.append(part.assign(k=k, value=[pass_at_k(n, c, k) for n, c in pairs]))
     if not tables:
         return pd.DataFrame(columns=COLUMNS)
     return pd.concat(tables, ignore_index=True)[COLUMNS]
+
+
+def headline(passed: pd.DataFrame) -> pd.DataFrame:
+    """Of each paper all variants if there are few, else those that are run by default."""
+    parts = [passed[:0]]
+    for paper, rows in passed.groupby("paper", sort=False):
+        names = chosen(paper, list(rows["variant"].unique()))
+        parts.append(rows[rows["variant"].isin(names)])
+    return pd.concat([part for part in parts if len(part)] or parts)
 
 
 def _group(suite: str, pattern: str) -> str:
@@ -91,7 +101,7 @@ def ends(passed: pd.DataFrame) -> pd.DataFrame:
     the same weights are one measurement there: their items are averaged.
     """
     parts = [passed[:0].assign(before="")]
-    same = ["paper", "scale", "begun", "step", "questions", *KEYS, "item", "k"]
+    same = ["paper", "scale", "begun", "step", "questions", *KEYS, "item", "answers", "k"]
     for _, rows in passed.groupby("paper", sort=False):
         groups: dict[frozenset[str], list[str]] = {}
         for variant, own in rows.groupby("variant", sort=False):
@@ -228,10 +238,10 @@ def moves(passed: pd.DataFrame) -> pd.DataFrame:
     both = ends(passed[passed["k"] == 1])
     bins = [-1, 0, 1 - TOLERANCE, 1]
     both["after training"] = pd.cut(both["value"], bins, labels=list(STATES))
-    same = ["paper", "questions", *KEYS, "item", "before"]
-    begun = both["variant"] == both["before"]
-    start = both[begun].drop_duplicates(same).rename(columns={"after training": "before training"})
-    pairs = both[~begun].merge(start[[*same, "before training"]], on=same)
+    same = ["paper", "begun", "questions", *KEYS, "item"]
+    start = both["variant"] == both["before"]
+    before = both[start].rename(columns={"after training": "before training"})
+    pairs = both[~start].merge(before[[*same, "before training"]], on=same)
     lines = {}
     for key, rows in pairs.groupby(["paper", "questions", "variant"], sort=False):
         states = [rows["before training"], rows["after training"]]
@@ -311,19 +321,13 @@ def exhibit(
 ) -> pd.DataFrame | Figure | None:
     """Makes, saves and returns an exhibit of pass@k; None where no item has several answers.
 
-    Of a paper with more than eight variants those that are run by default are taken.
-
     Args:
-        passed: what `passes` gives for these runs, if it is there already.
+        passed: what `passes` gives for these runs, if it is there; its `headline` is taken.
     """
     passed = passes(frames.runs) if passed is None else passed
     if passed.empty:
         return None
-    parts = []
-    for paper, rows in passed.groupby("paper", sort=False):
-        names = chosen(paper, list(rows["variant"].unique()))
-        parts.append(rows[rows["variant"].isin(names)])
-    passed = pd.concat(parts)
+    passed = headline(passed)
     there = set(zip(passed["paper"], passed["variant"], strict=True))
     used = [run for run in frames.runs if (run.paper, run.variant) in there]
     k = largest(passed)
@@ -341,6 +345,8 @@ def exhibit(
     if exhibit_id == "pass_at_k/levels":
         both, by = both[both["k"].isin([1, k]) & (both["difficulty"] != "")], "difficulty"
         both = both.assign(questions=both["questions"] + ", pass@" + both["k"].astype(str))
+    if both.empty:
+        return None
     data = curve(both, by)
     figure = draw(data, by, exhibit_info(exhibit_id).title)
     texts["caption"] += f" {KEY}"
@@ -353,10 +359,11 @@ def _protocol(passed: pd.DataFrame) -> str:
     """Which runs, suites and items."""
     lists = {key: ", ".join(passed[key].unique()) for key in ("paper", "variant", "suite")}
     items = len(passed[["paper", *KEYS, "item"]].drop_duplicates())
+    answers = " or ".join(str(count) for count in sorted(passed["answers"].unique()))
     return (
         f"Runs of {lists['paper']} as their own notebooks set them up; variants "
         f"{lists['variant']}; {items} held-out questions of the suites {lists['suite']}, each "
-        "answered several times, sampled as in the paper's evaluation. Levels: 95 % bootstrap over "
+        f"answered {answers} times, sampled as in the paper's evaluation. Levels: bootstrap over "
         "seeds and items. Gains and differences: paired by seed, Student's t; a gain is at least "
         "as uncertain as its two levels together."
     )

@@ -17,6 +17,7 @@ from spnb.report.pass_at_k import (
     ends,
     gain,
     gains,
+    headline,
     largest,
     level,
     line_looks,
@@ -71,7 +72,11 @@ def test_pass_at_k_of_every_item(tmp_path):
     later = of(table, step=2, suite="journey-4", item="0")["value"]
     assert later.tolist() == pytest.approx([0.75, 1, 1, 1])
     assert set(table["suite"]) == {"journey-4", "ledger-4"}, "one answer has no pass@k"
-    assert set(table["questions"]) == {"4 documents"} and set(table["variant"]) == {"full"}
+    assert (
+        set(table["answers"]) == {4}
+        and set(table["questions"]) == {"4 documents"}
+        and set(table["variant"]) == {"full"}
+    )
     assert largest(table) == 4 and passes([write(tmp_path, seed=1)], [3])["k"].unique() == [3]
 
 
@@ -184,6 +189,22 @@ def test_where_items_moved(tmp_path):
     assert table.to_numpy().sum() == pytest.approx(100) and table.shape == (3, 3)
 
 
+def test_where_items_moved_of_runs_that_began_differently(tmp_path):
+    """Each run's items are compared with its own start: none moves from the second run's."""
+    runs = [write(tmp_path, weights="a"), write(tmp_path, seed=1, weights="b", after=BEFORE)]
+    table = moves(passes(runs)).loc["spell", "4 documents", "full"]
+    assert table.loc["never"].tolist() == pytest.approx([100 / 6, 100 / 6, 0])
+
+
+def test_of_many_variants_those_that_are_run_by_default(tmp_path):
+    names = ["full", "rlvr", "no-memory", "no-vote", "random", "judge", "code", "large"]
+    runs = [write(tmp_path, name) for name in names]
+    assert set(headline(passes(runs))["variant"]) == set(names), "eight have room"
+    more = [*runs, write(tmp_path, "even")]
+    assert set(headline(passes(more))["variant"]) == {"full", "rlvr"}
+    assert headline(passes([])).empty
+
+
 def test_a_curve_has_means_with_intervals_and_seeds(tmp_path):
     both = ends(passes([write(tmp_path), write(tmp_path, seed=1, after=BEFORE)]))
     data = of(curve(both), variant="full", k=2)
@@ -220,6 +241,7 @@ def test_exhibits_are_made_of_the_runs_at_hand(tmp_path, monkeypatch):
     assert (
         "pass@1 and pass@4" in records[1]["caption"] and "at most 2 points" in records[2]["caption"]
     )
+    assert "each answered 4 times" in records[0]["protocol"]
     levels = pd.read_csv(tmp_path / "f/pass_at_k/levels.csv")
     assert set(levels["panel"]) == {"4 documents, pass@1", "4 documents, pass@4"}
     monkeypatch.setattr(show, "COMMITTED", str(tmp_path / "f"))

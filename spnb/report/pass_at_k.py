@@ -249,6 +249,21 @@ def moves(passed: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(lines, names=["paper", "questions", "variant"]) if lines else pd.DataFrame()
 
 
+def flows(passed: pd.DataFrame) -> pd.DataFrame:
+    """Per cent of items that were never right and then were, and the other way round.
+
+    Without any training both are luck, and on average alike.
+    """
+    table = moves(passed)
+    if table.empty:
+        return table
+    known = table.index.get_level_values("before training") != "never"
+    keys = ["paper", "questions", "variant"]
+    reached = table.loc[~known, list(STATES[1:])].sum(axis=1).groupby(keys, sort=False).sum()
+    lost = table.loc[known, "never"].groupby(keys, sort=False).sum()
+    return pd.DataFrame({"never to right": reached, "right to never": lost})
+
+
 def curve(both: pd.DataFrame, by: str = "k") -> pd.DataFrame:
     """What a figure draws: columns paper, panel, variant, `by`, seed, value, low, high.
 

@@ -47,8 +47,9 @@ Answers = Mapping[tuple[Any, ...], Mapping[tuple[str, str], Stratum]]
 def read_answers(run: Run) -> Answers:
     """The records of a run, with those columns only that evaluated numbers are means of."""
     metrics = dict.fromkeys(row["metric"] for row in run.rows("evals"))
-    columns = [name for name in metrics if name not in OUTCOMES and name != "score"]
-    wanted = [*ARM, *PART, "item", "score", "outcome", *columns]
+    known = [*ARM, *PART, "item", "score", "outcome"]
+    columns = [name for name in metrics if name not in (*OUTCOMES, *known)]
+    wanted = [*known, *columns]
     records = pd.DataFrame(run.rows("items")).reindex(columns=wanted)
     labels = [*ARM[1:], *PART]
     records[labels] = records[labels].fillna("").astype(str)
@@ -111,9 +112,15 @@ def pooled(runs: Sequence[Added]) -> Added:
 
 
 def different_weights(runs: Sequence[Run]) -> int:
-    """How many different weights some runs start from."""
-    keys = ("weights", "starts")
-    return len({config_hash({key: run.params.get(key) for key in keys}) for run in runs})
+    """How many different weights some runs start from; of policies that they train, that is."""
+    return len({config_hash(_first_weights(run.params)) for run in runs})
+
+
+def _first_weights(params: Mapping[str, Any]) -> dict[str, Any]:
+    stages = params.get("stages") or [{"policy": "policy"}]
+    trained = {stage["policy"] for stage in stages} | {*params.get("beside", {})}
+    starts = {name: one for name, one in params.get("starts", {}).items() if name in trained}
+    return {"weights": params.get("weights"), "starts": starts}
 
 
 def _column(parts: Mapping[Any, Stratum], metric: str, value: float) -> str | None:

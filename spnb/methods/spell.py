@@ -40,8 +40,6 @@ from spnb.methods.spell_questions import (
 )
 from spnb.testbed import clusters
 
-ROUNDS = 10
-"""Most rounds of questions in a step."""
 PHASES = ("questioning", "grounding", "responding", "verifying")
 
 
@@ -82,7 +80,7 @@ class Method(SelfPlayMethod):
             questions.extend(new)
             return {"mixed": [question for question in new if question.mixed]}
 
-        yield from fill(play_round, {"mixed": count}, ROUNDS)
+        yield from fill(play_round, {"mixed": count}, params.rounds)
         kept = [question for question in questions if question.mixed][:count]
         samples = self.sample(questions, kept, random.Random(derive_seed(seed, "select")))
         self.metrics = numbers(questions) | {"method/memory": self.memory.mean_length()}

@@ -29,6 +29,7 @@ class Params(MethodParams):
     static: int = Field(96, ge=1, description="questions of the static set")
     context: list[int] = Field([], description="static: documents in equal parts of the training")
     asked: int = Field(12, ge=1, description="questions a round, until there are enough groups")
+    rounds: int = Field(10, ge=1, description="most rounds of questions in a step")
     groups: int = Field(8, ge=1, description="N, questions with mixed answers that are trained on")
     group_size: int = Field(8, ge=2, description="G, answers to a question")
     judgments: int | None = Field(None, ge=0, description="of an answer; default G, 0: no verifier")

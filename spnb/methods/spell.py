@@ -132,8 +132,10 @@ class Method(SelfPlayMethod):
         return answer_groups(self.chat, self.roles[role], tasks, k, seeds)
 
     def ask(self, count: int, rng: random.Random, seed: int) -> Episode[list[Question]]:
-        """`count` proposals, task types in turn, each about a cluster of its type."""
-        drawn = [self.library.draw(rng, place) for place in range(count)]
+        """`count` proposals, task types in turn over all processes, each about a cluster of its
+        type."""
+        turns = [self.share.rank + place * self.share.processes for place in range(count)]
+        drawn = [self.library.draw(rng, turn) for turn in turns]
         read = [self.memory.reading(cluster, self.params.read, rng) for cluster in drawn]
         prompts = [
             Task(self.library.ask(cluster, places, earlier))

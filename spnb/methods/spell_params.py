@@ -77,7 +77,7 @@ class Params(MethodParams):
     @property
     def verifier_groups(self) -> int:
         """Groups of judgments that a step trains; N/G: as many judgments as questions."""
-        return self.verified or max(1, self.groups // self.group_size)
+        return self.verified or max(1, self.groups // max(1, self.judged))
 
     @property
     def judged(self) -> int:

@@ -57,10 +57,12 @@ def grade(
 def grade_text(text: str, task: Task, tag: str | None = None) -> float:
     """The grade of a policy's whole output, 0 where no answer can be read from it.
 
-    The answer stands in `tag`, where it is None in the task's own (`info["tag"]`, else "answer").
+    The answer stands in `tag`, where it is None in the task's own (`info["tag"]`, else "answer");
+    numbers are right within its own tolerance (`info["tolerance"]`, else none).
     """
     answer = read_answer(text, tag or task.info.get("tag", "answer"))
-    return 0.0 if answer is None else grade(answer, task.gold, task.kind)
+    tolerance = task.info.get("tolerance", 0.0)
+    return 0.0 if answer is None else grade(answer, task.gold, task.kind, tolerance)
 
 
 def read_answer(text: str, tag: str = "answer") -> str | None:
@@ -206,15 +208,24 @@ def _same_integer(*texts: str) -> bool:
 # --- expressions
 
 NAMES = "sqrt|sin|cos|tan|exp|log|ln"
+WORDS = r"\\(?:text|textrm|mathrm|mbox)\{([^{}]*)\}"
 LATEX = (
+    (r"\\\\", ";"),  # the next row of a matrix
+    (r"(?:,\\!|\{,\})\s*(?=[0-9]{3})", ""),  # 10,\!000 and 10{,}000
     (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"((\1)/(\2))"),
+    (r"\\[dt]?frac([0-9])([0-9])", r"((\1)/(\2))"),
     (r"\\sqrt\{([^{}]*)\}", r"sqrt(\1)"),
-    (r"\\(?:left|right|[,;! ()])|\$", ""),
+    (r"\\sqrt([0-9])", r"sqrt(\1)"),
+    (r"\^\{?\\circ\}?|\\degree\b", ""),
+    (r"\\(?:left|right)\b|\\[,;! ()$%]|[$%]", ""),
+    (rf"(?<=[0-9)])\s*{WORDS}(?:\^\{{?[0-9]\}}?)?\s*$", ""),  # 10 cm^2
+    (WORDS, r"\1"),
     ("−", "-"),
     (r"\\cdot|\\times|·|×", "*"),
     (rf"\\(pi|{NAMES})\b", r"\1"),
     (r"\^\{([^{}]*)\}", r"^(\1)"),
 )
+POWER_OF_TEN = re.compile(r"\s*\*\s*10\^\(?(-?[0-9]+)\)?\s*$")
 TOKEN = re.compile(rf"({NAMES})\b|(pi|[a-zA-Z]|[0-9]*\.?[0-9]+|\))|(\S)")
 FORMULA = re.compile(rf"(?:(?:{NAMES}|pi)\b|[a-zA-Z]{{1,2}}(?![a-zA-Z])|[0-9+\-*/^(),.\s])++")
 FUNCTIONS = {name: getattr(cmath, name.replace("ln", "log")) for name in NAMES.split("|")}
@@ -231,10 +242,17 @@ def same_expression(gold: str, prediction: str) -> bool:
     They are evaluated in complex floating point at points below and above 0 and must agree to 1e-9:
     sqrt(x^2) is not x. No text is run as code. Variables have one letter; a text that is no formula
     has to be the same after `normal`. (math-verify multiplies letters: "silent" equals "listen".)
+    Numbers have to be equal; a unit behind one, a degree or percent sign does not count.
     """
-    first, second = _parse(gold), _parse(prediction)
+    if _same_number(gold, prediction):
+        return True
+    plain = (_plain(gold), _plain(prediction))
+    numbers = [_number(POWER_OF_TEN.sub(r"e\1", text)) for text in plain]
+    if None not in numbers:
+        return numbers[0] == numbers[1]
+    first, second = map(_parse, plain)
     if first is None or second is None:
-        return same(gold, prediction)
+        return same(gold, prediction) or same(*(text.replace(" ", "") for text in plain))
     try:
         return len(first) == len(second) and all(
             cmath.isclose(_value(one, at), _value(two, at), rel_tol=1e-9, abs_tol=1e-12)
@@ -245,15 +263,20 @@ def same_expression(gold: str, prediction: str) -> bool:
         return False
 
 
-def _parse(text: str) -> list[ast.expr] | None:
-    """The formulas of a text as syntax trees, None where it is none or too long."""
-    if len(text) > LONGEST:
-        return None
+def _plain(text: str) -> str:
+    """A formula without LaTeX as far as it goes, a text that is too long as it is."""
     before = None
-    while text != before:  # inner braces first
+    while text != before and len(text) <= LONGEST:  # inner braces first
         before = text
         for pattern, plain in LATEX:
             text = re.sub(pattern, plain, text)
+    return text
+
+
+def _parse(text: str) -> list[ast.expr] | None:
+    """The formulas of a plain text as syntax trees, None where it is none or too long."""
+    if len(text) > LONGEST:
+        return None
     text = re.sub(r"^\s*[a-zA-Z]\s*=", "", text.strip().rstrip("."))
     if not FORMULA.fullmatch(text):
         return None

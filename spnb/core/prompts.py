@@ -3,8 +3,9 @@
 One place for words that several papers share: answering (with documents, without, by choice, by
 search), asking, judging, writing and applying rubrics. Every output is text with tags: `<think>`,
 `<search>`, `<question>`, `<answer>`, `<rubric>`; `field` reads them. The embedded policies are
-pre-trained on exactly these prompts; any chat model can follow them. Content words stand after a
-space, so that a name is the same token everywhere.
+pre-trained on exactly these prompts, `exam` apart, which asks for the published benchmarks; any
+chat model can follow them. Content words stand after a space, so that a name is the same token
+everywhere.
 """
 
 import re
@@ -16,6 +17,7 @@ from spnb.core.types import Messages
 Style = Literal["careful", "plain", "steps"]
 SearchStyle = Literal["careful", "plain"]
 AskKind = Literal["question", "choice", "task"]
+Exam = Literal["closed", "choice", "text", "figure", "text choice", "conversation"]
 YES, NO = "yes", "no"
 
 ANSWERING: dict[str, str] = {
@@ -87,6 +89,33 @@ GRADE = (
     "inside <think> and </think>. Does it state the point? "
     "Give yes or no inside <answer> and </answer>."
 )
+EXAMS: dict[Exam, str] = {
+    "closed": (
+        "Solve the problem step by step. Then put the final answer, and nothing else, in \\boxed{}."
+    ),
+    "choice": (
+        "Think step by step about which one of the options answers the question. Then put its "
+        "letter, and nothing else, in \\boxed{}."
+    ),
+    "text": (
+        "Read the text, then answer the question below it. Work out the answer from what the text "
+        "says, and give it in as few words as it takes inside <answer> and </answer>."
+    ),
+    "figure": (
+        "Read the text, then work out the figure that the question below it asks for, one step of "
+        "the calculation at a time. Give the bare number inside <answer> and </answer>: no unit, "
+        "no percent sign (12.5 for 12.5 %), and thousands or millions as the question wants them."
+    ),
+    "text choice": (
+        "Read the text, then find out which one of the options answers the question below it. Say "
+        "what speaks for it, and give its letter alone inside <answer> and </answer>."
+    ),
+    "conversation": (
+        "Read the conversation, then do what the request below it asks. Give what it asks for, and "
+        "not a word more, inside <answer> and </answer>."
+    ),
+}
+"""Instructions of published benchmarks: without a text (answers in a box) and about a long one."""
 
 
 def _user(*parts: str) -> Messages:
@@ -163,6 +192,11 @@ def rubric(text: str, documents: Sequence[str]) -> Messages:
 def grade(response: str, point: str) -> Messages:
     """Asks whether a response states one point of a rubric."""
     return _user(GRADE, f"Response: {response}", f"Point: {point}")
+
+
+def exam(kind: Exam, question: str, options: Sequence[str], text: str) -> Messages:
+    """A question of a published benchmark, its text before it and its options after it, if any."""
+    return _user(EXAMS[kind], text, f"Question: {question}", lettered(options))
 
 
 def fields(text: str, tag: str) -> list[str]:

@@ -103,7 +103,8 @@ class Task:
 
     `messages` is the prompt, `question` its question alone. `gold` lists the right answer, or one
     for each part of it; `kind` names the rule of `spnb.core.grading.grade`. `difficulty` labels
-    the task's level, `info` holds what its maker wants to keep (documents, facts).
+    the task's level, `info` holds what its maker wants to keep (documents, facts); grading reads
+    `tag` (where the answer stands) and `tolerance` (of numbers) from it.
     """
 
     messages: Messages

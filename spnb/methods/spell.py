@@ -40,8 +40,6 @@ from spnb.methods.spell_questions import (
 )
 from spnb.testbed import clusters
 
-ROUNDS = 10
-"""Most rounds of questions in a step."""
 PHASES = ("questioning", "grounding", "responding", "verifying")
 
 
@@ -82,7 +80,7 @@ class Method(SelfPlayMethod):
             questions.extend(new)
             return {"mixed": [question for question in new if question.mixed]}
 
-        yield from fill(play_round, {"mixed": count}, ROUNDS)
+        yield from fill(play_round, {"mixed": count}, params.rounds)
         kept = [question for question in questions if question.mixed][:count]
         samples = self.sample(questions, kept, random.Random(derive_seed(seed, "select")))
         self.metrics = numbers(questions) | {"method/memory": self.memory.mean_length()}
@@ -134,8 +132,10 @@ class Method(SelfPlayMethod):
         return answer_groups(self.chat, self.roles[role], tasks, k, seeds)
 
     def ask(self, count: int, rng: random.Random, seed: int) -> Episode[list[Question]]:
-        """`count` proposals, task types in turn, each about a cluster of its type."""
-        drawn = [self.library.draw(rng, place) for place in range(count)]
+        """`count` proposals, task types in turn over all processes, each about a cluster of its
+        type."""
+        turns = [self.share.rank + place * self.share.processes for place in range(count)]
+        drawn = [self.library.draw(rng, turn) for turn in turns]
         read = [self.memory.reading(cluster, self.params.read, rng) for cluster in drawn]
         prompts = [
             Task(self.library.ask(cluster, places, earlier))
@@ -191,7 +191,12 @@ class Method(SelfPlayMethod):
         0, so that eq. 9 compares the questioners of the batch alone."""
         params, samples = self.params, []
         paid, judged = dynamic_sampling(
-            questions, kept, params.group_size, params.consistency, params.format_penalty, rng
+            questions,
+            kept,
+            max(1, self.share.of(params.verifier_groups)),
+            params.consistency,
+            params.format_penalty,
+            rng,
         )
 
         def add(one: Trajectory, reward: float, role: str, group: Hashable, trained: bool) -> None:

@@ -29,6 +29,7 @@ class Params(MethodParams):
     static: int = Field(96, ge=1, description="questions of the static set")
     context: list[int] = Field([], description="static: documents in equal parts of the training")
     asked: int = Field(12, ge=1, description="questions a round, until there are enough groups")
+    rounds: int = Field(10, ge=1, description="most rounds of questions in a step")
     groups: int = Field(8, ge=1, description="N, questions with mixed answers that are trained on")
     group_size: int = Field(8, ge=2, description="G, answers to a question")
     judgments: int | None = Field(None, ge=0, description="of an answer; default G, 0: no verifier")
@@ -36,6 +37,9 @@ class Params(MethodParams):
     format_penalty: bool = True
     grounding: bool = Field(True, description="whether one answer without documents filters")
     consistency: bool = Field(True, description="verifiers learn where their majority is the rule")
+    verified: int | None = Field(
+        None, ge=1, description="groups of judgments that are trained; default N/G (released code)"
+    )
     mapping: Mapping = "gaussian"
     sigma: float = Field(1 / 6, gt=0, description="of the Gaussian (eq. 7)")
     rewards: Literal["earned", "random"] = "earned"
@@ -69,6 +73,11 @@ class Params(MethodParams):
     def rules(self) -> Rules:
         """How questions are settled."""
         return Rules(self.judge, self.tie, self.malformed, self.mapping, self.sigma)
+
+    @property
+    def verifier_groups(self) -> int:
+        """Groups of judgments that a step trains; N/G: as many judgments as questions."""
+        return self.verified or max(1, self.groups // max(1, self.judged))
 
     @property
     def judged(self) -> int:

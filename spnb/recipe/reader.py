@@ -1,9 +1,9 @@
 """Pre-trains the readers: learners that go on to long contexts and to SPELL's three roles.
 
 As `spnb.recipe.ladder_lessons`, but notes stand in documents (`spnb.testbed.clusters`), one to
-sixteen of them. A questioner states a journey's answer by its steps alone now and then, and a judge
-compares a response with such a statement too: a rule of words does not see that they agree. The
-order of steps is still shown in any order.
+sixteen of them. A questioner states a journey's answer by its steps alone, and a judge compares a
+response, which names person and ordinals too, with such a statement: a rule of words does not see
+that they agree. The order of steps is still shown in any order.
 """
 
 from typing import Any
@@ -25,8 +25,6 @@ LENGTHS = (4, 5, 6, 6, 6, 7, 8)
 """Steps of a document, one of these."""
 SPREAD, SOLVED = 0.1, 0.08
 """Shares of answers over notes dealt out to all documents, and behind solved questions."""
-SHORT = 1 / 3
-"""The share of journeys whose answer is stated by its steps alone."""
 SHARES = {"answer": 0.4, "order": 0.03, "ask": 0.34, "word": 0.03, "closed": 0.02, "judge": 0.18}
 
 
@@ -35,7 +33,7 @@ class ReaderRecipe(LearnerRecipe):
 
     start: str = Field("learner", description="the embedded policy that it goes on from")
     highest: int = Field(8, ge=1, le=8)
-    tokens: int = Field(10_000_000, gt=0)
+    tokens: int = Field(7_000_000, gt=0)
     learning_rate: float = Field(1.5e-3, gt=0)
     matrix_learning_rate: float = Field(0.01, gt=0)
 
@@ -56,7 +54,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 class Reading(Lessons):
     """Rows of one reader."""
 
-    shares, earlier_share = SHARES, 0.5
+    shares, earlier_share = SHARES, 0.6
 
     @property
     def warmed(self) -> float:
@@ -109,21 +107,13 @@ class Reading(Lessons):
         sources = ladder.draw_sources(rng, family, count, length, pool)
         return sources, rng.choice(sources)
 
-    def proposal(self, source: Source, level: int) -> str:
-        """A valid proposal in any wording; a journey's answer in full or by its steps alone."""
-        text = super().proposal(source, level)
-        if source.family != "journey" or self.rng.random() < SHORT:
-            return text
-        asked = text.rpartition("<answer>")[0]
-        return asked + answer_tag(ladder.result(source, level))
-
     def judge(self) -> Row:
-        """Whether a response agrees with a stated answer, be it in full or by its steps alone."""
+        """Whether a response agrees with a stated answer, of a journey by its steps alone."""
         task = self.task()
         first, second = (prompts.field(self.any_order(task), "answer") or "" for _ in range(2))
         if self.rng.random() < HALF:
             second = first
         compared = first
-        if task.info["family"] == "journey" and self.rng.random() < SHORT:
+        if task.info["family"] == "journey":
             compared, second = (" ".join(text.split()[2::3]) for text in (first, second))
         return self.compare(prompts.judge(task.question, first, second), compared, second)

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, create_model, field_validator, model_val
 
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
 from spnb.core.params import StrictData, unknown, validate
+from spnb.evaluate.benchmarks import Use, read_uses
 
 GRPO_OWNED = {
     "max_steps": "steps",
@@ -159,12 +160,18 @@ class RunParams(MethodParams):
 
     save_every: int = Field(10, ge=1)
     eval_every: int = Field(20, ge=1)
+    benchmarks: dict[str, Use] = Field({}, description="published ones: a path, null: the hub")
     report_to: Literal["none", "tensorboard", "wandb", "trackio"] = "none"
 
     @field_validator("grpo")
     @classmethod
     def _grpo(cls, value: dict[str, Any]) -> dict[str, Any]:
         return validate(GRPOParams, value, "grpo.").model_dump(mode="json")
+
+    @field_validator("benchmarks", mode="before")
+    @classmethod
+    def _benchmarks(cls, value: Any) -> Any:
+        return read_uses(value)
 
     @field_validator("start_from", mode="before")
     @classmethod

@@ -20,12 +20,13 @@ from pydantic import Field
 from spnb.core.errors import Stopped
 from spnb.core.params import ParamError, Settings, scale_values, unknown, validate, variants
 from spnb.core.paths import ROOT, resolve
+from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
 from spnb.train.config import RunParams, differing, merge, params_class, variant_layers
 from spnb.train.progress import Progress
 from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run, RunError, config_hash, open_run
-from spnb.train.sources import policy_fingerprint
+from spnb.train.sources import data_fingerprint, policy_fingerprint
 
 Key = tuple[str, int]
 """A run of a plan: its variant and seed."""
@@ -110,6 +111,8 @@ class Plan:
         params = self.params(variant, seed)
         identity = params.model_dump(mode="json")
         identity["weights"] = {name: self.weights[name] for name in sources(params)}
+        local = {name: use.path for name, use in params.benchmarks.items() if use.path != HUB}
+        identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}
         identity["starts"] = {
             policy: {"variant": other, "hash": config_hash(self.identity(other, seed))}
             for policy, other in params.start_from.items()

@@ -24,8 +24,9 @@ from safetensors import SafetensorError
 
 from spnb.core.method import POLICY, SNAPSHOTS
 from spnb.core.params import ParamError, unknown, validate
-from spnb.core.types import Sample, role_label
+from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suite
+from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_module
 from spnb.train.checkpoints import CheckpointError, digest, last_checkpoint, read_state, write_json
 from spnb.train.config import RunParams, merge, params_class
@@ -264,7 +265,10 @@ class StageRun:
         """Every process plays its share of the suites; then the weights become the past policy."""
         engine = self.engines[self.stage.policy]
         engine.scored = False  # nobody reads log-probabilities here; vLLM's may cost a pass
-        for suite in self.method.suites(step):
+        params, end = self.params, step in (0, self.params.steps)
+        plain = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
+        published = run_suites(params.benchmarks, self.method.chat, params.paper, plain, end)
+        for suite in [*self.method.suites(step), *published]:
             records, rows = play_suite(suite, self.engines, self.method.share, gather_object)
             if self.main:
                 self.run.append("items", *({"step": step, **record} for record in records))

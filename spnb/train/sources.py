@@ -1,6 +1,7 @@
-"""Where a policy's weights are, and which they are: looked up in files, without torch."""
+"""Where a policy's weights are, and which they are, or a benchmark's rows: in files, no torch."""
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from spnb.core.errors import OneLine
@@ -55,3 +56,19 @@ def policy_fingerprint(source: str) -> str:
         for path in sorted(folder.glob(pattern)):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def data_fingerprint(source: str) -> str:
+    """12 hex digits over a local file, or over all in a folder, so that a changed one counts as
+    another."""
+    path = resolve(source)
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    stats = [(str(file), file.stat().st_mtime_ns) for file in files if file.is_file()]
+    return hashlib.sha256("".join(_content(*one) for one in stats).encode()).hexdigest()[:12]
+
+
+@cache
+def _content(file: str, changed: int) -> str:
+    """A file's digest, taken once for the time it was `changed`."""
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

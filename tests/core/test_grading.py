@@ -74,6 +74,13 @@ def test_a_whole_output_is_graded_by_the_tasks_own_tag():
     assert grade_text("4", tagged) == grade_text("4", boxed) == 0.0
 
 
+def test_a_whole_output_is_graded_within_the_tasks_own_tolerance():
+    text = "<answer>100.15</answer>"
+    exact = Task([], gold=("100",), kind="numeric")
+    near = Task([], gold=("100",), kind="numeric", info={"tolerance": 0.0015})
+    assert (grade_text(text, exact), grade_text(text, near)) == (0.0, 1.0)
+
+
 @pytest.mark.parametrize(
     ("gold", "prediction"),
     [
@@ -183,6 +190,23 @@ def test_a_tolerance_is_relative_to_gold_and_includes_its_end():
         ("(1, 2)", r"\left(1,2\right)"),
         ("e^x", r"\exp(x)"),
         ("Paris", "paris."),
+        ("50%", "0.5"),
+        (r"50\%", "50"),
+        ("1,234", "1234"),
+        (r"10,\!080", "10080"),
+        (r"10{,}080", "10,080"),
+        (r"\$18.90", "18.9"),
+        (r"336^\circ", "336"),
+        (r"10\text{ cm}^2", "10"),
+        (r"\frac12", r"\dfrac{1}{2}"),
+        (r"11\sqrt2", r"11\sqrt{2}"),
+        (r"4.5 \times 10^{-19}", "4.5e-19"),
+        (r"3 \cdot 10^4 + x", "x + 30000"),
+        (r"\text{Evelyn}", "evelyn"),
+        (r"\text{(C)}", "C"),
+        (r"\left[-2, 7\right)", "[-2,7)"),
+        (r"x \in (-\infty, 2)", r"x\in(-\infty,2)"),
+        (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
     ],
 )
 def test_equal_expressions(gold, prediction):
@@ -206,6 +230,11 @@ def test_equal_expressions(gold, prediction):
         ("1", "1" * 1000),
         ("x", "y"),
         ("", ""),
+        ("4.5e-19", "4.6e-19"),
+        ("1,234", "1,235"),
+        (r"2\text{ or }3", "2"),
+        ("[-2, 7]", "(-2, 7)"),
+        (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix} 12 \end{pmatrix}"),
     ],
 )
 def test_other_expressions_and_what_is_none(gold, prediction):

@@ -100,11 +100,24 @@ def test_only_what_differs_is_left():
         ({"gpu_memory": 2}, r"gpu_memory is 2; allowed: less than 1 \(share of the GPU"),
         ({"keep_checkpoints": [0.0]}, r"keep_checkpoints is \[0.0\]; allowed: shares of the steps"),
         ({"policy": None}, "policy is None; allowed: a valid string"),
+        ({"benchmarks": {"gsm": None}}, "benchmark is 'gsm', which is unknown; .*'gsm8k'"),
+        ({"benchmarks": {"gsm8k": {"samples": 0}}}, "benchmarks.gsm8k.samples is 0; allowed: grea"),
+        ({"benchmarks": "gsm8k"}, "benchmarks is 'gsm8k'; allowed: a valid dictionary"),
     ],
 )
 def test_a_bad_value_is_answered_with_key_value_and_what_is_allowed(values, message):
     with pytest.raises(ParamError, match=message):
         validate(RunParams, IDENTITY | values)
+
+
+def test_a_path_or_null_stands_for_how_a_benchmark_is_measured():
+    uses = {"gsm8k": None, "frames": "data/frames.jsonl", "bbeh": {"count": 5}}
+    values = validate(RunParams, IDENTITY | {"benchmarks": uses}).benchmarks
+    assert [(name, use.path, use.count) for name, use in values.items()] == [
+        ("gsm8k", "hub", None),
+        ("frames", "data/frames.jsonl", None),
+        ("bbeh", "hub", 5),
+    ]
 
 
 def test_every_fault_has_a_line():

@@ -1,0 +1,119 @@
+"""What the published benchmarks are (`benchmarks.yaml`), and how a run names those it measures."""
+
+import re
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+
+from spnb.core.params import ParamError, StrictData, unknown, validate
+from spnb.core.prompts import Exam
+
+HUB = "hub"
+
+
+class Each(StrictData):
+    """The items of a column that holds a list, each written by a template over the item."""
+
+    column: str
+    text: str = "{}"
+
+
+Template = str | list[str] | Each
+"""One text or several over a row's columns, in Python's format syntax."""
+
+
+class Asking(StrictData):
+    """How a benchmark is asked; None is decided elsewhere."""
+
+    samples: int | None = Field(None, ge=1, description="answers to each question")
+    temperature: float | None = Field(None, ge=0, description="0 is greedy")
+    top_p: float | None = Field(None, gt=0, le=1)
+    max_new_tokens: int | None = Field(None, ge=1)
+    limit: int | None = Field(None, ge=1, description="tokens of a prompt; cuts long texts")
+
+    def settings(self) -> dict[str, Any]:
+        """What is not None."""
+        return self.model_dump(include=set(Asking.model_fields), exclude_none=True)
+
+
+class Protocol(Asking):
+    """How a paper asks a benchmark, and the column of its tables that it stands in."""
+
+    column: str
+
+
+class Use(Asking):
+    """How a run asks a benchmark: what is None as its paper does, else as its other evaluations."""
+
+    path: str = Field(HUB, description="hub, or a local file or folder")
+    count: int | None = Field(None, ge=1, description="questions, drawn from all")
+    every: bool = Field(False, description="at every evaluation, not only at both ends of the run")
+
+
+class Benchmark(StrictData):
+    """An entry of benchmarks.yaml, which explains the fields."""
+
+    about: str
+    dataset: str
+    config: str | None = None
+    split: str
+    revision: str | None = None
+    files: str | None = None
+    where: dict[str, Any] = {}
+    chat: str | None = None
+    question: str
+    documents: Template = []
+    options: Template = []
+    shuffle: bool = False
+    answer: Template
+    pattern: str | None = None
+    difficulty: str = ""
+    prompt: Exam
+    kind: str
+    tolerance: float = Field(0.0, ge=0)
+    tag: Literal["answer", "boxed"]
+    papers: dict[str, Protocol]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that a file must have."""
+        columns = [*self.where]
+        for spec in (self.question, self.documents, self.options, self.answer, self.difficulty):
+            if isinstance(spec, Each):
+                columns.append(spec.column)
+                continue
+            for text in [spec] if isinstance(spec, str) else spec:
+                fields = [field for _, field, _, _ in string.Formatter().parse(text) if field]
+                columns += [re.split(r"[.\[]", field)[0] for field in fields]
+        if self.chat:
+            columns = [self.chat, *(name for name in columns if name not in ("turns", "last"))]
+        return list(dict.fromkeys(columns))
+
+
+def _entries() -> dict[str, Benchmark]:
+    entries = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+    return {name: validate(Benchmark, each, f"{name}.") for name, each in entries.items()}
+
+
+BENCHMARKS = _entries()
+
+
+def read_uses(value: Any) -> Any:
+    """A run's parameter `benchmarks`, where a path or null (the hub) may stand for a whole `Use`.
+
+    Raises:
+        ParamError: a name that is no benchmark.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    uses = {}
+    for name, use in value.items():
+        if name not in BENCHMARKS:
+            raise ParamError(unknown("benchmark", name, BENCHMARKS))
+        use = HUB if use is None else use
+        uses[name] = {"path": use} if isinstance(use, str) else use
+    return uses

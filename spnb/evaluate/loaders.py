@@ -1,0 +1,346 @@
+"""Published benchmarks as tasks and suites: from the hub, or a local file with the same columns.
+
+    tasks = load("gsm8k", tokenizer, path="data/gsm8k.jsonl", count=100)
+    suite = benchmark_suite("docmath", chat, Sampling(4096, 0.7, 0.95), samples=8, limit=16384)
+
+`benchmarks.yaml` says of each where it lies, how its columns become a task, and how the papers ask
+it. Any run may name some in its parameter `benchmarks`: they are measured at both ends of it.
+"""
+
+import glob
+import json
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from spnb.core import prompts
+from spnb.core.episodes import Episode
+from spnb.core.errors import OneLine
+from spnb.core.grading import grade, register
+from spnb.core.method import Suite
+from spnb.core.params import unknown
+from spnb.core.paths import resolve
+from spnb.core.types import Chat, Messages, Request, Sampling, Task, Trajectory, derive_seed
+from spnb.evaluate.benchmarks import BENCHMARKS, HUB, Asking, Benchmark, Each, Template, Use
+from spnb.evaluate.items import Records, Rows, ask_suite, pass_at_k_rows
+
+Build = Callable[[str], Messages]
+"""The prompt with a text put into it."""
+LETTERS = "ABCDEFGHIJ"
+FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
+    ".json": ("json", {}),
+    ".jsonl": ("json", {}),
+    ".ndjson": ("json", {}),
+    ".parquet": ("parquet", {}),
+    ".csv": ("csv", {}),
+    ".tsv": ("csv", {"sep": "\t"}),
+}
+"""What `datasets` reads a local file with, by its suffix (before .gz, if that stands there)."""
+
+
+class BenchmarkError(OneLine, ValueError):
+    """A benchmark cannot be loaded; the message names the source and what is allowed."""
+
+
+def load(
+    name: str,
+    tokenizer: Any,
+    limit: int | None = None,
+    path: str | None = None,
+    count: int | None = None,
+    seed: int = 0,
+) -> list[Task]:
+    """A benchmark's tasks, in its own order.
+
+    Args:
+        limit: tokens of a prompt with its chat template; a text that makes it longer loses its
+            middle. A prompt without a text is never cut.
+        path: a file (JSON, JSONL, parquet, CSV, TSV; .gz too) or a folder of such files, of a
+            downloaded repository or of `datasets`; None: the hub.
+        count: so many rows are drawn by `seed`; None, or more than there are: all.
+        seed: also of the order of options that are shuffled.
+
+    Raises:
+        BenchmarkError: unknown name, a source that cannot be loaded, a column that is missing, a
+            row that makes no task, a limit that leaves no room for the text.
+    """
+    if name not in BENCHMARKS:
+        raise BenchmarkError(unknown("benchmark", name, BENCHMARKS))
+    entry, source = BENCHMARKS[name], f"benchmark {name} ({path or HUB})"
+    try:
+        rows = _rows(entry, path)
+    except BenchmarkError as error:
+        allowed = f"benchmarks: {{{name}: the path of a file or folder}} with the columns"
+        columns = ", ".join(entry.columns)
+        message = f"{source} cannot be loaded ({error}); allowed: {allowed} {columns}"
+        raise BenchmarkError(message) from None
+    for column in entry.columns:
+        if column not in rows.column_names:
+            there = ", ".join(rows.column_names)
+            raise BenchmarkError(f"{source} has no column {column!r}; there are: {there}")
+    places = list(range(len(rows)))
+    for column, value in entry.where.items():
+        values = rows[column]
+        places = [place for place in places if values[place] == value]
+    if not places:
+        wanted = f" with {entry.where}" if entry.where else ""
+        raise BenchmarkError(f"{source} has 0 rows{wanted}; allowed: 1 or more")
+    if count is not None and count < len(places):
+        places = sorted(random.Random(derive_seed(name, seed)).sample(places, count))
+    tasks = []
+    for place in places:
+        rng = random.Random(derive_seed("options", name, place, seed))
+        try:
+            tasks.append(_task(entry, rows[place], rng, tokenizer, limit))
+        except BenchmarkError as error:
+            raise BenchmarkError(f"{source}, row {place + 1}: {error}") from None
+    return tasks
+
+
+# --- rows
+
+
+def _rows(entry: Benchmark, path: str | None) -> Any:
+    """All rows as a `datasets.Dataset`; BenchmarkError with the reason where there are none."""
+    import datasets
+    import httpx
+
+    failures = (OSError, ValueError, RuntimeError, httpx.HTTPError)  # the last: no network
+    try:
+        if path is not None:
+            return _local_rows(entry, resolve(path))
+        options = {"data_files": entry.files} if entry.files else {"revision": entry.revision}
+        return datasets.load_dataset(entry.dataset, entry.config, split=entry.split, **options)
+    except (*failures, datasets.exceptions.DatasetsError) as error:
+        reason = str(error.__cause__ or error).splitlines() or [type(error).__name__]
+        raise BenchmarkError(reason[0]) from None
+
+
+def _local_rows(entry: Benchmark, path: Path) -> Any:
+    """The rows of a file or folder, in memory: nothing is left in a cache."""
+    import datasets
+
+    if (path / "state.json").is_file():
+        return datasets.load_from_disk(str(path))
+    with TemporaryDirectory() as cache:
+        options: dict[str, Any] = {"cache_dir": cache, "keep_in_memory": True}
+        if (path / "README.md").is_file():  # a repository of the hub, its card says what is where
+            return datasets.load_dataset(str(path), entry.config, split=entry.split, **options)
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        files = [file for file in files if file.is_file() and _suffix(file) in FORMATS]
+        if not files:
+            raise FileNotFoundError(f"no file there with one of the suffixes {', '.join(FORMATS)}")
+        kind, others = FORMATS[_suffix(files[0])]
+        names = [glob.escape(str(file)) for file in files]
+        return datasets.load_dataset(kind, data_files=names, split="train", **options, **others)
+
+
+def _suffix(file: Path) -> str:
+    return Path(file.name.removesuffix(".gz")).suffix
+
+
+# --- a row as a task
+
+
+def _task(
+    entry: Benchmark, row: Mapping[str, Any], rng: random.Random, tokenizer: Any, limit: int | None
+) -> Task:
+    for column in entry.columns:
+        if row[column] is None:
+            raise BenchmarkError(f"column {column!r} is empty")
+    if entry.chat:
+        *turns, last = _chat(row[entry.chat])
+        row = {**row, "turns": turns, "last": last["content"]}
+    (question,), (difficulty,) = _texts(entry.question, row), _texts(entry.difficulty, row)
+    options, documents = _texts(entry.options, row), _texts(entry.documents, row)
+    if entry.shuffle:
+        rng.shuffle(options)
+    gold = _gold(entry, _texts(entry.answer, row), options)
+    build = partial(prompts.exam, entry.prompt, question, options)
+    messages = _fit(build, "\n\n".join(documents), tokenizer, limit)
+    info = {"tag": entry.tag, "tolerance": entry.tolerance, "options": options}
+    return Task(messages, question, gold, entry.kind, difficulty, info)
+
+
+def _texts(spec: Template, row: Mapping[str, Any]) -> list[str]:
+    """The texts that a template makes of a row, without outer spaces."""
+    if isinstance(spec, Each):
+        items = row[spec.column]
+        if not isinstance(items, list):
+            raise BenchmarkError(f"column {spec.column!r} is {_short(items)}; allowed: a list")
+        texts = [_filled(spec.text, item) for item in items]
+    else:
+        texts = [_filled(text, row) for text in ([spec] if isinstance(spec, str) else spec)]
+    return [text.strip() for text in texts]
+
+
+def _filled(template: str, value: Any) -> str:
+    try:
+        return template.format(value, **(value if isinstance(value, Mapping) else {}))
+    except (KeyError, IndexError) as error:
+        raise BenchmarkError(f"{_short(value)} has no {error}") from None
+
+
+def _chat(text: str) -> list[dict[str, str]]:
+    """The turns of a chat in JSON."""
+    try:
+        turns = json.loads(text)
+        if turns and all({"role", "content"} <= set(turn) for turn in turns):
+            return turns
+    except (ValueError, TypeError):
+        pass
+    raise BenchmarkError(f"chat is {_short(text)}; allowed: JSON, a list of role and content")
+
+
+def _gold(entry: Benchmark, answers: list[str], options: Sequence[str]) -> tuple[str, ...]:
+    """The right answers, or the letter of the right option; one at least passes its own grading."""
+    given, allowed = answers, f"an answer of kind {entry.kind}"
+    if entry.pattern:
+        found = [re.search(entry.pattern, answer) for answer in answers]
+        answers = [match.group(1).strip() for match in found if match]
+        allowed = f"a text with the pattern {entry.pattern}"
+    if options:
+        letters = LETTERS[: len(options)]
+        if not 2 <= len(options) <= len(LETTERS):
+            raise BenchmarkError(f"there are {len(options)} options; allowed: 2 to {len(LETTERS)}")
+        if entry.shuffle:
+            answers = [letters[options.index(text)] for text in answers if text in options]
+        answers = [answer for answer in answers if answer in tuple(letters)]
+        allowed = f"one of the options, {letters[0]} to {letters[-1]}"
+    if not any(grade(answer, answers, entry.kind) == 1 for answer in answers):
+        raise BenchmarkError(f"answer is {_short(given)}; allowed: {allowed}")
+    return tuple(answers)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:120] + " ..."
+
+
+# --- texts that are too long
+
+
+def truncate_middle(text: str, tokenizer: Any, limit: int) -> str:
+    """The first and last tokens of a text, `limit` together (the first half has the odd one).
+
+    LongBench's rule, which SPELL follows. The cut is made in the text itself, between the
+    characters that the tokens stand for: nothing is decoded.
+    """
+    return _without_middle(text, _offsets(text, tokenizer), limit)
+
+
+def _offsets(text: str, tokenizer: Any) -> list[tuple[int, int]]:
+    """Where each token begins and ends in a text, in characters."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return encoded["offset_mapping"]
+
+
+def _without_middle(text: str, offsets: Sequence[tuple[int, int]], limit: int) -> str:
+    if len(offsets) <= limit:
+        return text
+    first, last = limit - limit // 2, limit // 2
+    head = text[: offsets[first - 1][1]] if first else ""
+    return head + (text[offsets[-last][0] :] if last else "")
+
+
+def _fit(build: Build, text: str, tokenizer: Any, limit: int | None) -> Messages:
+    """The prompt with the text, whose middle is left out where the prompt exceeds `limit` tokens.
+
+    Everything but the text stays whole. The two halves may be tokenised into more pieces where they
+    meet: then a few tokens more are left out.
+    """
+    if limit is None or not text:
+        return build(text)
+    chat, offsets = Chat(tokenizer), _offsets(text, tokenizer)
+    cut = lambda room: build(_without_middle(text, offsets, room))  # noqa: E731
+    count = lambda prompt: len(chat.request(prompt, Sampling(), 0).prompt_ids)  # noqa: E731
+    room = min(len(offsets), limit)
+    while (excess := count(cut(room)) - limit) > 0:
+        room -= excess
+        if room < 1:
+            rest = f"the {count(build(''))} tokens of the rest of the prompt"
+            raise BenchmarkError(f"limit is {limit}; allowed: more than {rest}")
+    return cut(room)
+
+
+# --- suites
+
+
+def prefixed(prediction: str, golds: Sequence[str]) -> float:
+    """How alike two texts are that begin with the same prefix; golds: the prefix, the text.
+
+    The ratio of difflib's SequenceMatcher without the prefix, 0 where it does not come first.
+    """
+    prefix, text = golds
+    if not prediction.startswith(prefix):
+        return 0.0
+    texts = prediction.removeprefix(prefix), text.removeprefix(prefix)
+    return SequenceMatcher(None, *texts).ratio()
+
+
+register("prefixed", prefixed)
+_tasks = cache(load)
+"""A run measures the same tasks several times."""
+
+
+def benchmark_suite(
+    name: str,
+    chat: Chat,
+    sampling: Sampling,
+    samples: int = 1,
+    *,
+    path: str | None = None,
+    count: int | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    answer: Callable[[Task, Request], Episode[Trajectory]] | None = None,
+    policy: str = "policy",
+) -> Suite:
+    """A benchmark as a suite, with pass@1 to pass@samples where there are several answers.
+
+    pass@1 is the accuracy with bounds over questions instead of answers. Questions and seeds are
+    the same at every step, in every variant and seed. Arguments as in `load` and `ask_suite`.
+    """
+    suite = ask_suite(
+        name,
+        _tasks(name, chat.tokenizer, limit, path, count, seed),
+        chat,
+        sampling,
+        partial(derive_seed, "benchmark", name),
+        samples=samples,
+        answer=answer,
+        policy=policy,
+        decoding="sampled" if sampling.temperature else "greedy",
+    )
+
+    def rows_of(records: Records) -> Rows:
+        return suite.summarise(records) + pass_at_k_rows(records, range(1, samples + 1))
+
+    return replace(suite, summarise=rows_of) if samples > 1 else suite
+
+
+def run_suites(
+    uses: Mapping[str, Use], chat: Chat, paper: str, otherwise: Sampling, end: bool
+) -> list[Suite]:
+    """The benchmarks that a run measures now.
+
+    Args:
+        paper: whose way to ask applies where a use does not say otherwise.
+        otherwise: how to sample where neither does.
+        end: whether this is the first or last evaluation.
+    """
+    suites = []
+    for name, use in uses.items():
+        if not (end or use.every):
+            continue
+        asking = BENCHMARKS[name].papers.get(paper, Asking()).settings() | use.settings()
+        samples, limit = asking.pop("samples", 1), asking.pop("limit", None)
+        how = {"path": None if use.path == HUB else use.path, "count": use.count, "limit": limit}
+        suites.append(benchmark_suite(name, chat, replace(otherwise, **asking), samples, **how))
+    return suites

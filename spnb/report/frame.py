@@ -250,8 +250,10 @@ Interval = tuple[float, float, float, int]
 
 def _filled(label: str, runs: Sequence[Run]) -> str:
     """A label with the runs' parameters in it; as it is where there are none of these."""
+    if "{" not in label or not runs:
+        return label
     try:
-        return label.format(**runs[0].params) if runs else label
+        return label.format(**runs[0].params)
     except (KeyError, IndexError):
         return label
 

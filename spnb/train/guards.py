@@ -178,13 +178,18 @@ def check_finite(loss: float, grad_norm: float | None, step: int) -> None:
 def check_contract(
     trainer_class: type,
     methods: Mapping[str, tuple[str, ...]] = METHODS,
-    expected_names: Sequence[str] = (*ATTRIBUTES, *KEYS),
+    names_and_keys: Sequence[str] | None = None,
 ) -> None:
     """That TRL's trainer, as it is or rewritten by Unsloth, still has what ours stands on.
+
+    Args:
+        methods: those that are overridden, with their first parameters.
+        names_and_keys: attributes and keys that are used; default: `trl.GRPOTrainer`'s.
 
     Raises:
         TrainerError: methods with other parameters, or names and keys that are gone.
     """
+    needed = (*ATTRIBUTES, *KEYS) if names_and_keys is None else names_and_keys
     faults = []
     for name, expected in methods.items():
         method = getattr(trainer_class, name, None)
@@ -194,7 +199,7 @@ def check_contract(
         if names != expected and not (open_ended and names):
             faults.append(f"{name}{names or ' (gone)'}, expected {expected}")
     present = set(_names(trainer_class))
-    faults += [f"{name} (gone)" for name in expected_names if name not in present]
+    faults += [f"{name} (gone)" for name in needed if name not in present]
     if faults:
         raise TrainerError(
             f"{trainer_class.__name__} is not the one that spnb is written for: "

@@ -4,7 +4,6 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 
 from spnb import reference
@@ -216,10 +215,14 @@ def suite_words(name: str) -> str:
 
 def draw_lengths(ax: Axes, lengths: pd.DataFrame) -> None:
     """A box a suite, the shortest contexts first."""
-    order = lengths.groupby("suite")["tokens"].median().sort_values().index
-    look = {"color": plots.PALETTE[5], "width": 0.6, "linewidth": 0.9, "whis": (0, 100)}
-    sns.boxplot(lengths, x="tokens", y="suite", order=list(order), ax=ax, **look)
-    ax.set(xlabel="tokens of a prompt", ylabel="", xlim=(0, None))
+    tokens = dict(iter(lengths.groupby("suite")["tokens"]))
+    order = sorted(tokens, key=lambda suite: tokens[suite].median())
+    look = {"boxprops": {"facecolor": plots.PALETTE[5]}, "medianprops": {"color": "0.2"}}
+    boxes = [tokens[suite] for suite in order]
+    place = {"orientation": "horizontal", "tick_labels": order, "widths": 0.6}
+    ax.boxplot(boxes, **place, **look, patch_artist=True, whis=(0, 100))
+    ax.invert_yaxis()
+    ax.set(xlabel="tokens of a prompt", xlim=(0, None))
 
 
 def table_6(plan: Plan, frames: Frames) -> Made:

@@ -80,6 +80,7 @@ class Params(MethodParams):
             message = f"judgments is {self.judged} {with_pairs}: 0, the judge compares alone"
             require(not self.judged, message)
             require(not self.context, f"context is {self.context} {with_pairs}: nothing")
+            require(self.rewards == "earned", f"rewards is {self.rewards} {with_pairs}: earned")
         loss = self.grpo.get("loss_type", "grpo")
         message = f"grpo.loss_type is {loss!r}; allowed: grpo, of whose row means eq. 12 is made"
         require(loss == "grpo", message)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core.method import MethodParams
+from spnb.core.method import MethodParams, Preference
 from spnb.core.params import require
 from spnb.methods.spell_questions import Mapping, Rules
 from spnb.testbed import clusters as testbed
@@ -46,6 +46,15 @@ class Params(MethodParams):
     tie: Literal["no", "first"] = "no"
     malformed: Literal["ignored", "penalised"] = "ignored"
     normalise: Literal["batch", "task"] = Field("batch", description="questioners (eq. 9)")
+    alignment: Literal["longpo", "solopo"] | None = Field(
+        None, description="learn from preference pairs (table 9), `groups` pairs a step"
+    )
+    alignment_beta: float = Field(0.1, gt=0, description="of the implicit reward (LongPO 4.1)")
+    alignment_lambda: float = Field(0.01, gt=0, description="LongPO eq. 14, of its preference term")
+    alignment_alpha: float = Field(3.0, ge=0, description="SoLoPO (DPO, Qwen2.5-7B), of rewards")
+    alignment_spans: Literal["sequence", "answer"] = Field(
+        "sequence", description="LongPO eq. 14, what the likelihood is of"
+    )
     eval_items: int = Field(4, ge=1, description="questions of each type and level")
     eval_samples: int = Field(8, ge=1, description="answers to each")
     eval_documents: list[int] = Field([4, 16], min_length=1, description="the first every time")
@@ -64,10 +73,28 @@ class Params(MethodParams):
         message = f"corpus is {self.corpus!r} with %s; allowed: nothing, the oracle knows no corpus"
         require(not (self.corpus and static), message % "questions static")
         require(not (self.corpus and self.judge == "oracle"), message % "judge oracle")
+        if self.alignment:
+            with_pairs = f"with alignment {self.alignment}; allowed"
+            message = f"questions is {self.questions!r} {with_pairs}: static"
+            require(static, message)
+            message = f"judgments is {self.judged} {with_pairs}: 0, the judge compares alone"
+            require(not self.judged, message)
+            require(not self.context, f"context is {self.context} {with_pairs}: nothing")
+            require(self.rewards == "earned", f"rewards is {self.rewards} {with_pairs}: earned")
         loss = self.grpo.get("loss_type", "grpo")
         message = f"grpo.loss_type is {loss!r}; allowed: grpo, of whose row means eq. 12 is made"
         require(loss == "grpo", message)
         return self
+
+    @property
+    def preference(self) -> Preference | None:
+        """The loss of the baselines that learn from pairs."""
+        if self.alignment is None:
+            return None
+        longpo = self.alignment == "longpo"
+        weight = self.alignment_lambda if longpo else self.alignment_alpha
+        beta, spans = self.alignment_beta, self.alignment_spans
+        return Preference(self.alignment, self.groups, beta, weight, spans)
 
     @property
     def rules(self) -> Rules:

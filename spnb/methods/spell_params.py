@@ -49,11 +49,17 @@ class Params(MethodParams):
     alignment: Literal["longpo", "solopo"] | None = Field(
         None, description="learn from preference pairs (table 9), `groups` pairs a step"
     )
-    alignment_beta: float = Field(0.1, gt=0, description="of the implicit reward (LongPO 4.1)")
-    alignment_lambda: float = Field(0.01, gt=0, description="LongPO eq. 14, of its preference term")
-    alignment_alpha: float = Field(3.0, ge=0, description="SoLoPO (DPO, Qwen2.5-7B), of rewards")
-    alignment_spans: Literal["sequence", "answer"] = Field(
-        "sequence", description="LongPO eq. 14, what the likelihood is of"
+    alignment_beta: float | None = Field(
+        None, gt=0, description="of the implicit reward; default 0.1 (LongPO 4.1)"
+    )
+    alignment_lambda: float | None = Field(
+        None, gt=0, description="LongPO eq. 14, of its preference term; default 0.01"
+    )
+    alignment_alpha: float | None = Field(
+        None, ge=0, description="SoLoPO, of rewards; default 3 (DPO, Qwen2.5-7B)"
+    )
+    alignment_spans: Literal["sequence", "answer"] | None = Field(
+        None, description="LongPO eq. 14, what the likelihood is of; default the sequence"
     )
     eval_items: int = Field(4, ge=1, description="questions of each type and level")
     eval_samples: int = Field(8, ge=1, description="answers to each")
@@ -80,6 +86,7 @@ class Params(MethodParams):
             message = f"judgments is {self.judged} {with_pairs}: 0, the judge compares alone"
             require(not self.judged, message)
             require(not self.context, f"context is {self.context} {with_pairs}: nothing")
+            require(self.rewards == "earned", f"rewards is {self.rewards} {with_pairs}: earned")
         loss = self.grpo.get("loss_type", "grpo")
         message = f"grpo.loss_type is {loss!r}; allowed: grpo, of whose row means eq. 12 is made"
         require(loss == "grpo", message)
@@ -90,9 +97,10 @@ class Params(MethodParams):
         """The loss of the baselines that learn from pairs."""
         if self.alignment is None:
             return None
-        longpo = self.alignment == "longpo"
-        weight = self.alignment_lambda if longpo else self.alignment_alpha
-        beta, spans = self.alignment_beta, self.alignment_spans
+        own = {"longpo": (self.alignment_lambda, 0.01), "solopo": (self.alignment_alpha, 3.0)}
+        weight, default = own[self.alignment]
+        weight = default if weight is None else weight
+        beta, spans = self.alignment_beta or 0.1, self.alignment_spans or "sequence"
         return Preference(self.alignment, self.groups, beta, weight, spans)
 
     @property

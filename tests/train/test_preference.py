@@ -289,6 +289,7 @@ SPELL = BASE | dict(steps=2, questions="static", judgments=0, alignment="longpo"
         ({"questions": "self"}, "questions is 'self' with alignment longpo; allowed: static"),
         ({"judgments": 2}, "judgments is 2 with alignment longpo; allowed: 0"),
         ({"context": [2, 4]}, r"context is \[2, 4\] with alignment longpo; allowed: nothing"),
+        ({"rewards": "random"}, "rewards is random with alignment longpo; allowed: earned"),
         ({"alignment": "dpo"}, "alignment is 'dpo'; allowed: 'longpo' or 'solopo'"),
         ({"alignment_beta": 0}, "alignment_beta is 0; allowed: greater than 0"),
         ({"alignment_lambda": -1}, "alignment_lambda is -1; allowed: greater than 0"),

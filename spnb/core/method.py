@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from spnb.core.advantages import ESTIMATORS, Estimator, assign, drop_uninformative, make_estimator
 from spnb.core.episodes import Episode
 from spnb.core.params import Settings, StrictData, unknown
-from spnb.core.types import Chat, Sample, Sampling
+from spnb.core.types import Chat, Pair, Sample, Sampling
 
 POLICY = "policy"
 """The name of a run's one policy where it has no several."""
@@ -64,6 +64,22 @@ class Role:
         )
 
 
+@dataclass(frozen=True)
+class Preference:
+    """A loss over preference pairs, in the place of rollouts (`spnb.train.preference`).
+
+    `batch` pairs make an update, over all processes. `beta` scales the implicit reward, `weight` is
+    that of longpo's preference term or of solopo's reward alignment, `spans` what longpo's
+    negative log-likelihood is taken over: the whole sequence or the answer alone.
+    """
+
+    loss: Literal["longpo", "solopo"]
+    batch: int
+    beta: float
+    weight: float
+    spans: Literal["sequence", "answer"] = "sequence"
+
+
 class MethodParams(Settings):
     """Parameters that every method reads. Subclasses add the method's own.
 
@@ -94,6 +110,11 @@ class MethodParams(Settings):
     def sampling(self) -> Sampling:
         """How training rollouts are sampled where a role does not say otherwise."""
         return Sampling(self.max_new_tokens, self.temperature, self.top_p)
+
+    @property
+    def preference(self) -> Preference | None:
+        """The loss of a run that learns from pairs; None: from rollouts."""
+        return None
 
     @property
     def drops_uninformative(self) -> bool:
@@ -167,6 +188,12 @@ class SelfPlayMethod(ABC):
 
         A row's `advantage` may be left None: then its role's estimator sets it.
         """
+
+    def pairs(self) -> Episode[list[Pair]]:
+        """What a run with `params.preference` learns from, made before its first step; a process
+        makes its share."""
+        yield from ()
+        return []
 
     def role_of(self, sample: Sample) -> str:
         """The name of the role that a sample belongs to."""

@@ -93,6 +93,24 @@ class Sample:
             )
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two answers to one question, of which the chosen one is preferred; all as token ids.
+
+    The question is asked in a short context, the text that it is about, and in a long one, that
+    text among others. `rewards` are the method's of chosen and rejected, for records alone.
+    `reference` has log-probabilities (nats) under the policy that training starts from, set by
+    the trainer: of chosen and rejected in the short context, of chosen in the long one.
+    """
+
+    short_ids: tuple[int, ...]
+    long_ids: tuple[int, ...]
+    chosen_ids: tuple[int, ...]
+    rejected_ids: tuple[int, ...]
+    rewards: tuple[float, float] = (0.0, 0.0)
+    reference: tuple[float, ...] = ()
+
+
 Messages = list[dict[str, str]]
 """A chat: dictionaries with `role` and `content`."""
 

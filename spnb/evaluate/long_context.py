@@ -2,8 +2,9 @@
 
 Suites of SPELL's three task types ("journey-4": 4 documents) have items of every level with several
 answers each, so that pass@k can be taken. `FORMS` are measured at both ends: notes dealt out over
-all documents (needles), documents found by BM25 among many (rag), solved questions before the
-documents (many-shot), a report graded by its points (summary).
+all documents (needles), documents by BM25 out of many, best first, filled up with others that it
+does not find (rag), solved questions before the documents (many-shot), a report graded by its
+points (summary).
 """
 
 import random
@@ -77,18 +78,19 @@ def draw_form(name: str, documents: int, level: int, rng: random.Random, pool: P
     texts = clusters.write_documents(sources, rng, wordings)
     frame = rng.choice(ladder.frames("journey", pool))
     if name == "many-shot":
-        texts = [*_solved(rng, pool), *texts]
+        texts = [*_solved(rng, pool, [source.subject for source in sources]), *texts]
     else:
         text = ladder.question("journey", source.subject, level, frame)
         rows = [{"id": f"{n}", "title": "", "text": text} for n, text in enumerate(texts)]
-        texts = [hit.text for hit in make_retriever("bm25", rows).search([text], documents)[0]]
+        found = [hit.text for hit in make_retriever("bm25", rows).search([text], documents)[0]]
+        texts = [*found, *(text for text in texts if text not in found)][:documents]
     return ladder.pose(source, level, texts, rng, frame)
 
 
-def _solved(rng: random.Random, pool: Pool) -> Iterator[str]:
-    """Questions about others with their answers."""
+def _solved(rng: random.Random, pool: Pool, but: Sequence[str]) -> Iterator[str]:
+    """Questions with their answers, about nobody in `but`."""
     for _ in range(SHOTS):
-        source = ladder.draw_source(rng, "journey", LENGTH, pool)
+        source = ladder.draw_source(rng, "journey", LENGTH, pool, but)
         level, frame = rng.randint(1, LENGTH), rng.choice(ladder.frames("journey", pool))
         text = ladder.question("journey", source.subject, level, frame)
         yield clusters.with_answer(text, ladder.result(source, level))

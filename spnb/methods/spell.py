@@ -12,6 +12,7 @@ eq. 12: the sum of each role's mean over groups, a group being the mean over its
 Where the released code differs from the paper, the paper is the default and the code's way a named
 option (`tie`, `malformed`, `memory_rule`, `normalise`). `questions: static` is the RLVR baseline: a
 fixed set that an oracle wrote, no questioner; with `judgments` above 0 it is QwenLong-L1's reward.
+`alignment` learns from preference pairs on that set: LongPO and SoLoPO (`spell_pairs`).
 """
 
 import random
@@ -25,11 +26,12 @@ from spnb.core.episodes import Episode, fill
 from spnb.core.grading import read_answer
 from spnb.core.method import Role, SelfPlayMethod, Suite
 from spnb.core.prompts import judge, verdict
-from spnb.core.types import Sample, Task, Trajectory, derive_seed
+from spnb.core.types import Pair, Sample, Task, Trajectory, derive_seed
 from spnb.evaluate import long_context
 from spnb.evaluate.items import Records
 from spnb.methods.rlvr import Groups, answer_groups
 from spnb.methods.spell_data import Library, Memory, static_question, static_set
+from spnb.methods.spell_pairs import make_pairs
 from spnb.methods.spell_params import Params
 from spnb.methods.spell_questions import (
     Question,
@@ -40,8 +42,6 @@ from spnb.methods.spell_questions import (
 )
 from spnb.testbed import clusters
 
-ROUNDS = 10
-"""Most rounds of questions in a step."""
 PHASES = ("questioning", "grounding", "responding", "verifying")
 
 
@@ -82,7 +82,7 @@ class Method(SelfPlayMethod):
             questions.extend(new)
             return {"mixed": [question for question in new if question.mixed]}
 
-        yield from fill(play_round, {"mixed": count}, ROUNDS)
+        yield from fill(play_round, {"mixed": count}, params.rounds)
         kept = [question for question in questions if question.mixed][:count]
         samples = self.sample(questions, kept, random.Random(derive_seed(seed, "select")))
         self.metrics = numbers(questions) | {"method/memory": self.memory.mean_length()}
@@ -119,6 +119,12 @@ class Method(SelfPlayMethod):
             self.memory.push(question)
         return questions
 
+    def pairs(self) -> Episode[list[Pair]]:
+        """Where `alignment` is set: this process's share of the pairs, from the static set."""
+        tasks, seed = self.static[0], derive_seed(self.params.seed, "pairs", self.share.rank)
+        own = self.share.part(tasks)
+        return make_pairs(self.params, self.chat, self.roles["responder"], own, seed)
+
     def timed(self, phase: str, episode: Episode[Any]) -> Episode[Any]:
         """An episode whose wall time is added to its phase's."""
         started = time.perf_counter()
@@ -134,8 +140,10 @@ class Method(SelfPlayMethod):
         return answer_groups(self.chat, self.roles[role], tasks, k, seeds)
 
     def ask(self, count: int, rng: random.Random, seed: int) -> Episode[list[Question]]:
-        """`count` proposals, task types in turn, each about a cluster of its type."""
-        drawn = [self.library.draw(rng, place) for place in range(count)]
+        """`count` proposals, task types in turn over all processes, each about a cluster of its
+        type."""
+        turns = [self.share.rank + place * self.share.processes for place in range(count)]
+        drawn = [self.library.draw(rng, turn) for turn in turns]
         read = [self.memory.reading(cluster, self.params.read, rng) for cluster in drawn]
         prompts = [
             Task(self.library.ask(cluster, places, earlier))

@@ -93,8 +93,24 @@ def read_clusters(corpus: str, types: Sequence[str], count: int, seed: int) -> l
 def _rows(corpus: str) -> Iterable[Mapping[str, Any]]:
     if not corpus.endswith(".jsonl"):
         return load_corpus(corpus)
-    lines = resolve(corpus).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines if line.strip()]
+    path = resolve(corpus)
+    if not path.is_file():
+        raise CorpusError(f"corpus is {str(path)!r}; allowed: an existing file, or a folder")
+    lines = enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
+    return [
+        _document(line, f"line {number} of {corpus!r}") for number, line in lines if line.strip()
+    ]
+
+
+def _document(line: str, where: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise CorpusError(f"{where} is not JSON ({error}); allowed: one document a line") from None
+    known = isinstance(row, dict) and isinstance(row.get("metadata") or {}, dict)
+    if not known or not isinstance(row.get("text"), str):
+        raise CorpusError(f"{where} is no document; allowed: an object with text and metadata")
+    return row
 
 
 class Memory:

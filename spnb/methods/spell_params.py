@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core.method import MethodParams
+from spnb.core.method import MethodParams, Preference
 from spnb.core.params import require
 from spnb.methods.spell_questions import Mapping, Rules
 from spnb.testbed import clusters as testbed
@@ -29,6 +29,7 @@ class Params(MethodParams):
     static: int = Field(96, ge=1, description="questions of the static set")
     context: list[int] = Field([], description="static: documents in equal parts of the training")
     asked: int = Field(12, ge=1, description="questions a round, until there are enough groups")
+    rounds: int = Field(10, ge=1, description="most rounds of questions in a step")
     groups: int = Field(8, ge=1, description="N, questions with mixed answers that are trained on")
     group_size: int = Field(8, ge=2, description="G, answers to a question")
     judgments: int | None = Field(None, ge=0, description="of an answer; default G, 0: no verifier")
@@ -45,6 +46,21 @@ class Params(MethodParams):
     tie: Literal["no", "first"] = "no"
     malformed: Literal["ignored", "penalised"] = "ignored"
     normalise: Literal["batch", "task"] = Field("batch", description="questioners (eq. 9)")
+    alignment: Literal["longpo", "solopo"] | None = Field(
+        None, description="learn from preference pairs (table 9), `groups` pairs a step"
+    )
+    alignment_beta: float | None = Field(
+        None, gt=0, description="of the implicit reward; default 0.1 (LongPO 4.1)"
+    )
+    alignment_lambda: float | None = Field(
+        None, gt=0, description="LongPO eq. 14, of its preference term; default 0.01"
+    )
+    alignment_alpha: float | None = Field(
+        None, ge=0, description="SoLoPO, of rewards; default 3 (DPO, Qwen2.5-7B)"
+    )
+    alignment_spans: Literal["sequence", "answer"] | None = Field(
+        None, description="LongPO eq. 14, what the likelihood is of; default the sequence"
+    )
     eval_items: int = Field(4, ge=1, description="questions of each type and level")
     eval_samples: int = Field(8, ge=1, description="answers to each")
     eval_documents: list[int] = Field([4, 16], min_length=1, description="the first every time")
@@ -63,10 +79,29 @@ class Params(MethodParams):
         message = f"corpus is {self.corpus!r} with %s; allowed: nothing, the oracle knows no corpus"
         require(not (self.corpus and static), message % "questions static")
         require(not (self.corpus and self.judge == "oracle"), message % "judge oracle")
+        if self.alignment:
+            with_pairs = f"with alignment {self.alignment}; allowed"
+            message = f"questions is {self.questions!r} {with_pairs}: static"
+            require(static, message)
+            message = f"judgments is {self.judged} {with_pairs}: 0, the judge compares alone"
+            require(not self.judged, message)
+            require(not self.context, f"context is {self.context} {with_pairs}: nothing")
+            require(self.rewards == "earned", f"rewards is {self.rewards} {with_pairs}: earned")
         loss = self.grpo.get("loss_type", "grpo")
         message = f"grpo.loss_type is {loss!r}; allowed: grpo, of whose row means eq. 12 is made"
         require(loss == "grpo", message)
         return self
+
+    @property
+    def preference(self) -> Preference | None:
+        """The loss of the baselines that learn from pairs."""
+        if self.alignment is None:
+            return None
+        own = {"longpo": (self.alignment_lambda, 0.01), "solopo": (self.alignment_alpha, 3.0)}
+        weight, default = own[self.alignment]
+        weight = default if weight is None else weight
+        beta, spans = self.alignment_beta or 0.1, self.alignment_spans or "sequence"
+        return Preference(self.alignment, self.groups, beta, weight, spans)
 
     @property
     def rules(self) -> Rules:
@@ -76,7 +111,7 @@ class Params(MethodParams):
     @property
     def verifier_groups(self) -> int:
         """Groups of judgments that a step trains; N/G: as many judgments as questions."""
-        return self.verified or max(1, self.groups // self.group_size)
+        return self.verified or max(1, self.groups // max(1, self.judged))
 
     @property
     def judged(self) -> int:

@@ -143,7 +143,8 @@ class Question:
 
 
 def judged_by_oracle(questions: Sequence[Question]) -> dict[str, float]:
-    """How often rule and verdict differ, and how often each is wrong by the oracle.
+    """How often rule and verdict differ, and how often each is wrong by the oracle, which knows no
+    corpus.
 
     False yes: of answers that mean something else than the stated one; false no: of those that mean
     the same.
@@ -161,6 +162,8 @@ def judged_by_oracle(questions: Sequence[Question]) -> dict[str, float]:
     verified = [row for row in rows if row[3]]
     if verified:
         numbers["disagreement"] = fmean(rule != verdict for _, rule, verdict, _ in verified)
+    if not all(question.sources for question in questions):
+        return numbers
     for name, at, of in (("rule", 1, rows), ("verifier", 2, verified)):
         yes = [row[at] for row in of if not row[0]]
         no = [not row[at] for row in of if row[0]]
@@ -183,8 +186,8 @@ def numbers(questions: Sequence[Question]) -> dict[str, float]:
         metrics["bad format"] = sum(q.proposal is None for q in questions) / count
         metrics["ungrounded"] = sum(not q.grounded for q in questions) / count
     metrics["mixed"] = sum(q.mixed for q in questions) / count
+    metrics["answered"] = len(answered) / count
     if answered:
-        metrics["answered"] = len(answered) / count
         for family, name in TYPES.items():
             metrics[f"valid/{name}"] = fmean(q.family == family for q in answered)
         facts = [question.facts() for question in answered]

@@ -293,6 +293,7 @@ def build(recipe: WorldRecipe, folder: Path, report: Callable[[str], None] = pri
             report(f"{tokens / 1e6:.2f} M tokens, loss {recent:.3f} nats, {seconds:.0f} s")
         for name in [name for name, at in stops.items() if tokens >= at]:
             del stops[name]
-            weights = copy.deepcopy(model).to(getattr(torch, recipe.dtype))
+            dtype = recipe.dtype if name == "instruct" else "bfloat16"  # controls, kept small
+            weights = copy.deepcopy(model).to(getattr(torch, dtype))
             games.save(weights, tokenizer, recipe, folder / name, "tokens", progress.curve)
             report(f"{name} saved")

@@ -40,7 +40,7 @@ class ReaderRecipe(LearnerRecipe):
 
 RECIPES: dict[str, dict[str, Any]] = {
     "reader": {},
-    "reader-even": {"start": "learner-even", "asks": "even"},
+    "reader-even": {"start": "learner-even", "asks": "even", "dtype": "bfloat16"},
     "reader-large": {
         "start": "learner-large",
         "hidden": 128,

@@ -1,7 +1,8 @@
 """From runs to tables, figures and verdicts."""
 
 from spnb.report.claims import load_claims, verdict_table, verdicts
-from spnb.report.frame import Frames, Measure, compare, find_runs, gather, records
+from spnb.report.find import find_runs
+from spnb.report.frame import Frames, Measure, compare, gather, records
 from spnb.report.show import exhibit
 from spnb.report.tables import load_measures
 

@@ -48,8 +48,9 @@ Answers = Mapping[tuple[Any, ...], Mapping[tuple[str, str], Stratum]]
 def read_answers(run: Run) -> Answers:
     """The records of a run, with those columns only that evaluated numbers are means of."""
     metrics = dict.fromkeys(row["metric"] for row in run.rows("evals"))
-    columns = [name for name in metrics if name not in OUTCOMES and name != "score"]
-    wanted = [*ARM, *PART, "item", "score", "outcome", *columns]
+    known = [*ARM, *PART, "item", "score", "outcome"]
+    columns = [name for name in metrics if name not in (*OUTCOMES, *known)]
+    wanted = [*known, *columns]
     records = pd.DataFrame(run.rows("items")).reindex(columns=wanted)
     labels = [*ARM[1:], *PART]
     records[labels] = records[labels].fillna("").astype(str)

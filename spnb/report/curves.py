@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from spnb import reference
 from spnb.core.params import StrictData, validate
@@ -31,11 +31,25 @@ class Words(StrictData):
     colour: int = Field(ge=0, lt=len(plots.PALETTE))
     line: int = Field(0, ge=0, lt=len(plots.LINES))
 
+    @property
+    def look(self) -> Look:
+        """Its words, colour and line style as figures take them."""
+        return Look(self.label, plots.PALETTE[self.colour], plots.LINES[self.line])
 
-class Panel(StrictData):
-    """One panel of a figure: a measure over training steps."""
+
+class Line(StrictData):
+    """A line of a panel that shows several measures of one variant."""
 
     measure: Measure
+    variant: str
+    look: Look
+
+
+class Panel(StrictData):
+    """One panel of a figure: a measure of several variants over training steps, or `lines`."""
+
+    measure: Measure | None = None
+    lines: dict[str, Line] = Field({}, description="instead of the variants', by their words")
     label: str = Field("", description="of the vertical axis, with unit")
     window: int = Field(1, description="steps of the running mean")
     variants: list[str] = Field([], description="those drawn; all of the figure's if left out")
@@ -44,6 +58,22 @@ class Panel(StrictData):
     paper: dict[str, list[float]] = Field(
         {}, description="the paper's number, or those of start and end, of a variant"
     )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Panel":
+        if (self.measure is None) != bool(self.lines):
+            raise ValueError("a panel has both measure and lines, or none; allowed: one of them")
+        return self
+
+    def data(self, frames: Frames, variants: Sequence[str]) -> pd.DataFrame:
+        """Columns variant (or a line's words), seed, step, value."""
+        if self.measure is not None:
+            return self.measure.by_step(frames.only(self.variants or variants))
+        parts = []
+        for words, line in self.lines.items():
+            rows = line.measure.by_step(frames.only([line.variant]))
+            parts.append(rows.assign(variant=words))
+        return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
 
 class Curves(StrictData):
@@ -72,8 +102,7 @@ class Curves(StrictData):
         """The drawn numbers: columns variant, seed, step, value, quantity (the panel)."""
         parts = []
         for title, panel in self.panels.items():
-            rows = panel.measure.by_step(frames.only(panel.variants or self.variants))
-            parts.append(rows.assign(quantity=title))
+            parts.append(panel.data(frames, self.variants).assign(quantity=title))
         return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
     def draw(self, data: pd.DataFrame) -> Figure:
@@ -82,16 +111,25 @@ class Curves(StrictData):
         with plots.style():
             figure = plots.new_figure(self.height, self.title)
             axes = plots.multiples(figure, titles, self.layout, self.sharey)
-            order = {name: self.looks[name] for name in self.variants}
-            for title, ax in axes.items():
-                rows = data[data["quantity"] == title]
-                plots.curve(ax, rows, order, self.panels[title].window)
-            for title, ax in axes.items():  # after all curves, where the scale is shared
-                drawn = set(data.loc[data["quantity"] == title, "variant"])
-                self._finish(ax, self.panels[title], drawn)
-            note = f"{self.note.format(*self.printed)} {plots.KEY}".strip()
-            plots.legend_below(figure, note=note)
+            self.draw_panels(axes, data)
+            plots.legend_below(figure, note=self.words)
         return figure
+
+    @property
+    def words(self) -> str:
+        """What stands in small type below the picture."""
+        return f"{self.note.format(*self.printed)} {plots.KEY}".strip()
+
+    def draw_panels(self, axes: Mapping[str, Axes], data: pd.DataFrame) -> None:
+        """Draws the panels with these titles on their axes."""
+        order = {name: self.looks[name] for name in self.variants}
+        for title, ax in axes.items():
+            panel = self.panels[title]
+            lines = {words: line.look for words, line in panel.lines.items()}
+            plots.curve(ax, data[data["quantity"] == title], lines or order, panel.window)
+        for title, ax in axes.items():  # after all curves, where the scale is shared
+            drawn = set(data.loc[data["quantity"] == title, "variant"])
+            self._finish(ax, self.panels[title], drawn)
 
     def _finish(self, ax: Axes, panel: Panel, drawn: set[str]) -> None:
         ax.set(ylabel=panel.label, ylim=panel.ylim or self.ylim)
@@ -107,10 +145,7 @@ def looks(paper: str, variants: Sequence[str]) -> dict[str, Look]:
     there = paper in reference.sources("figures.yaml")
     entries = read_yaml(paper, "figures.yaml").get("variants", {}) if there else {}
     words = {name: validate(Words, each, f"{name}: ") for name, each in entries.items()}
-    known = {
-        name: Look(each.label, plots.PALETTE[each.colour], plots.LINES[each.line])
-        for name, each in words.items()
-    }
+    known = {name: each.look for name, each in words.items()}
     return known | plots.free_looks([name for name in variants if name not in known], known)
 
 
@@ -137,8 +172,10 @@ def curves_of(
     panels = {}
     for title, panel in values["panels"].items():
         paper = {name: _printed(cells) for name, cells in panel.get("paper", {}).items()}
-        measure = pick(measures, panel["measure"], where)
-        panels[title] = {**panel, "measure": measure, "paper": paper}
+        own = {"paper": paper, "lines": _lines(panel, measures, where)}
+        if "measure" in panel:
+            own["measure"] = pick(measures, panel["measure"], where)
+        panels[title] = panel | own
     made = {
         "caption": f"{values['caption']} {plots.KEY}",
         "printed": _printed(values.get("printed", [])),
@@ -146,6 +183,19 @@ def curves_of(
         "looks": looks,
     }
     return validate(Curves, {**values, **made}, where)
+
+
+def _lines(
+    panel: Mapping[str, Any], measures: Mapping[str, Measure], where: str
+) -> dict[str, dict[str, Any]]:
+    """A panel's lines from its entry: measure and variant by name, colour and style by number."""
+    lines = {}
+    for words, entry in panel.get("lines", {}).items():
+        known = {key: each for key, each in entry.items() if key not in ("measure", "variant")}
+        drawn = validate(Words, {"label": words, **known}, f"{where}{words}: ")
+        measure = pick(measures, entry["measure"], where)
+        lines[words] = {"measure": measure, "variant": entry["variant"], "look": drawn.look}
+    return lines
 
 
 def _printed(cells: Sequence[Cell]) -> list[float]:

@@ -6,7 +6,6 @@ the items of each; it stays within the number's range. A change since the start 
 two variants are paired by seed and have Student's t over the seeds, which needs no range.
 """
 
-import glob
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -17,9 +16,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
-from spnb.core import params
-from spnb.core.params import SCALES, ParamError, StrictData, unknown
-from spnb.core.paths import resolve
+from spnb.core.params import StrictData
 from spnb.core.stats import (
     TOLERANCE,
     bootstrap_interval,
@@ -28,7 +25,7 @@ from spnb.core.stats import (
     mean_interval,
 )
 from spnb.report.answers import Added, Answers, added, different_weights, pooled, read_answers
-from spnb.train.runs import Run, RunError, config_hash, read_run
+from spnb.train.runs import Run, RunError
 
 RUN = ["paper", "scale", "variant", "seed"]
 KEYS = ["suite", "opponent", "role", "decoding", "difficulty"]
@@ -62,90 +59,6 @@ class Frames:
         return self.cache[run.folder]
 
 
-def find_runs(
-    runs: str = "runs",
-    papers: Sequence[str] | None = None,
-    scale: str = "cpu",
-    variants: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    run_dirs: Sequence[str] | None = None,
-) -> list[Run]:
-    """The finished runs of some papers (None: of all that have any) at a scale, in their order.
-
-    Of runs of one variant with different parameters, those like the run finished last are taken.
-
-    Args:
-        runs: folder for runs.
-        variants, seeds: those to keep; None keeps all.
-        run_dirs: globs of run folders, instead of `runs`, `papers`, `scale`; may be unfinished.
-
-    Raises:
-        ParamError: an unknown paper or scale, or no run of a variant, a seed or a glob.
-        RunError: no finished runs, a damaged folder, two runs of one variant and seed.
-    """
-    if run_dirs is None:
-        there = _finished(resolve(runs), papers, scale)
-    else:
-        there = [read_run(folder) for pattern in run_dirs for folder in _folders(pattern)]
-    names = list(dict.fromkeys(run.variant for run in there))
-    for name in variants or []:
-        if name not in names:
-            raise ParamError(unknown("variant", name, names))
-    known = sorted({run.seed for run in there if run.variant in (variants or names)})
-    chosen: dict[str, Run] = {}
-    for run in there:
-        if run.variant in (variants or names) and run.seed in (known if seeds is None else seeds):
-            other = chosen.setdefault(run.run_id, run).folder
-            if other != run.folder:
-                both = f"{other} and {run.folder} are both {run.run_id}"
-                raise RunError(f"{both}; allowed: one of them")
-    if not chosen:
-        raise ParamError(f"seeds is {seeds}, of which there is no run; allowed: {known}")
-    listed = {name: list(params.variants(name)) for name in params.papers()}
-
-    def place(run: Run) -> tuple[str, int, int]:
-        order = [*(variants or []), *listed.get(run.paper, []), *names]
-        return run.paper, order.index(run.variant), run.seed
-
-    return sorted(chosen.values(), key=place)
-
-
-def _finished(root: Path, papers: Sequence[str] | None, scale: str) -> list[Run]:
-    if scale not in SCALES:
-        raise ParamError(unknown("scale", scale, SCALES))
-    taken: list[Run] = []
-    for paper in papers or params.papers():
-        if paper not in params.papers():
-            raise ParamError(unknown("paper", paper, params.papers()))
-        paths = sorted(root.glob(f"{paper}/{scale}/*/seed-*/finished.json"))
-        there = [read_run(path.parent) for path in paths]
-        if papers and not there:
-            command = f"make reproduce PAPER={paper} SCALE={scale}"
-            raise RunError(f"no finished runs in {root / paper / scale}; run first: {command}")
-        for variant in dict.fromkeys(run.variant for run in there):
-            same = [run for run in there if run.variant == variant]
-            last = max(same, key=lambda run: run.facts()["date"])
-            taken += [run for run in same if _setting(run) == _setting(last)]
-    if not taken:
-        command = f"make reproduce SCALE={scale}"
-        raise RunError(f"no finished runs in {root}/<paper>/{scale}; run first: {command}")
-    return taken
-
-
-def _setting(run: Run) -> str:
-    """What the runs of one variant share: all but the seed and the runs that they start from."""
-    return config_hash({k: v for k, v in run.params.items() if k not in ("seed", "starts")})
-
-
-def _folders(pattern: str) -> list[Path]:
-    matched = [Path(name) for name in sorted(glob.glob(str(resolve(pattern))))]
-    if not matched or not all((folder / "config.json").is_file() for folder in matched):
-        what = "something else" if matched else "nothing"
-        example = "globs of run folders, for instance runs/spiral/cpu/*/seed-*"
-        raise ParamError(f"run_dirs has {pattern!r}, which matches {what}; allowed: {example}")
-    return matched
-
-
 def gather(runs: Sequence[Run]) -> Frames:
     """The results (a row an evaluated number) and the training metrics (a row a logged one).
 
@@ -176,8 +89,9 @@ def records(runs: Sequence[Run], name: str = "items") -> pd.DataFrame:
 class Measure(StrictData):
     """One number a run: filters on the columns, metrics to add up, and what to take of the steps.
 
-    A filter is a label or a list of them, * stands for anything; one that is left out is the empty
-    label: all roles together, all difficulties. What is selected is averaged.
+    A filter is a label or a list of them, * stands for anything, {name} for that parameter of the
+    runs ("journey-{eval_documents[0]}"); one that is left out is the empty label: all roles
+    together, all difficulties. What is selected is averaged.
     """
 
     source: Literal["evals", "metrics"] = "evals"
@@ -187,7 +101,9 @@ class Measure(StrictData):
     decoding: Labels = [""]
     difficulty: Labels = [""]
     weights: dict[str, float] = Field(description="metrics to add up and their factors: {win: 100}")
-    change: Literal["none", "difference", "percent"] = Field("none", description="from the start")
+    change: Literal["none", "difference", "percent", "steps"] = Field(
+        "none", description="from the start; steps: its mean size from one step to the next"
+    )
     window: float = Field(0, ge=0, le=1, description="share of the training averaged around a step")
     distance: float | None = Field(None, description="take the distance from this value")
     unit: str = ""
@@ -197,6 +113,8 @@ class Measure(StrictData):
         odd = [key for key in KEYS if key != "role" and getattr(self, key) != [""]]
         if self.source == "metrics" and odd:
             raise ValueError(f"{odd[0]} is set with source metrics; allowed: role")
+        if self.change == "steps" and not self.window:
+            raise ValueError("window is 0 with change steps; allowed: above 0")
         return self
 
     def select(self, frames: Frames) -> tuple[pd.DataFrame, str]:
@@ -207,10 +125,8 @@ class Measure(StrictData):
             return rows, f"no {self.source} named {', '.join(self.weights)}"
         for key in KEYS if self.source == "evals" else ["role"]:
             known = rows[key].unique()
-            matched = {
-                label: [name for name in known if fnmatchcase(name, label)]
-                for label in getattr(self, key)
-            }
+            labels = [_filled(label, frames.runs) for label in getattr(self, key)]
+            matched = {label: [n for n in known if fnmatchcase(n, label)] for label in labels}
             if absent := [label for label, names in matched.items() if not names]:
                 return rows[:0], f"no {self.source} with {key} {', '.join(map(repr, absent))}"
             rows = rows[rows[key].isin(sum(matched.values(), []))]
@@ -243,7 +159,9 @@ class Measure(StrictData):
         for (variant, seed), run in steps.groupby(["variant", "seed"]):
             rows = near(run, share, self.window)
             value = rows["value"].mean()
-            if self.change != "none":
+            if self.change == "steps":
+                value = rows["value"].diff().abs().mean()
+            elif self.change != "none":
                 start = near(run, 0, self.window)["value"].mean() if len(run) > 1 else float("nan")
                 value = value - start if self.change == "difference" else 100 * value / start
             lines.append((variant, seed, value, rows["step"].min(), rows["step"].max()))
@@ -256,7 +174,7 @@ class Measure(StrictData):
         items (`spnb.report.answers`). Before training all seeds are the same weights: their items
         are put together, and n counts different weights.
 
-        A change since the start has Student's t over the seeds. As all seeds share the start's
+        A change has Student's t over the seeds. As all seeds share the start's
         chance, a difference of levels that have items is at least as wide as theirs together.
         """
         own = frames.only([variant])
@@ -264,7 +182,7 @@ class Measure(StrictData):
         if self.change == "none":
             return self._level(own, steps, share)[0]
         gain = seed_interval(self._at(steps, share), share)
-        if self.change == "percent" or gain[3] == 0:
+        if self.change != "difference" or gain[3] == 0:
             return gain
         level = self.model_copy(update={"change": "none"})
         (last, itemised), (first, _) = (level._level(own, steps, at) for at in (share, 0))
@@ -328,6 +246,16 @@ class Measure(StrictData):
 
 
 Interval = tuple[float, float, float, int]
+
+
+def _filled(label: str, runs: Sequence[Run]) -> str:
+    """A label with the runs' parameters in it; as it is where there are none of these."""
+    if "{" not in label or not runs:
+        return label
+    try:
+        return label.format(**runs[0].params)
+    except (KeyError, IndexError):
+        return label
 
 
 def near(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:

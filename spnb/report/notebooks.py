@@ -20,7 +20,7 @@ from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import check_writable, default_folder, ranges
-from spnb.report.frame import find_runs
+from spnb.report.find import find_runs
 from spnb.train.checkpoints import write_json
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.provenance import TRIALS

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate
-from spnb.report.frame import Frames, Interval, Measure, format_interval, near
+from spnb.report.frame import Frames, Interval, Labels, Measure, format_interval, near
 from spnb.train.runs import Run
 
 FORFEITED = 90.0
@@ -40,29 +40,42 @@ class Row(StrictData):
 
 
 class Column(StrictData):
-    """One of our columns, and the printed column whose numbers stand behind its own."""
+    """One of our columns, and the printed columns whose numbers stand behind its own."""
 
     name: str
     measure: Measure
-    paper: str = Field("", description="the printed column; left out: the paper has none")
+    paper: Labels = Field([], description="printed columns; left out: the paper has none")
     variant: str = Field("", description="measured on this one instead of the row's")
+    minus: str = Field("", description="the difference to this variant at the end, paired by seed")
     chance: float | None = Field(None, description="what guessing gets; no number at it or at 100")
     digits: int = 1
 
     def cell(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
         """Text and number of seeds of a variant at a share of its training.
 
-        "-" where it was not measured at the evaluation nearest to that share, and a dash with its
-        reason where the number says nothing.
+        "-" where it was not measured at the evaluation nearest to that share, for a change at the
+        start, and a dash with its reason where the number says nothing.
         """
-        frames = frames.only([self.variant or variant])
+        variant = self.variant or variant
+        if self.minus:
+            return self._difference(frames, variant, share)
+        if share == 0 and self.measure.change != "none":
+            return "-", 0
+        frames = frames.only([variant])
         values = self.measure.of_runs(frames, share)
         step, _ = evaluated(frames, share)
         inside = (values["first"] <= step) & (step <= values["last"])
         if values.empty or self.measure.source == "evals" and not inside.all():
             return "-", 0
-        interval = self.measure.interval(frames, self.variant or variant, share)
+        interval = self.measure.interval(frames, variant, share)
         return self._reason(frames, share) or self.shown(interval), interval[3]
+
+    def _difference(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
+        """A cell of a column of differences, "-" before the end and for what is subtracted."""
+        if variant == self.minus or share < 1:
+            return "-", 0
+        interval = self.measure.difference(frames, variant, self.minus)
+        return self.shown(interval), interval[3]
 
     def shown(self, interval: Interval) -> str:
         """A number of this column with its interval."""
@@ -107,7 +120,7 @@ class Table(StrictData):
     def variants(self) -> list[str]:
         """The variants whose runs it takes."""
         rows = (row.run[0] for row in self.rows if row.run)
-        columns = (column.variant for column in self.columns if column.variant)
+        columns = [name for each in self.columns for name in (each.variant, each.minus) if name]
         return list(dict.fromkeys([*rows, *columns]))
 
     def missing(self, variants: Sequence[str]) -> list[str]:
@@ -128,7 +141,7 @@ class Table(StrictData):
         ours = pd.DataFrame(cells, columns=["row", "column", "text", "n"])
         printed = printed_table(self.printed)
         rows = {name: [label for label in labels if label] for name, labels in lines.items()}
-        columns = {each.name: [each.paper] if each.paper else [] for each in self.columns}
+        columns = {each.name: each.paper for each in self.columns}
         printed = printed.T if self.turned else printed
         return beside_paper(pd.concat([ours, *more]), printed, rows, columns, self.absent)
 
@@ -197,7 +210,7 @@ def fill_in(text: str, runs: Sequence[Run]) -> str:
 
     def shown(match: re.Match) -> str:
         values = [run.params[match[1]] for run in runs if run.params.get(match[1]) is not None]
-        words = [", ".join(v) if isinstance(v, list) else f"{v}" for v in values]
+        words = [", ".join(map(str, v)) if isinstance(v, list) else f"{v}" for v in values]
         return " or ".join(dict.fromkeys(words))
 
     return re.sub(r"\{(\w+)\}", shown, text)

@@ -23,7 +23,7 @@ from spnb.core.grading import grade
 from spnb.core.params import unknown
 from spnb.core.types import Messages, Task
 from spnb.testbed import ladder
-from spnb.testbed.ladder import LETTERS, WORDING, WORLDS, Source
+from spnb.testbed.ladder import LETTERS, ORDINALS, WORDING, WORLDS, Source
 from spnb.testbed.world import Pool
 
 TYPES = {"journey": "general QA", "ledger": "financial", "choice": "multiple choice"}
@@ -169,7 +169,7 @@ def read_proposal(text: str, family: str) -> Proposal | None:
     options = tuple(match[1] for match in matches if match)
     in_order = [match[2] for match in matches if match] == list(LETTERS)
     whole = len(matches) == len(set(options)) == len(LETTERS) and in_order
-    return Proposal(question, answer, options) if whole and answer in LETTERS else None
+    return Proposal(question, answer, options) if whole and answer in [*LETTERS] else None
 
 
 def agrees(family: str, answer: str | None, proposal: Proposal) -> bool:
@@ -201,8 +201,18 @@ def states(family: str, answer: str, gold: str) -> bool:
 
 
 def same_meaning(family: str, answer: str | None, proposal: Proposal) -> bool:
-    """Whether a response means what a proposal states, with or without names: a perfect judge."""
+    """Whether a response means what a proposal states: a perfect judge.
+
+    Either may give a journey in full or by its steps alone.
+    """
     if answer is None or family != "journey":
         return agrees(family, answer, proposal)
     words, stated = answer.split(), proposal.answer.split()
-    return stated in (words, words[2::3])
+    steps = _steps(words)
+    return words == stated or (steps == _steps(stated) and steps in (words, stated))
+
+
+def _steps(words: list[str]) -> list[str]:
+    """The steps of a journey's answer, alone where it says them in full."""
+    full = len(words) % 3 == 0 and all(word in ORDINALS for word in words[1::3])
+    return words[2::3] if full else words

@@ -164,7 +164,9 @@ def training(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from spnb.train.trainer import Hooks, grpo_arguments, make_trainer
+    from spnb.train.arguments import grpo_arguments
+    from spnb.train.hooks import Hooks
+    from spnb.train.trainer import make_trainer
 
     labels = {"role": "role", "group": 0}
     pairs = zip(asked, answers, strict=True)

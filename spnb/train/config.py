@@ -57,6 +57,10 @@ GRPO_OWNED = {
     **dict.fromkeys(("reward_weights", "mask_truncated_completions"), "the method"),
 }
 """Settings of `trl.GRPOConfig` that the trainer sets, and what decides them instead."""
+GRPO_ALONE = frozenset(
+    ["beta", "epsilon", "epsilon_high", "importance_sampling_level", "loss_type", "num_iterations"]
+)
+"""Settings under `grpo:` that a loss over pairs does not have."""
 
 
 class GRPOParams(StrictData):
@@ -97,11 +101,12 @@ class GRPOParams(StrictData):
 
 
 @cache
-def grpo_names() -> frozenset[str]:
-    """The fields of `trl.GRPOConfig`, read from its source: importing it takes seconds."""
+def grpo_names(name: str = "GRPO") -> frozenset[str]:
+    """The fields of `trl.GRPOConfig` (or DPO's), read from its source: importing it takes
+    seconds."""
     names: set[str] = set()
     for package, path, classes in (
-        ("trl", "trainer/grpo_config.py", {"GRPOConfig"}),
+        ("trl", f"trainer/{name.lower()}_config.py", {f"{name}Config"}),
         ("trl", "trainer/base_config.py", {"_BaseConfig"}),
         ("transformers", "training_args.py", {"TrainingArguments"}),
     ):
@@ -204,6 +209,26 @@ class RunParams(MethodParams):
             )
         if self.backend == "unsloth" and full:
             raise ValueError("lora_rank is 0 with backend unsloth; allowed: 1 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _pairs_fit(self) -> "RunParams":
+        if self.preference is None:
+            return self
+        loss = f"with the loss of {self.preference.loss}"
+        for key, value, allowed in (
+            ("engine", self.engine, "torch"),
+            ("backend", self.backend, "transformers"),
+            ("stages", self.stages, []),
+            ("beside", self.beside, {}),
+            ("grpo.beta", self.grpo.get("beta", 0.0), 0.0),
+            ("grpo.num_iterations", self.grpo.get("num_iterations", 1), 1),
+        ):
+            if value != allowed:
+                raise ValueError(f"{key} is {value!r} {loss}; allowed: {allowed!r}")
+        if odd := sorted(set(self.grpo) - GRPO_ALONE - grpo_names("DPO")):
+            value = self.grpo[odd[0]]
+            raise ValueError(f"grpo.{odd[0]} is {value!r} {loss}; allowed: one of trl.DPOConfig")
         return self
 
     @model_validator(mode="after")

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -175,14 +175,23 @@ def check_finite(loss: float, grad_norm: float | None, step: int) -> None:
             )
 
 
-def check_contract(trainer_class: type) -> None:
+def check_contract(
+    trainer_class: type,
+    methods: Mapping[str, tuple[str, ...]] = METHODS,
+    names_and_keys: Sequence[str] | None = None,
+) -> None:
     """That TRL's trainer, as it is or rewritten by Unsloth, still has what ours stands on.
+
+    Args:
+        methods: those that are overridden, with their first parameters.
+        names_and_keys: attributes and keys that are used; default: `trl.GRPOTrainer`'s.
 
     Raises:
         TrainerError: methods with other parameters, or names and keys that are gone.
     """
+    needed = (*ATTRIBUTES, *KEYS) if names_and_keys is None else names_and_keys
     faults = []
-    for name, expected in METHODS.items():
+    for name, expected in methods.items():
         method = getattr(trainer_class, name, None)
         parameters = inspect.signature(method).parameters if method else {}
         names = tuple(parameters)[: len(expected)]
@@ -190,7 +199,7 @@ def check_contract(trainer_class: type) -> None:
         if names != expected and not (open_ended and names):
             faults.append(f"{name}{names or ' (gone)'}, expected {expected}")
     present = set(_names(trainer_class))
-    faults += [f"{name} (gone)" for name in (*ATTRIBUTES, *KEYS) if name not in present]
+    faults += [f"{name} (gone)" for name in needed if name not in present]
     if faults:
         raise TrainerError(
             f"{trainer_class.__name__} is not the one that spnb is written for: "

@@ -32,6 +32,8 @@ METRICS = {
     "truncated/<role>": "share of rows cut at max_new_tokens",
     "invalid/<role>": "share of rows whose output could not be used (no legal action, no answer)",
     "trained/<role>": "share of the role's rows that is trained",
+    "preference/<name>": "of a loss over pairs: rewards of chosen and rejected answers, margin and "
+    "accuracy (share with a margin above 0), mean log-probability of an answer, the second term",
     "method/<name>": "the method's own numbers, described in its file",
 }
 TIMINGS = ("seconds/generate", "seconds/update", "seconds/step", "tokens_per_second")

@@ -289,9 +289,12 @@ def _spawn(run: Run) -> subprocess.Popen:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=ROOT)
 
 
-def deviations(plan: Plan) -> dict[str, tuple[Any, Any]]:
-    """Where the plan's scale differs from the paper's settings: parameter to (here, paper)."""
-    variant = plan.variants[0]
+def deviations(plan: Plan, variant: str = "") -> dict[str, tuple[Any, Any]]:
+    """Where the plan's scale differs from the paper's settings: parameter to (here, paper).
+
+    Of its first variant, or of the named one.
+    """
+    variant = variant or plan.variants[0]
     at_paper = make_plan(plan.paper, "paper", variants=[variant])
     here, paper = (_flat(p.params(variant).model_dump(mode="json")) for p in (plan, at_paper))
     names = [name for name in {**here, **paper} if name not in ("scale", "seed")]

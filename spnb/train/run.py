@@ -30,6 +30,8 @@ from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_module
 from spnb.train.checkpoints import CheckpointError, digest, last_checkpoint, read_state, write_json
 from spnb.train.config import RunParams, merge, params_class
+from spnb.train.guards import TrainerError
+from spnb.train.hooks import Hooks, Stage
 from spnb.train.partners import Fed, Partner
 from spnb.train.policies import (
     SnapshotEngine,
@@ -40,8 +42,9 @@ from spnb.train.policies import (
     save_weights,
     trained_weights,
 )
+from spnb.train.preference import make_preference_trainer, starting_pairs
 from spnb.train.runs import Run, RunError, read_run
-from spnb.train.trainer import Hooks, Stage, TrainerError, make_trainer
+from spnb.train.trainer import make_trainer
 
 SAMPLES_KEPT = 16
 """Rows written to rollouts.jsonl at each evaluation."""
@@ -179,9 +182,14 @@ class StageRun:
         hooks = Hooks(on_step=self.on_step, on_state=self.on_state)
         output = self.run.checkpoints / f"stage-{self.index}"
         self.partners = {name: self.partner(name) for name in params.beside}
-        self.trainer = make_trainer(
-            params, policy, self.method, self.engines, hooks, output, self.stage, self.partners
-        )
+        if params.preference:
+            self.trainer = make_preference_trainer(
+                params, policy, self.method, hooks, output, self.stage
+            )
+        else:
+            self.trainer = make_trainer(
+                params, policy, self.method, self.engines, hooks, output, self.stage, self.partners
+            )
         self.main = self.trainer.accelerator.is_main_process
         self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
@@ -193,6 +201,9 @@ class StageRun:
         self.snapshots = {*self.method.snapshots, *names} & {*SNAPSHOTS}
         if "start" in self.snapshots:
             self.engines["start"] = self.snapshot(trained_weights(self.model))
+        if params.preference:
+            file = self.run.folder / "pairs.jsonl"
+            self.trainer.take(starting_pairs(file, self.trainer, self.engines))
 
     def partner(self, name: str) -> Partner:
         """A policy that learns in the same steps, with its trainer and engine."""

@@ -2,8 +2,9 @@
 
 `runs/<paper>/<scale>/<variant>/seed-<n>/` holds `config.json` (resolved parameters, their hash),
 `metrics.jsonl` (a row a training step, schema `METRICS`), `evals.jsonl` and `items.jsonl` (schemas
-`ROW` and `RECORD` of `spnb.evaluate.items`), `rollouts.jsonl` (some samples), `checkpoints/`,
-`kept/` (weights at chosen steps), `model/` (final weights) and, once all is done, `finished.json`.
+`ROW` and `RECORD` of `spnb.evaluate.items`), `rollouts.jsonl` (some samples), `pairs.jsonl`
+(all preference pairs, where a run learns from these), `checkpoints/`, `kept/` (weights at chosen
+steps), `model/` (final weights) and, once all is done, `finished.json`.
 A finished run with the same hash is never computed again; one with other parameters gets a folder
 of its own beside it.
 """

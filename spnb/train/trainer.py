@@ -2,9 +2,9 @@
 
 `_generate_and_score_completions` plays the method's rollout, hands the rows that are trained to TRL
 through its `rollout_func` and `env_mask` contract, and puts the method's advantages, times their
-weights, in the place of TRL's. `log` adds the rollout's own numbers to what TRL reports. Two more
-overrides save and load our state. Log-probabilities, every loss type, KL, optimiser, LoRA and
-checkpoints stay TRL's; what we rely on in it is listed and checked in `spnb.train.guards`.
+weights, in the place of TRL's. `log` adds the rollout's own numbers to what TRL reports. Others
+save and load our state (`spnb.train.hooks`). Log-probabilities, every loss type, KL, optimiser,
+LoRA and checkpoints stay TRL's; what we rely on in it is listed and checked in `spnb.train.guards`.
 
 The loss of a step is the mean over all trained rows of all processes, each row's advantage
 multiplied by its weight. A KL term counts every trained token once, whatever the weights; where
@@ -15,24 +15,22 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
-from safetensors import SafetensorError
-from transformers import PrinterCallback
 
 from spnb.core.episodes import run
-from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
+from spnb.core.method import ROW_MEAN_LOSSES, Role, SelfPlayMethod
 from spnb.core.types import Engine, Sample
 from spnb.train import guards
-from spnb.train.checkpoints import seal
+from spnb.train.arguments import grpo_arguments, processes
 from spnb.train.config import RunParams
 from spnb.train.guards import TrainerError
+from spnb.train.hooks import Hooks, RunMixin, Stage, attach
 from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
 from spnb.train.packing import PackingMixin
 from spnb.train.partners import Partner
@@ -46,30 +44,10 @@ GAP_EVERY = 10
 """The engine's gap is logged at the first steps and at every tenth."""
 
 
-@dataclass(frozen=True)
-class Stage:
-    """What one trainer trains: a policy's name, the first step (from 0) and how many."""
-
-    policy: str = POLICY
-    first: int = 0
-    steps: int = 1
-
-
-@dataclass
-class Hooks:
-    """What a run wants to hear: each step's metrics and samples, and what to save with them."""
-
-    on_step: Callable[[dict[str, float], list[Sample]], None]
-    on_state: Callable[[], dict[str, Any]] = dict
-
-
-class SelfPlayMixin:
+class SelfPlayMixin(RunMixin):
     """Mixed in over `trl.GRPOTrainer` by `make_trainer`; see the module's docstring."""
 
-    method: SelfPlayMethod
     engines: Mapping[str, Engine]
-    hooks: Hooks
-    stage: Stage
     partners: Mapping[str, Partner]
     engine_tolerance: float
 
@@ -197,33 +175,6 @@ class SelfPlayMixin:
         methods = gather_object([self.method.metrics])
         return row | {key: mean_of([m[key] for m in methods if key in m]) for key in methods[0]}
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        methods = gather_object([self.method.state_dict()])  # each process has its own baselines
-        try:
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.accelerator.is_main_process:
-                state = {"step": self._step, "methods": methods, "run": self.hooks.on_state()}
-                seal(folder, state)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            raise TrainerError(
-                f"checkpoint {folder.name} could not be written ({error}). It will be ignored: "
-                "free some disk space and start the run again, it resumes from the last complete "
-                f"checkpoint in {folder.parent}"
-            ) from error
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over our part of a checkpoint's state, before `train(resume_from_checkpoint)`."""
-        self._restored = state["step"]
-        processes = self.accelerator.num_processes
-        if len(state["methods"]) != processes:
-            raise TrainerError(
-                f"the checkpoint was written by {len(state['methods'])} processes, and {processes} "
-                "run now; allowed: as many"
-            )
-        self.method.load_state_dict(state["methods"][self.accelerator.process_index])
-
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
@@ -273,7 +224,7 @@ def make_trainer(
     stage = stage or Stage(steps=params.steps)
     explicit = grpo_arguments(params, stage.steps, output_dir)
     mixins = _mixins(params, method, stage, unsloth)
-    prompts = stage.steps * explicit["steps_per_generation"] * _processes()
+    prompts = stage.steps * explicit["steps_per_generation"] * processes()
     trainer = type("SelfPlayTrainer", (*mixins, trl.GRPOTrainer), {})(
         model=policy.model,
         reward_funcs=_no_reward,
@@ -283,19 +234,11 @@ def make_trainer(
         peft_config=policy.peft_config,
         rollout_func=_rollout_columns,
     )
-    _check_settings(trainer.args, explicit)
-    guards.refuse_sharded(trainer.accelerator)
-    if trainer.args.n_gpu > 1:
-        raise TrainerError(
-            f"{trainer.args.n_gpu} GPUs are visible to one process; allowed: one "
-            "(CUDA_VISIBLE_DEVICES), or `accelerate launch` with a process for each"
-        )
-    trainer.remove_callback(PrinterCallback)
-    trainer.method, trainer.engines, trainer.hooks, trainer.stage = method, engines, hooks, stage
+    attach(trainer, explicit, method, hooks, stage)
+    trainer.engines = engines
     trainer.partners = partners or {}
-    method.share = Share(trainer.accelerator.process_index, trainer.accelerator.num_processes)
     trainer.engine_tolerance = guards.ENGINE_TOLERANCE[params.dtype]
-    trainer._updates, trainer._rows, trainer._rollouts, trainer._restored = [], [], 0, 0
+    trainer._updates, trainer._rows, trainer._rollouts = [], [], 0
     trainer.temperature = _temperature(trainer._trained_roles(), params.temperature)
     return trainer
 
@@ -327,63 +270,9 @@ def _temperature(roles: list[Any], default: float) -> float:
     return next(iter(temperatures), default)
 
 
-def _check_settings(args: Any, explicit: Mapping[str, Any]) -> None:
-    for key, value in explicit.items():
-        given = getattr(args, key)
-        if key == "report_to":
-            given = (given or ["none"])[0] if isinstance(given, list) else given
-        if getattr(given, "value", given) != value:
-            raise TrainerError(f"{key} became {given!r} in trl.GRPOConfig; asked for {value!r}")
-
-
 def _no_reward(completions: list, **_: Any) -> list[float]:
     """TRL wants a reward function; rewards are the method's, advantages are set by the mixin."""
     return [0.0] * len(completions)
-
-
-def grpo_arguments(params: RunParams, steps: int, output_dir: Path) -> dict[str, Any]:
-    """Arguments of `trl.GRPOConfig`: the user's under `grpo:`, and those that the trainer owns."""
-    grpo = dict(params.grpo)
-    if grpo["epsilon_high"] is None:
-        grpo["epsilon_high"] = grpo["epsilon"]
-    pieces = max(1, math.ceil(grpo.pop("gradient_accumulation_steps") / _processes()))
-    cuda = torch.cuda.is_available()
-    owned = {
-        "output_dir": str(output_dir),
-        "max_steps": steps * grpo["num_iterations"],
-        "per_device_train_batch_size": 2,
-        "num_generations": 2,
-        "steps_per_generation": pieces,
-        "gradient_accumulation_steps": pieces,
-        "max_completion_length": params.max_new_tokens,
-        "temperature": params.temperature,
-        "scale_rewards": "none",
-        "mask_truncated_completions": False,
-        "bf16": params.dtype == "bfloat16" and cuda,
-        "fp16": False,
-        "use_cpu": not cuda,
-        "gradient_checkpointing": params.gradient_checkpointing,
-        "seed": params.seed,
-        "save_strategy": "steps",
-        "save_steps": params.save_every * grpo["num_iterations"],
-        "save_total_limit": 2,
-        "logging_steps": 1,
-        "report_to": params.report_to,
-        "disable_tqdm": True,
-        "use_vllm": params.engine == "vllm",
-        "vllm_gpu_memory_utilization": params.gpu_memory,
-        "vllm_max_model_length": params.max_length,
-        "remove_unused_columns": False,
-        "dataloader_pin_memory": False,
-    }
-    defaults = {
-        "vllm_mode": "colocate",
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_max": 3.0,
-        "ddp_timeout": 7200,
-    }
-    return defaults | grpo | owned
 
 
 def _reported(row: Mapping[str, float] | None) -> dict[str, float]:
@@ -393,7 +282,3 @@ def _reported(row: Mapping[str, float] | None) -> dict[str, float]:
     rewards = [value for key, value in row.items() if key.startswith("reward/")]
     own = {key: value for key, value in row.items() if key not in ("step", "loss", "grad_norm")}
     return own | ({"reward": mean_of(rewards)} if rewards else {})
-
-
-def _processes() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))

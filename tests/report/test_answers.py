@@ -114,12 +114,19 @@ def test_weights_differ_by_policy_or_by_the_run_they_start_from(tmp_path):
         for seed, starts in enumerate(({}, {}, {"policy": {"hash": "1"}}))
     ]
     assert different_weights(runs[:2]) == 1 and different_weights(runs) == 2
-    weights = {"weights": {"policy": "abc"}, "starts": {"external": {"hash": "2"}}}
-    asked = write(tmp_path, [], [], seed=3, **weights)
-    assert different_weights([runs[0], asked]) == 1, "a policy that is only asked does not count"
-    weights["stages"] = [{"policy": "policy"}, {"policy": "external"}]
-    trained = write(tmp_path, [], [], seed=4, **weights)
-    assert different_weights([runs[0], trained]) == 2
+    beside = {"policies": {"external": "abc"}, "starts": {"external": {"hash": "2"}}}
+    fourth = write(tmp_path, [], [], seed=4, weights={"policy": "abc"}, **beside)
+    assert different_weights([runs[0], fourth]) == 1, "what is asked beside it is not trained"
+    stages = {"stages": [{"policy": "external", "steps": 1}], **beside}
+    fifth = write(tmp_path, [], [], seed=5, weights={"policy": "abc"}, **stages)
+    assert different_weights([runs[0], fifth]) == 2
+
+
+def test_a_metric_may_have_the_name_of_a_label(tmp_path):
+    where = {"suite": "b", "item": "0", "score": 0.25, "level": 3}
+    run = write(tmp_path, [where], [("b", "difficulty", 0.75, {}), ("b", "level", 3.0, {})])
+    ((parts, stratum),) = read_answers(run)[0, "b", "", ""].items()
+    assert parts == ("", "") and stratum.columns["level"].tolist() == [3]
 
 
 def test_a_run_without_records_has_no_items(tmp_path):

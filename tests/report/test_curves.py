@@ -92,6 +92,50 @@ def test_a_figure_needs_one_of_its_variants_or_all(curves):
     assert whole.missing(["full", "none"]) == ["other"]
 
 
+def test_a_panel_may_have_several_measures_of_one_variant():
+    """The lengths of two roles: s + seed and 10 s at step s; a colour and a style each."""
+    roles = {
+        name: Measure(source="metrics", role=name, weights={"length": 1}) for name in ("x", "y")
+    }
+    lines = {
+        "first": {"measure": "x", "variant": "full", "colour": 3},
+        "second": {"measure": "y", "variant": "full", "colour": 3, "line": 2},
+        "nobody's": {"measure": "x", "variant": "none", "colour": 4},
+    }
+    entry = {**FIGURE, "panels": {"Lengths": {"lines": lines}}}
+    figure = curves_of("spiral/figure-6", entry, MEASURES | roles, LOOKS)
+    data = figure.data(rows())
+    means = data.groupby(["variant", "step"])["value"].mean()
+    assert set(data["variant"]) == {"first", "second"} and set(data["quantity"]) == {"Lengths"}
+    assert means["first", 4] == 4.5 and means["second", 4] == 40
+    drawn = figure.draw(data)
+    thick = [line for line in drawn.axes[0].lines if line.get_linewidth() == 1.9]
+    assert [line.get_color() for line in thick] == [PALETTE[3], PALETTE[3]]
+    labels = [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert labels == ["first (n=2)", "second (n=2)"]
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("panel", "message"),
+    [
+        ({}, "both measure and lines, or none"),
+        (
+            {
+                "measure": "games",
+                "lines": {"a": {"measure": "games", "variant": "full", "colour": 1}},
+            },
+            "both measure and lines, or none",
+        ),
+        ({"lines": {"a": {"measure": "gamse", "variant": "full", "colour": 1}}}, "is 'gamse'"),
+        ({"lines": {"a": {"measure": "games", "variant": "full", "colour": 9}}}, "a: colour is 9"),
+    ],
+)
+def test_a_panel_has_one_measure_or_lines(panel, message):
+    with pytest.raises(ParamError, match=message):
+        curves_of("spiral/figure-6", {**FIGURE, "panels": {"A": panel}}, MEASURES, LOOKS)
+
+
 def test_a_cell_that_the_paper_does_not_have_is_refused():
     panel = FIGURE["panels"]["Score"] | {"paper": {"full": [[*CELL, "Math score"]]}}
     with pytest.raises(KeyError, match="Math score before collapse"):
@@ -101,22 +145,24 @@ def test_a_cell_that_the_paper_does_not_have_is_refused():
         curves_of("spiral/figure-6", entry, MEASURES, LOOKS)
 
 
-@pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "rlvr", "proposer"])
 def test_every_entry_has_its_variants_and_its_exhibit(paper):
     entries = load_curves(paper)
     assert entries
     for exhibit, entry in entries.items():
         assert exhibit in owed() and set(entry.variants) <= set(variants(paper)), exhibit
-        shown = [name for panel in entry.panels.values() for name in panel.variants]
-        with_paper = [name for panel in entry.panels.values() for name in panel.paper]
+        panels = entry.panels.values()
+        shown = [name for panel in panels for name in panel.variants]
+        shown += [line.variant for panel in panels for line in panel.lines.values()]
+        with_paper = [name for panel in panels for name in panel.paper]
         assert {*shown, *with_paper} <= set(entry.variants)
         assert entry.note.format(*entry.printed).count("{") == 0
-        windows = {panel.window for panel in entry.panels.values()}
+        windows = {panel.window for panel in panels}
         for text in (entry.note, entry.caption):
             assert windows == {1} or "running mean" in text.lower(), exhibit
 
 
-@pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "rlvr", "proposer"])
 def test_every_variant_of_a_paper_has_a_look_of_its_own(paper):
     own = looks(paper, list(variants(paper)))
     assert set(variants(paper)) <= set(own)

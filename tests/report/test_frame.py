@@ -263,3 +263,27 @@ def test_intervals_are_printed_in_one_way():
     assert frame.format_interval(0.5, 0.25, 0.754, digits=2) == "0.50 [0.25, 0.75]"
     assert frame.format_interval(52.08, nan, nan) == "52.1 (n = 1)"
     assert frame.format_interval(nan, nan, nan) == "-"
+
+
+def test_a_label_may_name_a_parameter_of_the_runs(tmp_path):
+    params = {"paper": "p", "scale": "cpu", "variant": "v", "seed": 0, "sizes": [4, 16]}
+    run = open_run(tmp_path, params)
+    for name, value in (("a-4", 0.25), ("a-16", 0.75)):
+        labels = dict.fromkeys(frame.KEYS, "") | {"suite": name, "metric": "right"}
+        run.append("evals", {"step": 0, **labels, "value": value, "low": 0, "high": 1, "n": 1})
+    frames = gather([run])
+    taken = [Measure(suite=f"a-{{sizes[{place}]}}", weights={"right": 100}) for place in (0, 1, 2)]
+    assert [list(values(each, frames).values()) for each in taken] == [[25], [75], []]
+    assert taken[2].select(frames)[1] == "no evals with suite 'a-{sizes[2]}'"
+
+
+def test_changes_from_step_to_step_have_a_mean_size():
+    """1, 3, 2, 2: changes of 2, 1 and 0; over the second half 1 and 0, over the last step none."""
+    rows = [("full", 0, step, "a", "random", "win", v) for step, v in enumerate((1, 3, 2, 2))]
+    frames = Frames(results=results(*rows))
+    own = {"suite": "a", "opponent": "random", "weights": {"win": 1}, "change": "steps"}
+    assert values(Measure(**own, window=1), frames) == {("full", 0): 1.0}
+    assert values(Measure(**own, window=0.7), frames) == {("full", 0): 0.5}
+    assert values(Measure(**own, window=0.1), frames) == {}
+    with pytest.raises(ParamError, match="window is 0 with change steps; allowed: above 0"):
+        validate(Measure, own)

@@ -15,6 +15,12 @@ MEASURES = {
     "past": {"suite": "a", "opponent": "past", "weights": {"win": 100}},
     "tokens": {"source": "metrics", "role": "*", "weights": {"length": 1}, "window": 0.2},
     "choice": {"suite": "choice", "weights": {"accuracy": 100}},
+    "gain": {
+        "suite": ["a", "b"],
+        "opponent": "random",
+        "weights": {"win": 100, "draw": 50},
+        "change": "difference",
+    },
 }
 MEASURES = {name: validate(Measure, values) for name, values in MEASURES.items()}
 ENTRY = {
@@ -140,6 +146,26 @@ def test_a_column_may_be_of_another_variant_and_a_table_turned():
     assert cell == "62.5 [62.5, 62.5] (paper 47.1)"
 
 
+def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_printed_ones():
+    """`other` wins a quarter less often in one of two games; the paper prints two columns."""
+    more = rows()
+    won = (more.results["variant"] == "other") & (more.results["metric"] == "win")
+    more.results.loc[won & (more.results["suite"] == "a"), "value"] -= 0.25
+    listed = [*ENTRY["rows"], {"name": "other", "run": ["other", "end"]}]
+    both = {**ENTRY["columns"][0], "paper": ["Average", "Snake"]}
+    minus = {"name": "minus full", "measure": "games", "minus": "full"}
+    gain = {"name": "gain", "measure": "gain"}
+    table = own_table(rows=listed, columns=[both, minus, gain])
+    assert table.variants == ["full", "other"]
+    filled = table.fill(more)
+    title = "three games (paper: Average, Snake)"
+    assert filled[title].iloc[0] == "37.5 (n = 1) (paper 18.7; 7.8)"
+    assert filled["minus full"].loc["other"].startswith("-12.5 ["), "half of 25 points"
+    ours = filled.loc[["start (paper: Base Model)", "self-play (paper: Multi-Game Model)"]]
+    assert ours["minus full"].tolist() == ["-", "-"], "before the end, and of the variant itself"
+    assert ours["gain"].tolist() == ["-", "25.0 [25.0, 25.0]"], "no change at the start"
+
+
 @pytest.mark.parametrize(("invalid", "cell"), [(0.98, "- (forfeits 98 %)"), (0.89, "0.0 [0.0")])
 def test_a_score_of_forfeits_is_a_dash(invalid, cell):
     column = {"name": "unread", "measure": "unread", "paper": "Snake"}
@@ -198,7 +224,7 @@ def test_a_label_that_is_not_printed_is_named():
         filled(rows=wrong)
 
 
-@pytest.mark.parametrize("paper", ["spiral", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "rlvr", "proposer"])
 def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
     known = set(variants(paper))
     for exhibit, entry in load_tables(paper).items():
@@ -208,7 +234,7 @@ def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
             (printed.columns, printed.index) if entry.turned else (printed.index, printed.columns)
         )
         assert {row.paper for row in entry.rows} - {""} <= set(sides[0]), exhibit
-        assert {column.paper for column in entry.columns} - {""} <= set(sides[1]), exhibit
+        assert {label for each in entry.columns for label in each.paper} <= set(sides[1]), exhibit
         assert "bootstrap intervals over seeds" in entry.protocol, exhibit
     for exhibit, own in load_own(paper).items():
         assert exhibit in owed() and set(own.variants) <= known, exhibit
@@ -234,8 +260,9 @@ def test_a_protocol_names_the_parameters_of_its_runs():
         def __init__(self, **params):
             self.params = params
 
-    runs = [Run(steps=30, games=["a", "b"]), Run(steps=90, games=["a", "b"])]
-    assert fill_in("{steps} steps of {games}", runs) == "30 or 90 steps of a, b"
+    runs = [Run(steps=30, games=["a", "b"]), Run(steps=90, games=["a", "b"], sizes=[4, 16])]
+    text = fill_in("{steps} steps of {games}, {sizes}", runs)
+    assert text == "30 or 90 steps of a, b, 4, 16"
 
 
 def test_both_sides_of_every_cell():

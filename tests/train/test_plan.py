@@ -376,6 +376,14 @@ def test_deviations_from_the_paper(tmp_path):
     assert "scale" not in changed
 
 
+def test_deviations_are_of_the_first_variant_or_of_a_named_one():
+    """SPELL starts from RLVR, which therefore comes first and has no KL at any scale."""
+    plan = make_plan("spell", "smoke", variants=["full"])
+    assert plan.variants == ["rlvr", "full"] and "grpo.beta" not in deviations(plan)
+    here, paper = deviations(plan, "full")["grpo.beta"]
+    assert here > 0 and paper == 0
+
+
 def test_two_processes_cannot_do_one_run(tmp_path):
     plan = small_plan(tmp_path, steps=1)
     with plan.open("full", 0).lock(), pytest.raises(RunError, match="is being written by process"):

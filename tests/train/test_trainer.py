@@ -12,13 +12,15 @@ from transformers import AutoModelForCausalLM
 from spnb.core.advantages import make_estimator
 from spnb.core.method import Role, SelfPlayMethod
 from spnb.core.types import Sample
+from spnb.train.arguments import grpo_arguments
 from spnb.train.checkpoints import last_checkpoint
 from spnb.train.config import RunParams
 from spnb.train.guards import TrainerError
+from spnb.train.hooks import Hooks, Stage
 from spnb.train.metrics import kl_sums, role_sums, rollout_metrics
 from spnb.train.packing import GROUP_ROWS
 from spnb.train.policies import LORA_TARGETS, Policy
-from spnb.train.trainer import Hooks, Stage, grpo_arguments, make_trainer
+from spnb.train.trainer import make_trainer
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", max_new_tokens=16, save_every=100)
 

@@ -1,0 +1,246 @@
+"""SPELL's exhibits that are more than a measure over steps: pass@k, shapes, levels, lengths."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from spnb import reference
+from spnb.core import rewards
+from spnb.core.params import variants
+from spnb.core.types import Chat
+from spnb.evaluate import long_context
+from spnb.evaluate.items import pass_at_k_rows
+from spnb.report import curves, plots
+from spnb.report.exhibits import Made
+from spnb.report.frame import Frames, records
+from spnb.report.tables import load_own, read_yaml
+from spnb.testbed.clusters import LENGTH, TYPES
+from spnb.train.config import variant_layers
+from spnb.train.plan import Plan
+from spnb.train.runs import Run
+
+START = "start"
+"""Stands for a variant: the policy before training."""
+PAPER = {START: "", "rlvr": " + RLVR", "full": " + SPELL"}
+"""What follows the model's name in the printed rows of figure 3."""
+SHAPES = "(a) Reward"
+WHEN = {
+    "start": plots.Look("start", plots.PALETTE[6]),
+    "end": plots.Look("after training", plots.PALETTE[0]),
+}
+"""How figure 6 draws the questions before and after training."""
+LEGEND = (
+    "Level 0: no answer. Test contexts: numbers are those of documents; boxes are quartiles, "
+    "whiskers go from the shortest to the longest. Bars: means, with 95 % bootstrap intervals."
+)
+FORMS = {
+    "needles": "notes spread",
+    "rag": "found by search",
+    "many-shot": "after examples",
+    "summary": "summary",
+}
+"""The other forms of test questions, in words."""
+
+
+def figure_3(plan: Plan, frames: Frames) -> Made | None:
+    """pass@k before training and after it: means at both numbers of documents, types at the more.
+
+    All runs start from the same weights and are asked the same with the same seeds: the start is
+    measured once.
+    """
+    used = frames.only(load_own("spell")["spell/figure-3"].variants)
+    if not used.runs:
+        return None
+    data = passes(used)
+    few, many = data["documents"].min(), data["documents"].max()
+    means = data.groupby(["variant", "seed", "step", "documents"])["value"].mean().reset_index()
+    panels = {
+        f"Mean, {count} documents": means[means["documents"] == count] for count in (few, many)
+    }
+    longer = data[data["documents"] == many]
+    for family, rows in longer.groupby("family", sort=False):
+        panels[f"{TYPES[family]}, {many}"] = rows
+    looks = curves.looks("spell", [START, *used.variants])
+    order = {name: looks[name] for name in PAPER}
+    with plots.style():
+        figure = plots.new_figure(5.4, "pass@k before and after training")
+        axes = plots.multiples(figure, list(panels), "AAABBB;CCDDEE")
+        for (title, ax), rows in zip(axes.items(), panels.values(), strict=True):
+            ax.set(xlabel="answers k", ylabel="pass@k (%)" if title[:4] == "Mean" else "")
+            plots.curve(ax, rows, order)
+            ax.set(xticks=[1, 2, 4, 8], ylim=(0, 104))
+        mark_paper(axes[f"Mean, {many} documents"], order)
+        plots.legend_below(figure, note=f"Dashed: the paper's pass@8 at 100K tokens. {plots.KEY}")
+    return Made(figure, used.runs, data.rename(columns={"step": "k"}))
+
+
+def passes(frames: Frames) -> pd.DataFrame:
+    """pass@k (%): columns variant, seed, documents, family, step (k), value.
+
+    Of each run after its training, of the first also before it, as variant `START`.
+    """
+    rows = []
+    for place, run in enumerate(frames.runs):
+        answers = records([run])
+        ks = range(1, run.params["eval_samples"] + 1)
+        for documents, family in product(run.params["eval_documents"], run.params["tasks"]):
+            own = answers[answers["suite"] == f"{family}-{documents}"]
+            ends = {run.variant: own["step"].max()} | ({} if place else {START: own["step"].min()})
+            for variant, step in ends.items():
+                asked = own[own["step"] == step].to_dict("records")
+                values = [100 * row["value"] for row in pass_at_k_rows(asked, ks)]
+                where = (variant, run.seed, documents, family)
+                rows += [(*where, k, value) for k, value in zip(ks, values, strict=True)]
+    names = ["variant", "seed", "documents", "family", "step", "value"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def mark_paper(ax: Axes, looks: plots.Order) -> None:
+    """The paper's pass@8 of each line, a dash at k = 8."""
+    printed = reference.table("spell", "spell/figure-3")["100K average pass@8"]
+    for place, (variant, ending) in enumerate(PAPER.items()):
+        value = printed[f"Qwen3-30B-A3B-Thinking{ending}"]
+        look = {"colors": looks[variant].colour, "linestyles": [plots.DASHED], "linewidth": 1.5}
+        ax.hlines(value, 7.4, 8.6, label="" if place else "paper", **look)
+
+
+def figure_5(plan: Plan, frames: Frames) -> Made | None:
+    """The curves of `figures.yaml`, and the shapes of the rewards before them."""
+    entry = curves.load_curves("spell")["spell/figure-5"]
+    if entry.missing(frames.variants):
+        return None
+    used = frames.only(entry.variants)
+    data, drawn = entry.data(used), shapes(entry.variants)
+    titles = [title for title in entry.panels if title in set(data["quantity"])]
+    with plots.style():
+        figure = plots.new_figure(entry.height, entry.title)
+        axes = plots.multiples(figure, [SHAPES, *titles], entry.layout)
+        draw_shapes(axes.pop(SHAPES), drawn, entry.looks, used.variants)
+        entry.draw_panels(axes, data)
+        plots.legend_below(figure, note=entry.words)
+    both = pd.concat([drawn.assign(quantity=SHAPES), data], ignore_index=True)
+    return Made(figure, used.runs, both, entry.caption, entry.protocol)
+
+
+def shapes(names: list[str]) -> pd.DataFrame:
+    """What each variant's mapping pays: columns variant, step (p, from 0 to 1), value."""
+    known, p = variants("spell"), np.linspace(0, 1, 201)
+    parts = []
+    for name in names:
+        mapping = known[name]["set"].get("mapping", "gaussian")
+        pays = getattr(rewards, mapping)(p)
+        parts.append(pd.DataFrame({"variant": name, "step": p, "value": pays}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def draw_shapes(ax: Axes, drawn: pd.DataFrame, looks: plots.Order, known: list[str]) -> None:
+    """A line a mapping, with dots at the shares of eight answers; named where no run names it."""
+    for name, rows in drawn.groupby("variant", sort=False):
+        look = looks[name]
+        line = {"color": look.colour, "linestyle": look.line}
+        label = "" if name in known else look.label
+        inside = rows[rows["step"].between(0, 1, inclusive="neither")]
+        ax.plot(*inside[["step", "value"]].T.values, **line, label=label)
+        eighths = rows[(8 * rows["step"]).round(6) % 1 == 0]
+        ax.plot(eighths["step"], eighths["value"], "o", color=look.colour, markersize=3)
+    ax.set(xlabel="mean reward p of 8 answers", ylabel="pay")
+
+
+def figure_6(plan: Plan, frames: Frames) -> Made | None:
+    """Levels of the proposals before and after training by task type; tokens of test prompts."""
+    used = frames.only(load_own("spell")["spell/figure-6"].variants)
+    if not used.runs:
+        return None
+    asked, lengths = proposals(used), contexts(used.runs[0])
+    of = dict(iter(asked.groupby("family")))
+    panels = {f"Asked: {words}": of[family] for family, words in TYPES.items() if family in of}
+    with plots.style():
+        figure = plots.new_figure(7.0, "What is asked, and how long the test contexts are")
+        layout = "".join(chr(ord("A") + place) for place in range(len(panels)))
+        below = chr(ord("A") + len(panels)) * len(panels)
+        axes = plots.multiples(figure, [*panels, "Test contexts"], f"{layout};{below}")
+        contexts_ax = axes.pop("Test contexts")
+        for (title, ax), rows in zip(axes.items(), panels.values(), strict=True):
+            plots.bars(ax, rows, "level", "value", hue="when", order=WHEN)
+            ax.set(title=title, xlabel="level", ylabel="", ylim=(0, 100))
+        next(iter(axes.values())).set_ylabel("proposals (%)")
+        draw_lengths(contexts_ax, lengths)
+        plots.legend_below(figure, note=LEGEND)
+    levels = asked.assign(quantity="proposals (%)")
+    tokens = lengths.assign(quantity="tokens of a prompt")
+    return Made(figure, used.runs, pd.concat([levels, tokens], ignore_index=True))
+
+
+def proposals(frames: Frames) -> pd.DataFrame:
+    """Shares (%) of the proposals by level, also 0: columns family, when, seed, level, value."""
+    every = records(frames.runs)
+    rows = every[every["suite"] == long_context.DIFFICULTY]
+    ends = {"start": rows["step"].min(), "end": rows["step"].max()}
+    parts = []
+    for when, step in ends.items():
+        at = rows[rows["step"] == step].groupby(["kind", "seed"])["level"]
+        shares = at.value_counts(normalize=True).unstack(fill_value=0.0)
+        shares = shares.reindex(columns=range(LENGTH + 1), fill_value=0.0)
+        parts.append(shares.stack().rename("value").reset_index().assign(when=when))
+    table = pd.concat(parts, ignore_index=True).rename(columns={"kind": "family"})
+    return table.assign(value=100 * table["value"], level=table["level"].astype(int).astype(str))
+
+
+def contexts(run: Run) -> pd.DataFrame:
+    """How long the prompts of a run's suites are: columns suite (in words), item, tokens."""
+    from transformers import AutoTokenizer
+
+    from spnb.train.run import run_params
+    from spnb.train.sources import policy_path
+
+    params = run_params(run)
+    chat = Chat(AutoTokenizer.from_pretrained(policy_path(params.policy)))
+    rows = []
+    for suite in long_context.suites(params, chat, params.eval_documents, ends=True):
+        for place in dict(suite.parts):  # of several answers to an item the first
+            (request,) = next(suite.ask((place, 0)))
+            rows.append((suite_words(suite.name), place, len(request.prompt_ids)))
+    return pd.DataFrame(rows, columns=["suite", "item", "tokens"])
+
+
+def suite_words(name: str) -> str:
+    """A suite's name in words; a number is that of its documents."""
+    if name in FORMS:
+        return FORMS[name]
+    family, count = name.rsplit("-", 1)
+    return f"{TYPES[family]}, {count}"
+
+
+def draw_lengths(ax: Axes, lengths: pd.DataFrame) -> None:
+    """A box a suite, the shortest contexts first."""
+    tokens = dict(iter(lengths.groupby("suite")["tokens"]))
+    order = sorted(tokens, key=lambda suite: tokens[suite].median())
+    look = {"boxprops": {"facecolor": plots.PALETTE[5]}, "medianprops": {"color": "0.2"}}
+    boxes = [tokens[suite] for suite in order]
+    place = {"orientation": "horizontal", "tick_labels": order, "widths": 0.6}
+    ax.boxplot(boxes, **place, **look, patch_artist=True, whis=(0, 100))
+    ax.invert_yaxis()
+    ax.set(xlabel="tokens of a prompt", xlim=(0, None))
+
+
+def table_6(plan: Plan, frames: Frames) -> Made:
+    """The paper's models and data sets beside what stands in their place at this scale."""
+    rows = read_yaml("spell", "tables.yaml")["models"]
+    main = plan.params("full" if "full" in plan.variants else plan.variants[0]).policy
+    policies = {
+        name: variant_layers(entry, plan.scale).get("policy", main)
+        for name, entry in variants("spell").items()
+    }
+    lines = [(what, paper, here.format(**policies)) for what, paper, here in rows]
+    table = pd.DataFrame(lines, columns=["what for", "paper", "here"])
+    return Made(table.set_index("what for"), [])
+
+
+MAKERS = {
+    "spell/figure-3": figure_3,
+    "spell/figure-5": figure_5,
+    "spell/figure-6": figure_6,
+    "spell/table-6": table_6,
+}

@@ -1,0 +1,184 @@
+"""SPELL's own exhibits: pass@k, levels and lengths counted by hand, on runs that a test writes."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from spnb.report import curves, plots, spell
+from spnb.report.frame import KEYS, gather
+from spnb.report.tables import load_tables, read_yaml
+from spnb.testbed.clusters import TYPES
+from spnb.train.plan import make_plan
+from spnb.train.runs import open_run
+
+PARAMS = {"paper": "spell", "scale": "smoke", "policy": "embedded/reader", "steps": 8}
+PARAMS |= {"tasks": ["journey", "ledger"], "eval_documents": [2, 8], "eval_samples": 2}
+
+
+def spell_run(root, variant="full", seed=0, right=(0, 2)):
+    """A run with two questions a suite, two answers each, before and after 8 steps.
+
+    `right`: how many of the four answers are right before and after; the first question's first.
+    At eight documents one more is right after training.
+    """
+    run = open_run(root, {**PARAMS, "variant": variant, "seed": seed})
+    for step, count in zip((0, 8), right, strict=True):
+        for family in PARAMS["tasks"]:
+            for documents in PARAMS["eval_documents"]:
+                good = count + (documents == 8 and step == 8)
+                where = dict.fromkeys(KEYS, "") | {"suite": f"{family}-{documents}"}
+                answers = [(item, sample) for item in "01" for sample in (0, 1)]
+                for place, (item, sample) in enumerate(answers):
+                    one = {"step": step, **where, "item": item, "sample": sample, "kind": "exact"}
+                    run.append("items", {**one, "score": float(place < good)})
+                row = {"step": step, **where, "metric": "accuracy", "value": good / 4}
+                run.append("evals", {**row, "low": 0.0, "high": 1.0, "n": 4})
+    return run
+
+
+def asked(run, step, **levels):
+    """Proposals of a step: a list of levels for each task type."""
+    for family, values in levels.items():
+        for place, level in enumerate(values):
+            where = dict.fromkeys(KEYS, "") | {"suite": "difficulty", "step": step}
+            one = where | {"item": f"{family}{place}", "sample": 0, "kind": family, "score": 0.0}
+            run.append("items", one | {"level": level})
+
+
+def test_pass_at_k_is_of_items_and_the_start_is_measured_once(tmp_path):
+    """Two of four answers right, both of one question: pass@1 and pass@2 are 1/2. Three: the other
+    question has one of two, so pass@1 is 3/4 and pass@2 is 1."""
+    runs = [
+        spell_run(tmp_path, "rlvr"),
+        spell_run(tmp_path, "full", 0),
+        spell_run(tmp_path, seed=1),
+    ]
+    table = spell.passes(gather(runs)).set_index(["variant", "seed", "documents", "family", "step"])
+    assert table.index.is_unique and len(table) == 4 * 4 * 2
+    values = table["value"].unstack("step")
+    assert (values.loc["full"].xs(2, level="documents") == 50).all(axis=None)
+    assert values.loc[("full", 1, 8, "ledger")].tolist() == [75, 100]
+    start = values.loc["start"]
+    assert len(start) == 4 and (start == 0).all(axis=None), "of the first run alone"
+
+
+def test_figure_3_has_means_types_and_the_papers_pass_at_8(tmp_path):
+    runs = [spell_run(tmp_path, "rlvr", right=(0, 1)), spell_run(tmp_path, "full")]
+    made = spell.figure_3(None, gather(runs))
+    titles = [ax.get_title("left") or ax.get_title() for ax in made.item.axes]
+    types = ["general QA, 8", "financial, 8"]
+    assert titles == ["Mean, 2 documents", "Mean, 8 documents", *types]
+    assert set(made.data.columns) >= {"k", "documents", "value"}
+    marks = [
+        collection for collection in made.item.axes[1].collections if len(collection.get_segments())
+    ]
+    heights = {float(line[0, 1]) for each in marks for line in each.get_segments()}
+    assert {66.9, 68.1, 74.5} <= heights
+    assert made.item.axes[0].get_xlabel() == "answers k"
+    assert spell.figure_3(None, gather([spell_run(tmp_path, "random")])) is None
+    plots.plt.close("all")
+
+
+def test_the_shapes_are_those_that_the_variants_pay():
+    table = spell.shapes(["full", "pay-absolute-zero", "pay-r-zero"])
+    values = table.set_index(["variant", "step"])["value"].unstack(0)
+    assert values.loc[0.5].to_dict() == {"full": 1, "pay-absolute-zero": 0.5, "pay-r-zero": 1}
+    assert values.loc[0.25, "full"] == pytest.approx(np.exp(-18 / 16))
+    assert values.loc[0.25, "pay-absolute-zero"] == 0.75 and values.loc[0.25, "pay-r-zero"] == 0.5
+    assert (values.loc[[0.0, 1.0]] == 0).all(axis=None)
+
+
+def test_shapes_have_dots_at_eighths_and_are_named_where_no_run_names_them():
+    with plots.style():
+        figure, (ax,) = plots.panels()
+        looks = curves.looks("spell", [])
+        spell.draw_shapes(ax, spell.shapes(["full", "pay-r-zero"]), looks, ["full"])
+    lines, dots = ax.lines[::2], ax.lines[1::2]
+    assert [len(each.get_xdata()) for each in dots] == [9, 9]
+    assert dots[1].get_ydata()[:3] == pytest.approx([0, 0.25, 0.5])
+    assert [min(each.get_xdata()) > 0 for each in lines] == [True, True]
+    assert ax.get_legend_handles_labels()[1] == [looks["pay-r-zero"].label]
+    plots.plt.close(figure)
+
+
+def test_shares_of_levels_count_those_that_nobody_asked(tmp_path):
+    runs = [spell_run(tmp_path, seed=seed) for seed in (0, 1)]
+    for run in runs:
+        asked(run, 0, journey=[1, 1, 2, 0], ledger=[3])
+        asked(run, 8, journey=[5, 5, 5, 6], ledger=[0])
+    table = spell.proposals(gather(runs))
+    shares = table.set_index(["family", "when", "seed", "level"])["value"].sort_index()
+    assert shares["journey", "start", 0].to_dict() == {
+        **dict.fromkeys("0123456", 0.0),
+        **{"0": 25.0, "1": 50.0, "2": 25.0},
+    }
+    assert shares["journey", "end", 1, "5"] == 75 and shares["ledger", "end", 1, "0"] == 100
+    assert (shares.groupby(["family", "when", "seed"]).sum() == 100).all()
+
+
+@pytest.mark.slow
+def test_contexts_are_those_of_the_suites_and_grow_with_the_documents(tmp_path):
+    plan = make_plan("spell", "smoke", variants=["rlvr"], runs=str(tmp_path))
+    lengths = spell.contexts(plan.all()[0]).groupby("suite")["tokens"].agg(["min", "max", "size"])
+    params = plan.params("rlvr")
+    first, more = params.eval_documents
+    for words in TYPES.values():
+        one, few, many = (lengths.loc[f"{words}, {count}"] for count in (1, first, more))
+        assert one["max"] < few["min"] and few["max"] < many["min"]
+        assert one["size"] == 6 * params.eval_items, "one prompt a question, not one an answer"
+    assert {*spell.FORMS.values()} < {*lengths.index} and len(lengths) == 3 * 3 + 4
+
+
+def test_the_words_of_suites():
+    assert spell.suite_words("choice-16") == "multiple choice, 16"
+    assert spell.suite_words("many-shot") == "after examples"
+
+
+def test_models_stand_beside_the_papers(tmp_path):
+    plan = make_plan("spell", "smoke", variants=["even", "full"], runs=str(tmp_path))
+    table = spell.table_6(plan, gather([])).item
+    assert table.loc["policy of the ablations"].tolist() == [
+        "Qwen/Qwen2.5-7B-Instruct",
+        "embedded/reader",
+    ]
+    assert table.loc["policy of another family", "here"] == "embedded/reader-even"
+    assert table.loc["third size", "here"] == "-" and not table.map(lambda c: "{" in c).any(
+        axis=None
+    )
+    assert len(table) == len(read_yaml("spell", "tables.yaml")["models"])
+
+
+def test_a_table_takes_the_suites_of_its_runs_documents(tmp_path):
+    """2 of 4 right at two documents, 3 of 4 at eight; the labels name the runs' parameter."""
+    tables = load_tables("spell")
+    column = next(each for each in tables["spell/table-1"].columns if each.name == "general QA")
+    longer = next(each for each in tables["spell/table-1"].columns if each.name[-6:] == "longer")
+    frames = gather([spell_run(tmp_path)])
+    for each, value in ((column, 50), (longer, 75)):
+        measure = each.measure.model_copy(update={"decoding": [""]})
+        assert measure.of_runs(frames)["value"].tolist() == [value]
+    assert column.paper == ["16K Frames", "16K LB-MQA"]
+
+
+def test_the_figures_are_not_made_without_their_runs():
+    nothing = gather([])
+    made = (spell.figure_3, spell.figure_5, spell.figure_6)
+    assert [each(SimpleNamespace(), nothing) for each in made] == [None, None, None]
+
+
+def test_figure_6_has_a_panel_a_type_and_all_test_contexts(tmp_path, monkeypatch):
+    run = spell_run(tmp_path)
+    asked(run, 0, journey=[1, 2], ledger=[3])
+    asked(run, 8, journey=[5, 5], ledger=[0])
+    lengths = pd.DataFrame({"suite": ["b", "b", "a"], "item": [0, 1, 0], "tokens": [90, 110, 50]})
+    monkeypatch.setattr(spell, "contexts", lambda run: lengths)
+    made = spell.figure_6(None, gather([run]))
+    *panels, contexts = made.item.axes
+    titles = [ax.get_title("left") or ax.get_title() for ax in panels]
+    assert titles == ["Asked: general QA", "Asked: financial"]
+    ticks = [text.get_text() for text in contexts.get_yticklabels()]
+    assert ticks == ["a", "b"], "the shortest first"
+    assert set(made.data["quantity"]) == {"proposals (%)", "tokens of a prompt"}
+    plots.plt.close("all")

@@ -1,0 +1,390 @@
+"""The losses of LongPO and SoLoPO against plain torch; resuming, processes, what is refused."""
+
+import copy
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import torch.nn.functional as F
+from oracle import row_logps
+from peft import LoraConfig
+from safetensors.torch import load_file
+from test_trainer import Fixed
+
+from spnb.core.method import Preference
+from spnb.core.params import ParamError, validate
+from spnb.core.types import Pair, Sample
+from spnb.methods.spell import Method as Spell
+from spnb.train import preference
+from spnb.train.checkpoints import CheckpointError, last_checkpoint, read_state
+from spnb.train.config import RunParams, grpo_names, params_class
+from spnb.train.guards import TrainerError, check_contract
+from spnb.train.hooks import Hooks
+from spnb.train.metrics import TIMINGS
+from spnb.train.plan import make_plan, run_one
+from spnb.train.policies import LORA_TARGETS, Policy
+from spnb.train.preference import make_preference_trainer, starting_pairs, with_reference
+from spnb.train.runs import RunError
+
+BASE = dict(paper="p", scale="smoke", variant="v", policy="x", save_every=2, seed=3)
+LONGPO = Preference("longpo", batch=4, beta=0.7, weight=0.3)
+ANSWER = Preference("longpo", batch=4, beta=0.7, weight=0.3, spans="answer")
+SOLOPO = Preference("solopo", batch=4, beta=0.7, weight=1.3)
+
+
+def run_params(loss, steps=4, **grpo):
+    """Parameters of a run with a loss over pairs."""
+
+    class Params(RunParams):
+        preference = property(lambda self: loss)
+
+    return Params(**BASE, steps=steps, grpo={"learning_rate": 1e-2, **grpo})
+
+
+def ragged_pairs(count=6, vocabulary=300):
+    """Pairs of different lengths; a long prompt is longer than its short one."""
+    rng = random.Random(0)
+
+    def ids(shortest, longest):
+        length = rng.randint(shortest, longest)
+        return tuple(rng.randrange(5, vocabulary) for _ in range(length))
+
+    return [
+        Pair(ids(2, 9), ids(10, 19), ids(2, 8), ids(2, 8), (1.0, 0.0), ()) for _ in range(count)
+    ]
+
+
+def logp(model, prompt, answer, whole=False):
+    """The log-probability of an answer after a prompt, or of every token but the first."""
+    prompt, answer = (prompt[:1], (*prompt[1:], *answer)) if whole else (prompt, answer)
+    return row_logps(model, Sample(prompt, answer, (1,) * len(answer), None, 0.0, "", "")).sum()
+
+
+def longpo_loss(model, start, pair, loss, reference="short", sign=1, likelihood=1.0):
+    """LongPO's loss of a pair (eq. 12 and 14), written out."""
+    L, S = pair.long_ids, pair.short_ids if reference == "short" else pair.long_ids
+    chosen = logp(model, L, pair.chosen_ids) - logp(start, S, pair.chosen_ids)
+    rejected = logp(model, L, pair.rejected_ids) - logp(start, S, pair.rejected_ids)
+    preferred = -F.logsigmoid(sign * loss.beta * (chosen - rejected))
+    whole = loss.spans == "sequence"
+    tokens = len(pair.chosen_ids) + (len(L) - 1 if whole else 0)
+    nll = -logp(model, L, pair.chosen_ids, whole) / tokens
+    return loss.weight * preferred + likelihood * nll
+
+
+def solopo_loss(model, start, pair, loss, sign=1, of="chosen_ids", distance=abs):
+    """SoLoPO's loss of a pair, written out."""
+
+    def reward(prompt, answer):
+        return loss.beta * (logp(model, prompt, answer) - logp(start, prompt, answer))
+
+    S, L, chosen = pair.short_ids, pair.long_ids, getattr(pair, of)
+    margin = reward(S, pair.chosen_ids) - reward(S, pair.rejected_ids)
+    gap = distance(reward(L, chosen) - reward(S, chosen))
+    return -F.logsigmoid(sign * margin) + loss.weight * gap
+
+
+def by_hand(model, pairs, order, params, **changed):
+    """Trains a copy by the written-out loss; returns it and (loss, gradient norm) of each step."""
+    start, model = copy.deepcopy(model).eval(), copy.deepcopy(model).train()
+    loss_of = {"longpo": longpo_loss, "solopo": solopo_loss}[params.preference.loss]
+    grpo = params.grpo
+    betas = grpo["adam_beta1"], grpo["adam_beta2"]
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=grpo["learning_rate"], betas=betas, weight_decay=0.0
+    )
+    history = []
+    for step in range(params.steps):
+        size = params.preference.batch
+        batch = [pairs[place] for place in order[step * size : (step + 1) * size]]
+        each = [loss_of(model, start, pair, params.preference, **changed) for pair in batch]
+        loss = torch.stack(each).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grpo["max_grad_norm"])
+        optimizer.step()
+        history.append((loss.item(), norm.item()))
+    return model, history
+
+
+def make(folder, model, tokenizer, params, rows=None, peft_config=None, pairs=None):
+    """A trainer that has taken its pairs."""
+    hooks = Hooks(on_step=lambda row, samples: rows.append((row, samples)))
+    policy = Policy(model, tokenizer, peft_config)
+    trainer = make_preference_trainer(params, policy, Fixed([], params), hooks, folder)
+    trainer.take([with_reference(pair, model) for pair in pairs or ragged_pairs()])
+    return trainer
+
+
+@pytest.mark.parametrize("loss", [LONGPO, ANSWER, SOLOPO], ids=["longpo", "answer", "solopo"])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_loss_gradient_and_weights_are_the_written_out_ones(
+    tmp_path, tiny_model, tokenizer, loss, pieces
+):
+    params, rows = run_params(loss, gradient_accumulation_steps=pieces), []
+    trainer = make(tmp_path, copy.deepcopy(tiny_model), tokenizer, params, rows)
+    expected, history = by_hand(tiny_model, ragged_pairs(), trainer._order, params)
+    trainer.train()
+    for (row, _), (value, norm) in zip(rows, history, strict=True):
+        assert row["loss"] == pytest.approx(value, rel=1e-4)
+        assert row["grad_norm"] == pytest.approx(norm, rel=1e-3)
+    pairs = zip(trainer.model.parameters(), expected.parameters(), strict=True)
+    assert max((a - b).abs().max().item() for a, b in pairs) < 2e-3
+
+
+CHANGED = {
+    "longpo, preference the wrong way": (LONGPO, {"sign": -1}),
+    "longpo, reference under the long context": (LONGPO, {"reference": "long"}),
+    "longpo, no likelihood": (LONGPO, {"likelihood": 0.0}),
+    "longpo, likelihood the wrong way": (LONGPO, {"likelihood": -1.0}),
+    "solopo, preference the wrong way": (SOLOPO, {"sign": -1}),
+    "solopo, no alignment": (SOLOPO, {"distance": lambda gap: 0 * gap}),
+    "solopo, alignment without absolute value": (SOLOPO, {"distance": lambda gap: gap}),
+    "solopo, alignment of the rejected": (SOLOPO, {"of": "rejected_ids"}),
+}
+
+
+@pytest.mark.parametrize(("loss", "changed"), CHANGED.values(), ids=CHANGED)
+def test_a_changed_loss_would_be_seen(tiny_model, loss, changed):
+    params, order = run_params(loss, steps=3), list(range(6)) * 2
+    right, wrong = (
+        [value for value, _ in by_hand(tiny_model, ragged_pairs(), order, params, **way)[1]]
+        for way in ({}, changed)
+    )
+    assert any(a != pytest.approx(b, rel=2e-3) for a, b in zip(right, wrong, strict=True))
+
+
+def test_a_steps_row_and_records(tmp_path, tiny_model, tokenizer):
+    rows, params = [], run_params(SOLOPO, steps=3)
+    trainer = make(tmp_path, tiny_model, tokenizer, params, rows)
+    pairs, order = trainer.pairs, trainer._order
+    assert sorted(order[:6]) == list(range(6)) == sorted(order[6:12])  # all before any again
+    trainer.train()
+    first, samples = rows[0]
+    assert first["loss"] == pytest.approx(0.6931, abs=1e-4)  # the policy is its reference
+    assert first["preference/margin"] == pytest.approx(0, abs=1e-5)
+    assert first["preference/alignment"] == pytest.approx(0, abs=1e-5)
+    assert rows[1][0]["preference/alignment"] > 1e-3
+    assert [row["step"] for row, _ in rows] == [1, 2, 3] and first["samples"] == 8
+    assert (first["reward/chosen"], first["reward/rejected"]) == (1.0, 0.0)
+    lengths = [len(pairs[place].rejected_ids) for place in order[:4]]
+    assert first["length/rejected"] == sum(lengths) / 4
+    assert [(one.role, one.group, one.reward) for one in samples[:2]] == [
+        ("chosen", order[0], 1.0), ("rejected", order[0], 0.0),
+    ]  # fmt: skip
+    assert samples[1].completion_ids == pairs[order[0]].rejected_ids
+    assert samples[0].prompt_ids == pairs[order[0]].short_ids
+
+
+@pytest.mark.parametrize("loss", [LONGPO, SOLOPO], ids=["longpo", "solopo"])
+def test_resumed_is_bit_identical(tmp_path, tiny_model, tokenizer, loss):
+    whole, again, params = [], [], run_params(loss)
+    trainer = make(tmp_path, copy.deepcopy(tiny_model), tokenizer, params, whole)
+    trainer.train()
+    shutil.rmtree(tmp_path / "checkpoint-4")
+    checkpoint = last_checkpoint(tmp_path)
+    resumed = make(tmp_path, copy.deepcopy(tiny_model), tokenizer, params, again)
+    resumed.restore(read_state(checkpoint))
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+
+    def plain(rows):
+        return [{k: v for k, v in row.items() if k not in TIMINGS} for row, _ in rows]
+
+    assert checkpoint.name == "checkpoint-2" and plain(again) == plain(whole)[2:]
+    pairs = zip(trainer.model.parameters(), resumed.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_lora_trains_the_adapter_against_the_weights_below(tmp_path, tiny_model, tokenizer):
+    rows, before = [], copy.deepcopy(tiny_model)
+    adapter = LoraConfig(r=4, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
+    params = run_params(SOLOPO, steps=2)
+    trainer = make(tmp_path, tiny_model, tokenizer, params, rows, adapter)
+    trainer.train()
+    assert rows[0][0]["loss"] == pytest.approx(0.6931, abs=1e-4) != rows[1][0]["loss"]
+    name = "model.layers.0.self_attn.q_proj.base_layer.weight"
+    kept = dict(trainer.model.base_model.model.named_parameters())[name]
+    assert torch.equal(kept, before.model.layers[0].self_attn.q_proj.weight)
+
+
+def test_pairs_are_made_once_with_the_starts_log_probabilities(tmp_path, tiny_model, tokenizer):
+    params, file, calls = run_params(LONGPO), tmp_path / "pairs.jsonl", []
+    trainer = make(tmp_path, tiny_model, tokenizer, params)
+
+    def episode():
+        calls.append(1)
+        yield from ()
+        return ragged_pairs()
+
+    trainer.method.pairs = episode
+    made = starting_pairs(file, trainer, {})
+    assert starting_pairs(file, trainer, {}) == made and calls == [1]
+    assert [pair.chosen_ids for pair in made] == [pair.chosen_ids for pair in ragged_pairs()]
+    pair = made[0]
+    with torch.no_grad():
+        expected = [
+            logp(tiny_model, pair.short_ids, pair.chosen_ids),
+            logp(tiny_model, pair.short_ids, pair.rejected_ids),
+            logp(tiny_model, pair.long_ids, pair.chosen_ids),
+        ]
+    assert pair.reference == pytest.approx([value.item() for value in expected], rel=1e-5)
+    file.write_text('{"short_ids": [1]}\n')
+    with pytest.raises(CheckpointError, match=r"pairs.jsonl cannot be read .*it is made again"):
+        starting_pairs(file, trainer, {})
+
+
+def test_bad_input_is_named(tmp_path, tiny_model, tokenizer):
+    trainer = make(tmp_path, tiny_model, tokenizer, run_params(LONGPO))
+    with pytest.raises(TrainerError, match="gave no preference pair; allowed: one at least"):
+        trainer.take([])
+    for pieces in (3, 8):
+        params = run_params(LONGPO, gradient_accumulation_steps=pieces)
+        with pytest.raises(TrainerError, match=f"update of 4 pairs is cut into {pieces} pieces"):
+            make(tmp_path, tiny_model, tokenizer, params)
+    with pytest.raises(TrainerError, match="no preference loss"):
+        make(tmp_path, tiny_model, tokenizer, RunParams(**BASE, steps=1))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_model, tokenizer):
+    trainer = make(tmp_path, tiny_model, tokenizer, run_params(LONGPO))
+    with torch.no_grad():
+        trainer.model.lm_head.weight.fill_(float("nan"))
+    with pytest.raises(TrainerError, match="is nan at update 1"):
+        trainer.train()
+
+
+def test_trls_trainer_is_the_one_that_ours_stands_on(monkeypatch):
+    import trl
+
+    check_contract(trl.DPOTrainer, preference.METHODS, preference.NAMES)
+    for name in preference.METHODS:
+        with pytest.raises(TrainerError, match=f"{name}.*expected"), monkeypatch.context() as m:
+            m.setattr(trl.DPOTrainer, name, lambda one: None)
+            check_contract(trl.DPOTrainer, preference.METHODS, preference.NAMES)
+    with pytest.raises(TrainerError, match="no_such_key"):
+        check_contract(trl.DPOTrainer, preference.METHODS, ["no_such_key"])
+
+
+def test_names_of_trl_are_those_of_its_config():
+    import dataclasses
+
+    from trl import DPOConfig
+
+    assert grpo_names("DPO") == {field.name for field in dataclasses.fields(DPOConfig)}
+
+
+SPELL = BASE | dict(steps=2, questions="static", judgments=0, alignment="longpo")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"questions": "self"}, "questions is 'self' with alignment longpo; allowed: static"),
+        ({"judgments": 2}, "judgments is 2 with alignment longpo; allowed: 0"),
+        ({"context": [2, 4]}, r"context is \[2, 4\] with alignment longpo; allowed: nothing"),
+        ({"rewards": "random"}, "rewards is random with alignment longpo; allowed: earned"),
+        ({"alignment": "dpo"}, "alignment is 'dpo'; allowed: 'longpo' or 'solopo'"),
+        ({"alignment_beta": 0}, "alignment_beta is 0; allowed: greater than 0"),
+        ({"alignment_lambda": -1}, "alignment_lambda is -1; allowed: greater than 0"),
+        ({"grpo": {"beta": 0.3}}, "grpo.beta is 0.3 with the loss of longpo; allowed: 0.0"),
+        ({"grpo": {"num_iterations": 2}}, "grpo.num_iterations is 2 with .*; allowed: 1"),
+        ({"grpo": {"delta": 2.0}}, "grpo.delta is 2.0 with .*; allowed: one of trl.DPOConfig"),
+        ({"engine": "vllm", "dtype": "bfloat16"}, "engine is 'vllm' with .*; allowed: 'torch'"),
+        ({"policies": {"b": "y"}, "beside": {"b": {}}}, "beside is .* with the loss of longpo"),
+        ({"stages": [{"policy": "policy", "steps": 2}]}, "stages is .* with the loss of longpo"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_answered(values, message):
+    with pytest.raises(ParamError, match=message):
+        validate(params_class(Spell), SPELL | values)
+
+
+def test_methods_keys_reach_the_loss():
+    values = dict(alignment_beta=0.2, alignment_lambda=0.4, alignment_alpha=5.0, groups=6)
+    longpo, solopo = (
+        validate(params_class(Spell), SPELL | values | {"alignment": name}).preference
+        for name in ("longpo", "solopo")
+    )
+    assert longpo == Preference("longpo", 6, 0.2, 0.4, "sequence")
+    assert solopo == Preference("solopo", 6, 0.2, 5.0, "sequence")
+    assert validate(params_class(Spell), SPELL | {"alignment": None}).preference is None
+
+
+TINY = dict(steps=4, save_every=1, eval_every=2, eval_items=1, eval_samples=1, groups=2, static=6)
+
+
+def plan_of(folder, variant, **values):
+    """A plan of one short run of SPELL's baselines."""
+    values = dict(seeds=[0], runs=str(folder), eval_documents=[2], **TINY) | values
+    return make_plan("spell", "smoke", variants=[variant], **values)
+
+
+def process(run, *launcher):
+    """The command that trains a run as a process of its own."""
+    return [sys.executable, *launcher, "-m", "spnb.train.run", str(run.folder)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["longpo", "solopo"])
+def test_a_run_killed_and_resumed_is_bit_identical(tmp_path, variant):
+    whole = run_one(plan_of(tmp_path / "whole", variant), variant, 0)
+    plan = plan_of(tmp_path / "killed", variant)
+    run = plan.open(variant, 0)
+    child = subprocess.Popen(process(run), env=os.environ | {"OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 240
+    while len(run.rows("metrics")) < 2:
+        assert child.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert not run.finished
+    resumed = run_one(plan, variant, 0)
+    assert resumed.facts()["resumed"] and not whole.facts()["resumed"]
+    for name in ("metrics", "evals", "items", "rollouts"):
+        first, second = (
+            [{k: v for k, v in row.items() if k not in TIMINGS} for row in one.rows(name)]
+            for one in (whole, resumed)
+        )
+        assert first == second != [], name
+    pairs = [(one.folder / "pairs.jsonl").read_text() for one in (whole, resumed)]
+    assert pairs[0] == pairs[1] and {row["step"] for row in whole.rows("evals")} == {0, 2, 4}
+    ours, theirs = (load_file(one.model / "model.safetensors") for one in (whole, resumed))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.slow
+def test_two_processes_take_the_steps_of_one(tmp_path):
+    one = run_one(plan_of(tmp_path / "one", "solopo"), "solopo", 0)
+    two = plan_of(tmp_path / "two", "solopo").open("solopo", 0)
+    shutil.copy(one.folder / "pairs.jsonl", two.folder)  # two would draw by seeds of their own
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(process(two, *launcher), capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert two.facts()["processes"] == 2
+    for ours, theirs in zip(one.rows("metrics"), two.rows("metrics"), strict=True):
+        for key in ("loss", "grad_norm", "preference/alignment", "preference/margin", "samples"):
+            assert ours[key] == pytest.approx(theirs[key], rel=1e-3, abs=1e-5), key
+    drawn = plan_of(tmp_path / "three", "solopo", steps=1).open("solopo", 0)
+    done = subprocess.run(process(drawn, *launcher), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    pairs = [json.loads(line) for line in (drawn.folder / "pairs.jsonl").read_text().splitlines()]
+    assert len(pairs) == len({json.dumps(pair["long_ids"]) for pair in pairs}) > 0
+
+
+@pytest.mark.slow
+def test_a_damaged_file_of_pairs_stops_the_run(tmp_path):
+    plan = plan_of(tmp_path, "longpo")
+    run = plan.open("longpo", 0)
+    (run.folder / "pairs.jsonl").write_text("{\n")
+    with pytest.raises((CheckpointError, RunError), match="pairs.jsonl cannot be read"):
+        run_one(plan, "longpo", 0)
+    (run.folder / "pairs.jsonl").unlink()
+    assert run_one(plan, "longpo", 0).finished

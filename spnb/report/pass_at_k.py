@@ -41,6 +41,7 @@ CELL = [key for key in KEYS if key != "difficulty"]
 """What is averaged with equal weights: a suite with its opponent, role and decoding."""
 COLUMNS = [*RUN, "begun", "step", "questions", *KEYS, "item", "answers", "k", "value"]
 START = "start"
+"""Stands for a variant: the policy before training."""
 STATES = ("never", "sometimes", "always")
 """How often an item's answers are right."""
 KEY = "Thin lines: seeds. Thick: means. Shades: 95 % bootstrap intervals over seeds and items."

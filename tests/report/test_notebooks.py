@@ -383,4 +383,6 @@ def test_with_all_papers_notebooks_that_need_no_run_are_executed_too(monkeypatch
     )
     reproduce(None, "smoke", None, [3])
     assert [given[0] for given, _ in asked] == [*with_notebook(), *SHARED, "shapes"]
-    assert asked[-2][1] == {"seeds": [3]} and asked[-1][1] == {}
+    assert asked[-2][1] == {"seeds": [3]} and asked[-1][1] == {"figures": "runs/figures/smoke"}
+    reproduce(None, "cpu", None, None)
+    assert asked[-1] == (("shapes", "cpu"), {})

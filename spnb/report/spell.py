@@ -1,7 +1,5 @@
 """SPELL's exhibits that are more than a measure over steps: pass@k, shapes, levels, lengths."""
 
-from itertools import product
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,18 +9,16 @@ from spnb.core import rewards
 from spnb.core.params import variants
 from spnb.core.types import Chat
 from spnb.evaluate import long_context
-from spnb.evaluate.items import pass_at_k_rows
-from spnb.report import curves, plots
+from spnb.report import curves, pass_at_k, plots
 from spnb.report.exhibits import Made
 from spnb.report.frame import Frames, records
+from spnb.report.pass_at_k import START
 from spnb.report.tables import load_own, read_yaml
 from spnb.testbed.clusters import LENGTH, TYPES
 from spnb.train.config import variant_layers
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
-START = "start"
-"""Stands for a variant: the policy before training."""
 PAPER = {START: "", "rlvr": " + RLVR", "full": " + SPELL"}
 """What follows the model's name in the printed rows of figure 3."""
 SHAPES = "(a) Reward"
@@ -79,22 +75,15 @@ def figure_3(plan: Plan, frames: Frames) -> Made | None:
 def passes(frames: Frames) -> pd.DataFrame:
     """pass@k (%): columns variant, seed, documents, family, step (k), value.
 
-    Of each run after its training, of the first also before it, as variant `START`.
+    Of each run after its training; before it, once for all runs, as variant `START`.
     """
-    rows = []
-    for place, run in enumerate(frames.runs):
-        answers = records([run])
-        ks = range(1, run.params["eval_samples"] + 1)
-        for documents, family in product(run.params["eval_documents"], run.params["tasks"]):
-            own = answers[answers["suite"] == f"{family}-{documents}"]
-            ends = {run.variant: own["step"].max()} | ({} if place else {START: own["step"].min()})
-            for variant, step in ends.items():
-                asked = own[own["step"] == step].to_dict("records")
-                values = [100 * row["value"] for row in pass_at_k_rows(asked, ks)]
-                where = (variant, run.seed, documents, family)
-                rows += [(*where, k, value) for k, value in zip(ks, values, strict=True)]
-    names = ["variant", "seed", "documents", "family", "step", "value"]
-    return pd.DataFrame(rows, columns=names)
+    ks = range(1, max(run.params["eval_samples"] for run in frames.runs) + 1)
+    both = pass_at_k.ends(pass_at_k.passes(frames.runs, ks))
+    both = both.join(both["suite"].str.extract(r"^(?P<family>\w+)-(?P<documents>\d+)$"))
+    both = both[both["family"].isin(list(TYPES))].astype({"documents": int})
+    both = both.drop(columns="step").rename(columns={"k": "step"})
+    names = ["variant", "seed", "documents", "family", "step"]
+    return both.groupby(names, sort=False)["value"].mean().mul(100).reset_index()
 
 
 def mark_paper(ax: Axes, looks: plots.Order) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from spnb.core.method import POLICY
 from spnb.evaluate.matches import OUTCOMES
 from spnb.train.runs import Run, config_hash
 
@@ -113,14 +114,16 @@ def pooled(runs: Sequence[Added]) -> Added:
 
 def different_weights(runs: Sequence[Run]) -> int:
     """How many different weights some runs start from; of policies that they train, that is."""
-    return len({config_hash(_first_weights(run.params)) for run in runs})
+    return len({config_hash(first_weights(run)) for run in runs})
 
 
-def _first_weights(params: Mapping[str, Any]) -> dict[str, Any]:
-    stages = params.get("stages") or [{"policy": "policy"}]
-    trained = {stage["policy"] for stage in stages} | {*params.get("beside", {})}
-    starts = {name: one for name, one in params.get("starts", {}).items() if name in trained}
-    return {"weights": params.get("weights"), "starts": starts}
+def first_weights(run: Run) -> dict[str, Any]:
+    """What decides the weights that a run's trained policies begin with."""
+    stages = run.params.get("stages") or [{"policy": POLICY}]
+    trained = {stage["policy"] for stage in stages} | {*run.params.get("beside", {})}
+    starts = run.params.get("starts", {})
+    own = {name: start for name, start in starts.items() if name in trained}
+    return {"weights": run.params.get("weights"), "starts": own}
 
 
 def _column(parts: Mapping[Any, Stratum], metric: str, value: float) -> str | None:

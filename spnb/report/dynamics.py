@@ -275,7 +275,7 @@ def drawn(
     kept, more, others = [rows[:0]], [], []
     for paper, part in rows.groupby("paper", sort=False):
         names, panels = part["variant"].unique(), part["panel"].unique()
-        variants = _chosen(paper, list(names))
+        variants = chosen(paper, list(names))
         kept.append(part[part["variant"].isin(variants) & part["panel"].isin(panels[:room])])
         more += [f"{paper} {panel}" for panel in panels[room:]]
         others += [name for name in names if name not in variants]
@@ -292,7 +292,8 @@ def _in_words(part: str, words: Mapping[str, str]) -> str:
     return name
 
 
-def _chosen(paper: str, names: list[str]) -> list[str]:
+def chosen(paper: str, names: list[str]) -> list[str]:
+    """A paper's variants if there are few, else those of them that are run by default."""
     if len(names) <= VARIANTS:
         return names
     known = params.variants(paper) if paper in params.papers() else {}
@@ -309,7 +310,7 @@ def draw(frame: pd.DataFrame, label: str, title: str = "", window: int = 5, **ax
         window: steps of the running mean; `axis`: settings of every panel, ylim=(0, None).
     """
     papers = dict(list(frame.groupby("paper", sort=False)))
-    heights = [_height(rows) for rows in papers.values()]
+    heights = [block_height(rows) for rows in papers.values()]
     heights[-1] += 0.15  # the note
     with plots.style():
         figure = plots.new_figure(0.3 + sum(heights), title)
@@ -332,7 +333,7 @@ def _note(window: int) -> str:
     return (f"Running means over {window} steps. " if window > 1 else "") + plots.KEY
 
 
-def _height(rows: pd.DataFrame) -> float:
+def block_height(rows: pd.DataFrame) -> float:
     """Inches of a paper's block: its rows of panels and of legend."""
     panels, variants = rows["panel"].nunique(), rows["variant"].nunique()
     return 0.55 + 1.4 * -(-panels // (2 if panels == 4 else 3)) + 0.17 * -(-variants // 3)

@@ -38,7 +38,7 @@ from spnb.train import provenance
 from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run
 
-OTHERS = ("embedded", "speed", "dynamics")
+OTHERS = ("embedded", "speed", "dynamics", "pass_at_k", "shapes")
 """What has exhibits and no runs of its own."""
 TABLE_ROWS_SHOWN = 40
 THUMBNAIL = 420

@@ -27,8 +27,10 @@ from spnb.train.provenance import TRIALS
 from spnb.train.runs import Run, config_hash
 
 TIMINGS = Path("figures/timings.json")
-SHARED = ("dynamics",)
+SHARED = ("dynamics", "pass_at_k")
 """Notebooks that read the papers' finished runs and have none of their own."""
+FORMULAS = ("shapes",)
+"""Notebooks that need no run."""
 QUIET = ["--IPKernelApp.no_stderr=True", "--IPKernelApp.log_level=40"]
 """For the kernel: no warnings of its own, no tracebacks when it is stopped."""
 
@@ -36,7 +38,7 @@ QUIET = ["--IPKernelApp.no_stderr=True", "--IPKernelApp.log_level=40"]
 def notebook_of(paper: str) -> Path:
     """The notebook of a paper, a study or a shared analysis; ParamError if it has none yet."""
     matches = sorted((ROOT / "notebooks").glob(f"[0-9][0-9]_*{paper}*.ipynb"))
-    if not matches or paper not in [*params.papers(), *SHARED, "embedded"]:
+    if not matches or paper not in [*params.papers(), *SHARED, *FORMULAS, "embedded"]:
         raise ParamError(unknown("paper", paper, with_notebook()))
     return matches[0]
 
@@ -181,7 +183,8 @@ def reproduce(
 ) -> list[Path]:
     """Executes one paper's notebook or all, the shared analyses last; says first how long.
 
-    `variants` ["all"] stands for every variant of a paper.
+    Those that need no run are executed with all papers, not with one. `variants` ["all"] stands
+    for every variant of a paper.
     """
     common: dict[str, Any] = {"seeds": list(seeds)} if seeds else {}
     every = list(variants or []) == ["all"]
@@ -193,5 +196,5 @@ def reproduce(
         print(f"\n{notebook_of(name).name} at scale {scale}:")
         print(announce(plan), flush=True)
     shared = common | ({} if every or not variants else {"variants": list(variants)})
-    values |= dict.fromkeys(SHARED, shared)
+    values |= dict.fromkeys(SHARED, shared) | ({} if paper else dict.fromkeys(FORMULAS, {}))
     return [execute(name, scale, **own) for name, own in values.items()]

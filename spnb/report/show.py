@@ -22,7 +22,7 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import dynamics, notebooks, spell, spiral, studies
+from spnb.report import dynamics, notebooks, pass_at_k, shapes, spell, spiral, studies
 from spnb.report.claims import Claims, load_claims, verdict_table
 from spnb.report.curves import Curves, load_curves
 from spnb.report.exhibits import (
@@ -45,6 +45,8 @@ from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.provenance import COMMITTED
 
 MAKERS = {**spiral.MAKERS, **spell.MAKERS, **studies.MAKERS}
+SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
+"""What makes the exhibits of runs of any papers."""
 WIDE = 9
 """Columns of a table; one with more is set in small letters, so that a notebook has room for it."""
 
@@ -114,7 +116,7 @@ def exhibit(
         plan: whose runs are taken; without plan and frames the committed exhibit is shown.
         frames: the plan's runs as `gather` gives them, if they have been read already.
         folder: where to save; the plan's folder for figures if left out.
-        options: of training dynamics: `thresholds`, `evaluations` (`spnb.report.dynamics.exhibit`).
+        options: of a shared analysis: those of `exhibit` in `spnb.report.dynamics` and `pass_at_k`.
 
     Raises:
         ValueError: no such exhibit; names the nearest. Options that it does not take.
@@ -123,6 +125,9 @@ def exhibit(
     info = exhibit_info(exhibit_id)
     if options and info.source != "shared":
         raise ParamError(unknown(f"option of {exhibit_id}", next(iter(options)), []))
+    if exhibit_id in shapes.MAKERS:
+        own = resolve(folder or (plan.figures if plan else default_folder()))
+        return _save(exhibit_id, shapes.make(exhibit_id), own)
     if frames is None:
         frames = gather([run for run in plan.all() if run.finished] if plan else [])
     if plan is None and not frames.runs:
@@ -131,18 +136,34 @@ def exhibit(
     if lacking := _would_lose(info, frames, folder):
         return committed(exhibit_id, lacking)
     if info.source == "shared":
-        item = dynamics.exhibit(exhibit_id, frames, folder, **options)
+        item = SHARED[info.paper](exhibit_id, frames, folder, **options)
         if item is None:
-            return Exhibit(exhibit_id, "no run has anything to show")
+            return _nothing(exhibit_id)
         return saved(exhibit_id, folder, item)
     made = make(info, plan, frames) if plan else None
     if made is None:
         return committed(exhibit_id, _missing(exhibit_id, frames))
+    return _save(exhibit_id, made, folder)
+
+
+def _save(exhibit_id: str, made: Made, folder: Path) -> Exhibit:
+    """Saves what has been made."""
     texts = {"caption": made.caption, "protocol": fill_in(made.protocol, made.runs)}
     save(exhibit_id, made.item, made.runs, data=made.data, folder=folder, **texts)
     if isinstance(made.item, Figure):
         plt.close(made.item)
     return saved(exhibit_id, folder, made.item)
+
+
+def _nothing(exhibit_id: str) -> Exhibit:
+    """The committed exhibit, if there is one, where the runs at hand have nothing for it."""
+    why, folder = "no run has anything to show", resolve(COMMITTED)
+    record = _record(exhibit_id, folder)
+    return (
+        _shown(record, folder, f"{why}; committed: {made_from(record)}")
+        if record
+        else Exhibit(exhibit_id, why)
+    )
 
 
 class Described(NamedTuple):
@@ -264,7 +285,7 @@ def regenerate(
 ) -> list[Path]:
     """Makes one exhibit again: trains only what it takes, says first what and how long.
 
-    Exhibits of training dynamics take the finished runs that there are; static ones take none.
+    Exhibits of shared analyses take the finished runs that there are; static ones take none.
 
     Returns:
         Its files.
@@ -279,6 +300,9 @@ def regenerate(
         say(f"{exhibit_id} is made by its notebook: minutes, nothing is trained.")
         notebooks.execute(info.paper, scale)
         shown = saved(exhibit_id, default_folder())
+    elif exhibit_id in shapes.MAKERS:
+        say(f"{exhibit_id} is made from formulas: no run is needed.")
+        shown = exhibit(exhibit_id)
     elif info.source == "shared":
         frames = gather(find_runs(scale=scale))
         say(f"{exhibit_id} takes the {len(frames.runs)} finished runs there are; none is trained.")

@@ -1,4 +1,4 @@
-"""SPELL's exhibits that are more than a measure over steps: pass@k, shapes, levels, lengths."""
+"""SPELL's exhibits that are more than a measure over steps: pass@k, shapes, levels, seconds."""
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,13 @@ LEGEND = (
     "Level 0: no answer. Test contexts: numbers are those of documents; boxes are quartiles, "
     "whiskers go from the shortest to the longest. Bars: means, with 95 % bootstrap intervals."
 )
+TIMED = {"seconds/update": "updating", "seconds/step": "whole step"}
+PHASES = ("questioning", "grounding", "responding", "verifying", *TIMED.values())
+"""The phases of a step in their order; the first ones are timed by the method."""
+HALVES = {
+    "first": plots.Look("SPELL, first half", plots.PALETTE[5]),
+    "second": plots.Look("SPELL, second half", plots.PALETTE[4]),
+}
 FORMS = {
     "needles": "notes spread",
     "rag": "found by search",
@@ -214,6 +221,44 @@ def draw_lengths(ax: Axes, lengths: pd.DataFrame) -> None:
     ax.set(xlabel="tokens of a prompt", xlim=(0, None))
 
 
+def figure_7(plan: Plan, frames: Frames) -> Made | None:
+    """Seconds of the phases by variant, and early and late in SPELL's training."""
+    wanted = load_own("spell")["spell/figure-7"].variants
+    used = frames.only(wanted)
+    if not used.runs:
+        return None
+    whole, halves = seconds(used, 1), seconds(used.only(["full"]), 2)
+    panels = {"All of the training": (whole, "variant", curves.looks("spell", wanted))}
+    if len(halves):
+        panels["SPELL"] = (halves, "half", HALVES)
+    with plots.style():
+        figure, axes = plots.panels(len(panels), height=4.4)
+        figure.suptitle("Where the seconds of a training step go")
+        for ax, (title, (rows, hue, looks)) in zip(axes, panels.items(), strict=True):
+            plots.bars(ax, rows, "phase", "value", hue=hue, order=looks)
+            ax.set(title=title, xlabel="", ylabel="")
+            ax.tick_params(axis="x", labelrotation=90)
+        axes[0].set_ylabel("seconds, median step")
+    return Made(figure, used.runs, pd.concat([whole, halves], ignore_index=True))
+
+
+def seconds(frames: Frames, parts: int) -> pd.DataFrame:
+    """Each seed's median seconds of a phase in equal parts of its training.
+
+    Columns variant, seed, phase, half ("first", "second"; "" for one part), value.
+    """
+    rows = frames.metrics[frames.metrics["metric"].isin(["method/seconds", *TIMED])]
+    names = rows["metric"].map(TIMED)
+    rows = rows.assign(phase=names.where(names.notna(), rows["role"]))
+    rows = rows[rows["value"] > 0]
+    steps = rows.groupby(["variant", "seed"])["step"].transform("max")
+    half = (parts * (rows["step"] - 1) // steps).map({0: "first", 1: "second"})
+    rows = rows.assign(half=half if parts > 1 else "")
+    table = rows.groupby(["variant", "seed", "phase", "half"])["value"].median().reset_index()
+    place = {phase: number for number, phase in enumerate(PHASES)}
+    return table.sort_values("phase", key=lambda names: names.map(place), ignore_index=True)
+
+
 def table_6(plan: Plan, frames: Frames) -> Made:
     """The paper's models and data sets beside what stands in their place at this scale."""
     rows = read_yaml("spell", "tables.yaml")["models"]
@@ -231,5 +276,6 @@ MAKERS = {
     "spell/figure-3": figure_3,
     "spell/figure-5": figure_5,
     "spell/figure-6": figure_6,
+    "spell/figure-7": figure_7,
     "spell/table-6": table_6,
 }

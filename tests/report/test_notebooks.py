@@ -212,6 +212,23 @@ def test_a_study_at_smoke_scale(study, tmp_path):
 
 
 @pytest.mark.slow
+def test_spell_at_smoke_scale(tmp_path):
+    folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
+    text = printed(executed(notebook_of("spell"), tmp_path, scale="smoke", run=folders))
+    assert "2 runs, 4 training steps" in text and "rows are trained: {" in text
+    assert "spell/table-2: " in text and "lacks the variants no-format-penalty, " in text
+    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
+    made = {record["id"].removeprefix("spell/") for record in records}
+    figures = {f"figure-{number}" for number in (3, 4, 5, 6, 7, 8)}
+    assert made == {*figures, "claims", "table-6"}, "the tables take other variants"
+    for record in records:
+        runs = len(record["runs"])
+        assert 1 <= runs <= 2 or (record["id"], runs) == ("spell/table-6", 0)
+        assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.slow
 def test_a_bad_parameter_stops_the_notebook_with_the_sentence(tmp_path):
     with pytest.raises(
         papermill.PapermillExecutionError, match="parameter is 'learnin_rate', which is unknown"

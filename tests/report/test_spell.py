@@ -131,6 +131,40 @@ def test_contexts_are_those_of_the_suites_and_grow_with_the_documents(tmp_path):
     assert {*spell.FORMS.values()} < {*lengths.index} and len(lengths) == 3 * 3 + 4
 
 
+def timed_run(root, variant, step_seconds):
+    """A run whose phases take so long in each step; nothing is questioned without a questioner."""
+    run = open_run(root, {**PARAMS, "variant": variant, "seed": 0})
+    for step, value in enumerate(step_seconds, 1):
+        phases = {"questioning": 0.0 if variant == "rlvr" else 1.0, "responding": value}
+        row = {f"method/seconds/{name}": each for name, each in phases.items()}
+        row |= {"step": step, "seconds/update": 2 * value, "seconds/step": 4.0}
+        run.append("metrics", row)
+    return run
+
+
+def test_seconds_are_medians_by_phase_and_half_of_the_training(tmp_path):
+    """One step of 90 seconds changes no median; the halves are steps 1 and 2, 3 and 4."""
+    runs = [timed_run(tmp_path, "full", (1, 3, 5, 90)), timed_run(tmp_path, "rlvr", (2, 2, 2, 2))]
+    frames = gather(runs)
+    whole = spell.seconds(frames, 1).set_index(["variant", "phase"])["value"]
+    assert whole["full"].to_dict() == {
+        **{"questioning": 1, "responding": 4},
+        **{"updating": 8, "whole step": 4},
+    }
+    assert "questioning" not in whole["rlvr"] and whole["rlvr", "updating"] == 4
+    assert list(whole["full"].index) == ["questioning", "responding", "updating", "whole step"]
+    halves = spell.seconds(frames.only(["full"]), 2).set_index(["phase", "half"])["value"]
+    assert halves["responding"].to_dict() == {"first": 2, "second": 47.5}
+    made = spell.figure_7(None, frames)
+    assert [ax.get_title("left") or ax.get_title() for ax in made.item.axes] == [
+        "All of the training",
+        "SPELL",
+    ]
+    labels = [text.get_text() for text in made.item.legends[0].get_texts()]
+    assert labels[:2] == ["SPELL (n=1)", "RLVR (n=1)"] and len(labels) == 4
+    plots.plt.close("all")
+
+
 def test_the_words_of_suites():
     assert spell.suite_words("choice-16") == "multiple choice, 16"
     assert spell.suite_words("many-shot") == "after examples"
@@ -164,8 +198,8 @@ def test_a_table_takes_the_suites_of_its_runs_documents(tmp_path):
 
 def test_the_figures_are_not_made_without_their_runs():
     nothing = gather([])
-    made = (spell.figure_3, spell.figure_5, spell.figure_6)
-    assert [each(SimpleNamespace(), nothing) for each in made] == [None, None, None]
+    made = (spell.figure_3, spell.figure_5, spell.figure_6, spell.figure_7)
+    assert [each(SimpleNamespace(), nothing) for each in made] == [None] * 4
 
 
 def test_figure_6_has_a_panel_a_type_and_all_test_contexts(tmp_path, monkeypatch):

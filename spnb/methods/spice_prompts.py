@@ -87,8 +87,8 @@ RULES = {
     "choice": "a letter from A to D; the wrong options are what partial reasoning leads to",
 }
 STEPS = (
-    "1. Find relations in the text that take several facts or calculations together; leave out what "
-    "one sentence states.\n"
+    "1. Find relations in the text that take several facts or calculations together; leave out "
+    "what one sentence states.\n"
     "2. Decide how the question gets hard: which facts have to be connected, which shortcuts are "
     "closed.\n"
     "3. Write a question that can be answered without the text: it states all that is needed, and "
@@ -101,10 +101,10 @@ JSON_ONLY = "Think first. Then write one JSON object with these fields and nothi
 EMPTY = "If the text has nothing for such a question, leave question and answer empty."
 SELECT = (
     "Which kind of question suits this document best? A multiple-choice question needs relations "
-    "with three plausible wrong answers; a free-form one a single clear answer that is an Integer, "
-    "an Expression or a String of up to three words. Write only a JSON object: suitable_for_mcq and "
-    "suitable_for_free_form (exactly one is true), best_answer_type (Integer, Expression, String or "
-    "null), reason (below 100 characters)."
+    "with three plausible wrong answers; a free-form one a single clear answer that is an "
+    "Integer, an Expression or a String of up to three words. Write only a JSON object: "
+    "suitable_for_mcq and suitable_for_free_form (exactly one is true), best_answer_type (Integer, "
+    "Expression, String or null), reason (below 100 characters)."
 )
 
 

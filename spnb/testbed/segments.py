@@ -150,15 +150,17 @@ def draw_entries(
     return entries
 
 
-def documents(half: str, count: int, types: Sequence[str] = tuple(GRADES)) -> list[dict[str, Any]]:
+def documents(
+    half: str, count: int, types: Sequence[str] = tuple(GRADES), pool: Pool = "train"
+) -> list[dict[str, Any]]:
     """A half of the corpus: `count` documents, always the same, of the kinds that allow one of
-    these types of answers, in turn."""
+    these types of answers, in turn, about people of a pool."""
     made = []
     kinds = itertools.cycle(kinds_of(half, types)) if kinds_of(half, types) else ()
     for number, kind in zip(range(count), kinds, strict=False):
-        rng = random.Random(f"{half} {number}")
+        rng = random.Random(f"{half} {pool} {number}")
         length = rng.randint(SHORTEST, HIGHEST)
-        entries = draw_entries(rng, kind, rng.choice(ENTRIES), length)
+        entries = draw_entries(rng, kind, rng.choice(ENTRIES), length, pool)
         text = "\n".join(entry.text for entry in entries)
         row = {"id": f"{half}-{number}", "title": kind, "text": text, "metadata": {"kind": kind}}
         made.append(row)

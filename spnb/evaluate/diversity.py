@@ -1,4 +1,4 @@
-"""How much texts differ: BLEU between them, and clusters of near ones (R-Zero, arXiv 2508.05004)."""
+"""How much texts differ: BLEU between them, clusters of near ones (R-Zero, arXiv 2508.05004)."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""SPICE's evaluation on the testbed: eight suites in the paper's two groups, and challengers' tasks.
+"""SPICE's evaluation on the testbed: eight suites in the paper's two groups; challengers' tasks.
 
 Five suites are closed-book: the question holds its notes. In three the notes stand in documents,
 among those on somebody else. Levels take turns; names and wordings are held out.

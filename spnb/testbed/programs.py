@@ -159,6 +159,18 @@ register("program", _grade_program)
 GRADES: dict[TaskKind, str] = {"deduction": "integer", "abduction": "input", "induction": "program"}
 """How answers to a kind of tasks are graded (`spnb.core.grading`)."""
 
+Pairs = Sequence[tuple[int, int]]
+"""Inputs of a program and what comes out."""
+
+
+def golds(kind: TaskKind, program: str, pairs: Pairs) -> tuple[str, ...]:
+    """What answers to a task are graded by: the first pair's output, the program with this output,
+    or all pairs."""
+    if kind == "induction":
+        return tuple(f"{x} {output}" for x, output in pairs)
+    output = str(pairs[0][1])
+    return (program, output) if kind == "abduction" else (output,)
+
 
 # --- chains: programs of a known number of steps
 

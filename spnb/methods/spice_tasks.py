@@ -7,7 +7,7 @@ question alone. The oracle's judgement goes into the metrics, never into a rewar
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, get_args
 
 from spnb.core import rewards
@@ -81,6 +81,11 @@ class Tasks(SelfPlayMethod):
             ladder.check_names(tokenizer)
         self.corpus = self.open_corpus("train", params.documents) if params.corpus else None
         self.programs: list[str] = []  # earlier ones, of Absolute Zero
+
+    @cached_property
+    def held_out(self) -> Segments | None:
+        """Documents to write tasks on in evaluation."""
+        return self.open_corpus("heldout", self.params.eval_tasks) if self.params.corpus else None
 
     def open_corpus(self, pool: ladder.Pool, count: int) -> Segments:
         """The documents: halves of the testbed's, together `count`, on people of a pool, and
@@ -258,7 +263,7 @@ class Tasks(SelfPlayMethod):
     def challenge_suite(self) -> Suite:
         """One attempt on each of `eval_tasks` held-out documents, answered K times, each role by
         its policy: the same documents always, for cross-play too."""
-        corpus = self.open_corpus("heldout", self.params.eval_tasks) if self.corpus else None
+        corpus = self.held_out
 
         def ask(place: int) -> Episode[Records]:
             seed = derive_seed("evaluation", "challenges", place)

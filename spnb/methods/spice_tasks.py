@@ -159,11 +159,14 @@ class Tasks(SelfPlayMethod):
         return self.judge(Attempt(source, trajectory, written))
 
     def judge(self, attempt: Attempt) -> Attempt:
-        """Adds what the oracle says of a valid task, where it can read the document."""
+        """Adds what the oracle says of a valid task, where it can read the document, or without one
+        the question."""
         text = attempt.source.text
         entries = None if text is None else segments.read_segment(text)
         if attempt.written and (entries or text is None):
-            attempt.judged = evaluation.judged(judge(attempt.written, entries))
+            judgement = judge(attempt.written, entries)
+            if entries or judgement.kind:
+                attempt.judged = evaluation.judged(judgement)
         return attempt
 
     def say(

@@ -16,7 +16,7 @@ from spnb.testbed.segments import HIGHEST, KINDS, MAKES, NUMBERS, ORDINALS
 from spnb.testbed.world import names
 
 RECIPES: dict[str, dict[str, Any]] = {"reasoner": {"dtype": "bfloat16"}}
-RECIPES["reasoner-large"] = {"hidden": 128, "tokens": 11_000_000, "dtype": "bfloat16"}
+RECIPES["reasoner-large"] = {"hidden": 128, "dtype": "bfloat16"}
 """What the recipes set."""
 TAGS = ("think", "answer", "question", "program", "input")
 

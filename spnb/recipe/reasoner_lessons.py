@@ -50,7 +50,7 @@ class ReasonerRecipe(LearnerRecipe):
     """Everything that decides a reasoner's weights."""
 
     vocabulary: int = Field(260, gt=256)
-    tokens: int = Field(9_000_000, gt=0)
+    tokens: int = Field(6_000_000, gt=0)
     highest: int = Field(HIGHEST, ge=1, le=HIGHEST)
     families: list[ladder.Family] = []
 

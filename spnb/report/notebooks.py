@@ -196,5 +196,8 @@ def reproduce(
         print(f"\n{notebook_of(name).name} at scale {scale}:")
         print(announce(plan), flush=True)
     shared = common | ({} if every or not variants else {"variants": list(variants)})
-    values |= dict.fromkeys(SHARED, shared) | ({} if paper else dict.fromkeys(FORMULAS, {}))
+    values |= dict.fromkeys(SHARED, shared)
+    if not paper:
+        own = {} if scale == "cpu" else {"figures": f"{TRIALS}/{scale}"}
+        values |= dict.fromkeys(FORMULAS, own)
     return [execute(name, scale, **own) for name, own in values.items()]

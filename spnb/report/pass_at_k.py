@@ -41,6 +41,7 @@ CELL = [key for key in KEYS if key != "difficulty"]
 """What is averaged with equal weights: a suite with its opponent, role and decoding."""
 COLUMNS = [*RUN, "begun", "step", "questions", *KEYS, "item", "answers", "k", "value"]
 START = "start"
+"""Stands for a variant: the policy before training."""
 STATES = ("never", "sometimes", "always")
 """How often an item's answers are right."""
 KEY = "Thin lines: seeds. Thick: means. Shades: 95 % bootstrap intervals over seeds and items."
@@ -247,6 +248,21 @@ def moves(passed: pd.DataFrame) -> pd.DataFrame:
         states = [rows["before training"], rows["after training"]]
         lines[key] = 100 * pd.crosstab(*states, normalize=True, dropna=False)
     return pd.concat(lines, names=["paper", "questions", "variant"]) if lines else pd.DataFrame()
+
+
+def flows(passed: pd.DataFrame) -> pd.DataFrame:
+    """Per cent of items that were never right and then were, and the other way round.
+
+    Without any training both are luck, and on average alike.
+    """
+    table = moves(passed)
+    if table.empty:
+        return table
+    known = table.index.get_level_values("before training") != "never"
+    keys = ["paper", "questions", "variant"]
+    reached = table.loc[~known, list(STATES[1:])].sum(axis=1).groupby(keys, sort=False).sum()
+    lost = table.loc[known, "never"].groupby(keys, sort=False).sum()
+    return pd.DataFrame({"never to right": reached, "right to never": lost})
 
 
 def curve(both: pd.DataFrame, by: str = "k") -> pd.DataFrame:

@@ -1,7 +1,8 @@
 """An exhibit by its id: made from the runs of a plan, or the committed one.
 
 What is data (`tables.yaml`, `figures.yaml`, `claims.yaml`) is made here; the makers of the others
-are in `spnb.report.spiral`, `spnb.report.spell` and `spnb.report.studies`.
+are in `spnb.report.spiral`, `spnb.report.spell` and `spnb.report.studies`, those of formulas in
+`spnb.report.shapes`.
 """
 
 import base64
@@ -112,6 +113,8 @@ def exhibit(
 ) -> Exhibit:
     """Makes an exhibit from the runs and saves it; the committed one where runs lack.
 
+    One of formulas is made without runs.
+
     Args:
         plan: whose runs are taken; without plan and frames the committed exhibit is shown.
         frames: the plan's runs as `gather` gives them, if they have been read already.
@@ -159,11 +162,9 @@ def _nothing(exhibit_id: str) -> Exhibit:
     """The committed exhibit, if there is one, where the runs at hand have nothing for it."""
     why, folder = "no run has anything to show", resolve(COMMITTED)
     record = _record(exhibit_id, folder)
-    return (
-        _shown(record, folder, f"{why}; committed: {made_from(record)}")
-        if record
-        else Exhibit(exhibit_id, why)
-    )
+    if record is None:
+        return Exhibit(exhibit_id, why)
+    return _shown(record, folder, f"{why}; committed: {made_from(record)}")
 
 
 class Described(NamedTuple):

@@ -452,16 +452,20 @@ def test_the_codes_ties_and_malformed_judgments():
     assert rewards(rows, "verifier")[-4:] == [1, 1, 1, -1]
 
 
-def test_the_codes_normalisation_is_by_task_type():
-    """Three questions of each of two types, of which 1, 2 and 0 of 4 answers are right."""
-    world = Roles(answers=lambda n: "right" if n % 4 < (1, 1, 2, 2, 0, 0)[n // 4] else "wrong")
-    values = dict(tasks=["journey", "ledger"], asked=6, groups=4)
-    _, rows, _ = play(world, normalise="task", **values)
-    pays = [GAUSSIAN, 1, 0]
-    expected = [(pay - fmean(pays)) / stdev(pays) for pay in pays for _ in range(2)]
-    asked = of_role(rows, "questioner")
-    assert [row.advantage for row in asked] == pytest.approx(expected)
-    assert [row.group for row in asked] == ["journey", "ledger"] * 3
+def test_questioners_are_compared_over_the_batch_or_in_the_code_by_task_type():
+    """Journeys have 1, 2 and 0 of 4 right answers, ledgers 1, 1 and 0."""
+    right = (1, 1, 2, 1, 0, 0)
+    pays = [GAUSSIAN, GAUSSIAN, 1, GAUSSIAN, 0, 0]
+    parts = {"batch": [pays], "task": [pays[::2], pays[1::2]]}
+    for normalise, compared in parts.items():
+        world = Roles(answers=lambda n: "right" if n % 4 < right[n // 4] else "wrong")
+        values = dict(tasks=["journey", "ledger"], asked=6, groups=4, normalise=normalise)
+        asked = of_role(play(world, **values)[1], "questioner")
+        assert [row.reward for row in asked] == pytest.approx(pays)
+        for place, of in enumerate(compared):
+            expected = [(pay - fmean(of)) / stdev(of) for pay in of]
+            found = [row.advantage for row in asked[place :: len(compared)]]
+            assert found == pytest.approx(expected, abs=1e-6), normalise
 
 
 def test_random_rewards_are_the_same_rewards_for_anybody_of_a_role():

@@ -1,6 +1,7 @@
 """Every notebook executes by papermill at smoke scale, from another working directory, and writes
 its exhibits."""
 
+import itertools
 import json
 
 import nbformat
@@ -10,6 +11,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from spnb.core.params import ParamError, variants
 from spnb.core.paths import ROOT
+from spnb.evaluate import items
 from spnb.report import notebooks
 from spnb.report.notebooks import (
     SHARED,
@@ -26,6 +28,7 @@ from spnb.report.notebooks import (
 )
 from spnb.train import provenance
 from spnb.train.plan import make_plan
+from spnb.train.runs import open_run
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -147,6 +150,45 @@ def test_the_shared_notebook_without_runs_says_what_to_run_first(tmp_path):
         executed(dynamics, tmp_path, scale="smoke", papers=["spiral"], **folders)
 
 
+@pytest.mark.slow
+def test_reward_shapes_need_no_run(tmp_path):
+    """Its toy numbers are asserts; exhibits go where they are told."""
+    figures = tmp_path / "figures"
+    executed(notebook_of("shapes"), tmp_path, scale="smoke", figures=str(figures))
+    records = json.loads((figures / "index.json").read_text())["exhibits"]
+    names = ["spice/figure-7", "shapes/noise", "shapes/paid", "shapes/targets"]
+    assert [record["id"] for record in records] == names
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def answered(root, variant, seed, right):
+    """A run of SPELL with four answers to each of two questions, of which so many are right."""
+    where = {"paper": "spell", "scale": "smoke", "variant": variant, "seed": seed, "policy": "p"}
+    run = open_run(root, where)
+    for step, counts in ((0, (1, 0)), (2, right)):
+        for item, sample in itertools.product(range(2), range(4)):
+            score = float(sample < counts[item])
+            place = {"item": str(item), "sample": sample, "difficulty": f"level {item + 1}"}
+            run.append("items", items.record("journey-4", score=score, **place) | {"step": step})
+    run.finish()
+
+
+@pytest.mark.slow
+def test_pass_at_k_reads_finished_runs(tmp_path):
+    for variant, seed in itertools.product(("full", "rlvr"), (0, 1)):
+        answered(tmp_path / "runs", variant, seed, (4, 2) if variant == "full" else (4, seed))
+    folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
+    notebook = executed(notebook_of("pass_at_k"), tmp_path, scale="smoke", ks=[1, 2, 4], **folders)
+    text = printed(notebook)
+    assert "4 runs, 48 values of pass@k" in text and "start" in text
+    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
+    assert [one["id"] for one in records] == [
+        f"pass_at_k/{n}" for n in ("curves", "levels", "gains")
+    ]
+    assert "pass@4, minus rlvr" in (tmp_path / "figures/pass_at_k/gains.csv").read_text()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 STUDIES = {
     "rlvr": ({"learning-curves", "behaviour", "gains", "verdicts"}, "tokens; end: "),
     "proposer": ({"frontier", "leash", "rewards", "summary"}, "8 proposals, "),
@@ -258,6 +300,8 @@ def test_the_estimate_counts_what_is_to_do(tmp_path, monkeypatch):
 def test_every_paper_and_analysis_has_its_notebook():
     assert "spiral" in with_notebook()
     assert notebook_of("dynamics").name == "12_training_dynamics.ipynb"
+    assert notebook_of("pass_at_k").name == "14_pass_at_k.ipynb"
+    assert notebook_of("shapes").name == "13_reward_shapes.ipynb"
     assert notebook_of("embedded").name == "90_embedded_policy.ipynb"
     for name in ("go", "training"):
         with pytest.raises(ParamError, match="paper is .*, which is unknown; .*allowed: .*spiral"):
@@ -347,3 +391,15 @@ def test_all_stands_for_every_variant_of_each_paper(monkeypatch):
     assert asked[0][1] == {"variants": list(variants("spiral")), "seeds": [0, 1]}
     assert asked[1][1] == {"seeds": [0, 1]}
     assert asked[-1][1] == asked[-2][1] == {"variants": ["full"]}
+
+
+def test_with_all_papers_notebooks_that_need_no_run_are_executed_too(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        notebooks, "execute", lambda *given, **values: asked.append((given, values))
+    )
+    reproduce(None, "smoke", None, [3])
+    assert [given[0] for given, _ in asked] == [*with_notebook(), *SHARED, "shapes"]
+    assert asked[-2][1] == {"seeds": [3]} and asked[-1][1] == {"figures": "runs/figures/smoke"}
+    reproduce(None, "cpu", None, None)
+    assert asked[-1] == (("shapes", "cpu"), {})

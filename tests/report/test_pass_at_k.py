@@ -15,6 +15,7 @@ from spnb.report.pass_at_k import (
     difference,
     draw,
     ends,
+    flows,
     gain,
     gains,
     headline,
@@ -89,7 +90,7 @@ def test_no_run_with_several_answers(tmp_path):
     run = open_run(tmp_path, {"paper": "spell", "scale": "cpu", "variant": "full", "seed": 0})
     run.append("items", *answers(0, BEFORE, n=1))
     table = passes([run])
-    assert table.empty and ends(table).empty and gains(table).empty and moves(table).empty
+    assert table.empty and ends(table).empty and gains(table).empty and flows(table).empty
     assert pass_at_k.exhibit("pass_at_k/gains", Frames([run]), tmp_path) is None
 
 
@@ -187,6 +188,9 @@ def test_where_items_moved(tmp_path):
     assert table.loc["never", "sometimes"] == pytest.approx(100 / 3)
     assert table.loc["always", "always"] == pytest.approx(100 / 3)
     assert table.to_numpy().sum() == pytest.approx(100) and table.shape == (3, 3)
+    worse = {("journey-4", "level 1"): [0, 1], ("ledger-4", "level 2"): [0]}
+    both = flows(passes([write(tmp_path, "rlvr", after=worse)])).loc["spell", "4 documents", "rlvr"]
+    assert both.tolist() == pytest.approx([100 / 3, 200 / 3])
 
 
 def test_where_items_moved_of_runs_that_began_differently(tmp_path):
@@ -239,7 +243,7 @@ def test_exhibits_are_made_of_the_runs_at_hand(tmp_path, monkeypatch):
     records = read_index(tmp_path / "f")
     assert "3 held-out questions of the suites journey-4, ledger-4" in records[0]["protocol"]
     assert (
-        "pass@1 and pass@4" in records[1]["caption"] and "at most 2 points" in records[2]["caption"]
+        "pass@1 and pass@4" in records[1]["caption"] and "below 2 points" in records[2]["caption"]
     )
     assert "each answered 4 times" in records[0]["protocol"]
     levels = pd.read_csv(tmp_path / "f/pass_at_k/levels.csv")

@@ -296,7 +296,7 @@ def draw(data: pd.DataFrame, by: str, title: str = "", ylabel: str = "pass@k") -
             order = line_looks(paper, list(rows["variant"].unique()))
             axes = plots.multiples(place, list(rows["panel"].unique()), sharey=True)
             for panel, ax in axes.items():
-                _draw_lines(ax, rows[rows["panel"] == panel], by, order)
+                draw_lines(ax, rows[rows["panel"] == panel], by, order)
             next(iter(axes.values())).set(ylabel=ylabel, ylim=(0, None))
             plots.legend_below(place, note=KEY if place is places[-1] else "")
     return figure
@@ -311,8 +311,8 @@ def line_looks(paper: str, variants: Sequence[str]) -> dict[str, Look]:
     return {name: (grey | known)[name] for name in variants}
 
 
-def _draw_lines(ax: Axes, rows: pd.DataFrame, by: str, order: dict[str, Look]) -> None:
-    """Each variant's mean with its interval, and its seeds."""
+def draw_lines(ax: Axes, rows: pd.DataFrame, by: str, order: dict[str, Look]) -> None:
+    """Each variant's mean with its interval, and its seeds; `rows` of `curve`, of one panel."""
     ticks = {label: place for place, label in enumerate(rows[by].unique(), 1)}
     for variant, own in rows.groupby("variant", sort=False):
         look = order[variant]

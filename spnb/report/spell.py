@@ -12,14 +12,14 @@ from spnb.evaluate import long_context
 from spnb.report import curves, pass_at_k, plots
 from spnb.report.exhibits import Made
 from spnb.report.frame import Frames, records
-from spnb.report.pass_at_k import START
 from spnb.report.tables import load_own, read_yaml
 from spnb.testbed.clusters import LENGTH, TYPES
 from spnb.train.config import variant_layers
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
-PAPER = {START: "", "rlvr": " + RLVR", "full": " + SPELL"}
+MEAN = "mean, "
+PAPER = {pass_at_k.START: "", "rlvr": " + RLVR", "full": " + SPELL"}
 """What follows the model's name in the printed rows of figure 3."""
 SHAPES = "(a) Reward"
 WHEN = {
@@ -31,9 +31,8 @@ LEGEND = (
     "Level 0: no answer. Test contexts: numbers are those of documents; boxes are quartiles, "
     "whiskers go from the shortest to the longest. Bars: means, with 95 % bootstrap intervals."
 )
-TIMED = {"seconds/update": "updating", "seconds/step": "whole step"}
-PHASES = ("questioning", "grounding", "responding", "verifying", *TIMED.values())
-"""The phases of a step in their order; the first ones are timed by the method."""
+UPDATE, STEP = "seconds/update", "seconds/step"
+PHASES = ("questioning", "grounding", "responding", "verifying", "updating")
 HALVES = {
     "first": plots.Look("SPELL, first half", plots.PALETTE[5]),
     "second": plots.Look("SPELL, second half", plots.PALETTE[4]),
@@ -48,56 +47,46 @@ FORMS = {
 
 
 def figure_3(plan: Plan, frames: Frames) -> Made | None:
-    """pass@k before training and after it: means at both numbers of documents, types at the more.
-
-    All runs start from the same weights and are asked the same with the same seeds: the start is
-    measured once.
-    """
+    """pass@k before and after training: means at both numbers of documents, types at the larger."""
     used = frames.only(load_own("spell")["spell/figure-3"].variants)
     if not used.runs:
         return None
-    data = passes(used)
-    few, many = data["documents"].min(), data["documents"].max()
-    means = data.groupby(["variant", "seed", "step", "documents"])["value"].mean().reset_index()
-    panels = {
-        f"Mean, {count} documents": means[means["documents"] == count] for count in (few, many)
-    }
-    longer = data[data["documents"] == many]
-    for family, rows in longer.groupby("family", sort=False):
-        panels[f"{TYPES[family]}, {many}"] = rows
-    looks = curves.looks("spell", [START, *used.variants])
-    order = {name: looks[name] for name in PAPER}
+    data = pass_curves(used)
+    looks = pass_at_k.line_looks("spell", list(data["variant"].unique()))
+    panels = dict(list(data.groupby("panel", sort=False)))
     with plots.style():
         figure = plots.new_figure(5.4, "pass@k before and after training")
         axes = plots.multiples(figure, list(panels), "AAABBB;CCDDEE")
-        for (title, ax), rows in zip(axes.items(), panels.values(), strict=True):
-            ax.set(xlabel="answers k", ylabel="pass@k (%)" if title[:4] == "Mean" else "")
-            plots.curve(ax, rows, order)
-            ax.set(xticks=[1, 2, 4, 8], ylim=(0, 104))
-        mark_paper(axes[f"Mean, {many} documents"], order)
-        plots.legend_below(figure, note=f"Dashed: the paper's pass@8 at 100K tokens. {plots.KEY}")
-    return Made(figure, used.runs, data.rename(columns={"step": "k"}))
+        for title, ax in axes.items():
+            pass_at_k.draw_lines(ax, panels[title], "k", looks)
+            ax.set(ylim=(0, 104), xlabel="answers k")
+        means = [ax for title, ax in axes.items() if title.startswith(MEAN)]
+        for ax in means:
+            ax.set_ylabel("pass@k (%)")
+        mark_paper(means[-1], looks)
+        words = f"Dashed: the paper's pass@8 at 100K tokens. {pass_at_k.KEY}"
+        plots.legend_below(figure, note=words)
+    return Made(figure, used.runs, data.drop(columns="paper"))
 
 
-def passes(frames: Frames) -> pd.DataFrame:
-    """pass@k (%): columns variant, seed, documents, family, step (k), value.
-
-    Of each run after its training; before it, once for all runs, as variant `START`.
-    """
-    ks = range(1, max(run.params["eval_samples"] for run in frames.runs) + 1)
-    both = pass_at_k.ends(pass_at_k.passes(frames.runs, ks))
-    both = both.join(both["suite"].str.extract(r"^(?P<family>\w+)-(?P<documents>\d+)$"))
-    both = both[both["family"].isin(list(TYPES))].astype({"documents": int})
-    both = both.drop(columns="step").rename(columns={"k": "step"})
-    names = ["variant", "seed", "documents", "family", "step"]
-    return both.groupby(names, sort=False)["value"].mean().mul(100).reset_index()
+def pass_curves(frames: Frames) -> pd.DataFrame:
+    """What figure 3 draws, in per cent: the rows of `pass_at_k.curve`."""
+    both = pass_at_k.ends(pass_at_k.passes(frames.runs))
+    counts = frames.runs[0].params["eval_documents"]
+    groups = {count: both[both["questions"] == f"{count} documents"] for count in counts}
+    parts = [rows.assign(questions=MEAN + rows["questions"]) for rows in groups.values()]
+    longer = groups[counts[-1]]
+    parts.append(longer.assign(questions=longer["suite"].map(suite_words)))
+    data = pass_at_k.curve(pd.concat(parts, ignore_index=True))
+    return data.assign(**(100 * data[["value", "low", "high"]].astype(float)))
 
 
 def mark_paper(ax: Axes, looks: plots.Order) -> None:
     """The paper's pass@8 of each line, a dash at k = 8."""
     printed = reference.table("spell", "spell/figure-3")["100K average pass@8"]
-    for place, (variant, ending) in enumerate(PAPER.items()):
-        value = printed[f"Qwen3-30B-A3B-Thinking{ending}"]
+    there = [variant for variant in PAPER if variant in looks]
+    for place, variant in enumerate(there):
+        value = printed[f"Qwen3-30B-A3B-Thinking{PAPER[variant]}"]
         look = {"colors": looks[variant].colour, "linestyles": [plots.DASHED], "linewidth": 1.5}
         ax.hlines(value, 7.4, 8.6, label="" if place else "paper", **look)
 
@@ -222,12 +211,12 @@ def draw_lengths(ax: Axes, lengths: pd.DataFrame) -> None:
 
 
 def figure_7(plan: Plan, frames: Frames) -> Made | None:
-    """Seconds of the phases by variant, and early and late in SPELL's training."""
+    """Shares of the phases in a step by variant, and early and late in SPELL's training."""
     wanted = load_own("spell")["spell/figure-7"].variants
     used = frames.only(wanted)
     if not used.runs:
         return None
-    whole, halves = seconds(used, 1), seconds(used.only(["full"]), 2)
+    whole, halves = shares(used, 1), shares(used.only(["full"]), 2)
     panels = {"All of the training": (whole, "variant", curves.looks("spell", wanted))}
     if len(halves):
         panels["SPELL"] = (halves, "half", HALVES)
@@ -238,25 +227,37 @@ def figure_7(plan: Plan, frames: Frames) -> Made | None:
             plots.bars(ax, rows, "phase", "value", hue=hue, order=looks)
             ax.set(title=title, xlabel="", ylabel="")
             ax.tick_params(axis="x", labelrotation=90)
-        axes[0].set_ylabel("seconds, median step")
+        axes[0].set_ylabel("of a step's seconds (%)")
+        plots.legend_below(figure, note=step_seconds(used))
     return Made(figure, used.runs, pd.concat([whole, halves], ignore_index=True))
 
 
-def seconds(frames: Frames, parts: int) -> pd.DataFrame:
-    """Each seed's median seconds of a phase in equal parts of its training.
+def shares(frames: Frames, parts: int) -> pd.DataFrame:
+    """Each seed's median share (%) of a phase in a step's seconds, in equal parts of its training.
 
     Columns variant, seed, phase, half ("first", "second"; "" for one part), value.
     """
-    rows = frames.metrics[frames.metrics["metric"].isin(["method/seconds", *TIMED])]
-    names = rows["metric"].map(TIMED)
-    rows = rows.assign(phase=names.where(names.notna(), rows["role"]))
-    rows = rows[rows["value"] > 0]
+    keys = ["variant", "seed", "step"]
+    rows = frames.metrics[frames.metrics["metric"].isin(["method/seconds", UPDATE])]
+    names = rows["role"].where(rows["metric"] != UPDATE, "updating")
+    rows = rows.assign(phase=names)[rows["value"] > 0]
+    whole = frames.metrics[frames.metrics["metric"] == STEP].set_index(keys)["value"]
+    rows = rows.join(whole.rename("whole"), on=keys)
     steps = rows.groupby(["variant", "seed"])["step"].transform("max")
     half = (parts * (rows["step"] - 1) // steps).map({0: "first", 1: "second"})
-    rows = rows.assign(half=half if parts > 1 else "")
+    rows = rows.assign(half=half if parts > 1 else "", value=100 * rows["value"] / rows["whole"])
     table = rows.groupby(["variant", "seed", "phase", "half"])["value"].median().reset_index()
     place = {phase: number for number, phase in enumerate(PHASES)}
     return table.sort_values("phase", key=lambda names: names.map(place), ignore_index=True)
+
+
+def step_seconds(frames: Frames) -> str:
+    """How long a step takes by variant, in words; the machine may have had other work."""
+    rows = frames.metrics[frames.metrics["metric"] == STEP]
+    medians = rows.groupby("variant")["value"].median()
+    looks = curves.looks("spell", frames.variants)
+    parts = [f"{looks[name].label} {medians[name]:.2g}" for name in frames.variants]
+    return f"Dots: seeds. Seconds of a step (median): {', '.join(parts)}."
 
 
 def table_6(plan: Plan, frames: Frames) -> Made:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 
 from spnb.report import curves, plots, spell
 from spnb.report.frame import KEYS, gather
@@ -47,36 +48,31 @@ def asked(run, step, **levels):
             run.append("items", one | {"level": level})
 
 
-def test_pass_at_k_is_of_items_and_the_start_is_measured_once(tmp_path):
+def test_pass_at_k_has_means_and_types_and_the_start_is_measured_once(tmp_path):
     """Two of four answers right, both of one question: pass@1 and pass@2 are 1/2. Three: the other
     question has one of two, so pass@1 is 3/4 and pass@2 is 1."""
-    runs = [
-        spell_run(tmp_path, "rlvr"),
-        spell_run(tmp_path, "full", 0),
-        spell_run(tmp_path, seed=1),
-    ]
-    table = spell.passes(gather(runs)).set_index(["variant", "seed", "documents", "family", "step"])
-    assert table.index.is_unique and len(table) == 4 * 4 * 2
-    values = table["value"].unstack("step")
-    assert (values.loc["full"].xs(2, level="documents") == 50).all(axis=None)
-    assert values.loc[("full", 1, 8, "ledger")].tolist() == [75, 100]
-    start = values.loc["start"]
-    assert len(start) == 4 and (start == 0).all(axis=None), "of the first run alone"
+    runs = [spell_run(tmp_path, "rlvr"), spell_run(tmp_path), spell_run(tmp_path, seed=1)]
+    data = spell.pass_curves(gather(runs))
+    types = ["general QA, 8", "financial, 8"]
+    assert list(data["panel"].unique()) == ["mean, 2 documents", "mean, 8 documents", *types]
+    means = data[data["seed"].isna()].set_index(["panel", "variant", "k"])["value"].sort_index()
+    assert means.index.is_unique
+    for panel, of_two, of_three in (("mean, 8 documents", 75, 100), ("mean, 2 documents", 50, 50)):
+        assert means[panel, "full"].tolist() == [of_two, of_three]
+        assert means[panel, "start"].tolist() == [0, 0]
+    assert means["financial, 8", "rlvr"].tolist() == [75, 100]
+    assert set(data.loc[data["variant"] == "full", "seed"].dropna()) == {0, 1}
 
 
-def test_figure_3_has_means_types_and_the_papers_pass_at_8(tmp_path):
+def test_figure_3_marks_the_papers_pass_at_8(tmp_path):
     runs = [spell_run(tmp_path, "rlvr", right=(0, 1)), spell_run(tmp_path, "full")]
     made = spell.figure_3(None, gather(runs))
-    titles = [ax.get_title("left") or ax.get_title() for ax in made.item.axes]
-    types = ["general QA, 8", "financial, 8"]
-    assert titles == ["Mean, 2 documents", "Mean, 8 documents", *types]
-    assert set(made.data.columns) >= {"k", "documents", "value"}
-    marks = [
-        collection for collection in made.item.axes[1].collections if len(collection.get_segments())
-    ]
-    heights = {float(line[0, 1]) for each in marks for line in each.get_segments()}
-    assert {66.9, 68.1, 74.5} <= heights
-    assert made.item.axes[0].get_xlabel() == "answers k"
+    few, many, *types = made.item.axes
+    assert few.get_xlabel() == "answers k" and few.get_ylabel() == "pass@k (%)"
+    assert [ax.get_ylabel() for ax in types] == ["", ""]
+    lines = [each for each in many.collections if isinstance(each, LineCollection)]
+    assert {float(each.get_segments()[0][0, 1]) for each in lines} == {66.9, 68.1, 74.5}
+    assert {"panel", "variant", "k", "value"} <= set(made.data.columns)
     assert spell.figure_3(None, gather([spell_run(tmp_path, "random")])) is None
     plots.plt.close("all")
 
@@ -131,37 +127,32 @@ def test_contexts_are_those_of_the_suites_and_grow_with_the_documents(tmp_path):
     assert {*spell.FORMS.values()} < {*lengths.index} and len(lengths) == 3 * 3 + 4
 
 
-def timed_run(root, variant, step_seconds):
-    """A run whose phases take so long in each step; nothing is questioned without a questioner."""
+def timed_run(root, variant, responding):
+    """A run whose steps take 10 seconds, 2 for updating; RLVR has no questioner."""
     run = open_run(root, {**PARAMS, "variant": variant, "seed": 0})
-    for step, value in enumerate(step_seconds, 1):
+    for step, value in enumerate(responding, 1):
         phases = {"questioning": 0.0 if variant == "rlvr" else 1.0, "responding": value}
         row = {f"method/seconds/{name}": each for name, each in phases.items()}
-        row |= {"step": step, "seconds/update": 2 * value, "seconds/step": 4.0}
-        run.append("metrics", row)
+        run.append("metrics", row | {"step": step, "seconds/update": 2.0, "seconds/step": 10.0})
     return run
 
 
-def test_seconds_are_medians_by_phase_and_half_of_the_training(tmp_path):
-    """One step of 90 seconds changes no median; the halves are steps 1 and 2, 3 and 4."""
-    runs = [timed_run(tmp_path, "full", (1, 3, 5, 90)), timed_run(tmp_path, "rlvr", (2, 2, 2, 2))]
+def test_shares_of_seconds_are_medians_by_phase_and_half_of_the_training(tmp_path):
+    """One slow step changes no median; the halves are steps 1 and 2, 3 and 4."""
+    runs = [timed_run(tmp_path, "full", (1, 3, 5, 9)), timed_run(tmp_path, "rlvr", (2, 2, 2, 7))]
     frames = gather(runs)
-    whole = spell.seconds(frames, 1).set_index(["variant", "phase"])["value"]
-    assert whole["full"].to_dict() == {
-        **{"questioning": 1, "responding": 4},
-        **{"updating": 8, "whole step": 4},
-    }
-    assert "questioning" not in whole["rlvr"] and whole["rlvr", "updating"] == 4
-    assert list(whole["full"].index) == ["questioning", "responding", "updating", "whole step"]
-    halves = spell.seconds(frames.only(["full"]), 2).set_index(["phase", "half"])["value"]
-    assert halves["responding"].to_dict() == {"first": 2, "second": 47.5}
+    whole = spell.shares(frames, 1).set_index(["variant", "phase"])["value"]
+    assert whole["full"].to_dict() == {"questioning": 10, "responding": 40, "updating": 20}
+    assert whole["rlvr"].to_dict() == {"responding": 20, "updating": 20}
+    halves = spell.shares(frames.only(["full"]), 2).set_index(["phase", "half"])["value"]
+    assert halves["responding"].to_dict() == {"first": 20, "second": 70}
     made = spell.figure_7(None, frames)
-    assert [ax.get_title("left") or ax.get_title() for ax in made.item.axes] == [
-        "All of the training",
-        "SPELL",
-    ]
-    labels = [text.get_text() for text in made.item.legends[0].get_texts()]
+    titles = [ax.get_title("left") or ax.get_title() for ax in made.item.axes]
+    assert titles == ["All of the training", "SPELL"]
+    (legend,) = made.item.legends
+    labels = [text.get_text() for text in legend.get_texts()]
     assert labels[:2] == ["SPELL (n=1)", "RLVR (n=1)"] and len(labels) == 4
+    assert "(median): SPELL 10, RLVR 10." in legend.get_title().get_text()
     plots.plt.close("all")
 
 

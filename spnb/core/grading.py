@@ -263,6 +263,11 @@ def same_expression(gold: str, prediction: str) -> bool:
         return False
 
 
+def is_expression(text: str) -> bool:
+    """Whether a text is a formula that `same_expression` can evaluate."""
+    return _parse(_plain(text)) is not None
+
+
 def _plain(text: str) -> str:
     """A formula without LaTeX as far as it goes, a text that is too long as it is."""
     before = None

@@ -36,6 +36,10 @@ ANSWERING: dict[str, str] = {
     ),
 }
 CLOSED = "Answer the question from what you know. Give the answer inside <answer> and </answer>."
+REASON = (
+    "Answer the question. Write down the steps that lead to it inside <think> and </think>, then "
+    "give the answer, of options the letter, inside <answer> and </answer>."
+)
 CHOICE = (
     "Choose the option that answers the question. You may note the option inside <think> and "
     "</think>. Give its letter inside <answer> and </answer>."
@@ -135,6 +139,11 @@ def answer(question: str, documents: Sequence[str], style: Style = "careful") ->
 def closed(question: str) -> Messages:
     """A question without documents."""
     return _user(CLOSED, f"Question: {question}")
+
+
+def reason(question: str) -> Messages:
+    """A question that holds all that is needed, its options too where it has some."""
+    return _user(REASON, f"Question: {question}")
 
 
 def choice(question: str, options: Sequence[str], documents: Sequence[str] = ()) -> Messages:

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from spnb.recipe import ladder_skills, search_skills, skills
+from spnb.recipe import ladder_skills, reasoner_skills, search_skills, skills
 from spnb.recipe.build import CURVE_FILE
 from spnb.recipe.ladder_lessons import LearnerRecipe
 from spnb.recipe.learner import RECIPES
@@ -98,17 +98,11 @@ def skills_table(table: pd.DataFrame, figures: str) -> pd.DataFrame:
     return whole
 
 
-def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
-    """What learners and searcher can do, in per cent: a line a skill, a column a level; saved."""
-    count = 12 if scale == "smoke" else 200
+def by_level(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Measured skills of policies in per cent: a line a skill, a column a level, then the other
+    parts; answers also by how many are consistent."""
     lines: dict[tuple[str, str], dict[str, float]] = {}
-    for name, policy in policies.items():
-        engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
-        if name == "searcher":
-            table = search_skills.measure(engine, count)
-        else:
-            highest = LearnerRecipe(**RECIPES[name]).highest
-            table = ladder_skills.measure(engine, highest, count)
+    for name, table in tables.items():
         for row in table.to_dict("records"):
             skill, _, level = row["part"].rpartition("level ")
             skill = f"{row['benchmark']}: {skill.strip() or 'right'}"
@@ -121,13 +115,47 @@ def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> p
     columns = [str(level) for level in range(1, HIGHEST + 1)]
     columns = [level for level in columns if any(level in line for line in lines.values())]
     shown = pd.DataFrame(lines).T.rename_axis(["policy", "skill"]).round(1)
-    shown = shown[columns + [name for name in shown if name not in columns]]
+    return shown[columns + [name for name in shown if name not in columns]]
+
+
+def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
+    """What learners and searcher can do; saved."""
+    count, tables = 12 if scale == "smoke" else 200, {}
+    for name, policy in policies.items():
+        engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+        if name == "searcher":
+            tables[name] = search_skills.measure(engine, count)
+        else:
+            highest = LearnerRecipe(**RECIPES[name]).highest
+            tables[name] = ladder_skills.measure(engine, highest, count)
+    shown = by_level(tables)
     save_exhibit(
         "embedded/learner",
         shown,
         [],
         caption="What learners and searcher can do before any reinforcement learning, in per "
         "cent, by level.",
+        protocol=f"Sampled at temperature 1, names and wordings held out, {count} items a level or "
+        "skill. Consistent: each step once, as its note says, in any order. One training seed.",
+        folder=figures,
+    )
+    return shown
+
+
+def reasoner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
+    """What reasoners can do; saved."""
+    count, tables = 12 if scale == "smoke" else 200, {}
+    for name, policy in policies.items():
+        engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+        tables[name] = reasoner_skills.measure(engine, count)
+    shown = by_level(tables)
+    save_exhibit(
+        "embedded/reasoner",
+        shown,
+        [],
+        caption="What reasoners can do before any reinforcement learning, in per cent, by level: "
+        "answers of SPICE's suites; tasks from documents (challenge) and from nothing (alone), as "
+        "the oracle judges them; Absolute Zero's tasks.",
         protocol=f"Sampled at temperature 1, names and wordings held out, {count} items a level or "
         "skill. Consistent: each step once, as its note says, in any order. One training seed.",
         folder=figures,

@@ -227,7 +227,7 @@ class Lessons:
             return notes["train"]
         words = [word for text in notes["train"] for word in re.findall(r"\b[A-Za-z]{2,}", text)]
         made = (self.any_wording(words) for _ in range(len(notes["train"])))
-        return [text for text in made if _places(text) not in HELD_OUT] or notes["train"]
+        return [text for text in made if places_of(text) not in HELD_OUT] or notes["train"]
 
     def any_wording(self, words: Sequence[str]) -> str:
         """Name and ordinal in any order, then the step, with up to a word before each."""
@@ -358,13 +358,13 @@ class Lessons:
         return self.rng.choice(names("town", draw_pool(self.rng)))
 
 
-def _places(wording: str) -> str:
+def places_of(wording: str) -> str:
     """A wording without the order of name and ordinal."""
     return re.sub("{[en]}", "{}", wording)
 
 
 HELD_OUT = {
-    _places(text) for world in set(WORLDS.values()) for text in WORDING[world]["notes"]["heldout"]
+    places_of(text) for world in set(WORLDS.values()) for text in WORDING[world]["notes"]["heldout"]
 }
 
 

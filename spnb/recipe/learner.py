@@ -36,10 +36,14 @@ RECIPES["learner-large"] = {
 """What the recipes set."""
 
 
+def turns() -> list[str]:
+    """The marks of turns, with what stands before them."""
+    reply = f"{END}\n{START}assistant\n"
+    return [f"{START}user\n", f"{START}assistant\n", reply, f"?{reply}", f".{reply}"]
+
+
 def fixed_phrases() -> list[str]:
     """Constant text that becomes one token each."""
-    reply = f"{END}\n{START}assistant\n"
-    turns = [f"{START}user\n", f"{START}assistant\n", reply, f"?{reply}", f".{reply}"]
     instructions = [prompts.ANSWERING["plain"], prompts.CHOICE, prompts.TASK, prompts.CLOSED]
     instructions += [prompts.JUDGE, prompts.RUBRIC, prompts.GRADE]
     instructions += [prompts.SEARCHING["plain"], prompts.ASK_SEARCH]
@@ -50,7 +54,7 @@ def fixed_phrases() -> list[str]:
     labels = [*(f"\n{word}:" for word in words), *(f"\n[{number}]" for number in range(1, 33))]
     rules = [f" {WORDING[world]['rule']}" for world in set(WORLDS.values())]
     results = ["\n<information>", "\n</information>\n"]
-    return [*turns, *instructions, *tags, *results, *labels, *sorted(rules)]
+    return [*turns(), *instructions, *tags, *results, *labels, *sorted(rules)]
 
 
 def build_tokenizer(recipe: LearnerRecipe) -> PreTrainedTokenizerFast:
@@ -100,18 +104,23 @@ def rate(recipe: LearnerRecipe, tokens: int) -> float:
 
 
 def build(
-    lessons: Lessons, folder: Path, report: Callable[[str], None] = print, start: str = ""
+    lessons: Lessons,
+    folder: Path,
+    report: Callable[[str], None] = print,
+    start: str = "",
+    tokens: Callable[[Any], PreTrainedTokenizerFast] = build_tokenizer,
 ) -> None:
     """Makes the policy of these lessons: tokenizer, training, saving.
 
-    `start`: the embedded policy that it goes on from; from scratch where there is none.
+    `start`: the embedded policy that it goes on from; from scratch where there is none, with the
+    tokenizer that `tokens` makes for the recipe.
     """
     recipe, progress = lessons.recipe, pretrain.Progress()
     if start:
         tokenizer = AutoTokenizer.from_pretrained(embedded_path(start))
         model = AutoModelForCausalLM.from_pretrained(embedded_path(start), dtype=torch.float32)
     else:
-        tokenizer = build_tokenizer(recipe)
+        tokenizer = tokens(recipe)
         model = pretrain.build_model(recipe, tokenizer)
     batches = stream(lessons, tokenizer, progress)
     for _ in pretrain.train_course(recipe, model, batches, recipe.tokens, progress, rate):

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from spnb.core.params import unknown, validate
-from spnb.recipe import build, learner, pretrain, reader, searcher
+from spnb.recipe import build, learner, pretrain, reader, reasoner, searcher
 from spnb.recipe.ladder_lessons import LearnerRecipe, Lessons
+from spnb.recipe.reasoner_lessons import ReasonerRecipe, Reasoning
 
-RECIPES = ("games", "world", *learner.RECIPES, "searcher", *reader.RECIPES)
+RECIPES = ("games", "world", *learner.RECIPES, "searcher", *reader.RECIPES, *reasoner.RECIPES)
 
 
 def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
@@ -29,5 +30,8 @@ def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
     elif name in reader.RECIPES:
         made = validate(reader.ReaderRecipe, reader.RECIPES[name] | values)
         learner.build(reader.Reading(made), folder / name, start=made.start)
+    elif name in reasoner.RECIPES:
+        shown = Reasoning(validate(ReasonerRecipe, reasoner.RECIPES[name] | values))
+        learner.build(shown, folder / name, tokens=reasoner.build_tokenizer)
     else:
         raise ValueError(unknown("recipe", name, RECIPES))

@@ -1,0 +1,81 @@
+"""How documents are cut to segments, and drawn."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from spnb.corpus.segments import Segments, cut
+from spnb.corpus.store import CorpusError
+from spnb.testbed.segments import documents
+from spnb.train.policies import load_policy
+
+
+class Words:
+    """A token for each word, the spaces before it included."""
+
+    def __call__(self, text, add_special_tokens, return_offsets_mapping):
+        assert not add_special_tokens and return_offsets_mapping
+        ends = [at for at in range(1, len(text)) if text[at].isspace()] + [len(text)]
+        return {"offset_mapping": list(zip([0, *ends], ends, strict=False))}
+
+
+def rows(*texts):
+    return [{"id": f"d{n}", "title": "", "text": text} for n, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (9, ["a b c\nd e\nf g h i"]),
+        (8, ["a b c\nd e", "f g h i"]),  # back to the last line end
+        (5, ["a b c\nd e", "f g h i"]),
+        (4, ["a b c", "d e", "f g h i"]),
+        (3, ["a b c", "d e", "f g h", "i"]),  # a line longer than a segment is cut within
+        (2, ["a b", "c", "d e", "f g", "h i"]),
+        (1, list("abcdefghi")),
+        (99, ["a b c\nd e\nf g h i"]),  # a document shorter than a segment is one
+    ],
+)
+def test_segments_take_whole_lines_where_they_can(size, expected):
+    pieces = cut("a b c\nd e\nf g h i", Words(), size)
+    assert [piece.strip() for piece in pieces] == expected
+
+
+def test_nothing_is_lost_and_no_segment_is_too_long():
+    tokenizer = load_policy("embedded/learner").tokenizer
+    for row in documents("math", 8):
+        for size in (7, 40, 150):
+            pieces = cut(row["text"], tokenizer, size)
+            assert "".join("".join(pieces).split()) == "".join(row["text"].split())
+            whole = tokenizer(row["text"], add_special_tokens=False)["input_ids"]
+            assert len(pieces) >= len(whole) / size
+            for piece in pieces:
+                assert len(tokenizer(piece, add_special_tokens=False)["input_ids"]) <= size
+
+
+def test_documents_are_drawn_alike_and_then_any_of_their_segments():
+    corpora = [rows("a", "b c d e"), rows("f")]
+    corpus = Segments(corpora, Words(), 2)
+    assert len(corpus) == 3
+    drawn = Counter()
+    for seed in range(600):
+        segments = corpus.draw(random.Random(seed), 3)
+        assert len({(one.document, one.text[0] == "f") for one in segments}) == 3  # none twice
+        drawn.update((one.text.strip(), one.number) for one in segments)
+    assert drawn["a", 0] == drawn["f", 0] == 600
+    assert drawn["b c", 0] + drawn["d e", 1] == 600 and abs(drawn["b c", 0] - 300) < 60
+    many = corpus.draw(random.Random(0), 7)
+    assert Counter(one.text for one in many)["f"] in (2, 3)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match="size of a segment is 0; allowed: 1 or more tokens"):
+        cut("a", Words(), 0)
+    for empty in ("", " \n "):
+        with pytest.raises(ValueError, match="text is empty; allowed: a document with words"):
+            cut(empty, Words(), 4)
+        with pytest.raises(CorpusError, match="document 'd1': text is empty"):
+            Segments([rows("a", empty)], Words(), 4).draw(random.Random(0), 2)
+    with pytest.raises(CorpusError, match="corpus has 0 documents"):
+        Segments([], Words(), 4)

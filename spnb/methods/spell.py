@@ -264,9 +264,9 @@ class Method(SelfPlayMethod):
         return suites
 
     def proposal_suite(self) -> Suite:
-        """Questions about held-out clusters, each answered by the external policy, graded by the
-        oracle: 1 - pass@1 is their difficulty (figure 4)."""
-        library = Library(self.params, "heldout")
+        """Questions about the training's clusters with their memory, each answered by the external
+        policy, graded by the oracle: 1 - pass@1 is their difficulty (figure 4)."""
+        library = self.library
 
         def ask(place: int) -> Episode[Records]:
             rng = random.Random(derive_seed("evaluation", "difficulty", place))

@@ -20,22 +20,21 @@ from spnb.methods.spell_questions import Question
 from spnb.testbed import clusters
 from spnb.testbed.clusters import LENGTH, Cluster, Document, Proposal
 from spnb.testbed.ladder import ASKED
-from spnb.testbed.world import Pool
 
 
 class Library:
-    """The clusters that questions are about, by task type; `pool` names generated ones.
+    """The clusters that questions are about, by task type.
 
     Raises:
         CorpusError: a corpus without clusters, or a cluster with fewer documents than n.
     """
 
-    def __init__(self, params: Any, pool: Pool = "train"):
+    def __init__(self, params: Any):
         self.types = list(params.tasks)
         if params.corpus:
             every = read_clusters(params.corpus, self.types, params.documents, params.seed)
         else:
-            every = [_generated(params, pool, place) for place in range(params.clusters)]
+            every = [_generated(params, place) for place in range(params.clusters)]
         self.by_type = {name: [c for c in every if c.family == name] for name in self.types}
         for name, those in self.by_type.items():
             if not those:
@@ -58,10 +57,10 @@ class Library:
         return Question(*of, trajectory=trajectory, proposal=proposal)
 
 
-def _generated(params: Any, pool: Pool, place: int) -> Cluster:
+def _generated(params: Any, place: int) -> Cluster:
     family = params.tasks[place % len(params.tasks)]
-    rng = random.Random(derive_seed(params.seed, "cluster", pool, place))
-    return clusters.draw_cluster(family, params.documents, rng, LENGTH, pool, f"{family}-{place}")
+    rng = random.Random(derive_seed(params.seed, "cluster", "train", place))
+    return clusters.draw_cluster(family, params.documents, rng, name=f"{family}-{place}")
 
 
 def read_clusters(corpus: str, types: Sequence[str], count: int, seed: int) -> list[Cluster]:

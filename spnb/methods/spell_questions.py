@@ -143,8 +143,8 @@ class Question:
 
 
 def judged_by_oracle(questions: Sequence[Question]) -> dict[str, float]:
-    """How often rule and verdict differ, and how often each is wrong by the oracle, which knows no
-    corpus.
+    """How often rule and verdict differ, also by task type, and how often each is wrong by the
+    oracle, which knows no corpus.
 
     False yes: of answers that mean something else than the stated one; false no: of those that mean
     the same.
@@ -157,11 +157,14 @@ def judged_by_oracle(questions: Sequence[Question]) -> dict[str, float]:
             text = read_answer(answer.policy_text)
             if question.proposal and text is not None:
                 same = clusters.same_meaning(question.family, text, question.proposal)
-                rows.append((same, rule, bool(verdict), verdict is not None))
+                rows.append((same, rule, bool(verdict), verdict is not None, question.family))
     numbers: dict[str, float] = {}
     verified = [row for row in rows if row[3]]
     if verified:
-        numbers["disagreement"] = fmean(rule != verdict for _, rule, verdict, _ in verified)
+        numbers["disagreement"] = fmean(rule != verdict for _, rule, verdict, *_ in verified)
+    for family, name in TYPES.items():
+        if of := [rule != verdict for _, rule, verdict, _, each in verified if each == family]:
+            numbers[f"disagreement/{name}"] = fmean(of)
     if not all(question.sources for question in questions):
         return numbers
     for name, at, of in (("rule", 1, rows), ("verifier", 2, verified)):

@@ -518,8 +518,12 @@ def whole(**values):
 EXTERNAL = dict(policies={"external": "embedded/reader"})
 
 
-def test_an_external_policy_answers_proposals_about_held_out_documents():
+def test_an_external_policy_answers_proposals_about_the_trainings_clusters():
     made = whole(**EXTERNAL)
+    own = {cluster.name: cluster for cluster in made.library.by_type["journey"]}
+    for name in own:
+        earlier = {"question": f"EARLIER {name}", "answer": "A", "read": (0,)}
+        made.memory.entries[name] = [earlier]
     (suite,) = [suite for suite in made.suites(1) if suite.name == "difficulty"]
     asks = Roles(asks=lambda number: (None, 1, 2, 3)[number])
     solves = Roles(answers=lambda number: ("right", "wrong", "right", "right")[number % 4])
@@ -530,10 +534,11 @@ def test_an_external_policy_answers_proposals_about_held_out_documents():
     assert value["valid", ""] == 0.75 and value["level", ""] == 2
     assert value["difficulty", ""] == value["difficulty", "journey"] == pytest.approx(1 / 3)
     assert len(asks.prompts["questioner"]) == 4 and len(solves.prompts["responder"]) == 6
-    heldout = {*names("person", "heldout")}
     for prompt in asks.prompts["questioner"]:
-        people = re.findall(r"Stops of (\w+)", prompt)
-        assert len(people) == 2 and {*people} <= heldout
+        (name,) = re.findall(r"EARLIER (journey-\d)", prompt)
+        people = [source.subject for source in own[name].sources]
+        read = re.findall(r"Stops of (\w+)", prompt)
+        assert read[0] == people[0] and {*read} <= {*people} and len(read) in (2, 3)
     assert all("[3] " in prompt for prompt in solves.prompts["responder"])
     assert not made.roles["external"].trainable
 

@@ -358,6 +358,7 @@ def test_numbers_of_a_step_by_hand():
         "answerable": 1,
         "malformed": 1 / 15,
         "disagreement": 3 / 5,  # both of the first, the first of the third
+        "disagreement/general QA": 3 / 5,
         "rule false yes": 0,  # of two wrong answers
         "rule false no": 1 / 4,
         "verifier false yes": 1 / 2,

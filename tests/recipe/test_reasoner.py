@@ -1,23 +1,29 @@
 """What a reasoner is shown: consistent work in any order, valid tasks, and no held-out wording."""
 
 import itertools
+import json
 import re
 from collections import Counter
 
 import pytest
+from transformers import AutoTokenizer
 
 from spnb.core import prompts
 from spnb.core.grading import grade
 from spnb.methods import absolute_zero, spice_prompts
+from spnb.recipe import reasoner_skills
+from spnb.recipe.build import PAD
 from spnb.recipe.ladder_lessons import places_of
 from spnb.recipe.learner import build
-from spnb.recipe.reasoner import build_tokenizer, words
+from spnb.recipe.reasoner import RECIPES, build_tokenizer, words
 from spnb.recipe.reasoner_lessons import TASKS, ReasonerRecipe, Reasoning
 from spnb.recipe.rows import END
-from spnb.testbed import programs
+from spnb.testbed import embedded_path, programs
 from spnb.testbed.ladder import ORDINALS
 from spnb.testbed.segment_oracle import judge
 from spnb.testbed.segments import HIGHEST, KINDS, order_of, read_segment
+from spnb.train.engines.torch import TorchEngine
+from spnb.train.policies import load_policy
 
 
 def lessons(progress=1.0, **values):
@@ -164,6 +170,31 @@ def test_words_of_the_world_are_one_token_each():
         text = "".join(piece for piece, _ in row)
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         assert tokenizer.decode(ids) == text and len(ids) < 300
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_the_shipped_reasoners_are_their_recipes(name):
+    recipe, folder = ReasonerRecipe(**RECIPES[name]), embedded_path(name)
+    assert json.loads((folder / "recipe.json").read_text()) == recipe.model_dump()
+    shipped = AutoTokenizer.from_pretrained(folder)
+    assert shipped.get_vocab() == build_tokenizer(recipe).get_vocab()
+    assert (shipped.pad_token, shipped.eos_token) == (PAD, END)
+
+
+@pytest.mark.slow
+def test_the_shipped_reasoner_writes_valid_tasks_and_knows_no_order():
+    policy, count = load_policy("embedded/reasoner"), 60
+    engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+    marks = reasoner_skills.answers(engine, "string", count)
+    assert sum(consistent for _, consistent in marks) / len(marks) > 0.9
+    right = [sum(score.values()) for score, _ in marks]
+    share = [sum(right[at : at + count]) / count for at in range(0, len(right), count)]
+    assert share[0] > 0.9 and 0.3 < share[1] < 0.7 and 0.03 < share[2] < 0.4
+    assert max(share[4:]) < 0.1
+    written = reasoner_skills.tasks(engine, "string", 100, grounded=True)
+    assert sum(valid for _, valid in written) > 90
+    easy = sum(parts.get("asks level 1", 0) for parts, _ in written) / 100
+    assert 0.35 < easy < 0.65
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from spnb.testbed.world import SUFFIXES, names
 TAGS = ("think", "answer", "search", "information", "question", "rubric")
 CONSTANT, EMBEDDING_STD, QK_GAIN = 0.6, 0.08, 1.6
 POOL, LONGEST = 384, 512
+Dtype = Literal["float32", "bfloat16"]
 """Rows that are drawn at once; rows of more tokens than the second are left out."""
 
 
@@ -46,12 +47,13 @@ class TextRecipe(ModelRecipe):
     warmup_tokens: int = Field(200_000, gt=0)
     matrix_std: float = Field(0.04, gt=0)
     offset_heads: bool = True
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the saved weights")
+    dtype: Dtype = Field("float32", description="of the saved weights")
 
 
 class WorldRecipe(TextRecipe):
     """Everything that decides the document world's policies."""
 
+    dtype: Dtype = "bfloat16"
     unskilled_at: int = 1_500_000
     base_at: int = 2_150_000
     reading_until: int = 3_600_000
@@ -293,7 +295,6 @@ def build(recipe: WorldRecipe, folder: Path, report: Callable[[str], None] = pri
             report(f"{tokens / 1e6:.2f} M tokens, loss {recent:.3f} nats, {seconds:.0f} s")
         for name in [name for name, at in stops.items() if tokens >= at]:
             del stops[name]
-            dtype = recipe.dtype if name == "instruct" else "bfloat16"  # controls, kept small
-            weights = copy.deepcopy(model).to(getattr(torch, dtype))
+            weights = copy.deepcopy(model).to(getattr(torch, recipe.dtype))
             games.save(weights, tokenizer, recipe, folder / name, "tokens", progress.curve)
             report(f"{name} saved")

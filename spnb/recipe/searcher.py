@@ -9,6 +9,7 @@ from pydantic import Field
 from spnb.core import prompts
 from spnb.core.types import Task
 from spnb.recipe.ladder_lessons import LearnerRecipe, Lessons
+from spnb.recipe.pretrain import Dtype
 from spnb.recipe.rows import Row, answer_tag, by_ordinals, draw_pool, turn
 from spnb.testbed import chain
 from spnb.testbed.chain import HIGHEST, RELATIONS, Links
@@ -21,6 +22,7 @@ OTHERS = 2
 class SearcherRecipe(LearnerRecipe):
     """Everything that decides a searcher's weights."""
 
+    dtype: Dtype = "bfloat16"
     highest: int = Field(HIGHEST, ge=1, le=HIGHEST)
     families: list[Family] = []
     tokens: int = Field(10_000_000, gt=0)

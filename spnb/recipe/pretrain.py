@@ -31,9 +31,9 @@ from spnb.testbed import oracle
 from spnb.testbed.world import SUFFIXES, names
 
 TAGS = ("think", "answer", "search", "information", "question", "rubric")
+Dtype = Literal["float32", "bfloat16"]
 CONSTANT, EMBEDDING_STD, QK_GAIN = 0.6, 0.08, 1.6
 POOL, LONGEST = 384, 512
-Dtype = Literal["float32", "bfloat16"]
 """Rows that are drawn at once; rows of more tokens than the second are left out."""
 
 

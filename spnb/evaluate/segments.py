@@ -133,7 +133,7 @@ def challenge_rows(records: Records) -> Rows:
         values = [one[name] for one in valid if one.get(name) is not None]
         rows += [share_row(CHALLENGES, name, values)] if values else []
     for name in ("level", "success", "pay"):
-        rows.append(mean_row(CHALLENGES, name, [one[name] for one in valid]))
+        rows.append(mean_row(CHALLENGES, name, [one[name] for one in valid if name in one]))
     rows.append(share_row(CHALLENGES, "mixed", [float(0 < one["success"] < 1) for one in valid]))
     for name in ("distinct", "diversity"):
         if name in numbers:

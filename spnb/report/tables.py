@@ -99,7 +99,7 @@ class Column(StrictData):
 class Table(StrictData):
     """One table: our rows and columns; those that only the paper has are added in its order."""
 
-    printed: str = Field(description="the exhibit whose numbers stand behind ours")
+    printed: Labels = Field(description="the exhibits whose numbers stand behind ours")
     caption: str
     protocol: str
     rows: list[Row]
@@ -227,8 +227,26 @@ def evaluated(frames: Frames, share: float) -> tuple[int, int]:
     return near(steps, share)["step"].min(), steps["step"].max()
 
 
-def printed_table(exhibit_id: str) -> pd.DataFrame:
-    """An exhibit's printed numbers as `reference.table` gives them; empty where there are none."""
+def printed_table(exhibits: str | Sequence[str]) -> pd.DataFrame:
+    """Printed numbers as `reference.table` gives them; empty where there are none.
+
+    Several exhibits stand side by side: they have the same rows in the same order, under the first
+    one's names. A column with the numbers of one of the first exhibit's is left out.
+    ValueError where they differ in rows, or in a column of one name.
+    """
+    first, *others = [exhibits] if isinstance(exhibits, str) else exhibits
+    table = _printed(first)
+    known = [table[column].tolist() for column in table]
+    for other in map(_printed, others):
+        if len(other) != len(table):
+            raise ValueError(f"{exhibits} have {len(table)} and {len(other)} rows; allowed: equal")
+        new = other[[column for column in other if other[column].tolist() not in known]]
+        table = pd.concat([table, new.set_axis(table.index)], axis=1, verify_integrity=True)
+    return table
+
+
+def _printed(exhibit_id: str) -> pd.DataFrame:
+    """One exhibit's printed numbers."""
     paper = exhibit_id.split("/")[0]
     known = reference.load(paper) if paper in reference.sources("numbers.csv") else None
     if known is None or exhibit_id not in set(known["exhibit"]):

@@ -111,6 +111,16 @@ def test_numbers_of_tasks_by_hand():
     assert found == pytest.approx(expected | {"valid": 0.75})
 
 
+def test_tasks_that_the_oracle_cannot_judge_are_left_out_of_its_numbers():
+    """On a document of another corpus nothing is known but how the task was answered."""
+    read = {"score": 1.0, "question": "a", "success": 0.5, "pay": 1.0}
+    known = {**read, "question": "b", "level": 3, "right": 1.0}
+    found = {row["metric"]: row["value"] for row in challenge_rows([read, known])}
+    assert (found["level"], found["right"], found["success"], found["valid"]) == (3, 1, 0.5, 1)
+    alone = {row["metric"]: row["value"] for row in challenge_rows([read])}
+    assert alone["level"] != alone["level"] and "right" not in alone and alone["pay"] == 1
+
+
 def test_group_means_by_hand():
     accuracy = {name: 1.0 if name in GROUPS["math"] else 0.5 for name in SUITES}
     assert group_means(accuracy) == {"math": 1.0, "general": 0.5, "overall": 0.75}

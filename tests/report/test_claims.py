@@ -207,7 +207,7 @@ def test_spirals_claims():
     assert known["larger-variants"].parts[0].paper == {"SPIRAL": 36.1, "SFT": 18.4}
 
 
-@pytest.mark.parametrize("paper", ["spiral", "spell", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "spice", "rlvr", "proposer"])
 def test_every_claim_is_of_known_variants_and_said_once(paper):
     file = load_claims(paper)
     assert exhibit_info(file.exhibit).kind == "table"

@@ -387,7 +387,7 @@ def test_committed_exhibits_are_of_a_clean_commit_only(
 
 def test_the_nearest_exhibit_is_one_that_can_be_made() -> None:
     for wrong, near in (
-        ("table-3", "spell/table-3"),
+        ("table-3", "spice/table-3"),
         ("gains", "rlvr/gains"),
         ("ssp/table-33", "ssp/table-3"),
     ):
@@ -395,7 +395,7 @@ def test_the_nearest_exhibit_is_one_that_can_be_made() -> None:
             exhibit_info(wrong)
     with pytest.raises(ValueError) as caught:
         exhibit_info("tabel")
-    assert "spice/" not in str(caught.value) and "dynamics/length" in str(caught.value)
+    assert "ssp/" not in str(caught.value) and "dynamics/length" in str(caught.value)
 
 
 def test_the_gallery_is_the_same_made_again_and_names_lost_files(tmp_path: Path) -> None:

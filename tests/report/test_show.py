@@ -199,7 +199,7 @@ def test_a_static_exhibit_trains_nothing(trained, tmp_path):
 
 
 def test_what_nothing_makes_is_one_sentence(monkeypatch):
-    with pytest.raises(ValueError, match="exhibit is 'table-3'.*did you mean 'spell/table-3'"):
+    with pytest.raises(ValueError, match="exhibit is 'table-3'.*did you mean 'spice/table-3'"):
         regenerate("table-3")
     with pytest.raises(ExhibitError, match="ssp/table-1 cannot be made.*: ssp is not there yet"):
         regenerate("ssp/table-1")

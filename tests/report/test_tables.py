@@ -224,7 +224,7 @@ def test_a_label_that_is_not_printed_is_named():
         filled(rows=wrong)
 
 
-@pytest.mark.parametrize("paper", ["spiral", "spell", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "spice", "rlvr", "proposer"])
 def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
     known = set(variants(paper))
     for exhibit, entry in load_tables(paper).items():
@@ -263,6 +263,21 @@ def test_a_protocol_names_the_parameters_of_its_runs():
     runs = [Run(steps=30, games=["a", "b"]), Run(steps=90, games=["a", "b"], sizes=[4, 16])]
     text = fill_in("{steps} steps of {games}, {sizes}", runs)
     assert text == "30 or 90 steps of a, b, 4, 16"
+
+
+def test_printed_tables_stand_side_by_side_under_the_first_ones_rows():
+    """SPICE's table 2 has three means, its table 6 the eleven benchmarks and one of the means."""
+    table = printed_table(["spice/table-2", "spice/table-6"])
+    assert list(table.index) == list(printed_table("spice/table-2").index)
+    assert list(table.columns[:4]) == ["Math Avg", "General Avg", "Overall Avg", "AMC"]
+    assert len(table.columns) == 3 + 11 and "Overall" not in table.columns
+    mathematical = table.loc["Qwen3-4B-Base + SPICE, Corpus Type: Nemotron-CC-Math"]
+    assert mathematical[["Overall Avg", "AMC", "BBEH"]].tolist() == [43.2, 62.5, 9.6]
+    assert list(printed_table("spice/table-4").columns) == ["Math", "General", "Overall"]
+    with pytest.raises(ValueError, match="have 3 and 4 rows; allowed: equal"):
+        printed_table(["spice/table-2", "spice/table-8"])
+    with pytest.raises(ValueError, match="AMC"):
+        printed_table(["spice/table-6", "spice/table-7"])
 
 
 def test_both_sides_of_every_cell():

@@ -23,7 +23,7 @@ from spnb.report.exhibits import Made
 from spnb.report.frame import Frames
 from spnb.report.policies import kept, load_engine, run_params
 from spnb.report.tables import load_measures, load_own
-from spnb.testbed.segments import HALVES, KINDS, kind_of
+from spnb.testbed.segments import KINDS, kind_of
 from spnb.train.config import RunParams
 from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
@@ -41,18 +41,17 @@ METHODS = {
 PARTS = ("full", "fixed-challenger", "no-corpus")
 """SPICE, and SPICE without one part each."""
 OVERALL = "overall"
+GROUPS = ("mathematics", "general", OVERALL)
+"""The measures of figure 1."""
 COUNTED = {"valid": 100, "success": 100, "level": 1, "right": 100, "self_contained": 100}
 """What cross-play counts of the tasks, and the factors that make shares per cent."""
 OF_RIGHT = "success, right"
 """The pass rate over the tasks whose stated answer is right."""
-EVERY = plots.Look("all valid tasks", plots.PALETTE[0])
 LINES = {
-    **dict.fromkeys(COUNTED, EVERY),
+    **dict.fromkeys(COUNTED, plots.Look("all valid tasks", plots.PALETTE[0])),
     OF_RIGHT: plots.Look("those whose stated answer is right", plots.PALETTE[1], plots.LINES[2]),
 }
 """How figure 3 draws what is counted."""
-
-
 SAID = {
     "right": ("stated answer right", "stated answer wrong"),
     "self_contained": ("self-contained", "not self-contained"),
@@ -100,9 +99,8 @@ def figure_1(plan: Plan, frames: Frames) -> Made | None:
         axes = plots.multiples(figure, list(parts), "AAAB", sharey=True)
         for ax, (names, rows) in zip(axes.values(), parts.values(), strict=True):
             shown = [name for name in names if name in set(rows["variant"])]
-            own = rows[rows["variant"].isin(shown)]
-            order = {name: looks[name] for name in shown}
-            plots.bars(ax, own, "group", "value", hue="variant", order=order)
+            own = {"hue": "variant", "order": {name: looks[name] for name in shown}}
+            plots.bars(ax, rows[rows["variant"].isin(shown)], "group", "value", **own)
             mark_paper(ax, shown)
             ax.set(xlabel="", ylabel="", ylim=(0, 100))
         axes["Methods"].set_ylabel("right (%)")
@@ -112,9 +110,9 @@ def figure_1(plan: Plan, frames: Frames) -> Made | None:
 
 def compared(frames: Frames) -> pd.DataFrame:
     """Columns variant, seed, group, value: right answers (%) at the end, and once at the start."""
-    measures, parts = load_measures("spice"), []
-    for group in (*HALVES, OVERALL):
-        measure = measures[group]
+    parts = []
+    for group in GROUPS:
+        measure = load_measures("spice")[group]
         before = measure.of_runs(frames.only(["full"]), 0)[:1].assign(variant=START)
         parts += [each.assign(group=group) for each in (before, measure.of_runs(frames))]
     return pd.concat(parts, ignore_index=True)[["variant", "seed", "group", "value"]]
@@ -155,8 +153,7 @@ def figure_3(plan: Plan, frames: Frames) -> Made | None:
 
 
 def crossed(run: Run) -> pd.DataFrame:
-    """A run's cross-play: columns variant, seed, role (whose checkpoint changes), step, number,
-    value."""
+    """Columns variant, seed, role (whose checkpoint changes), step, number, value."""
     table = cross_play(run.folder)
     early, parts = min(kept(run)), []
     for role, other in (("challenger", "reasoner"), ("reasoner", "challenger")):
@@ -215,18 +212,19 @@ def counted(records: Records) -> dict[str, float]:
 def figure_5(plan: Plan, frames: Frames) -> Made | None:
     """A document of each half, and the task that is written on it at the start and at the end."""
     runs = frames.only(["full"]).runs
-    if not runs:
+    tasks = written(runs[0]) if runs else {}
+    if not tasks:
         return None
-    params, tasks = run_params(runs[0]), written(runs[0])
+    params = run_params(runs[0])
     steps, lines = (min(tasks), max(tasks)), []
     for place, text in first_of_halves(params, tasks[steps[0]].keys() & tasks[steps[1]].keys()):
         for step, shown in zip(steps, (text, "the same"), strict=True):
             one = tasks[step][place]
+            line = {"document": shown, "policy": f"step {step}" if step else START}
+            line |= {"question": one["question"], "stated answer": one["answer"]}
             agree = f"{round(params.answers * one['success'])} of {params.answers}"
-            told = (one["question"], one["answer"], oracle_words(one), agree)
-            lines.append((shown, f"step {step}" if step else START, *told))
-    columns = ["document", "policy", "question", "stated answer", "oracle", "answers that agree"]
-    return Made(pd.DataFrame(lines, columns=columns), runs[:1]) if lines else None
+            lines.append(line | {"oracle": oracle_words(one), "answers that agree": agree})
+    return Made(pd.DataFrame(lines), runs[:1]) if lines else None
 
 
 def written(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
@@ -239,8 +237,7 @@ def written(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
 
 
 def first_of_halves(params: RunParams, places: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """The first of these places whose held-out document is of each half of the corpus, with its
-    text; of other corpora the first."""
+    """The first place with a held-out document of each half, and the document's text."""
     from transformers import AutoTokenizer
 
     from spnb.train.sources import policy_path
@@ -291,8 +288,8 @@ def solved(
     """A policy's most likely answer to each task, and its score."""
     sampling = Sampling(params.max_new_tokens, 0.0)
     replies = engine.generate([chat.request(task.messages, sampling, 0) for task in tasks])
-    pairs = zip(tasks, replies, strict=True)
-    return [(reply.text, grade_task(task, reply.text)["score"]) for task, reply in pairs]
+    pairs = [(task, reply.text) for task, reply in zip(tasks, replies, strict=True)]
+    return [(text, grade_task(task, text)["score"]) for task, text in pairs]
 
 
 MAKERS = {

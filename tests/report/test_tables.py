@@ -224,7 +224,7 @@ def test_a_label_that_is_not_printed_is_named():
         filled(rows=wrong)
 
 
-@pytest.mark.parametrize("paper", ["spiral", "spell", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "spice", "rlvr", "proposer"])
 def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
     known = set(variants(paper))
     for exhibit, entry in load_tables(paper).items():

@@ -23,7 +23,7 @@ from spnb.report.exhibits import Made
 from spnb.report.frame import Frames
 from spnb.report.policies import kept, load_engine, run_params
 from spnb.report.tables import load_measures, load_own
-from spnb.testbed.segments import KINDS, kind_of
+from spnb.testbed.segments import HIGHEST, KINDS, kind_of
 from spnb.train.config import RunParams
 from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
@@ -79,7 +79,7 @@ VIEWS = {
         "reasoner", BOTH, "pass rate (%)", "(b) Fixed Challenger of step 200, later Reasoners"
     ),
     "(c) Later challengers: level": View("challenger", ("level",), "steps asked for"),
-    "(d) Later challengers: stated answer right": View("challenger", ("right",), "valid tasks (%)"),
+    "(d) Later challengers: right answers": View("challenger", ("right",), "valid tasks (%)"),
 }
 
 
@@ -142,7 +142,7 @@ def figure_3(plan: Plan, frames: Frames) -> Made | None:
             rows = data[(data["role"] == view.role) & data["number"].isin(view.numbers)]
             plots.curve(ax, rows.assign(variant=rows["number"]), LINES)
             ax.set(xlabel=f"{view.role}'s training step", ylabel=view.label)
-            ax.set(ylim=(0, None if view.numbers == ("level",) else 104))
+            ax.set(ylim=(0, HIGHEST if view.numbers == ("level",) else 104))
             if view.printed:
                 ends = [f"Pass rate with the {end} checkpoint (%)" for end in ("first", "last")]
                 cells = reference.table("spice", "spice/figure-3").loc[view.printed, ends]

@@ -125,11 +125,11 @@ def test_each_side_of_the_cross_play_has_the_early_policy_in_the_other_role(cros
 def test_figure_3_has_both_sides_and_the_papers_ends(crossed):
     frames = gather([crossed])
     made = spice.figure_3(None, frames)
-    early, later, level, right = made.item.axes
+    early, later, level, _ = made.item.axes
     assert early.get_xlabel() == "challenger's training step"
     assert later.get_xlabel() == "reasoner's training step"
     assert (early.get_ylabel(), level.get_ylabel()) == ("pass rate (%)", "steps asked for")
-    dashed = [line for ax in (early, later) for line in ax.lines if line.get_linestyle() == "--"]
+    dashed = [line for ax in (early, later) for line in ax.lines if line.get_linewidth() == 1.3]
     ends = [list(line.get_ydata()) for line in dashed if len(line.get_ydata())]
     assert ends == [[55, 35], [55, 85]]
     assert list(level.lines[0].get_ydata()) == [1, 2, 3]

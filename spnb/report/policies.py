@@ -1,8 +1,10 @@
 """A run's policies for exhibits that let them answer again: its checkpoints and their engines."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from spnb.core.types import Chat, Engine
+from spnb.core.types import Chat, Completion, Engine, Request
 from spnb.train.config import RunParams
 from spnb.train.runs import Run
 
@@ -28,3 +30,18 @@ def kept(run: Run) -> dict[int, Path]:
     """The folders of the weights that a run has kept, by training step in order."""
     paths = {int(path.name.removeprefix("step-")): path for path in run.folder.glob("kept/step-*")}
     return dict(sorted(paths.items()))
+
+
+class Greedy:
+    """An engine that takes the most likely tokens, and keeps its texts."""
+
+    def __init__(self, engine: Engine):
+        self.engine = engine
+        self.texts: list[str] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answers every request, in order."""
+        greedy = [replace(one, sampling=replace(one.sampling, temperature=0.0)) for one in requests]
+        replies = self.engine.generate(greedy)
+        self.texts += [reply.text for reply in replies]
+        return replies

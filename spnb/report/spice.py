@@ -1,9 +1,9 @@
 """SPICE's exhibits that are more than a measure over steps: methods, cross-play, texts to read."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,17 +11,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from spnb import reference
-from spnb.core.episodes import Episode
-from spnb.core.episodes import run as run_episode
+from spnb.core import episodes
 from spnb.core.method import Suite
-from spnb.core.types import Chat, Engine, Sampling, Task
+from spnb.core.types import Engine
 from spnb.evaluate import segments as evaluation
-from spnb.evaluate.items import Records, grade_task, play_suite
-from spnb.methods import method_module, spice_prompts
+from spnb.evaluate.items import Records, play_suite
+from spnb.methods import method_module
 from spnb.report import curves, plots
 from spnb.report.exhibits import Made
 from spnb.report.frame import Frames
-from spnb.report.policies import kept, load_engine, run_params
+from spnb.report.policies import Greedy, kept, load_engine, run_params
 from spnb.report.tables import load_measures, load_own
 from spnb.testbed.segments import HIGHEST, KINDS, kind_of
 from spnb.train.config import RunParams
@@ -104,7 +103,8 @@ def figure_1(plan: Plan, frames: Frames) -> Made | None:
             mark_paper(ax, shown)
             ax.set(xlabel="", ylabel="", ylim=(0, 100))
         axes["Methods"].set_ylabel("right (%)")
-        plots.legend_below(figure, note=f"Dashed: the paper's, of its benchmarks. {plots.KEY}")
+        words = "Bars: means. Dots: seeds. Lines: 95 % bootstrap intervals over seeds."
+        plots.legend_below(figure, note=f"{words} Dashed: the paper's, of its benchmarks.")
     return Made(figure, used.runs, data)
 
 
@@ -191,7 +191,7 @@ def paired(method: Any, challenger: int, reasoner: int) -> Any:
 def play_together(suites: dict[Any, Suite], engines: dict[str, Any]) -> dict[Any, Records]:
     """Plays suites side by side, so that an engine sees all of its requests at once."""
 
-    def ask(part: tuple[Any, Any]) -> Episode[Records]:
+    def ask(part: tuple[Any, Any]) -> episodes.Episode[Records]:
         key, place = part
         return [(key, one) for one in (yield from suites[key].ask(place))]
 
@@ -246,7 +246,7 @@ def first_of_halves(params: RunParams, places: Iterable[int]) -> Iterator[tuple[
     drawn = params.model_copy(update={"selection": "drawn"})  # no policy is asked for the type
     method, halves = method_module(params.paper).Method(drawn, tokenizer), set()
     for place in sorted(places):
-        _, source = run_episode(method.challenge_source(place), {})
+        _, source = episodes.run(method.challenge_source(place), {})
         kind = kind_of(source.text)
         half = KINDS[kind].half if kind else ""
         if half not in halves:
@@ -268,28 +268,25 @@ def figure_6(plan: Plan, frames: Frames) -> Made | None:
     if not runs:
         return None
     params, lines = run_params(runs[0]), []
-    policies = [load_engine(path, params) for path in (params.policy, runs[0].model)]
-    prompt = partial(spice_prompts.reason, params.prompts)
-    tag = spice_prompts.answer_tag(params.prompts)
-    for half, names in evaluation.GROUPS.items():
-        tasks = evaluation.suite_tasks(names[0], params.eval_items, prompt, tag)
-        before, after = (solved(*policy, params, tasks) for policy in policies)
+    loaded = [load_engine(path, params) for path in (params.policy, runs[0].model)]
+    method = method_module(params.paper).Method(params, loaded[0][1].tokenizer)
+    suites = {suite.name: suite for suite in method.suites(0)}
+    for half, (name, *_) in evaluation.GROUPS.items():
+        before, after = (solved(suites[name], engine) for engine, _ in loaded)
         pairs = list(zip(before, after, strict=True))
         place = next((n for n, (first, last) in enumerate(pairs) if last[1] > first[1]), 0)
+        task = evaluation.suite_tasks(name, params.eval_items)[place]
         said = (f"{text}\n({'right' if score else 'wrong'})" for text, score in pairs[place])
-        lines.append((half, tasks[place].question, *said))
+        lines.append((half, task.question, *said))
     columns = ["from", "task", START, f"step {params.steps}"]
     return Made(pd.DataFrame(lines, columns=columns), runs[:1])
 
 
-def solved(
-    engine: Engine, chat: Chat, params: RunParams, tasks: Sequence[Task]
-) -> list[tuple[str, float]]:
-    """A policy's most likely answer to each task, and its score."""
-    sampling = Sampling(params.max_new_tokens, 0.0)
-    replies = engine.generate([chat.request(task.messages, sampling, 0) for task in tasks])
-    pairs = [(task, reply.text) for task, reply in zip(tasks, replies, strict=True)]
-    return [(text, grade_task(task, text)["score"]) for task, text in pairs]
+def solved(suite: Suite, engine: Engine) -> list[tuple[str, float]]:
+    """A policy's most likely answer to each question of a suite, and its score."""
+    greedy = Greedy(engine)
+    records, _ = play_suite(suite, {"policy": greedy})
+    return [(text, one["score"]) for text, one in zip(greedy.texts, records, strict=True)]
 
 
 MAKERS = {

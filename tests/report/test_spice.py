@@ -1,16 +1,16 @@
 """SPICE's own exhibits: bars, cross-play and texts counted by hand, on runs that a test writes."""
 
-from types import SimpleNamespace
-
 import pytest
 from matplotlib.collections import LineCollection
-from spice_world import Tokenizer, World, method
+from spice_world import SMALL, Tokenizer, World, method
 
 from spnb import reference
 from spnb.core.episodes import run as run_episode
+from spnb.core.params import validate
 from spnb.core.types import Chat, Completion
 from spnb.evaluate.items import record
 from spnb.evaluate.segments import CHALLENGES, GROUPS, SUITES, suite_tasks
+from spnb.methods.spice import Params
 from spnb.report import curves, plots, spice
 from spnb.report.frame import KEYS, gather
 from spnb.report.policies import kept
@@ -198,6 +198,13 @@ def test_a_document_of_each_half_the_first_that_there_is(tmp_path):
     assert min(shown) == 0 and dict(spice.first_of_halves(params, [max(shown)])) != shown
 
 
+class Trained(Params):
+    """The parameters of a run that the exhibit reads."""
+
+    paper: str = "spice"
+    policy: str = "start"
+
+
 class Solver:
     """Answers the tasks of a level or below as their gold answers are."""
 
@@ -216,14 +223,14 @@ class Solver:
 
 def test_a_task_that_was_learned_is_shown_with_both_solutions(tmp_path, monkeypatch):
     """The start knows level 1, the end levels 1 and 2: the first question of level 2."""
-    run, params = spice_run(tmp_path), method().params.model_copy(update={"eval_items": 2})
+    run = spice_run(tmp_path)
     tasks = {half: suite_tasks(names[0], 2) for half, names in GROUPS.items()}
     every = [task for each in tasks.values() for task in each]
     policies = {"start": Solver(every, 1), str(run.model): Solver(every, 2)}
     loaded = lambda path, params: (policies[str(path)], Chat(Tokenizer()))  # noqa: E731
     monkeypatch.setattr(spice, "load_engine", loaded)
-    own = {**params.model_dump(), "policy": "start", "prompts": "plain"}
-    monkeypatch.setattr(spice, "run_params", lambda run: SimpleNamespace(**own))
+    params = validate(Trained, SMALL | {"eval_items": 2})
+    monkeypatch.setattr(spice, "run_params", lambda run: params)
     table = spice.figure_6(None, gather([run])).item.set_index("from")
     for half, each in tasks.items():
         assert table.loc[half, "task"] == each[2].question and each[2].info["level"] == 2

@@ -266,11 +266,9 @@ class Tasks(SelfPlayMethod):
     def challenge_suite(self) -> Suite:
         """One attempt on each of `eval_tasks` held-out documents, answered K times, each role by
         its policy: the same documents always, for cross-play too."""
-        corpus = self.held_out
 
         def ask(place: int) -> Episode[Records]:
-            seed = derive_seed("evaluation", "challenges", place)
-            (source,) = yield from self.draw(1, seed, corpus)
+            seed, source = yield from self.challenge_source(place)
             ((attempt,),) = yield from self.attempt([source], 1, seed)
             if not attempt.written:
                 return [record(evaluation.CHALLENGES, str(place), 0.0)]
@@ -280,6 +278,12 @@ class Tasks(SelfPlayMethod):
 
         places = range(self.params.eval_tasks)
         return Suite(evaluation.CHALLENGES, places, ask, evaluation.challenge_rows)
+
+    def challenge_source(self, place: int) -> Episode[tuple[int, Source]]:
+        """The seed of a place in the challenger's suite, and what it is shown there."""
+        seed = derive_seed("evaluation", "challenges", place)
+        (source,) = yield from self.draw(1, seed, self.held_out)
+        return seed, source
 
     def value(self, attempt: Attempt) -> float:
         """What a valid task pays. R-Zero's reward is of the agreement with the most frequent

@@ -1,7 +1,7 @@
 """An exhibit by its id: made from the runs of a plan, or the committed one.
 
 What is data (`tables.yaml`, `figures.yaml`, `claims.yaml`) is made here; the makers of the others
-are in `spnb.report.spiral`, `spnb.report.spell`, `spnb.report.spice_tables` and
+are in `spnb.report.spiral`, `spnb.report.spell`, `spnb.report.spice`, `spnb.report.spice_tables` and
 `spnb.report.studies`, those of formulas in `spnb.report.shapes`.
 """
 
@@ -23,7 +23,17 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import dynamics, notebooks, pass_at_k, shapes, spell, spice_tables, spiral, studies
+from spnb.report import (
+    dynamics,
+    notebooks,
+    pass_at_k,
+    shapes,
+    spell,
+    spice,
+    spice_tables,
+    spiral,
+    studies,
+)
 from spnb.report.claims import Claims, load_claims, verdict_table
 from spnb.report.curves import Curves, load_curves
 from spnb.report.exhibits import (
@@ -45,7 +55,13 @@ from spnb.report.tables import Own, Table, fill_in, load_own, load_tables
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.provenance import COMMITTED
 
-MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice_tables.MAKERS, **studies.MAKERS}
+MAKERS = {
+    **spiral.MAKERS,
+    **spell.MAKERS,
+    **spice.MAKERS,
+    **spice_tables.MAKERS,
+    **studies.MAKERS,
+}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 WIDE = 9

@@ -11,7 +11,7 @@ import pandas as pd
 from spnb import reference
 from spnb.core.params import variants
 from spnb.core.stats import bootstrap_interval
-from spnb.core.types import Chat, Engine, Sampling, derive_seed
+from spnb.core.types import Sampling, derive_seed
 from spnb.evaluate import matches, patterns
 from spnb.evaluate.items import play_suite
 from spnb.games import exact, make_game
@@ -21,6 +21,7 @@ from spnb.games.questions import questions
 from spnb.report import curves, plots
 from spnb.report.exhibits import Made
 from spnb.report.frame import Frames, format_interval, over_seeds
+from spnb.report.policies import kept, load_engine, run_params
 from spnb.report.tables import (
     Table,
     beside_paper,
@@ -31,7 +32,6 @@ from spnb.report.tables import (
     printed_table,
     read_yaml,
 )
-from spnb.train.config import RunParams
 from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
 
@@ -44,23 +44,6 @@ MOVES = {"kuhn_poker": ["bet"], "TicTacToe-v0": ["0", "3", "1", "4"]}
 """The moves before the decisions that table 7 shows."""
 MANY = 500
 """Matches a game of random play against experts in table 5."""
-
-
-def load_engine(path: str | Path, params: RunParams) -> tuple[Engine, Chat]:
-    """A policy from a folder or by name, with the chat that its tokenizer needs."""
-    from spnb.train.engines.torch import TorchEngine
-    from spnb.train.policies import load_policy
-
-    plain = {"backend": "transformers", "engine": "torch", "load_in_4bit": False}
-    policy = load_policy(str(path), params.model_copy(update=plain), trained=False)
-    return TorchEngine(policy.model, policy.tokenizer), Chat(policy.tokenizer)
-
-
-def run_params(run: Run) -> RunParams:
-    """A run's parameters; its module needs torch, which this one does not import."""
-    from spnb.train import run as trained
-
-    return trained.run_params(run)
 
 
 def main_runs(frames: Frames) -> list[Run]:
@@ -248,8 +231,7 @@ def table_7(plan: Plan, frames: Frames) -> Made:
     table = pd.DataFrame(index=pd.Index(list(problems), name="from"))
     table["problem"] = [prompt[-1]["content"] for prompt in problems.values()]
     policies: dict[str, str | Path] = {"start": params.policy}
-    for path in sorted(run.folder.glob("kept/step-*"), key=lambda path: int(path.name[5:])):
-        policies[path.name.replace("-", " ")] = path
+    policies |= {f"step {step}": path for step, path in kept(run).items()}
     sampling = Sampling(params.max_new_tokens, 0.0)
     for label, path in (policies | {f"step {params.steps}": run.model}).items():
         engine, chat = load_engine(path, params)

@@ -145,7 +145,7 @@ def test_a_cell_that_the_paper_does_not_have_is_refused():
         curves_of("spiral/figure-6", entry, MEASURES, LOOKS)
 
 
-@pytest.mark.parametrize("paper", ["spiral", "spell", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "spice", "rlvr", "proposer"])
 def test_every_entry_has_its_variants_and_its_exhibit(paper):
     entries = load_curves(paper)
     assert entries
@@ -162,7 +162,7 @@ def test_every_entry_has_its_variants_and_its_exhibit(paper):
             assert windows == {1} or "running mean" in text.lower(), exhibit
 
 
-@pytest.mark.parametrize("paper", ["spiral", "spell", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "spice", "rlvr", "proposer"])
 def test_every_variant_of_a_paper_has_a_look_of_its_own(paper):
     own = looks(paper, list(variants(paper)))
     assert set(variants(paper)) <= set(own)

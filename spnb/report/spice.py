@@ -1,0 +1,297 @@
+"""SPICE's exhibits that are more than a measure over steps: methods, cross-play, texts to read."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from spnb import reference
+from spnb.core import episodes
+from spnb.core.method import Suite
+from spnb.core.types import Engine
+from spnb.evaluate import segments as evaluation
+from spnb.evaluate.items import Records, play_suite
+from spnb.methods import method_module
+from spnb.report import curves, plots
+from spnb.report.exhibits import Made
+from spnb.report.frame import Frames
+from spnb.report.policies import Greedy, kept, load_engine, run_params
+from spnb.report.tables import load_measures, load_own
+from spnb.testbed.segments import HIGHEST, KINDS, kind_of
+from spnb.train.config import RunParams
+from spnb.train.plan import Plan
+from spnb.train.runs import Run, read_run
+
+START = "start"
+METHODS = {
+    START: "",
+    "strong-challenger": " + Strong Challenger",
+    "r-zero": " + R-Zero",
+    "absolute-zero": " + Absolute Zero",
+    "full": " + SPICE (ours)",
+    "random-reward": None,
+}
+"""The compared methods, and what follows the model's name in table 1; the control is not there."""
+PARTS = ("full", "fixed-challenger", "no-corpus")
+"""SPICE, and SPICE without one part each."""
+OVERALL = "overall"
+GROUPS = ("mathematics", "general", OVERALL)
+"""The measures of figure 1."""
+COUNTED = {"valid": 100, "success": 100, "level": 1, "right": 100, "self_contained": 100}
+"""What cross-play counts of the tasks, and the factors that make shares per cent."""
+OF_RIGHT = "success, right"
+"""The pass rate over the tasks whose stated answer is right."""
+LINES = {
+    **dict.fromkeys(COUNTED, plots.Look("all valid tasks", plots.PALETTE[0])),
+    OF_RIGHT: plots.Look("those whose stated answer is right", plots.PALETTE[1], plots.LINES[2]),
+}
+"""How figure 3 draws what is counted."""
+SAID = {
+    "right": ("stated answer right", "stated answer wrong"),
+    "self_contained": ("self-contained", "not self-contained"),
+    "faithful": ("facts of the document", "not all facts of the document"),
+    "leaks": ("leaks its answer", ""),
+}
+"""What the oracle says of a task, in words: yes, no."""
+
+
+class View(NamedTuple):
+    """A panel of figure 3: whose checkpoint changes, which numbers, the axis, the printed row."""
+
+    role: str
+    numbers: tuple[str, ...]
+    label: str
+    printed: str = ""
+
+
+BOTH = ("success", OF_RIGHT)
+VIEWS = {
+    "(a) Early reasoner, later challengers": View(
+        "challenger", BOTH, "pass rate (%)", "(a) Fixed Reasoner of step 200, later Challengers"
+    ),
+    "(b) Early challenger, later reasoners": View(
+        "reasoner", BOTH, "pass rate (%)", "(b) Fixed Challenger of step 200, later Reasoners"
+    ),
+    "(c) Later challengers: level": View("challenger", ("level",), "steps asked for"),
+    "(d) Later challengers: right answers": View("challenger", ("right",), "valid tasks (%)"),
+}
+
+
+def figure_1(plan: Plan, frames: Frames) -> Made | None:
+    """Bars of the methods by group of suites, and of SPICE without one part each."""
+    used = frames.only(load_own("spice")["spice/figure-1"].variants)
+    if "full" not in used.variants or not {*METHODS, *PARTS} & {*used.variants} - {"full"}:
+        return None
+    data = compared(used)
+    looks = curves.looks("spice", []) | {START: plots.Look(START, plots.PALETTE[6])}
+    parts = {
+        "Methods": (METHODS, data),
+        "Without one part": (PARTS, data[data["group"] == OVERALL]),
+    }
+    with plots.style():
+        figure = plots.new_figure(4.2, "The compared methods at a glance")
+        axes = plots.multiples(figure, list(parts), "AAAB", sharey=True)
+        for ax, (names, rows) in zip(axes.values(), parts.values(), strict=True):
+            shown = [name for name in names if name in set(rows["variant"])]
+            own = {"hue": "variant", "order": {name: looks[name] for name in shown}}
+            plots.bars(ax, rows[rows["variant"].isin(shown)], "group", "value", **own)
+            mark_paper(ax, shown)
+            ax.set(xlabel="", ylabel="", ylim=(0, 100))
+        axes["Methods"].set_ylabel("right (%)")
+        words = "Bars: means. Dots: seeds. Lines: 95 % bootstrap intervals over seeds."
+        plots.legend_below(figure, note=f"{words} Dashed: the paper's, of its benchmarks.")
+    return Made(figure, used.runs, data)
+
+
+def compared(frames: Frames) -> pd.DataFrame:
+    """Columns variant, seed, group, value: right answers (%) at the end, and once at the start."""
+    parts = []
+    for group in GROUPS:
+        measure = load_measures("spice")[group]
+        before = measure.of_runs(frames.only(["full"]), 0)[:1].assign(variant=START)
+        parts += [each.assign(group=group) for each in (before, measure.of_runs(frames))]
+    return pd.concat(parts, ignore_index=True)[["variant", "seed", "group", "value"]]
+
+
+def mark_paper(ax: Axes, names: list[str]) -> None:
+    """The paper's overall number across the last bar of each method that it has."""
+    printed = reference.table("spice", "spice/table-1")["Overall"]
+    look = {"color": "0.1", "linestyles": [plots.DASHED], "linewidth": 1.5, "label": "paper"}
+    for name, bars in zip(names, ax.containers, strict=True):
+        if METHODS.get(name) is not None:
+            last = bars.patches[-1]
+            ends = last.get_x(), last.get_x() + last.get_width()
+            ax.hlines(printed[f"Qwen3-4B-Base{METHODS[name]}"], *ends, **look)
+
+
+def figure_3(plan: Plan, frames: Frames) -> Made | None:
+    """Pass rates of the first kept checkpoint with later ones, in either role."""
+    runs = [run for run in frames.only(["full"]).runs if len(kept(run)) > 1]
+    if not runs:
+        return None
+    data = pd.concat([crossed(run) for run in runs], ignore_index=True)
+    with plots.style():
+        figure = plots.new_figure(5.4, "Later checkpoints against an early one, from both sides")
+        axes = plots.multiples(figure, list(VIEWS), "AB;CD")
+        for view, ax in zip(VIEWS.values(), axes.values(), strict=True):
+            rows = data[(data["role"] == view.role) & data["number"].isin(view.numbers)]
+            plots.curve(ax, rows.assign(variant=rows["number"]), LINES)
+            ax.set(xlabel=f"{view.role}'s training step", ylabel=view.label)
+            ax.set(ylim=(0, HIGHEST if view.numbers == ("level",) else 104))
+            if view.printed:
+                ends = [f"Pass rate with the {end} checkpoint (%)" for end in ("first", "last")]
+                cells = reference.table("spice", "spice/figure-3").loc[view.printed, ends]
+                plots.paper_line(ax, list(cells), plots.PALETTE[0])
+        note = "(c), (d): by the oracle. Dashed: the paper's first and last number."
+        plots.legend_below(figure, note=f"{note} {plots.KEY}")
+    return Made(figure, runs, data)
+
+
+def crossed(run: Run) -> pd.DataFrame:
+    """Columns variant, seed, role (whose checkpoint changes), step, number, value."""
+    table = cross_play(run.folder)
+    early, parts = min(kept(run)), []
+    for role, other in (("challenger", "reasoner"), ("reasoner", "challenger")):
+        rows = table[table[other] == early].rename(columns={role: "step"}).drop(columns=other)
+        parts.append(rows.assign(role=role))
+    return pd.concat(parts, ignore_index=True).assign(variant=run.variant, seed=run.seed)
+
+
+@cache
+def cross_play(folder: Path) -> pd.DataFrame:
+    """The first kept checkpoint of a run with each, in either role: what its tasks are, how often
+    they are answered as stated. Columns challenger, reasoner (steps), number, value."""
+    run = read_run(folder)
+    params = run_params(run)
+    loaded = {step: load_engine(path, params) for step, path in kept(run).items()}
+    early = min(loaded)
+    pairs = dict.fromkeys(pair for step in loaded for pair in ((step, early), (early, step)))
+    method = method_module(run.paper).Method(params, loaded[early][1].tokenizer)
+    suites = {pair: paired(method, *pair).challenge_suite() for pair in pairs}
+    engines = {str(step): engine for step, (engine, _) in loaded.items()}
+    rows = []
+    for pair, records in play_together(suites, engines).items():
+        rows += [(*pair, *each) for each in counted(records).items()]
+    return pd.DataFrame(rows, columns=["challenger", "reasoner", "number", "value"])
+
+
+def paired(method: Any, challenger: int, reasoner: int) -> Any:
+    """The method with a policy of its own for each role, named by its step."""
+    made = copy(method)
+    policies = {"challenger": str(challenger), "reasoner": str(reasoner)}
+    made.roles = {name: replace(method.roles[name], policy=policies[name]) for name in policies}
+    return made
+
+
+def play_together(suites: dict[Any, Suite], engines: dict[str, Any]) -> dict[Any, Records]:
+    """Plays suites side by side, so that an engine sees all of its requests at once."""
+
+    def ask(part: tuple[Any, Any]) -> episodes.Episode[Records]:
+        key, place = part
+        return [(key, one) for one in (yield from suites[key].ask(place))]
+
+    parts = [(key, place) for key, suite in suites.items() for place in suite.parts]
+    played, _ = play_suite(Suite("cross-play", parts, ask, list), engines)
+    return {key: [one for other, one in played if other == key] for key in suites}
+
+
+def counted(records: Records) -> dict[str, float]:
+    """What cross-play counts of a pair's tasks; all but `valid` over the valid ones alone."""
+    tasks = [one for one in records if one["score"] == 1]
+    right = [one["success"] for one in tasks if one.get("right")]
+    numbers = evaluation.task_numbers(tasks) | {"valid": len(tasks) / len(records)}
+    shown = {name: by * numbers[name] for name, by in COUNTED.items() if name in numbers}
+    return shown | ({OF_RIGHT: 100 * sum(right) / len(right)} if right else {})
+
+
+def figure_5(plan: Plan, frames: Frames) -> Made | None:
+    """A document of each half, and the task that is written on it at the start and at the end."""
+    runs = frames.only(["full"]).runs
+    tasks = written(runs[0]) if runs else {}
+    if not tasks:
+        return None
+    params = run_params(runs[0])
+    steps, lines = (min(tasks), max(tasks)), []
+    for place, text in first_of_halves(params, tasks[steps[0]].keys() & tasks[steps[1]].keys()):
+        for step, shown in zip(steps, (text, "the same"), strict=True):
+            one = tasks[step][place]
+            line = {"document": shown, "policy": f"step {step}" if step else START}
+            line |= {"question": one["question"], "stated answer": one["answer"]}
+            agree = f"{round(params.answers * one['success'])} of {params.answers}"
+            lines.append(line | {"oracle": oracle_words(one), "answers that agree": agree})
+    return Made(pd.DataFrame(lines), runs[:1]) if lines else None
+
+
+def written(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
+    """The records of a run's valid tasks on held-out documents, by step and place."""
+    tasks: dict[int, dict[int, dict[str, Any]]] = {}
+    for one in run.rows("items"):
+        if one["suite"] == evaluation.CHALLENGES and one["score"] == 1:
+            tasks.setdefault(one["step"], {})[int(one["item"])] = one
+    return tasks
+
+
+def first_of_halves(params: RunParams, places: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """The first place with a held-out document of each half, and the document's text."""
+    from transformers import AutoTokenizer
+
+    from spnb.train.sources import policy_path
+
+    tokenizer = AutoTokenizer.from_pretrained(policy_path(params.policy))
+    drawn = params.model_copy(update={"selection": "drawn"})  # no policy is asked for the type
+    method, halves = method_module(params.paper).Method(drawn, tokenizer), set()
+    for place in sorted(places):
+        _, source = episodes.run(method.challenge_source(place), {})
+        kind = kind_of(source.text)
+        half = KINDS[kind].half if kind else ""
+        if half not in halves:
+            halves.add(half)
+            yield place, source.text
+
+
+def oracle_words(task: Mapping[str, Any]) -> str:
+    """What the oracle says of a task, in words."""
+    if not task.get("level"):
+        return "cannot be read"
+    said = [SAID[name][not task[name]] for name in SAID if task.get(name) is not None]
+    return ", ".join([f"level {task['level']:g}", *filter(None, said)])
+
+
+def figure_6(plan: Plan, frames: Frames) -> Made | None:
+    """A held-out task of each half, and its solutions at the start and at the end."""
+    runs = frames.only(["full"]).runs
+    if not runs:
+        return None
+    params, lines = run_params(runs[0]), []
+    loaded = [load_engine(path, params) for path in (params.policy, runs[0].model)]
+    method = method_module(params.paper).Method(params, loaded[0][1].tokenizer)
+    suites = {suite.name: suite for suite in method.suites(0)}
+    for half, (name, *_) in evaluation.GROUPS.items():
+        before, after = (solved(suites[name], engine) for engine, _ in loaded)
+        pairs = list(zip(before, after, strict=True))
+        place = next((n for n, (first, last) in enumerate(pairs) if last[1] > first[1]), 0)
+        task = evaluation.suite_tasks(name, params.eval_items)[place]
+        said = (f"{text}\n({'right' if score else 'wrong'})" for text, score in pairs[place])
+        lines.append((half, task.question, *said))
+    columns = ["from", "task", START, f"step {params.steps}"]
+    return Made(pd.DataFrame(lines, columns=columns), runs[:1])
+
+
+def solved(suite: Suite, engine: Engine) -> list[tuple[str, float]]:
+    """A policy's most likely answer to each question of a suite, and its score."""
+    greedy = Greedy(engine)
+    records, _ = play_suite(suite, {"policy": greedy})
+    return [(text, one["score"]) for text, one in zip(greedy.texts, records, strict=True)]
+
+
+MAKERS = {
+    "spice/figure-1": figure_1,
+    "spice/figure-3": figure_3,
+    "spice/figure-5": figure_5,
+    "spice/figure-6": figure_6,
+}

@@ -229,6 +229,23 @@ def test_spell_at_smoke_scale(tmp_path):
 
 
 @pytest.mark.slow
+def test_spice_at_smoke_scale(tmp_path):
+    folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
+    text = printed(executed(notebook_of("spice"), tmp_path, scale="smoke", run=folders))
+    assert "2 runs, 4 training steps" in text and " of them are trained" in text
+    assert "spice/table-3: " in text and "lacks the variants choice-only, " in text
+    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
+    made = {record["id"].removeprefix("spice/") for record in records}
+    figures = {f"figure-{number}" for number in (1, 3, 4, 5, 6, 7)}
+    assert made == {*figures, "claims", "table-5"}, "the other tables take other variants"
+    for record in records:
+        needs_none = record["id"] in ("spice/figure-7", "spice/table-5")
+        assert 0 <= len(record["runs"]) <= 2 and (needs_none or record["runs"])
+        assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.slow
 def test_a_bad_parameter_stops_the_notebook_with_the_sentence(tmp_path):
     with pytest.raises(
         papermill.PapermillExecutionError, match="parameter is 'learnin_rate', which is unknown"

@@ -24,7 +24,6 @@ from spnb.methods.spell import Method, Params
 from spnb.recipe.build import Recipe, build_model
 from spnb.testbed import embedded_path
 from spnb.testbed.clusters import TYPES
-from spnb.testbed.world import names
 from spnb.train.config import merge, params_class, variant_layers
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.guards import token_logps

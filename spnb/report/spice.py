@@ -20,7 +20,7 @@ from spnb.methods import method_module
 from spnb.report import curves, plots
 from spnb.report.exhibits import Made
 from spnb.report.frame import Frames
-from spnb.report.policies import Greedy, kept, load_engine, run_params
+from spnb.report.policies import Greedy, Once, kept, load_engine, run_params
 from spnb.report.tables import load_measures, load_own
 from spnb.testbed.segments import HIGHEST, KINDS, kind_of
 from spnb.train.config import RunParams
@@ -173,7 +173,7 @@ def cross_play(folder: Path) -> pd.DataFrame:
     pairs = dict.fromkeys(pair for step in loaded for pair in ((step, early), (early, step)))
     method = method_module(run.paper).Method(params, loaded[early][1].tokenizer)
     suites = {pair: paired(method, *pair).challenge_suite() for pair in pairs}
-    engines = {str(step): engine for step, (engine, _) in loaded.items()}
+    engines = {str(step): Once(engine) for step, (engine, _) in loaded.items()}
     rows = []
     for pair, records in play_together(suites, engines).items():
         rows += [(*pair, *each) for each in counted(records).items()]

@@ -120,6 +120,8 @@ def test_each_side_of_the_cross_play_has_the_early_policy_in_the_other_role(cros
     assert value["reasoner", "level"].to_dict() == {2: 1, 4: 1, 10: 1}, "the early one's tasks"
     assert (value[:, "right"] == 100).all() and (value[:, "valid"] == 100).all()
     assert set(table["seed"]) == {0} and set(table["variant"]) == {"full"}
+    early = spice.load_engine(kept(crossed)[2], None)[0]
+    assert len(early.asked) == 4, "its tasks on four documents are written once, for all pairs"
 
 
 def test_figure_3_has_both_sides_and_the_papers_ends(crossed):

@@ -55,13 +55,7 @@ from spnb.report.tables import Own, Table, fill_in, load_own, load_tables
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.provenance import COMMITTED
 
-MAKERS = {
-    **spiral.MAKERS,
-    **spell.MAKERS,
-    **spice.MAKERS,
-    **spice_tables.MAKERS,
-    **studies.MAKERS,
-}
+MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **spice_tables.MAKERS, **studies.MAKERS}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 WIDE = 9

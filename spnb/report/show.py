@@ -1,8 +1,8 @@
 """An exhibit by its id: made from the runs of a plan, or the committed one.
 
 What is data (`tables.yaml`, `figures.yaml`, `claims.yaml`) is made here; the makers of the others
-are in `spnb.report.spiral`, `spnb.report.spell`, `spnb.report.spice`, `spnb.report.spice_tables` and
-`spnb.report.studies`, those of formulas in `spnb.report.shapes`.
+are in `spnb.report.spiral`, `spnb.report.spell`, `spnb.report.spice`, `spnb.report.spice_tables`
+and `spnb.report.studies`, those of formulas in `spnb.report.shapes`.
 """
 
 import base64

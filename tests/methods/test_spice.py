@@ -425,12 +425,12 @@ def test_a_document_that_is_empty_or_not_there_is_named(tmp_path):
         method(corpus=str(tmp_path / "missing.jsonl"))
 
 
-RATE = {"grpo.beta"}
+KL, RATE = {"grpo.beta"}, {"grpo.learning_rate"}
 ARMS = {
-    "fixed-challenger": {"roles.challenger.policy", "roles.challenger.trainable", *RATE},
-    "strong-challenger": {"roles.challenger.trainable", "writer", *RATE},
-    "no-corpus": {"corpus"},
-    "random-reward": {"reward"},
+    "fixed-challenger": {"roles.challenger.policy", "roles.challenger.trainable"} | KL | RATE,
+    "strong-challenger": {"roles.challenger.trainable", "writer"} | KL | RATE,
+    "no-corpus": {"corpus"} | KL | RATE,
+    "random-reward": {"reward"} | KL | RATE,
     "corpus-math": {"corpus"},
     "corpus-general": {"corpus"},
     "choice-only": {"task_types"},
@@ -439,10 +439,12 @@ ARMS = {
     "pay-threshold": {"pay"},
     "pay-r-zero": {"pay"},
     "large": {"policy"},
-    "no-kl": RATE,
+    "no-kl": KL,
     "r-zero": {"corpus", "algorithm", "pay", "invalid_reward", "policies.challenger", "stages"}
-    | {"roles.challenger.policy", "group_size", "answers", "documents_per_step"},
-    "absolute-zero": {"corpus", "algorithm", "pay"},
+    | {"roles.challenger.policy", "group_size", "answers", "documents_per_step"}
+    | KL
+    | RATE,
+    "absolute-zero": {"corpus", "algorithm", "pay"} | KL,
 }
 
 

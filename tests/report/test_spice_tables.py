@@ -29,9 +29,9 @@ def test_settings_are_those_of_each_methods_variant(settings):
             "1 of 8 (paper 1)",
         ],
         "documents of the corpus": ["200 (paper 20000)", "200 (paper 20000)", "-", "-"],
-        "steps": ["60 (paper 640)", "60 (paper 640)", "60, in stages of 3 and 9 (paper 5)"],
+        "steps": ["32 (paper 640)", "32 (paper 640)", "32, in stages of 2 and 6 (paper 5)"],
         "documents or prompts a step": ["8 (paper 128)", "8 (paper 128)", "16 (paper 128)"],
-        "KL of the challenger to its start": ["0.1 (paper 0)", "0.0 (paper 0)", "0.1", "0.1"],
+        "KL of the challenger to its start": ["0.3 (paper 0)", "0.0 (paper 0)", "0.1", "0.1"],
     }
     for name, expected in cells.items():
         assert settings.loc[name].tolist()[: len(expected)] == expected, name

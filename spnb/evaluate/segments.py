@@ -25,6 +25,9 @@ and the question."""
 JUDGED = ("self_contained", "right", "faithful", "leaks")
 """What the oracle says of a task; faithful is None where there is no document."""
 
+FORMS = ("choice", "free form")
+"""The paper's two forms of tasks."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -125,7 +128,8 @@ def task_numbers(tasks: Records) -> dict[str, float]:
 
 
 def challenge_rows(records: Records) -> Rows:
-    """valid, over all attempts; over the valid ones everything of `task_numbers`."""
+    """valid, over all attempts; over the valid ones everything of `task_numbers`; right and success
+    by form (`difficulty`: choice, free form); success over the right ones alone (solved)."""
     valid = [one for one in records if one["score"] == 1]
     rows = [share_row(CHALLENGES, "valid", [one["score"] for one in records])]
     numbers = task_numbers(valid)
@@ -138,6 +142,14 @@ def challenge_rows(records: Records) -> Rows:
     for name in ("distinct", "diversity"):
         if name in numbers:
             rows.append(row(CHALLENGES, name, numbers[name], n=len(valid)))
+    judged = [one for one in valid if one.get("right") is not None]
+    rows.append(mean_row(CHALLENGES, "solved", [one["success"] for one in judged if one["right"]]))
+    for form in FORMS:
+        own = [one for one in judged if (one["answer_type"] == FORMS[0]) == (form == FORMS[0])]
+        if own:
+            label = {"difficulty": form}
+            rows.append(share_row(CHALLENGES, "right", [one["right"] for one in own], **label))
+            rows.append(mean_row(CHALLENGES, "success", [one["success"] for one in own], **label))
     return rows
 
 

@@ -95,8 +95,8 @@ class Params(MethodParams):
 class Method(Tasks):
     """SPICE, and what it is compared with.
 
-    Metrics: `valid` (share of attempts); of the valid tasks what `task_numbers` says: the oracle's
-    judgement, level, p, pay, diversity.
+    Metrics: `valid` (share of attempts); of the answered tasks what `task_numbers` says: the
+    oracle's judgement, level, p, pay, diversity.
     """
 
     Params = Params
@@ -129,7 +129,7 @@ class Method(Tasks):
         # 5 Pay both roles.
         for one in valid:
             one.pay = self.value(one)
-        self.note([one for group in written for one in group])
+        self.note([one for group in written for one in group], valid)
         if params.reward == "random":
             self.permute(valid, answers, rng)
         paid = [row for place, group in enumerate(groups) for row in self.paid(group, place)]

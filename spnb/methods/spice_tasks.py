@@ -83,9 +83,11 @@ class Tasks(SelfPlayMethod):
         self.programs: list[str] = []  # earlier ones, of Absolute Zero
 
     @cached_property
-    def held_out(self) -> Segments | None:
-        """Documents to write tasks on in evaluation."""
-        return self.open_corpus("heldout", self.params.eval_tasks) if self.params.corpus else None
+    def held_out(self) -> list[Segment]:
+        """What evaluation writes tasks on, always the same: segments of `eval_tasks` documents,
+        none twice before all have come. Documents of a corpus by path are in training too."""
+        corpus = self.open_corpus("heldout", self.params.eval_tasks)
+        return corpus.draw(random.Random(derive_seed("evaluation")), self.params.eval_tasks)
 
     def open_corpus(self, pool: ladder.Pool, count: int) -> Segments:
         """The documents: halves of the testbed's, together `count`, on people of a pool, and
@@ -116,15 +118,16 @@ class Tasks(SelfPlayMethod):
 
     # --- writing
 
-    def draw(self, count: int, seed: int, corpus: Segments | None = None) -> Episode[list[Source]]:
-        """Segments of documents, the training corpus' unless another is given, and the type of
-        answer for each: drawn, or chosen by the challenger (whose choice is not trained; drawn
-        where it cannot be read)."""
+    def draw(
+        self, count: int, seed: int, read: Sequence[Segment] | None = None
+    ) -> Episode[list[Source]]:
+        """Segments of documents, drawn from the training corpus unless they are given, and the
+        type of answer for each: drawn, or chosen by the challenger (whose choice is not trained;
+        drawn where it cannot be read)."""
         params, rng = self.params, random.Random(derive_seed(seed, "sources"))
-        corpus = corpus or self.corpus
-        if corpus is None:
+        if self.corpus is None:
             return [Source(rng.choice(params.task_types)) for _ in range(count)]
-        read = corpus.draw(rng, count)
+        read = read or self.corpus.draw(rng, count)
         kinds = [segments.kind_of(segment.text) for segment in read]
         allowed = [
             [one for one in params.task_types if kind is None or one in segments.KINDS[kind].types]
@@ -236,12 +239,19 @@ class Tasks(SelfPlayMethod):
         for one in trained:
             one.weight = len(trained) / len(chosen)
 
-    def note(self, attempts: Sequence[Attempt], **numbers: float) -> None:
-        """The step's metrics: of the valid tasks those of `task_numbers`."""
-        valid = [one.facts() for one in attempts if one.written]
-        numbers |= {"attempts": len(attempts), "answers": len(valid) * self.params.answers}
+    def note(
+        self,
+        attempts: Sequence[Attempt],
+        answered: Sequence[Attempt] | None = None,
+        **numbers: float,
+    ) -> None:
+        """The step's metrics: the share of valid attempts; of the answered ones (the valid ones,
+        where nothing else is said) those of `task_numbers`."""
+        valid = [one for one in attempts if one.written]
+        answered = valid if answered is None else answered
+        numbers |= {"attempts": len(attempts), "answers": len(answered) * self.params.answers}
         numbers |= {"valid": len(valid) / max(1, len(attempts))}
-        numbers |= evaluation.task_numbers(valid)
+        numbers |= evaluation.task_numbers([one.facts() for one in answered])
         self.metrics = {f"method/{name}": float(value) for name, value in numbers.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -282,7 +292,8 @@ class Tasks(SelfPlayMethod):
     def challenge_source(self, place: int) -> Episode[tuple[int, Source]]:
         """The seed of a place in the challenger's suite, and what it is shown there."""
         seed = derive_seed("evaluation", "challenges", place)
-        (source,) = yield from self.draw(1, seed, self.held_out)
+        read = [self.held_out[place]] if self.corpus else None
+        (source,) = yield from self.draw(1, seed, read)
         return seed, source
 
     def value(self, attempt: Attempt) -> float:

@@ -58,6 +58,8 @@ from spnb.train.provenance import COMMITTED
 MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **spice_tables.MAKERS, **studies.MAKERS}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
+FOR_CLAIMS = {"spice": spice.with_cross_play}
+"""What adds to a paper's results, for its claims, what is measured after training."""
 WIDE = 9
 """Columns of a table; one with more is set in small letters, so that a notebook has room for it."""
 
@@ -206,7 +208,8 @@ def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> Made | None:
             return made
         return made._replace(caption=texts.caption, protocol=texts.protocol)
     if claims and claims.exhibit == info.id:
-        table = verdict_table(claims, frames)
+        more = FOR_CLAIMS.get(info.paper)
+        table = verdict_table(claims, more(frames) if more else frames)
         used = frames.only(needed_variants(info.id)).runs
         return Made(table, used, None, claims.caption, claims.protocol) if len(table) else None
     entry = entries.get(info.id)

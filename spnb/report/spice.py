@@ -19,7 +19,7 @@ from spnb.evaluate.items import Records, play_suite
 from spnb.methods import method_module
 from spnb.report import curves, plots
 from spnb.report.exhibits import Made
-from spnb.report.frame import Frames
+from spnb.report.frame import KEYS, RESULTS, RUN, Frames
 from spnb.report.policies import Greedy, Once, kept, load_engine, run_params
 from spnb.report.tables import load_measures, load_own
 from spnb.testbed.segments import HIGHEST, KINDS, kind_of
@@ -131,7 +131,7 @@ def mark_paper(ax: Axes, names: list[str]) -> None:
 
 def figure_3(plan: Plan, frames: Frames) -> Made | None:
     """Pass rates of the first kept checkpoint with later ones, in either role."""
-    runs = [run for run in frames.only(["full"]).runs if len(kept(run)) > 1]
+    runs = with_checkpoints(frames)
     if not runs:
         return None
     data = pd.concat([crossed(run) for run in runs], ignore_index=True)
@@ -150,6 +150,22 @@ def figure_3(plan: Plan, frames: Frames) -> Made | None:
         note = "(c), (d): by the oracle. Dashed: the paper's first and last number."
         plots.legend_below(figure, note=f"{note} {plots.KEY}")
     return Made(figure, runs, data)
+
+
+def with_checkpoints(frames: Frames) -> list[Run]:
+    """SPICE's runs with an early checkpoint and later ones."""
+    return [run for run in frames.only(["full"]).runs if len(kept(run)) > 1]
+
+
+def with_cross_play(frames: Frames) -> Frames:
+    """The same runs with cross-play among their results: the suite `cross-play`; step and role say
+    whose checkpoint changes."""
+    tables = [frames.results]
+    for run in with_checkpoints(frames):
+        rows = crossed(run).rename(columns={"number": "metric"})
+        labels = dict.fromkeys(KEYS, "") | {"suite": "cross-play", "role": rows["role"]}
+        tables.append(rows.assign(**labels, **{key: run.params[key] for key in RUN}))
+    return replace(frames, results=pd.concat(tables, ignore_index=True)[RESULTS])
 
 
 def crossed(run: Run) -> pd.DataFrame:

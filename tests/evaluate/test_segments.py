@@ -83,15 +83,15 @@ def test_another_prompt_and_tag_may_be_used():
             assert other.info["tag"] == "boxed"
 
 
-def task(question, success, pay, **judgement):
-    facts = {"question": question, "success": success, "pay": pay}
+def task(question, success, pay, answer_type="string", **judgement):
+    facts = {"question": question, "success": success, "pay": pay, "answer_type": answer_type}
     return facts | judged(Judgement("ledger", **judgement))
 
 
 TASKS = [
     task("a b c d e", 0.5, 1.0, level=2, self_contained=True, right=True, faithful=True),
     task("a b c d e", 1.0, 0.0, level=1, self_contained=True, faithful=False, leaks=True),
-    task("v w x y z", 0.0, 0.5, level=3, right=True),
+    task("v w x y z", 0.0, 0.5, "choice", level=3, right=True),
 ]
 
 
@@ -106,15 +106,21 @@ def test_numbers_of_tasks_by_hand():
     )
     assert task_numbers([]) == {"tasks": 0}
     records = [{"score": 1.0, **one} for one in TASKS] + [{"score": 0.0}]
-    found = {row["metric"]: row["value"] for row in challenge_rows(records)}
+    rows = challenge_rows(records)
+    found = {row["metric"]: row["value"] for row in rows if not row["difficulty"]}
     expected = {key: value for key, value in numbers.items() if key != "tasks"}
-    assert found == pytest.approx(expected | {"valid": 0.75})
+    assert found == pytest.approx(expected | {"valid": 0.75, "solved": 0.25})
+    forms = {(row["difficulty"], row["metric"]): row["value"] for row in rows if row["difficulty"]}
+    assert forms == {
+        **{("choice", "right"): 1, ("choice", "success"): 0},
+        **{("free form", "right"): 0.5, ("free form", "success"): 0.75},
+    }
 
 
 def test_tasks_that_the_oracle_cannot_judge_are_left_out_of_its_numbers():
     """On a document of another corpus nothing is known but how the task was answered."""
     read = {"score": 1.0, "question": "a", "success": 0.5, "pay": 1.0}
-    known = {**read, "question": "b", "level": 3, "right": 1.0}
+    known = {**read, "question": "b", "level": 3, "right": 1.0, "answer_type": "integer"}
     found = {row["metric"]: row["value"] for row in challenge_rows([read, known])}
     assert (found["level"], found["right"], found["success"], found["valid"]) == (3, 1, 0.5, 1)
     alone = {row["metric"]: row["value"] for row in challenge_rows([read])}

@@ -11,9 +11,10 @@ from spnb.core.types import Chat, Completion
 from spnb.evaluate.items import record
 from spnb.evaluate.segments import CHALLENGES, GROUPS, SUITES, suite_tasks
 from spnb.methods.spice import Params
-from spnb.report import curves, plots, spice
+from spnb.report import curves, load_claims, plots, spice
 from spnb.report.frame import KEYS, gather
 from spnb.report.policies import kept
+from spnb.report.tables import load_measures
 from spnb.testbed.segments import read_segment
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
@@ -139,6 +140,24 @@ def test_figure_3_has_both_sides_and_the_papers_ends(crossed):
     plots.plt.close("all")
 
 
+def test_claims_take_cross_play_from_the_early_checkpoint_to_the_last(crossed):
+    """The early reasoner falls from 100 to 0 %, at level 3; the last one is right as before. A run
+    without checkpoints adds nothing."""
+    other = spice_run(crossed.folder.parents[3], "fixed-challenger")
+    frames = gather([crossed, other])
+    more = spice.with_cross_play(frames)
+    parts = {part.text[:34]: part for claim in load_claims("spice").claims for part in claim.parts}
+    later = [part.measure for part in parts.values() if part.measure.suite == ["cross-play"]]
+    assert [each.of_runs(more)["value"].tolist() for each in later] == [[-100], [0]]
+    assert [(each.of_runs(more)["first"].item(), each.unit) for each in later] == [
+        (10, "points")
+    ] * 2
+    assert len(more.results) == len(frames.results) + len(spice.crossed(crossed))
+    assert later[0].select(frames)[1] == "no evals named success"
+    overall = load_measures("spice")["overall"]
+    assert overall.of_runs(more).equals(overall.of_runs(frames)), "other measures stay"
+
+
 def test_figure_3_needs_two_kept_checkpoints(tmp_path):
     run = spice_run(tmp_path)
     assert spice.figure_3(None, gather([run])) is None
@@ -188,6 +207,8 @@ def test_documents_are_those_that_the_challenger_was_shown():
     texts = [run_episode(made.challenge_source(place), {})[1].text for place in range(4)]
     assert len(prompts) == 4
     assert all(text in prompt for text, prompt in zip(texts, prompts, strict=True))
+    assert len(set(texts)) == 4, "none twice"
+    assert [segment.text for segment in made.held_out] == texts
 
 
 @pytest.mark.slow

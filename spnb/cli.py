@@ -135,7 +135,7 @@ def run(
         _check_names([paper], scale, [variant])
         from spnb.train.plan import make_plan, run_one
 
-        plan = make_plan(paper, scale, variants=[variant], seeds=[seed], runs=runs, **values)
+        plan = make_plan(paper, scale, values, variants=[variant], seeds=[seed], runs=runs)
         done = run_one(plan, variant, seed)
         print(f"{done.run_id} finished: {done.folder}")
 

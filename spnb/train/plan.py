@@ -138,14 +138,17 @@ def sources(params: RunParams) -> list[str]:
     return list(dict.fromkeys([params.policy, *params.policies.values()]))
 
 
-def make_plan(paper: str, scale: str = "cpu", **values: Any) -> Plan:
-    """A plan from the scale's parameter file and `values`.
+def make_plan(
+    paper: str, scale: str = "cpu", exact: Mapping[str, Any] | None = None, **values: Any
+) -> Plan:
+    """A plan from the scale's parameter file, `values` and `exact`.
 
     What stands in `values` wins over a variant, a variant over the file. A value of None, or one
     that equals the file's (key by key, also inside of `grpo`, `roles` and `policies`), counts as
     not given: a plan made with all that the file says equals one made without.
 
     Args:
+        exact: parameters of a run that win over a variant even where they equal the file's.
         values: `variants` (default: the headline ones), `seeds` (default: the variant's own at this
             scale, else the file's), `jobs`, `runs`, `figures`, and any parameter of a run.
 
@@ -159,7 +162,7 @@ def make_plan(paper: str, scale: str = "cpu", **values: Any) -> Plan:
                 f"{key} is {values[key]!r}, which cannot be set here; use variants, seeds"
             )
     file = scale_values(paper, scale)
-    given = differing({key: value for key, value in values.items() if value is not None}, file)
+    given = merge(differing(_set(values), file), _set(exact or {}))
     known = variants(paper)
     own = {key: value for key, value in (file | given).items() if key in _SESSION}
     own.setdefault("variants", [name for name, entry in known.items() if entry.get("headline")])
@@ -178,6 +181,10 @@ def make_plan(paper: str, scale: str = "cpu", **values: Any) -> Plan:
     plan = Plan(paper, scale, session, runs, weights, tuple(changed))
     exhibit_folder(session.figures, plan.why_not_committed())  # refused now, not after training
     return plan
+
+
+def _set(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _resolve(

@@ -251,6 +251,17 @@ def test_a_parameter_file_passed_whole_changes_nothing(paper, scale):
     assert whole == make_plan(paper, scale)
 
 
+def test_a_value_of_the_file_wins_over_a_variant_where_it_is_meant_exactly():
+    """No KL has a rate of its own; the command line asks for the scale's."""
+    values = {"grpo": {"learning_rate": 1e-3}}
+    own = make_plan("spice", "cpu", variants=["no-kl"], **values)
+    assert own.params("no-kl").grpo["learning_rate"] == 5e-4 and own.changed == ()
+    plan = make_plan("spice", "cpu", values, variants=["no-kl"])
+    assert plan.params("no-kl").grpo["learning_rate"] == 1e-3
+    assert plan.params("no-kl").grpo["beta"] == 0 and plan.changed == ("grpo.learning_rate",)
+    assert make_plan("spice", "cpu", {"steps": None}).changed == ()
+
+
 @pytest.mark.parametrize("paper", papers())
 def test_papermill_knows_every_name_of_a_parameter_file(paper):
     (notebook,) = (ROOT / "notebooks").glob(f"*_{paper}.ipynb")

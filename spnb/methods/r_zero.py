@@ -76,7 +76,7 @@ def note(method: Tasks, attempts: Sequence[Attempt]) -> None:
     valid = [one for one in attempts if one.written]
     labelled = [replace(one.written, answer=one.label or "") for one in valid]
     right = sum(judge(written).right for written in labelled) / max(1, len(valid))
-    method.note(attempts, labels=right)
+    method.note(attempts, valid, labels=right)
 
 
 def learning(params: object, step: int) -> str | None:

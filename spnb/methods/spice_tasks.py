@@ -118,12 +118,9 @@ class Tasks(SelfPlayMethod):
 
     # --- writing
 
-    def draw(
-        self, count: int, seed: int, read: Sequence[Segment] | None = None
-    ) -> Episode[list[Source]]:
-        """Segments of documents, drawn from the training corpus unless they are given, and the
-        type of answer for each: drawn, or chosen by the challenger (whose choice is not trained;
-        drawn where it cannot be read)."""
+    def draw(self, count: int, seed: int, read: Sequence[Segment] = ()) -> Episode[list[Source]]:
+        """Segments of documents, drawn unless they are given, and the type of answer for each:
+        drawn, or chosen by the challenger (not trained; drawn where it cannot be read)."""
         params, rng = self.params, random.Random(derive_seed(seed, "sources"))
         if self.corpus is None:
             return [Source(rng.choice(params.task_types)) for _ in range(count)]
@@ -240,15 +237,10 @@ class Tasks(SelfPlayMethod):
             one.weight = len(trained) / len(chosen)
 
     def note(
-        self,
-        attempts: Sequence[Attempt],
-        answered: Sequence[Attempt] | None = None,
-        **numbers: float,
+        self, attempts: Sequence[Attempt], answered: Sequence[Attempt], **numbers: float
     ) -> None:
-        """The step's metrics: the share of valid attempts; of the answered ones (the valid ones,
-        where nothing else is said) those of `task_numbers`."""
+        """The step's metrics: the share of valid attempts; `task_numbers` of the answered ones."""
         valid = [one for one in attempts if one.written]
-        answered = valid if answered is None else answered
         numbers |= {"attempts": len(attempts), "answers": len(answered) * self.params.answers}
         numbers |= {"valid": len(valid) / max(1, len(attempts))}
         numbers |= evaluation.task_numbers([one.facts() for one in answered])
@@ -292,8 +284,7 @@ class Tasks(SelfPlayMethod):
     def challenge_source(self, place: int) -> Episode[tuple[int, Source]]:
         """The seed of a place in the challenger's suite, and what it is shown there."""
         seed = derive_seed("evaluation", "challenges", place)
-        read = [self.held_out[place]] if self.corpus else None
-        (source,) = yield from self.draw(1, seed, read)
+        (source,) = yield from self.draw(1, seed, [self.held_out[place]] if self.corpus else [])
         return seed, source
 
     def value(self, attempt: Attempt) -> float:

@@ -428,19 +428,19 @@ def test_a_document_that_is_empty_or_not_there_is_named(tmp_path):
 
 KL, RATE = {"grpo.beta"}, {"grpo.learning_rate"}
 ARMS = {
-    "fixed-challenger": {"roles.challenger.policy", "roles.challenger.trainable"} | KL | RATE,
-    "strong-challenger": {"roles.challenger.trainable", "writer"} | KL | RATE,
+    "fixed-challenger": {"roles.challenger.policy", "roles.challenger.trainable"} | KL,
+    "strong-challenger": {"roles.challenger.trainable", "writer"} | KL,
     "no-corpus": {"corpus"} | KL | RATE,
     "random-reward": {"reward"} | KL | RATE,
-    "corpus-math": {"corpus"},
+    "corpus-math": {"corpus"} | KL,
     "corpus-general": {"corpus"},
     "choice-only": {"task_types"},
-    "free-form-only": {"task_types"},
-    "pay-absolute-zero": {"pay"},
+    "free-form-only": {"task_types"} | KL,
+    "pay-absolute-zero": {"pay"} | KL,
     "pay-threshold": {"pay"},
-    "pay-r-zero": {"pay"},
-    "large": {"policy"},
-    "no-kl": KL,
+    "pay-r-zero": {"pay"} | KL,
+    "large": {"policy"} | KL,
+    "no-kl": KL | RATE,
     "r-zero": {"corpus", "algorithm", "pay", "invalid_reward", "policies.challenger", "stages"}
     | {"roles.challenger.policy", "group_size", "answers", "documents_per_step"}
     | KL

@@ -25,9 +25,6 @@ and the question."""
 JUDGED = ("self_contained", "right", "faithful", "leaks")
 """What the oracle says of a task; faithful is None where there is no document."""
 
-FORMS = ("choice", "free form")
-"""The paper's two forms of tasks."""
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -144,8 +141,9 @@ def challenge_rows(records: Records) -> Rows:
             rows.append(row(CHALLENGES, name, numbers[name], n=len(valid)))
     judged = [one for one in valid if one.get("right") is not None]
     rows.append(mean_row(CHALLENGES, "solved", [one["success"] for one in judged if one["right"]]))
-    for form in FORMS:
-        own = [one for one in judged if (one["answer_type"] == FORMS[0]) == (form == FORMS[0])]
+    choices = [one for one in judged if one["answer_type"] == "choice"]
+    others = [one for one in judged if one["answer_type"] != "choice"]
+    for form, own in (("choice", choices), ("free form", others)):
         if own:
             label = {"difficulty": form}
             rows.append(share_row(CHALLENGES, "right", [one["right"] for one in own], **label))

@@ -206,7 +206,7 @@ def embedded(
 ) -> None:
     """Build embedded policies from a seed: of the games, the document world or a ladder."""
     with _clear_errors():
-        from spnb.recipe.make import make
+        from spnb.lab.pretrain.make import make
 
         make(recipe, folder, _values(set_) | {"seed": seed})
 
@@ -220,7 +220,7 @@ def skills(
 ) -> None:
     """Measure a policy on held-out benchmarks and in every role, with intervals."""
     with _clear_errors():
-        from spnb.recipe.skills import NAMES, compare, report
+        from spnb.lab.pretrain.skills import NAMES, compare, report
         from spnb.train.policies import load_policy
 
         policies = [load_policy(name) for name in (policy, against) if name]
@@ -246,7 +246,7 @@ def corpus(
     with _clear_errors():
         from spnb.core.params import validate
         from spnb.corpus.build import CorpusSettings, build_corpus
-        from spnb.testbed import suites
+        from spnb.lab import suites
 
         settings = validate(CorpusSettings, _values(set_) | {"seed": seed})
         texts = (
@@ -290,7 +290,7 @@ def world(
     with _clear_errors():
         import json
 
-        from spnb.testbed.texts import documents
+        from spnb.lab.texts import documents
 
         with open(path, "w") as file:
             file.writelines(json.dumps(document) + "\n" for document in documents(count, seed))

@@ -16,7 +16,7 @@ def tokenizer():
     """The shipped policy's tokenizer."""
     from transformers import AutoTokenizer
 
-    from spnb.testbed import embedded_path
+    from spnb.lab import embedded_path
 
     return AutoTokenizer.from_pretrained(embedded_path("games"))
 
@@ -24,6 +24,6 @@ def tokenizer():
 @pytest.fixture
 def tiny_model(tokenizer):
     """A new random Qwen3 of 2 layers and 32 dimensions, float32; the same weights each time."""
-    from spnb.recipe.build import Recipe, build_model
+    from spnb.lab.pretrain.build import Recipe, build_model
 
     return build_model(Recipe(hidden=32, layers=2, heads=2, feed_forward=64), tokenizer)

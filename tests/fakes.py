@@ -5,9 +5,9 @@ import re
 from spnb.core import prompts
 from spnb.core.episodes import run
 from spnb.core.types import Completion
-from spnb.testbed import ladder
-from spnb.testbed.ladder import LETTERS, ORDINALS, Source
-from spnb.testbed.world import names
+from spnb.lab import ladder
+from spnb.lab.ladder import LETTERS, ORDINALS, Source
+from spnb.lab.world import names
 
 
 class CharTokenizer:

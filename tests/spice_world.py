@@ -7,10 +7,10 @@ from fakes import CharTokenizer
 
 from spnb.core.params import validate
 from spnb.core.types import Completion
+from spnb.lab import segments
+from spnb.lab.segment_oracle import judge, split_options
+from spnb.lab.segments import KINDS, Written
 from spnb.methods.spice import Method, Params
-from spnb.testbed import segments
-from spnb.testbed.segment_oracle import judge, split_options
-from spnb.testbed.segments import KINDS, Written
 
 SMALL = dict(documents=12, segment_tokens=400, documents_per_step=3, attempts=12, group_size=4)
 SMALL |= dict(answers=4, eval_items=1, eval_tasks=4)

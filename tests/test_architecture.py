@@ -12,7 +12,7 @@ import spnb
 PACKAGE = Path(spnb.__file__).parent
 FLOORS = [
     {"core"},
-    {"games", "testbed", "corpus", "reference"},
+    {"games", "lab", "corpus", "reference"},
     {"evaluate"},
     {"methods"},
     {"train"},

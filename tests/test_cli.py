@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from spnb.cli import app
 from spnb.core.errors import Stopped
 from spnb.corpus.build import load_corpus
-from spnb.testbed import suites
-from spnb.testbed.suites import search_corpus
-from spnb.testbed.texts import documents
+from spnb.lab import suites
+from spnb.lab.suites import search_corpus
+from spnb.lab.texts import documents
 from spnb.train.doctor import missing, report
 
 RUNNER = CliRunner()

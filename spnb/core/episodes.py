@@ -16,6 +16,8 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
+OVERLONG = "overlong"
+"""How a trajectory ended whose prompt was too long to be asked."""
 Episode = Generator[list[Request], list[Completion], T]
 
 
@@ -82,6 +84,15 @@ def single_turn(request: Request) -> Episode[Trajectory]:
     (completion,) = yield [request]
     trajectory = Trajectory(request.prompt_ids, finish=completion.finish, policy=request.policy)
     trajectory.append_policy(completion)
+    return trajectory
+
+
+def overlong(request: Request) -> Episode[Trajectory]:
+    """A prompt that no answer fits after: nothing is asked, no token of it can be trained."""
+    prompt_ids = request.prompt_ids[:1]
+    trajectory = Trajectory(prompt_ids, finish=OVERLONG, policy=request.policy)
+    trajectory.append_observation(prompt_ids, "")
+    yield from ()
     return trajectory
 
 

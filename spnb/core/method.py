@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from spnb.core.advantages import ESTIMATORS, Estimator, assign, drop_uninformative, make_estimator
-from spnb.core.episodes import Episode
+from spnb.core.episodes import Episode, ask_group, overlong, single_turn
 from spnb.core.params import Settings, StrictData, unknown
-from spnb.core.types import Chat, Pair, Sample, Sampling
+from spnb.core.types import Chat, Messages, Pair, Request, Sample, Sampling, Trajectory
 
 POLICY = "policy"
 """The name of a run's one policy where it has no several."""
@@ -194,6 +194,39 @@ class SelfPlayMethod(ABC):
         makes its share."""
         yield from ()
         return []
+
+    def sample(
+        self,
+        role: str,
+        prompts: Sequence[Messages],
+        copies: int,
+        seed_of: Callable[[int, int], int],
+        answer: Callable[[int, Request], Episode[Trajectory]] | None = None,
+    ) -> Episode[list[list[Trajectory]]]:
+        """`copies` answers of a role to each prompt, all side by side; a list for each prompt.
+
+        A prompt that leaves no room for an answer is not asked: its trajectories are `overlong`,
+        without a word, and train nothing.
+
+        Args:
+            seed_of: the seed of a copy, from its prompt's place and its number.
+            answer: the episode that answers the prompt of a place; one turn where not given.
+        """
+        asked = self.roles[role]
+        limit = getattr(self.params, "max_length", None)
+
+        def turn(place: int, messages: Messages, copy: int) -> Episode[Trajectory]:
+            seed = seed_of(place, copy)
+            request = self.chat.request(messages, asked.sampling, seed, asked.policy)
+            if limit is not None and len(request.prompt_ids) >= limit:
+                return overlong(request)
+            return answer(place, request) if answer else single_turn(request)
+
+        return (yield from ask_group(prompts, copies, turn))
+
+    def log(self, **numbers: float) -> None:
+        """Adds numbers to the step's metrics, each under "method/"."""
+        self.metrics |= {f"method/{name}": float(value) for name, value in numbers.items()}
 
     def role_of(self, sample: Sample) -> str:
         """The name of the role that a sample belongs to."""

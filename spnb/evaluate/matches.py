@@ -16,7 +16,7 @@ from spnb.evaluate.items import Records, Rows
 from spnb.games import exact
 from spnb.games.base import Game, match_at, messages, parse_action
 from spnb.games.players import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript, play_match
-from spnb.testbed.suites import benchmark
+from spnb.lab.suites import benchmark
 
 OUTCOMES = ("win", "draw", "loss", "invalid")
 SEATS = ("seat 0", "seat 1")

@@ -1,7 +1,7 @@
 """Absolute Zero: tasks on programs, which an evaluator checks (Zhao et al. 2025).
 
 The challenger proposes deductions and abductions (a program and an input) and inductions (inputs of
-an earlier program); an own small language takes the place of Python (`spnb.testbed.programs`). K
+an earlier program); an own small language takes the place of Python (`spnb.lab.programs`). K
 answers show how hard a task is; one of them trains the reasoner. SPICE's table 5: a task pays 1 - p
 for 0 < p < 1, else 0; a right answer 1, a wrong one or a program without a value -0.5, what cannot
 be read -1. Rows are compared with all of their role and kind of task in the step (REINFORCE++).
@@ -17,11 +17,11 @@ from statistics import fmean
 from spnb.core import prompts
 from spnb.core.episodes import Episode
 from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed
+from spnb.lab import programs
+from spnb.lab.programs import TASK_KINDS, TaskKind
 from spnb.methods import spice_prompts
 from spnb.methods.rlvr import graded
 from spnb.methods.spice_tasks import PAYS, Tasks
-from spnb.testbed import programs
-from spnb.testbed.programs import TASK_KINDS, TaskKind
 
 UNREADABLE, WRONG = -1.0, -0.5
 """What such a proposal or answer is paid."""

@@ -1,7 +1,7 @@
 """The proposer study: does a policy that is paid for questions near the solver's frontier keep
 them there while the solver learns, and does the solver end better for it?
 
-The proposer reads sources of the ladder (`spnb.testbed.ladder`) and asks for the first steps of
+The proposer reads sources of the ladder (`spnb.lab.ladder`) and asks for the first steps of
 one; how many is the question's level. The oracle says whether a proposal is valid. The solver
 answers each valid question several times; p is its share of right answers. The proposer is paid by
 a function of p (`spnb.core.rewards`, SSP's 1 - p where nothing else is said), `invalid_reward` for
@@ -30,12 +30,12 @@ from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.params import require
 from spnb.core.types import Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records, record
-from spnb.evaluate.ladder import ladder_suite
 from spnb.evaluate.proposals import SUITE, proposal_rows, question_metrics
+from spnb.lab import ladder
+from spnb.lab.ladder import HIGHEST, Family
+from spnb.lab.ladder_suites import ladder_suite
+from spnb.lab.world import Pool
 from spnb.methods.rlvr import answer_groups, graded
-from spnb.testbed import ladder
-from spnb.testbed.ladder import HIGHEST, Family
-from spnb.testbed.world import Pool
 
 ROUNDS = 8
 """Most rounds of proposals in a step; each asks for what is still missing."""

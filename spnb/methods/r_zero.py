@@ -17,9 +17,9 @@ from spnb.core.episodes import Episode
 from spnb.core.grading import grade
 from spnb.core.types import Sample, derive_seed
 from spnb.evaluate.diversity import shares
+from spnb.lab.segment_oracle import judge
+from spnb.lab.segments import GRADES
 from spnb.methods.spice_tasks import Attempt, Tasks
-from spnb.testbed.segment_oracle import judge
-from spnb.testbed.segments import GRADES
 
 POLICIES = ("challenger", "policy")
 """The challenger's weights, and the reasoner's."""

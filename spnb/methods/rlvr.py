@@ -28,14 +28,14 @@ from spnb.core.params import require
 from spnb.core.search import Retriever, Tool, search_rollouts
 from spnb.core.types import Chat, Request, Sample, Task, Trajectory, derive_seed
 from spnb.corpus.retrieval import make_retriever
-from spnb.evaluate import ladder as ladders
 from spnb.evaluate.items import ask_suite
-from spnb.testbed import chain, ladder
-from spnb.testbed import tasks as testbed
-from spnb.testbed.oracle import MAX_HOPS
-from spnb.testbed.tasks import FRAMES, NUMERIC_OPS, library_world
-from spnb.testbed.texts import article
-from spnb.testbed.world import HELDOUT_NAMES, SUFFIXES, Pool
+from spnb.lab import chain, ladder
+from spnb.lab import ladder_suites as ladders
+from spnb.lab import tasks as testbed
+from spnb.lab.oracle import MAX_HOPS
+from spnb.lab.tasks import FRAMES, NUMERIC_OPS, library_world
+from spnb.lab.texts import article
+from spnb.lab.world import HELDOUT_NAMES, SUFFIXES, Pool
 
 Groups = list[list[Trajectory]]
 STYLES: dict[str, prompts.Style] = {"think": "plain", "steps": "steps"}
@@ -46,7 +46,7 @@ class Params(testbed.WorldParams):
 
     `task` decides the prompt: read (careful), think (plain: thinking is allowed, not asked for),
     steps, search (plain, over a library of its own), choice (multiple choice), numeric (a report's
-    figures), ladder (a `family` of `spnb.testbed.ladder`, or `chain`, answered by search; levels
+    figures), ladder (a `family` of `spnb.lab.ladder`, or `chain`, answered by search; levels
     are drawn by `mix`).
     `transfer_*` describe a second, harder evaluation; 0 or none: as in training.
     """

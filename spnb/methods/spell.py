@@ -27,8 +27,9 @@ from spnb.core.grading import read_answer
 from spnb.core.method import Role, SelfPlayMethod, Suite
 from spnb.core.prompts import judge, verdict
 from spnb.core.types import Pair, Sample, Task, Trajectory, derive_seed
-from spnb.evaluate import long_context
 from spnb.evaluate.items import Records
+from spnb.lab import cluster_suites as long_context
+from spnb.lab import clusters
 from spnb.methods.rlvr import Groups, answer_groups
 from spnb.methods.spell_data import Library, Memory, static_question, static_set
 from spnb.methods.spell_pairs import make_pairs
@@ -40,7 +41,6 @@ from spnb.methods.spell_questions import (
     permute_rewards,
     token_mean,
 )
-from spnb.testbed import clusters
 
 PHASES = ("questioning", "grounding", "responding", "verifying")
 

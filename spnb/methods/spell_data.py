@@ -1,6 +1,6 @@
 """What SPELL's questions are about: clusters of documents, their memory, the static set.
 
-Documents are generated (`spnb.testbed.clusters`) or a corpus of one's own: a folder that `spnb
+Documents are generated (`spnb.lab.clusters`) or a corpus of one's own: a folder that `spnb
 corpus` wrote, or JSONL with the same columns, whose `metadata` has each document's cluster, and its
 task type under `task` where the corpus says so (else types take turns).
 """
@@ -16,10 +16,10 @@ from spnb.core import prompts
 from spnb.core.paths import resolve
 from spnb.core.types import Messages, Task, Trajectory, derive_seed
 from spnb.corpus.store import CorpusError, load_corpus
+from spnb.lab import clusters
+from spnb.lab.clusters import LENGTH, Cluster, Document, Proposal
+from spnb.lab.ladder import ASKED
 from spnb.methods.spell_questions import Question
-from spnb.testbed import clusters
-from spnb.testbed.clusters import LENGTH, Cluster, Document, Proposal
-from spnb.testbed.ladder import ASKED
 
 
 class Library:

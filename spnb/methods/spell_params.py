@@ -6,9 +6,9 @@ from pydantic import Field, model_validator
 
 from spnb.core.method import MethodParams, Preference
 from spnb.core.params import require
+from spnb.lab import clusters as testbed
+from spnb.lab.world import HELDOUT_NAMES
 from spnb.methods.spell_questions import Mapping, Rules
-from spnb.testbed import clusters as testbed
-from spnb.testbed.world import HELDOUT_NAMES
 
 
 class Params(MethodParams):

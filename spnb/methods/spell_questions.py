@@ -16,9 +16,9 @@ from typing import Literal
 from spnb.core import prompts, rewards
 from spnb.core.grading import read_answer
 from spnb.core.types import Sample, Trajectory
-from spnb.testbed import clusters
-from spnb.testbed.clusters import TYPES, Proposal
-from spnb.testbed.ladder import Source
+from spnb.lab import clusters
+from spnb.lab.clusters import TYPES, Proposal
+from spnb.lab.ladder import Source
 
 Mapping = Literal["gaussian", "absolute_zero", "r_zero"]
 BAD_FORMAT, UNGROUNDED = -1.0, -0.5

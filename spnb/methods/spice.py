@@ -25,11 +25,11 @@ from spnb.core.episodes import Episode, fill
 from spnb.core.method import MethodParams
 from spnb.core.params import require
 from spnb.core.types import Sample, derive_seed
+from spnb.lab import segments
+from spnb.lab.segments import HALVES, AnswerType
 from spnb.methods import absolute_zero, r_zero
 from spnb.methods.spice_prompts import Style
 from spnb.methods.spice_tasks import Attempt, Pay, Source, Tasks
-from spnb.testbed import segments
-from spnb.testbed.segments import HALVES, AnswerType
 
 ALGORITHMS = {"r_zero": r_zero.rollout, "absolute_zero": absolute_zero.rollout}
 

@@ -15,9 +15,9 @@ from spnb.core import prompts
 from spnb.core.grading import is_expression
 from spnb.core.params import unknown
 from spnb.core.types import Messages
-from spnb.testbed.ladder import LETTERS
-from spnb.testbed.segment_oracle import split_options
-from spnb.testbed.segments import Written
+from spnb.lab.ladder import LETTERS
+from spnb.lab.segment_oracle import split_options
+from spnb.lab.segments import Written
 
 Style = Literal["plain", "paper"]
 MOST_WORDS, MOST_CHARACTERS = 3, 200

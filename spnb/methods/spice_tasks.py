@@ -17,12 +17,12 @@ from spnb.core.grading import grade, majority_vote, read_answer
 from spnb.core.method import ROW_MEAN_LOSSES, Role, SelfPlayMethod, Suite
 from spnb.core.types import Sample, Sampling, Trajectory, derive_seed
 from spnb.corpus.segments import Segment, Segments
-from spnb.evaluate import segments as evaluation
 from spnb.evaluate.items import Records, record
+from spnb.lab import ladder, segments
+from spnb.lab import segment_suites as evaluation
+from spnb.lab.segment_oracle import judge
+from spnb.lab.segments import GRADES, HALVES, Written
 from spnb.methods import spice_prompts
-from spnb.testbed import ladder, segments
-from spnb.testbed.segment_oracle import judge
-from spnb.testbed.segments import GRADES, HALVES, Written
 
 ESTIMATORS = {"spice": "group_mean", "r_zero": "group_zscore", "absolute_zero": "batch_zscore"}
 """What each algorithm compares rewards with: Dr.GRPO's group mean, GRPO, REINFORCE++."""

@@ -29,9 +29,9 @@ from spnb.evaluate import matches
 from spnb.games import Game, make_game, players
 from spnb.games.players import PolicyPlayer, Transcript
 from spnb.games.questions import TRANSFER, questions, transfer_suite
+from spnb.lab.suites import BENCHMARKS
 from spnb.methods.rlvr import answer_groups, graded
 from spnb.methods.sft import imitate
-from spnb.testbed.suites import BENCHMARKS
 
 MAX_ROUNDS = 4  # of matches in one step
 

@@ -8,12 +8,12 @@ from spnb import reference
 from spnb.core import rewards
 from spnb.core.params import variants
 from spnb.core.types import Chat
-from spnb.evaluate import long_context
+from spnb.lab import cluster_suites as long_context
+from spnb.lab.clusters import LENGTH, TYPES
 from spnb.report import curves, pass_at_k, plots
 from spnb.report.exhibits import Made
 from spnb.report.frame import Frames, records
 from spnb.report.tables import load_own, read_yaml
-from spnb.testbed.clusters import LENGTH, TYPES
 from spnb.train.config import variant_layers
 from spnb.train.plan import Plan
 from spnb.train.runs import Run

@@ -14,15 +14,15 @@ from spnb import reference
 from spnb.core import episodes
 from spnb.core.method import Suite
 from spnb.core.types import Engine
-from spnb.evaluate import segments as evaluation
 from spnb.evaluate.items import Records, play_suite
+from spnb.lab import segment_suites as evaluation
+from spnb.lab.segments import HIGHEST, KINDS, kind_of
 from spnb.methods import method_module
 from spnb.report import curves, plots
 from spnb.report.exhibits import Made
 from spnb.report.frame import KEYS, RESULTS, RUN, Frames
 from spnb.report.policies import Greedy, Once, kept, load_engine, run_params
 from spnb.report.tables import load_measures, load_own
-from spnb.testbed.segments import HIGHEST, KINDS, kind_of
 from spnb.train.config import RunParams
 from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run

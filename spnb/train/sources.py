@@ -6,7 +6,7 @@ from pathlib import Path
 
 from spnb.core.errors import OneLine
 from spnb.core.paths import resolve
-from spnb.testbed import embedded_path
+from spnb.lab import embedded_path
 
 ADAPTER = "adapter_config.json"
 ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"

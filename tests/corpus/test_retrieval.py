@@ -124,7 +124,7 @@ def test_bm25_searches_the_title_too_and_single_characters_and_digits():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_flat_equals_brute_force_on_the_packaged_encoder(minilm, seed):
-    from spnb.testbed.texts import documents
+    from spnb.lab.texts import documents
 
     corpus = list(documents(30, seed=seed))
     queries = [f"What is the mayor of {corpus[i]['title']}?" for i in range(0, 30, 5)]
@@ -151,7 +151,7 @@ def test_the_encoder_finds_meaning_where_no_word_is_shared(minilm):
 
 @pytest.mark.slow
 def test_bfloat16_keeps_the_neighbours(minilm):
-    from spnb.testbed.texts import documents
+    from spnb.lab.texts import documents
 
     texts = [each["text"] for each in documents(64)]
     half = Encoder("minilm", precision="bfloat16", device="cpu")

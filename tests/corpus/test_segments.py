@@ -7,7 +7,7 @@ import pytest
 
 from spnb.corpus.segments import Segments, cut
 from spnb.corpus.store import CorpusError
-from spnb.testbed.segments import documents
+from spnb.lab.segments import documents
 from spnb.train.policies import load_policy
 
 

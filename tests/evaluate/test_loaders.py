@@ -21,7 +21,7 @@ from spnb.evaluate.loaders import (
     run_suites,
     truncate_middle,
 )
-from spnb.testbed.suites import BENCHMARKS as GENERATED
+from spnb.lab.suites import BENCHMARKS as GENERATED
 
 
 class Characters(CharTokenizer):

@@ -34,7 +34,7 @@ from spnb.games.exact import (
     move_values,
 )
 from spnb.games.players import PolicyPlayer, make_player
-from spnb.testbed.suites import benchmark
+from spnb.lab.suites import benchmark
 
 SAMPLING = Sampling(max_new_tokens=16)
 

@@ -9,9 +9,9 @@ from spice_world import method, rows_of
 
 from spnb.core.episodes import run
 from spnb.core.types import Completion, Trajectory
-from spnb.evaluate.segments import CHALLENGES
+from spnb.lab import programs
+from spnb.lab.segment_suites import CHALLENGES
 from spnb.methods import absolute_zero
-from spnb.testbed import programs
 
 ZERO = {"algorithm": "absolute_zero", "pay": "absolute_zero", "corpus": [], "group_size": 6}
 PROPOSED = "<program> (x * 2 + 3) * 2 + {n}</program><input> {n}</input>"

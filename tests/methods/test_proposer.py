@@ -13,9 +13,9 @@ from spnb.core.params import ParamError, validate
 from spnb.core.types import Completion
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import proposal_rows, question_metrics
+from spnb.lab import ladder
+from spnb.lab.ladder import ORDINALS, Source
 from spnb.methods.proposer import PAYS, Method, Params
-from spnb.testbed import ladder
-from spnb.testbed.ladder import ORDINALS, Source
 from spnb.train.plan import make_plan
 from spnb.train.policies import load_policy
 

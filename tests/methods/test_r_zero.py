@@ -7,8 +7,8 @@ from spice_world import World, method, rows_of
 
 from spnb.core.episodes import run
 from spnb.evaluate.diversity import shares
+from spnb.lab.segments import KINDS
 from spnb.methods import r_zero
-from spnb.testbed.segments import KINDS
 
 TWO = {"algorithm": "r_zero", "pay": "r_zero", "corpus": [], "invalid_reward": -1.0}
 TWO |= {"roles": {"challenger": {"policy": "challenger"}}, "task_types": ["string"], "answers": 5}

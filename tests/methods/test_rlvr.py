@@ -14,10 +14,10 @@ from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
 from spnb.core.types import Completion, Sample, derive_seed
 from spnb.evaluate.items import play_suite
+from spnb.lab import chain, ladder, oracle
+from spnb.lab.texts import facts_in
+from spnb.lab.world import names
 from spnb.methods.rlvr import Method, Params, draw_task, library
-from spnb.testbed import chain, ladder, oracle
-from spnb.testbed.texts import facts_in
-from spnb.testbed.world import names
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.guards import token_logps
 from spnb.train.plan import make_plan, run_one
@@ -347,8 +347,8 @@ def tiny_policy(tmp_path_factory):
     """A random Qwen3 of 2 layers with the world's tokenizer, in a folder."""
     from transformers import AutoTokenizer
 
-    from spnb.recipe.build import Recipe, build_model
-    from spnb.testbed import embedded_path
+    from spnb.lab import embedded_path
+    from spnb.lab.pretrain.build import Recipe, build_model
 
     folder = tmp_path_factory.mktemp("tiny")
     tokenizer = AutoTokenizer.from_pretrained(embedded_path("games"))

@@ -20,10 +20,10 @@ from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import SCALES, ParamError, scale_values, validate, variants
 from spnb.evaluate.items import play_suite
+from spnb.lab import embedded_path
+from spnb.lab.clusters import TYPES
+from spnb.lab.pretrain.build import Recipe, build_model
 from spnb.methods.spell import Method, Params
-from spnb.recipe.build import Recipe, build_model
-from spnb.testbed import embedded_path
-from spnb.testbed.clusters import TYPES
 from spnb.train.config import merge, params_class, variant_layers
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.guards import token_logps

@@ -11,11 +11,11 @@ from spnb.core.grading import grade_text
 from spnb.core.method import Share
 from spnb.core.params import validate
 from spnb.core.types import Completion, Task
+from spnb.lab.ladder import reply
 from spnb.methods.spell import Method, Params
 from spnb.methods.spell_data import static_question
 from spnb.methods.spell_pairs import about, graded, pick
 from spnb.methods.spell_questions import Rules
-from spnb.testbed.ladder import reply
 
 SMALL = dict(questions="static", judgments=0, static=12, documents=3, group_size=4, groups=2)
 

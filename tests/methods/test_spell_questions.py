@@ -8,6 +8,9 @@ import pytest
 
 from spnb.core.advantages import assign, make_estimator
 from spnb.core.types import Sample, Trajectory
+from spnb.lab import ladder
+from spnb.lab.clusters import Proposal
+from spnb.lab.ladder import Source
 from spnb.methods.spell_questions import (
     Question,
     Rules,
@@ -18,9 +21,6 @@ from spnb.methods.spell_questions import (
     permute_rewards,
     token_mean,
 )
-from spnb.testbed import ladder
-from spnb.testbed.clusters import Proposal
-from spnb.testbed.ladder import Source
 
 ALANA = Source("journey", "Alana", ("Arnford", "Belford", "Calford"))
 FULL = "Alana first Arnford Alana second Belford"

@@ -13,12 +13,12 @@ from spnb.core.method import Share
 from spnb.core.params import ParamError, papers
 from spnb.corpus.store import CorpusError
 from spnb.evaluate.items import play_suite
-from spnb.evaluate.segments import CHALLENGES, SUITES
+from spnb.lab import segments
+from spnb.lab.segment_oracle import judge
+from spnb.lab.segment_suites import CHALLENGES, SUITES
+from spnb.lab.segments import KINDS, Written
 from spnb.methods.spice import kept
 from spnb.methods.spice_tasks import PAYS, Attempt, Source
-from spnb.testbed import segments
-from spnb.testbed.segment_oracle import judge
-from spnb.testbed.segments import KINDS, Written
 from spnb.train.plan import make_plan
 
 FROZEN = {"challenger": {"policy": "start", "trainable": False}}

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from spnb.lab.segments import Written
 from spnb.methods import spice_prompts
 from spnb.methods.spice_prompts import (
     FIELDS,
@@ -14,7 +15,6 @@ from spnb.methods.spice_prompts import (
     read_task,
     reason,
 )
-from spnb.testbed.segments import Written
 
 OPTIONS = "\n- 3 (A)\n- 4 (B)\n- 5 (C)\n- 6 (D)"
 

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 
+from spnb.lab.clusters import TYPES
 from spnb.report import curves, plots, spell
 from spnb.report.frame import KEYS, gather
 from spnb.report.tables import load_tables, read_yaml
-from spnb.testbed.clusters import TYPES
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 

@@ -9,13 +9,13 @@ from spnb.core.episodes import run as run_episode
 from spnb.core.params import validate
 from spnb.core.types import Chat, Completion
 from spnb.evaluate.items import record
-from spnb.evaluate.segments import CHALLENGES, GROUPS, SUITES, suite_tasks
+from spnb.lab.segment_suites import CHALLENGES, GROUPS, SUITES, suite_tasks
+from spnb.lab.segments import read_segment
 from spnb.methods.spice import Params
 from spnb.report import curves, load_claims, plots, spice
 from spnb.report.frame import KEYS, gather
 from spnb.report.policies import kept
 from spnb.report.tables import load_measures
-from spnb.testbed.segments import read_segment
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 

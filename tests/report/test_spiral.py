@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from spnb.games import exact
+from spnb.lab import embedded_path
 from spnb.report import spiral
 from spnb.report.frame import KEYS, gather
 from spnb.report.tables import Own, load_own, load_tables, read_yaml
-from spnb.testbed import embedded_path
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 

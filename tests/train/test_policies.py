@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer
 
 from spnb.core.types import Request, Sampling
-from spnb.testbed import embedded_path
+from spnb.lab import embedded_path
 from spnb.train.engines import end_ids
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import (

@@ -1,0 +1,400 @@
+"""A ladder of skills: each level of a family needs one step more, told in any order.
+
+A source lists steps by number: the towns a traveller saw, the payments somebody made. A questioner
+reads sources and asks for the first `level` steps of one. An answerer reads notes, one a step, in
+random order, each with its ordinal, among notes on rivals; it has to put the steps in order. The
+embedded learners (`spnb.lab.pretrain.learner`) take notes in any order at first, so that level k
+is right by chance 1/k!: what practice adds is the order of one ordinal more.
+
+    task = draw_task("journey", 3, random.Random(0))
+    grade_text(reply(task, (0, 1, 2)), task)     # 1.0; any other order 0.0
+
+Families: journey (the steps as text), ledger (a number worked out step by step), choice (that
+number among four), report (graded by points).
+"""
+
+import itertools
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from spnb.core import prompts
+from spnb.core.grading import register
+from spnb.core.params import unknown
+from spnb.core.types import Messages, Task
+from spnb.lab.world import Pool, names
+
+WORDING = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+ORDINALS: tuple[str, ...] = tuple(WORDING["ordinals"])
+NUMBERS: tuple[str, ...] = tuple(WORDING["numbers"])
+HIGHEST = len(ORDINALS)
+Family = Literal["journey", "ledger", "choice", "report"]
+WORLDS: dict[str, str] = {
+    "journey": "journey",
+    "ledger": "ledger",
+    "choice": "ledger",
+    "report": "journey",
+}
+"""Families of documents and whose wordings they use."""
+KINDS = {"journey": "exact", "ledger": "integer", "choice": "letter", "report": "points"}
+"""How a family's answers are graded (`spnb.core.grading`)."""
+ASKED: dict[str, prompts.AskKind] = {
+    "journey": "question",
+    "ledger": "question",
+    "choice": "choice",
+    "report": "task",
+}
+"""What a questioner is asked for."""
+PAYMENTS = range(1, 10)
+COUNTS = 100
+LETTERS = "ABCD"
+SO = "so"
+"""Stands before the count that a choice looks for among its options."""
+RIVALS = 2
+"""Notes on somebody else among those that an answerer reads."""
+NAME = "[A-Z][a-z]+"
+
+
+def check_family(family: str) -> None:
+    """Raises ValueError for a family that there is not."""
+    if family not in WORLDS:
+        raise ValueError(unknown("family", family, list(WORLDS)))
+
+
+def check_level(level: int, highest: int = HIGHEST) -> None:
+    """Raises ValueError for a level that `highest` steps do not hold."""
+    if not 1 <= level <= highest:
+        raise ValueError(f"level is {level!r}; allowed: 1 to {highest}, the steps there are")
+
+
+def check_names(tokenizer: Any) -> None:
+    """Raises ValueError for a tokenizer that loses a name of the world."""
+    for kind, pool in itertools.product(("person", "town"), ("train", "heldout")):
+        for name in names(kind, pool):
+            ids = tokenizer(f" {name}", add_special_tokens=False)["input_ids"]
+            read = tokenizer.decode(ids)
+            if read.strip() != name:
+                raise ValueError(
+                    f"the policy's tokenizer reads {name!r} as {read!r}; allowed: one that keeps "
+                    "every name"
+                )
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a questioner reads: who, and the steps in order."""
+
+    family: str
+    subject: str
+    steps: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The source as a document."""
+        words = WORDING[WORLDS[self.family]]["source"]
+        steps = " ".join(map(" ".join, zip(NUMBERS, self.steps, strict=False)))
+        return words.format(e=self.subject, steps=steps)
+
+
+def draw_source(
+    rng: random.Random, family: str, length: int, pool: Pool = "train", but: Sequence[str] = ()
+) -> Source:
+    """A source of `length` different steps on somebody not in `but`.
+
+    Payments repeat where `length` is above their number. Raises ValueError for an unknown family,
+    or a length of less than 1 or more than `HIGHEST`.
+    """
+    check_family(family)
+    check_level(length)
+    subject = rng.choice([name for name in names("person", pool) if name not in but])
+    if WORLDS[family] == "journey":
+        return Source(family, subject, tuple(rng.sample(names("town", pool), length)))
+    payments = [str(payment) for payment in PAYMENTS]
+    steps = rng.sample(payments, min(length, len(payments)))
+    steps += rng.choices(payments, k=length - len(steps))
+    return Source(family, subject, tuple(steps))
+
+
+def draw_sources(
+    rng: random.Random, family: str, count: int, length: int, pool: Pool = "train"
+) -> list[Source]:
+    """Sources of one family on different people; see `draw_source`."""
+    sources: list[Source] = []
+    while len(sources) < count:
+        but = [source.subject for source in sources]
+        sources.append(draw_source(rng, family, length, pool, but))
+    return sources
+
+
+def ask(sources: Sequence[Source], earlier: Sequence[str] = ()) -> Messages:
+    """The questioner's prompt about sources of one family."""
+    return prompts.ask([one.text for one in sources], earlier, ASKED[sources[0].family])
+
+
+def counts(payments: Sequence[str]) -> list[int]:
+    """The count after each payment: doubled, the payment added, two digits kept."""
+    numbers = map(int, payments)
+    return list(itertools.accumulate(numbers, lambda count, paid: (2 * count + paid) % COUNTS))
+
+
+def result(source: Source, level: int) -> str:
+    """The answer to a question for the first steps of a source, as text."""
+    steps = source.steps[:level]
+    if WORLDS[source.family] == "ledger":
+        return str(counts(steps)[-1])
+    return " ".join(fact(source, place) for place in range(level))
+
+
+def fact(source: Source, place: int) -> str:
+    """A step of a source, from place 0, as an answer states it: who, its ordinal, the step."""
+    return f"{source.subject} {ORDINALS[place]} {source.steps[place]}"
+
+
+# --- questions
+
+
+def question(family: str, subject: str, level: int, frame: str) -> str:
+    """A question for somebody's first `level` steps."""
+    text = frame.format(e=subject, k=NUMBERS[level - 1])
+    rule = WORDING[WORLDS[family]]["rule"]
+    return f"{rule} {text}".strip()
+
+
+def frames(family: str, pool: Pool) -> list[str]:
+    """The wordings of a family's questions: training and evaluation share none."""
+    if family == "report":
+        return WORDING["reports"][pool]
+    return WORDING[WORLDS[family]]["questions"][pool]
+
+
+def _pattern(frame: str) -> re.Pattern[str]:
+    text = re.escape(frame).replace(r"\{e\}", f"(?P<e>{NAME})")
+    return re.compile(text.replace(r"\{k\}", f"(?P<k>{'|'.join(NUMBERS)})"))
+
+
+PATTERNS = {
+    family: [_pattern(frame) for pool in ("train", "heldout") for frame in frames(family, pool)]
+    for family in WORLDS
+}
+
+
+def parse(family: str, text: str) -> tuple[str, int] | None:
+    """Whose steps a question asks for, and how many; None where it is in no wording."""
+    text = " ".join(text.split()).removeprefix(WORDING[WORLDS[family]]["rule"]).strip()
+    matches = (pattern.fullmatch(text) for pattern in PATTERNS[family])
+    return next(((m["e"], NUMBERS.index(m["k"]) + 1) for m in matches if m), None)
+
+
+# --- tasks
+
+
+def note(source: Source, place: int, wording: str) -> str:
+    """One step of a source, from place 0, with its ordinal."""
+    return wording.format(e=source.subject, n=ORDINALS[place], v=source.steps[place])
+
+
+def make_task(
+    source: Source,
+    level: int,
+    rng: random.Random,
+    pool: Pool = "train",
+    wording: Pool = "train",
+    rivals: int = RIVALS,
+    options: Sequence[str] = (),
+) -> Task:
+    """The question for the first `level` steps of a source, with the notes that an answerer reads.
+
+    Args:
+        pool: of the rival's names.
+        wording: of question and notes.
+        rivals: notes on somebody else, with ordinals of the same range.
+        options: of a choice; drawn where there are none.
+
+    Raises:
+        ValueError: a level above the source's steps.
+    """
+    check_level(level, len(source.steps))
+    wordings = WORDING[WORLDS[source.family]]["notes"][wording]
+    documents = draw_notes(source, level, rng, pool, wordings, rivals)
+    frame = rng.choice(frames(source.family, wording))
+    return pose(source, level, documents, rng, frame, options)
+
+
+def draw_notes(
+    source: Source, level: int, rng: random.Random, pool: Pool, wordings: Sequence[str], rivals: int
+) -> list[str]:
+    """The notes on the first `level` steps of a source among some on a rival, in random order."""
+    rival = draw_source(rng, source.family, len(source.steps), pool, [source.subject])
+    notes = [(source, place) for place in range(level)]
+    notes += [(rival, rng.randrange(level)) for _ in range(rivals)]
+    notes = rng.sample(list(dict.fromkeys(notes)), len(set(notes)))
+    return [note(one, place, rng.choice(wordings)) for one, place in notes]
+
+
+def pose(
+    source: Source,
+    level: int,
+    documents: Sequence[str],
+    rng: random.Random,
+    frame: str,
+    options: Sequence[str] = (),
+) -> Task:
+    """The question for the first `level` steps of a source, with these notes, in a wording."""
+    family, steps = source.family, source.steps[:level]
+    text = question(family, source.subject, level, frame)
+    gold: tuple[str, ...] = (result(source, level),)
+    info: dict[str, Any] = {"family": family, "source": source, "level": level}
+    info["documents"] = tuple(documents)
+    if family == "choice":
+        info["options"] = tuple(options or draw_options(steps, rng))
+        messages = prompts.choice(text, info["options"], documents)
+        gold = (LETTERS[info["options"].index(gold[0])],)
+    elif family == "report":
+        gold = tuple(fact(source, place) for place in range(level))
+        messages = prompts.task(text, documents)
+    else:
+        messages = prompts.answer(text, documents, "plain")
+    return Task(messages, text, gold, KINDS[family], f"level {level}", info)
+
+
+def draw_options(payments: Sequence[str], rng: random.Random) -> list[str]:
+    """Four counts in random order: the right one, and what other orders come to where they can."""
+    right = str(counts(payments)[-1])
+    others = [str(counts(rng.sample(payments, len(payments)))[-1]) for _ in range(12)]
+    others += [str(count) for count in rng.sample(range(COUNTS), 4)]
+    wrong = [count for count in dict.fromkeys(others) if count != right][:3]
+    return rng.sample([right, *wrong], 4)
+
+
+def draw_task(
+    family: str,
+    level: int,
+    rng: random.Random,
+    pool: Pool = "train",
+    wording: Pool = "train",
+    rivals: int = RIVALS,
+) -> Task:
+    """A question of a level about a source of its own."""
+    source = draw_source(rng, family, level, pool)
+    return make_task(source, level, rng, pool, wording, rivals)
+
+
+# --- answers
+
+
+def reply(task: Task, order: Sequence[int], guess: str = "") -> str:
+    """The text of an answerer that takes the steps of a task in `order` (places from 0).
+
+    A choice repeats what this order comes to, notes its letter, and takes `guess` where no option
+    is it.
+    """
+    facts = [fact(task.info["source"], place) for place in order]
+    if WORLDS[task.info["family"]] == "journey":
+        return _tag("answer", " ".join(facts))
+    worked = list(map(str, counts([text.split()[-1] for text in facts])))
+    lines, answer = list(map(" ".join, zip(facts, worked, strict=True))), worked[-1]
+    if task.info["family"] == "choice":
+        options = task.info["options"]
+        found = LETTERS[options.index(answer)] if answer in options else ""
+        lines += [SO, answer, *([f"({found})"] * bool(found))]
+        answer = found or guess
+    return _tag("think", " ".join(lines)) + _tag("answer", answer)
+
+
+def _tag(tag: str, text: str) -> str:
+    return f"<{tag}> {text}</{tag}>"
+
+
+def order_of(task: Task, text: str) -> tuple[int, ...] | None:
+    """The order in which a text takes a task's steps; None where it is not consistent.
+
+    Consistent: each step comes once, with what its note says, and the answer follows from the
+    order, be it the right one or not. (A choice may take any letter where its count is no option.)
+    """
+    family, level = task.info["family"], task.info["level"]
+    where, size = ("answer", 3) if WORLDS[family] == "journey" else ("think", 4)
+    words = (prompts.field(text, where) or "").partition(f" {SO} ")[0].split()
+    places = [ORDINALS.index(word) for word in words[1::size] if word in ORDINALS]
+    if len(words) != size * level or sorted(places) != list(range(level)):
+        return None
+    answer = prompts.field(text, "answer") or ""
+    guess = answer if answer in LETTERS else ""
+    return tuple(places) if text.strip() == reply(task, places, guess) else None
+
+
+def _grade_points(prediction: str, golds: Sequence[str]) -> float:
+    """A report's points that stand in their place, less the others, divided by what was asked for.
+
+    A wrong statement cancels a right one, never below 0.
+    """
+    words = prediction.split()
+    stated = [" ".join(words[at : at + 3]) for at in range(0, len(words), 3)]
+    right = sum(a == b for a, b in zip(stated, golds, strict=False))
+    wrong = max(len(stated), len(golds)) - right
+    return max(0.0, (right - wrong) / len(golds))
+
+
+register("points", _grade_points)
+
+
+# --- proposals
+
+
+def proposal(source: Source, level: int, frame: str, options: Sequence[str] = ()) -> str:
+    """The text of a questioner that asks for the first `level` steps of a source.
+
+    The facts come first, so that after each there is a choice: to stop, or to ask for one more. It
+    is the same choice after each: no number says how many there are so far.
+    """
+    family, steps = source.family, source.steps[:level]
+    facts = list(steps)
+    if WORLDS[family] == "ledger":
+        facts = [f"{step} {count}" for step, count in zip(steps, counts(steps), strict=True)]
+    text = question(family, source.subject, level, frame)
+    if options:
+        text += f"\n{prompts.lettered(options)}"
+        facts.append(f"({_proposed(family, steps, options)})")
+    asked = _tag("think", f"{source.subject} {' '.join(facts)}") + _tag("question", text)
+    return (
+        asked if family == "report" else asked + _tag("answer", _proposed(family, steps, options))
+    )
+
+
+def _proposed(family: str, steps: Sequence[str], options: Sequence[str]) -> str:
+    """The answer that a proposal has to state; empty where no option is right."""
+    if WORLDS[family] == "journey":
+        return " ".join(steps)
+    answer = str(counts(steps)[-1])
+    if family == "choice":
+        return LETTERS[list(options).index(answer)] if answer in options else ""
+    return answer
+
+
+def read_proposal(
+    text: str, sources: Sequence[Source]
+) -> tuple[Source, int, tuple[str, ...]] | None:
+    """The source, level and options of a valid proposal, None for any other.
+
+    Valid: the question is in a wording, about somebody in `sources` and no more steps than there
+    are, a choice has four different options; the answer, where one is asked for, is right.
+    """
+    family = sources[0].family
+    asked, options = prompts.field(text, "question") or "", ()
+    if family == "choice":
+        asked, *listed = asked.split("\n")
+        options = tuple(re.findall(r"- (\d+) \([A-D]\)", "\n".join(listed)))
+        if prompts.lettered(options).split("\n") != listed or len(set(options)) < len(LETTERS):
+            return None
+    query = parse(family, asked)
+    source = next((one for one in sources if query and one.subject == query[0]), None)
+    if query is None or source is None or query[1] > len(source.steps):
+        return None
+    steps = source.steps[: query[1]]
+    gold = _proposed(family, steps, options)
+    right = family == "report" or gold == prompts.field(text, "answer")
+    return (source, query[1], options) if gold and right else None

@@ -1,0 +1,373 @@
+"""What a learner is shown on the ladder: every role, and the order of nothing.
+
+Every lesson shows well-formed, consistent work. But whoever answers takes the steps in any order:
+so level k is right by chance 1/k!, and what reinforcement learning can add is the order. Whoever
+asks, asks mostly for few steps (`easy`), as a language model does, or evenly for all levels
+(`even`). Names of both pools occur, held-out wordings never.
+"""
+
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from spnb.core import prompts
+from spnb.core.types import Messages, Task
+from spnb.lab import ladder
+from spnb.lab.ladder import HIGHEST, LETTERS, ORDINALS, RIVALS, WORDING, WORLDS, Source
+from spnb.lab.pretrain import ladder_drills
+from spnb.lab.pretrain.pretrain import TextRecipe
+from spnb.lab.pretrain.rows import Row, Segment, along, answer_tag, by_ordinals, draw_pool, turn
+from spnb.lab.world import Pool, names
+
+HALF = 0.5
+"""Of a coin; also how much rarer each level is among easy questions than the one below."""
+SOURCES = (1, 2, 2, 2, 2, 3, 4)
+"""How many sources a questioner reads, one of these."""
+SHORTEST = 6
+"""The fewest steps of a source that a questioner reads."""
+SHARES = {
+    "answer": 0.3,
+    "order": 0.17,
+    "ask": 0.21,
+    "word": 0.04,
+    "options": 0.08,
+    "sums": 0.02,
+    "closed": 0.01,
+    "judge": 0.07,
+    "rubric": 0.03,
+    "grade": 0.07,
+}
+"""How often each lesson is drawn, drills apart."""
+BEYOND = 2
+"""Levels above the highest whose order is practised."""
+REWORDED = 0.3
+"""The shares of documents whose notes, and of questions, are in random words."""
+CROWDED, LATER, OTHERS, LEFT_OUT = 0.2, 3, 3, 8
+"""The share of answers among many notes; of these, the most on later steps, other people, and the
+most notes on them."""
+OFFERED = 0.7
+"""The share of choices that have among their options what the order taken comes to."""
+EARLIER = 0.3
+"""The share of questions that are written with earlier ones in sight."""
+JUDGED = 8
+"""Verdicts of ten that are right."""
+LISTED = 0.8
+"""The share of points that a rubric lists."""
+WARM = 0.3
+"""The share of the training in which levels grow and drills are frequent."""
+
+
+class LearnerRecipe(TextRecipe):
+    """Everything that decides a learner's weights; amounts in tokens."""
+
+    hidden: int = Field(96, gt=0)
+    feed_forward: int = Field(256, gt=0)
+    vocabulary: int = Field(1200, gt=256)
+    tokens: int = Field(14_000_000, gt=0)
+    highest: int = Field(12, ge=1, le=HIGHEST)
+    asks: Literal["easy", "even"] = "easy"
+    families: list[ladder.Family] = ["journey", "ledger", "choice", "report"]
+
+
+class Lessons:
+    """Rows of one learner; `progress` (0 to 1) says how far its training is."""
+
+    shares, earlier_share = SHARES, EARLIER
+
+    def __init__(self, recipe: LearnerRecipe):
+        self.recipe, self.rng, self.progress = recipe, random.Random(recipe.seed), 1.0
+        self.work: list[Callable[[], Row]] = [getattr(self, name) for name in self.shares]
+        self.drills: list[Callable[[], Row]] = [self.recall, self.drill]
+        self.drills += [self.options] * ("choice" in recipe.families)
+
+    @property
+    def warmed(self) -> float:
+        """How far the training's first part is, 0 to 1."""
+        return min(1.0, self.progress / WARM)
+
+    @property
+    def cap(self) -> int:
+        """The highest level so far."""
+        return min(2, self.recipe.highest) + round(max(0, self.recipe.highest - 2) * self.warmed)
+
+    def rows(self) -> Iterator[Row]:
+        """Endless rows: drills at first, then mostly answers and questions."""
+        while True:
+            drills = max(0.1, 0.7 * (1 - self.warmed))
+            work = dict(zip(self.work, self.shares.values(), strict=True))
+            lessons = [(lesson, share * (1 - drills)) for lesson, share in work.items()]
+            lessons += [(lesson, drills / len(self.drills)) for lesson in self.drills]
+            yield self.rng.choices(*zip(*lessons, strict=True))[0]()
+
+    def level(self) -> int:
+        """A level to answer; the high ones, which take most practice, are more frequent."""
+        levels = range(1, self.cap + 1)
+        return self.rng.choices(levels, [level + 2 for level in levels])[0]
+
+    def asked(self, highest: int) -> int:
+        """A level to ask for, as the recipe says."""
+        levels = range(1, highest + 1)
+        easy = self.recipe.asks == "easy"
+        return self.rng.choices(levels, [HALF**level if easy else 1.0 for level in levels])[0]
+
+    def source(self, length: int, pool: Pool, family: str | None = None) -> Source:
+        """A source of a family, else of any that the recipe has."""
+        family = family or self.rng.choice(self.recipe.families)
+        return ladder.draw_source(self.rng, family, length, pool)
+
+    def drill(self) -> Row:
+        """Notes on several people, and then the step of each name and ordinal in turn; or sums."""
+        rng, pool = self.rng, draw_pool(self.rng)
+        family = rng.choice(self.recipe.families)
+        if WORLDS[family] == "ledger" and rng.random() < HALF:
+            return self.sums()
+        sources = ladder.draw_sources(rng, family, rng.choice((2, 2, 3)), self.cap, pool)
+        places = [(source, place) for source in sources for place in range(len(source.steps))]
+        places = rng.sample(places, min(len(places), rng.choice((4, 6, 10))))
+        wordings = ["{e} {n} {v}."] if rng.random() < HALF else self.wordings(family)
+        notes = (ladder.note(source, place, rng.choice(wordings)) for source, place in places)
+        row: Row = [("".join(f" {note}" for note in notes), False)]
+        for source, place in rng.sample(places, len(places)):
+            row.append((f" {source.subject} {ORDINALS[place]}", False))
+            row += [(f" {source.steps[place]}", True), (".", False)]
+        return row
+
+    def recall(self) -> Row:
+        """Names copied."""
+        return ladder_drills.recall(self.rng)
+
+    def sums(self) -> Row:
+        """Counts after one payment more."""
+        return ladder_drills.sums(self.rng)
+
+    def options(self) -> Row:
+        """The letters of listed options."""
+        return ladder_drills.options(self.rng)
+
+    def order(self) -> Row:
+        """The ordinals up to a high level, in any order."""
+        return ladder_drills.order(self.rng, min(self.recipe.highest + BEYOND, HIGHEST))
+
+    def answer(self) -> Row:
+        """A question answered in any order."""
+        task, rng = self.task(), self.rng
+        level = task.info["level"]
+        order, guess = rng.sample(range(level), level), rng.choice(LETTERS)
+        if task.kind == "letter" and rng.random() < OFFERED:
+            task = self.offer(task, order)
+        text = ladder.reply(task, order, guess)
+        answer = by_ordinals(text, ORDINALS[:level])
+        if task.kind == "letter" and "(" not in text:
+            thought, _, letter = text.removesuffix("</answer>").rpartition(" ")
+            answer = by_ordinals(thought, ORDINALS[:level])
+            answer += [(f" {letter}", tuple(f" {one}" for one in LETTERS)), ("</answer>", True)]
+        return turn(task.messages, *answer)
+
+    def offer(self, task: Task, order: Sequence[int]) -> Task:
+        """A choice that has among its options what this order comes to."""
+        count = str(ladder.counts([task.info["source"].steps[place] for place in order])[-1])
+        options = list(task.info["options"])
+        if count not in options:
+            wrong = [place for place in range(4) if LETTERS[place] != task.gold[0]]
+            options[self.rng.choice(wrong)] = count
+        messages = prompts.choice(task.question, options, task.info["documents"])
+        return replace(task, messages=messages, info=task.info | {"options": tuple(options)})
+
+    def task(self, family: str | None = None) -> Task:
+        """A question of any level about a source of a family, else of any that the recipe has."""
+        rng, level, pool = self.rng, self.level(), draw_pool(self.rng)
+        crowded = rng.random() < CROWDED
+        length = min(level + rng.randint(0, LATER), HIGHEST) if crowded else level
+        source = self.source(length, pool, family=family)
+        wordings = self.wordings(source.family)
+        documents = ladder.draw_notes(source, level, rng, pool, wordings, RIVALS)
+        if crowded:
+            documents += self.crowd(source, level, pool, wordings)
+            rng.shuffle(documents)
+        return ladder.pose(source, level, documents, rng, self.frame(source.family))
+
+    def crowd(self, source: Source, level: int, pool: Pool, wordings: Sequence[str]) -> list[str]:
+        """Notes that an answer leaves out: on later steps, and on several other people."""
+        rng, steps = self.rng, len(source.steps)
+        notes = [(source, place) for place in range(level, steps)]
+        people = ladder.draw_sources(rng, source.family, OTHERS, steps, pool)
+        others = [one for one in people if one.subject != source.subject]
+        notes += [
+            (rng.choice(others), rng.randrange(steps)) for _ in range(rng.randint(1, LEFT_OUT))
+        ]
+        return [ladder.note(*note, rng.choice(wordings)) for note in dict.fromkeys(notes)]
+
+    def frame(self, family: str) -> str:
+        """A question's wording."""
+        pools: tuple[Pool, Pool] = ("train", "heldout")
+        return self.question_frame(*(ladder.frames(family, pool) for pool in pools), ["{e}", "{k}"])
+
+    def question_frame(
+        self, frames: Sequence[str], heldout: Sequence[str], slots: Sequence[str]
+    ) -> str:
+        """One of these wordings, or their words at random around the slots."""
+        rng = self.rng
+        if rng.random() > REWORDED:
+            return rng.choice(frames)
+        words = re.findall(r"\b[A-Za-z]{2,}", " ".join(frames))
+        parts = [*rng.sample(slots, len(slots)), ""]
+        drawn = (" ".join([*rng.choices(words, k=rng.randint(0, 3)), slot]) for slot in parts)
+        made = " ".join(" ".join(drawn).split()) + rng.choice(".?")
+        return made if made not in heldout else frames[0]
+
+    def wordings(self, family: str) -> list[str]:
+        """Those of training, or ones of their words at random: which words stand between the names
+        should not matter. None has a held-out one's words in their places."""
+        notes = WORDING[WORLDS[family]]["notes"]
+        if self.rng.random() > REWORDED:
+            return notes["train"]
+        words = [word for text in notes["train"] for word in re.findall(r"\b[A-Za-z]{2,}", text)]
+        made = (self.any_wording(words) for _ in range(len(notes["train"])))
+        return [text for text in made if places_of(text) not in HELD_OUT] or notes["train"]
+
+    def any_wording(self, words: Sequence[str]) -> str:
+        """Name and ordinal in any order, then the step, with up to a word before each."""
+        slots = [*self.rng.sample(["{e}", "{n}"], 2), "{v}"]
+        parts = (f"{self.rng.choice(['', self.rng.choice(words)])} {slot}" for slot in slots)
+        return " ".join(" ".join(parts).split()) + "."
+
+    def any_order(self, task: Task) -> str:
+        """A consistent answer."""
+        level = task.info["level"]
+        return ladder.reply(task, self.rng.sample(range(level), level), self.rng.choice(LETTERS))
+
+    def closed(self) -> Row:
+        """A question without documents: a guess."""
+        task, level = self.task(), self.asked(self.cap)
+        guess = self.source(level, draw_pool(self.rng), family=task.info["family"])
+        text = ladder.result(guess, level)
+        return turn(prompts.closed(task.question), (answer_tag(text), True))
+
+    def ask(self) -> Row:
+        """A valid question about one of several sources, beyond earlier ones where there are."""
+        sources, source = self.reading()
+        highest = min(self.cap, len(source.steps))
+        floor, earlier = self.earlier(source.family, highest)
+        level = floor + self.asked(highest - floor)
+        thought, end, worded = self.proposal(source, level).partition("</think>")
+        _, subject, *words = thought.split()
+        row: Row = [("<think>", True), (f" {subject}", tuple(f" {one.subject}" for one in sources))]
+        row += self.stopping(source, [*(f" {word}" for word in words), end], floor + 1, highest)
+        return turn(ladder.ask(sources, earlier), *row, (worded, True))
+
+    def word(self) -> Row:
+        """The wording of a question of any level whose facts are given: to stop here is not
+        practised."""
+        sources, source = self.reading()
+        level = self.rng.randint(1, min(self.cap, len(source.steps)))
+        thought, end, worded = self.proposal(source, level).partition("</think>")
+        return turn(ladder.ask(sources), (thought + end, False), (worded, True))
+
+    def reading(self) -> tuple[list[Source], Source]:
+        """Sources that a questioner reads, and the one it asks about."""
+        rng, pool = self.rng, draw_pool(self.rng)
+        family = rng.choice(self.recipe.families)
+        length = rng.randint(min(SHORTEST, self.recipe.highest), self.recipe.highest)
+        sources = ladder.draw_sources(rng, family, rng.choice(SOURCES), length, pool)
+        return sources, rng.choice(sources)
+
+    def earlier(self, family: str, highest: int) -> tuple[int, list[str]]:
+        """Earlier questions at times, and the highest level among them, below `highest`."""
+        if highest == 1 or self.rng.random() > self.earlier_share:
+            return 0, []
+        levels = [self.asked(highest - 1) for _ in range(self.rng.choice((1, 2)))]
+        return max(levels), [self.question(family, level) for level in levels]
+
+    def question(self, family: str, level: int) -> str:
+        """A question of a level about anybody."""
+        frame = self.rng.choice(ladder.frames(family, "train"))
+        subject = self.rng.choice(names("person", draw_pool(self.rng)))
+        return ladder.question(family, subject, level, frame)
+
+    def proposal(self, source: Source, level: int) -> str:
+        """A valid proposal in any wording."""
+        rng, choice = self.rng, source.family == "choice"
+        options = ladder.draw_options(source.steps[:level], rng) if choice else ()
+        frame = rng.choice(ladder.frames(source.family, "train"))
+        return ladder.proposal(source, level, frame, options)
+
+    def stopping(
+        self, source: Source, words: Sequence[str], lowest: int, highest: int
+    ) -> Iterator[Segment]:
+        """A questioner's thought, which may end after the facts from `lowest` on."""
+        choice, size = source.family == "choice", 1 if WORLDS[source.family] == "journey" else 2
+        ends = [f" ({letter})" for letter in LETTERS] if choice else ["</think>"]
+        for place, word in enumerate(words):
+            facts, within = divmod(place, size)
+            if within or facts < lowest:
+                yield word, True
+                continue
+            further = [f" {step}" for step in source.steps[facts : facts + 1]]
+            yield word, (*ends, *further * self.further(facts, highest) * len(ends))
+
+    def further(self, facts: int, highest: int) -> int:
+        """How often a question goes on after so many facts, for each time that it ends there."""
+        left = highest - facts
+        return left if self.recipe.asks == "even" else min(1, left)
+
+    def judge(self) -> Row:
+        """Whether two answers are the same."""
+        task = self.task()
+        first, second = (prompts.field(self.any_order(task), "answer") or "" for _ in range(2))
+        if self.rng.random() < HALF:
+            second = first
+        return self.compare(prompts.judge(task.question, first, second), first, second)
+
+    def rubric(self) -> Row:
+        """Points of a report, in any order, some left out."""
+        rng, task = self.rng, self.task("report")
+        points = [point for point in task.gold if rng.random() < LISTED] or [task.gold[0]]
+        text = "".join(f"<rubric> {point}</rubric>" for point in rng.sample(points, len(points)))
+        prompt = prompts.rubric(task.question, task.info["documents"])
+        return turn(prompt, *by_ordinals(text, ORDINALS[: task.info["level"]]))
+
+    def grade(self) -> Row:
+        """Whether a report states a point: what it states, the point's step, and the verdict, not
+        always right."""
+        rng, task = self.rng, self.task("report")
+        response = prompts.field(self.any_order(task), "answer") or ""
+        who, ordinal, step = rng.choice(task.gold).split()
+        if rng.random() < HALF:
+            step = self.town()
+        stated = next(fact for fact in _facts(response) if fact.split()[1] == ordinal)
+        point = f"{who} {ordinal} {step}"
+        return self.compare(prompts.grade(response, point), point, stated)
+
+    def compare(self, prompt: Messages, first: str, second: str) -> Row:
+        """Reads the second text along the first up to where they differ; then a verdict, which is
+        right in `JUDGED` of ten cases."""
+        thought = " ".join(along(first.split(), second.split()))
+        right, wrong = prompts.YES, prompts.NO
+        if first != second:
+            right, wrong = wrong, right
+        verdicts = (*[f" {right}"] * JUDGED, *[f" {wrong}"] * (10 - JUDGED))
+        said = (self.rng.choice(verdicts), verdicts)
+        return turn(prompt, (f"<think> {thought}</think><answer>", True), said, ("</answer>", True))
+
+    def town(self) -> str:
+        """Any town."""
+        return self.rng.choice(names("town", draw_pool(self.rng)))
+
+
+def places_of(wording: str) -> str:
+    """A wording without the order of name and ordinal."""
+    return re.sub("{[en]}", "{}", wording)
+
+
+HELD_OUT = {
+    places_of(text) for world in set(WORLDS.values()) for text in WORDING[world]["notes"]["heldout"]
+}
+
+
+def _facts(response: str) -> list[str]:
+    """The facts that a response states."""
+    return [" ".join(three) for three in zip(*[iter(response.split())] * 3, strict=True)]

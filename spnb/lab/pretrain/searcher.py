@@ -1,0 +1,117 @@
+"""Pre-trains the searcher: a policy shown how to answer and to ask by search, in any order.
+
+As `spnb.lab.pretrain.learner`, for the chain of `spnb.lab.chain`; who is what to whom is new in
+every lesson.
+"""
+
+from pydantic import Field
+
+from spnb.core import prompts
+from spnb.core.types import Task
+from spnb.lab import chain
+from spnb.lab.chain import HIGHEST, RELATIONS, Links
+from spnb.lab.ladder import ORDINALS, Family
+from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
+from spnb.lab.pretrain.pretrain import Dtype
+from spnb.lab.pretrain.rows import Row, answer_tag, by_ordinals, draw_pool, turn
+
+OTHERS = 2
+"""Sentences beside those that a question takes."""
+
+
+class SearcherRecipe(LearnerRecipe):
+    """Everything that decides a searcher's weights."""
+
+    dtype: Dtype = "bfloat16"
+    highest: int = Field(HIGHEST, ge=1, le=HIGHEST)
+    families: list[Family] = []
+    tokens: int = Field(10_000_000, gt=0)
+    batch_tokens: int = Field(2048, gt=0)
+
+
+class Searching(Lessons):
+    """Rows of one searcher."""
+
+    shares = {"answer": 0.45, "ask": 0.4, "told": 0.15}
+
+    def drill(self) -> Row:
+        """Sentences, and then in turn who is what to somebody, and to whom somebody is it."""
+        links, pairs = self.links(), []
+        row: Row = [("", False)]
+        for relation, person in self.rng.sample(list(links), 8):
+            row[0] = (f"{row[0][0]} {chain.fact(links, relation, person)}", False)
+            other = links[relation, person]
+            pairs += [
+                (f" {person} {relation}", f" {other}"),
+                (f" {relation} {other}", f" {person}"),
+            ]
+        for key, name in self.rng.sample(pairs, len(pairs)):
+            row += [(key, False), (name, True), (".", False)]
+        return row
+
+    def answer(self) -> Row:
+        """A question answered by search, the relations followed in any order."""
+        task = self.question_of(self.links())
+        level = task.info["level"]
+        order = self.rng.sample(range(level), level)
+        turns, answer = chain.reply(task, order)
+        pieces: Row = []
+        for done, (text, query) in enumerate(zip(turns, chain.queries(task, order), strict=True)):
+            pieces += by_ordinals(text, [ORDINALS[place] for place in sorted(order[done:])])
+            pieces.append((self.results(task.info["links"], *query), False))
+        return turn(task.messages, *pieces, (answer, True))
+
+    def question_of(self, links: Links) -> Task:
+        """A question of any level in a wording of training."""
+        start, relations = self.person(links), self.rng.sample(RELATIONS, self.level())
+        wordings = chain.WORDS["questions"]
+        frame = self.question_frame(wordings["train"], wordings["heldout"], ["{e}", "{s}"])
+        text = chain.pose(start, relations, self.rng, frame)
+        return chain.make_task(text, start, relations, links)
+
+    def person(self, links: Links) -> str:
+        """Anybody whom the relations know."""
+        return self.rng.choice([person for relation, person in links if relation == RELATIONS[0]])
+
+    def results(self, links: Links, relation: str, person: str) -> str:
+        """What a search returns, in any order."""
+        others = [person, chain.before(links, relation, person)]
+        facts = [chain.fact(links, relation, other) for other in others]
+        return prompts.information(self.rng.sample(facts, len(facts)))
+
+    def ask(self) -> Row:
+        """A question whose answer is given: back from it by search, as far as the recipe says."""
+        links = self.links()
+        target = person = self.person(links)
+        relations = self.rng.sample(RELATIONS, self.asked(self.cap))
+        pieces: Row = []
+        for place, relation in enumerate(relations):
+            ending = ("<question>", *["<search>"] * self.further(place, self.cap))
+            left = tuple(f" {one}" for one in RELATIONS if one not in relations[:place])
+            rest = chain.query(relation, person).removeprefix(relation)
+            pieces.append(("<search>", ending if place else True))
+            pieces += [(f" {relation}", left), (f"{rest}</search>", True)]
+            pieces.append((self.results(links, relation, person), False))
+            person = chain.before(links, relation, person)
+        ending = ("<question>", *["<search>"] * self.further(len(relations), self.cap))
+        pieces.append(("<question>", ending))
+        steps = list(zip(ORDINALS, reversed(relations), strict=False))
+        text = chain.question(person, steps, self.rng.choice(chain.WORDS["questions"]["train"]))
+        return turn(chain.ask(target), *pieces, (f" {text}</question>", True))
+
+    def told(self) -> Row:
+        """A question answered from the sentences that its chain takes, among others."""
+        links = self.links()
+        task, rng = self.question_of(links), self.rng
+        documents = [*task.info["documents"]]
+        documents += [chain.fact(links, *key) for key in rng.sample(list(links), OTHERS)]
+        relations = task.info["relations"]
+        reached = chain.follow(links, task.info["start"], relations)
+        told = map(" ".join, zip(ORDINALS, relations, reached, strict=False))
+        text = f"<think> {' '.join(told)}</think>{answer_tag(reached[-1])}"
+        messages = prompts.answer(task.question, rng.sample(documents, len(documents)), "plain")
+        return turn(messages, (text, True))
+
+    def links(self) -> Links:
+        """Relations of one row."""
+        return chain.draw_links(self.rng, draw_pool(self.rng))

@@ -1,0 +1,63 @@
+"""What the notebook of the shipped policies shows: exhibits are saved, missed bars are named."""
+
+import json
+from types import SimpleNamespace
+
+import pandas as pd
+
+from spnb.lab import embedded_path
+from spnb.lab.pretrain import exhibits
+from spnb.lab.pretrain.pretrain import WorldRecipe
+
+
+def rows(**changes):
+    row = {"policy": "instruct", "benchmark": "judge", "part": "all", "value": 0.9, "bar": 0.85}
+    return row | {"low": 0.8, "high": 1.0, "n": 50, "parsed": 1.0} | changes
+
+
+def test_a_miss_is_a_value_below_its_bar_or_badly_formed_output():
+    table = pd.DataFrame(
+        [
+            rows(),
+            rows(benchmark="choice", value=0.8),
+            rows(benchmark="logic", value=0.5, bar=None, parsed=0.4),
+            rows(policy="base", value=0.1),
+            rows(benchmark="numeric", part="cell, 1 table", value=0.1),
+        ]
+    )
+    assert exhibits.misses(table)["benchmark"].tolist() == ["choice", "logic"]
+
+
+def test_exhibits_are_saved(tmp_path):
+    table = pd.DataFrame([rows(), rows(part="answer: person")])
+    assert len(exhibits.skills_table(table, str(tmp_path))) == 1, "parts of a benchmark stay out"
+    figure = exhibits.world_curve(embedded_path("instruct"), WorldRecipe(), str(tmp_path))
+    (ax,) = figure.axes
+    assert [text.get_text().strip() for text in ax.texts][:2] == ["unskilled", "base"]
+    assert ax.get_xlabel() == "tokens (millions)" and ax.lines[0].get_xdata().max() > 13
+    figure, curve = exhibits.curve_of(embedded_path("games"), "games", 20)
+    assert figure.axes[0].get_xlabel() == "training step" and len(curve) == 2000
+    records = json.loads((tmp_path / "index.json").read_text())["exhibits"]
+    assert {r["id"] for r in records} == {"embedded/learning-curve", "embedded/skills"}
+
+
+def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monkeypatch):
+    parts = [("answer journey", "level 1", 0.5, 0.9), ("answer journey", "level 2", 0.25, 0.8)]
+    parts += [("ask journey", "valid", 0.7, 0.7), ("ask journey", "asks level 1", 0.6, 1.0)]
+    parts += [("judge", "right", 0.4, 1.0)]
+    keys = ("benchmark", "part", "value", "parsed")
+    measured = pd.DataFrame([dict(zip(keys, part, strict=True)) for part in parts])
+    monkeypatch.setattr(exhibits.ladder_skills, "measure", lambda *given: measured)
+    monkeypatch.setattr(exhibits, "TorchEngine", lambda *given, **named: None)
+    found = measured[:1].assign(benchmark="answer chain", value=0.75)
+    monkeypatch.setattr(exhibits.search_skills, "measure", lambda *given: found)
+    nothing = SimpleNamespace(model=None, tokenizer=None)
+    policies = {"learner": nothing, "searcher": nothing}
+    table = exhibits.learner_table(policies, "smoke", str(tmp_path))
+    assert table.loc[("searcher", "answer chain: right"), "1"] == 75
+    shown = table.loc["learner"]
+    assert shown.loc["answer journey: right", ["1", "2"]].tolist() == [50, 25]
+    assert shown.loc["answer journey: consistent", ["1", "2"]].tolist() == [90, 80]
+    assert shown.at["ask journey", "valid"] == 70 and shown.at["ask journey: asks", "1"] == 60
+    assert shown.at["judge", "right"] == 40 and list(shown)[:2] == ["1", "2"]
+    assert (tmp_path / "embedded/learner.md").is_file()

@@ -1,0 +1,258 @@
+"""What a learner is shown: consistent work in any order, and no held-out wording."""
+
+import itertools
+import json
+import random
+import re
+from collections import Counter
+
+import pytest
+from transformers import AutoTokenizer
+
+from spnb.core import prompts
+from spnb.lab import embedded_path, ladder
+from spnb.lab.ladder import ORDINALS, WORDING, WORLDS
+from spnb.lab.pretrain import ladder_skills
+from spnb.lab.pretrain.build import PAD, encode
+from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
+from spnb.lab.pretrain.learner import RECIPES, build, build_tokenizer, rate
+from spnb.lab.pretrain.rows import END, along
+from spnb.lab.pretrain.searcher import SearcherRecipe
+from spnb.train.engines.torch import TorchEngine
+from spnb.train.policies import load_policy
+
+EVERY = list(WORLDS)
+
+
+def lessons(seed=0, progress=1.0, **values):
+    made = Lessons(LearnerRecipe(seed=seed, **values))
+    made.progress = progress
+    return made
+
+
+def read(row):
+    """The prompt of a lesson and the reply to it."""
+    (prompt, by_policy), *pieces = row
+    assert not by_policy
+    reply, end, _ = "".join(text for text, _ in pieces).partition(END)
+    assert end
+    return prompt, reply
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_answers_take_the_steps_in_every_order(family):
+    made = lessons(families=[family])
+    orders = Counter()
+    for _ in range(200):
+        row = made.answer()
+        assert all(by_policy for _, by_policy in row[1:-1])
+        _, reply = read(row)
+        answer = prompts.field(reply, "answer")
+        assert answer is not None
+        thought = (prompts.field(reply, "think") or "").partition(" so ")[0]
+        words = thought.split()[1::4] if thought else answer.split()[1::3]
+        assert set(words) == set(ORDINALS[: len(words)])  # each step once
+        orders[tuple(words) == ORDINALS[: len(words)], len(words)] += 1
+    assert orders[False, 5] > 10 * orders[True, 5]
+    assert orders[True, 2] and orders[False, 2]
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_questions_are_valid_and_mostly_easy_or_even(family):
+    shares = {}
+    for asks in ("easy", "even"):
+        made = lessons(families=[family], asks=asks)
+        levels = Counter()
+        for _ in range(400):
+            prompt, reply = read(made.ask())
+            sources = [
+                ladder.Source(family, who, tuple(steps.split()[1::2]))
+                for who, steps in re.findall(r"\] \w+ of (\w+): ([\w ]+)\.", prompt)
+            ]
+            assert 1 <= len(sources) <= 4 and 6 <= len(sources[0].steps) <= made.recipe.highest
+            source, level, _ = ladder.read_proposal(reply, sources)
+            levels[level] += prompts.ASK_BEYOND not in prompt
+        shares[asks] = [levels[level] / levels.total() for level in range(1, 13)]
+    assert shares["easy"][0] == pytest.approx(0.5, abs=0.1)
+    assert shares["easy"][1] == pytest.approx(0.25, abs=0.1)
+    assert max(shares["even"]) < 0.2 and min(shares["even"]) > 0
+
+
+def test_levels_grow_and_drills_become_rare():
+    early, late = lessons(progress=0.0), lessons(progress=1.0)
+    assert (early.cap, late.cap) == (2, 12)
+    counts = [
+        sum(END not in "".join(text for text, _ in row) for row in itertools.islice(m.rows(), 400))
+        for m in (early, late)
+    ]
+    assert counts[0] > 180 and counts[1] < 80
+
+
+def test_drills_ask_for_what_the_notes_say():
+    made = lessons(families=["journey"])
+    for _ in range(50):
+        (notes, _), *rest = made.drill()
+        for (key, _), (step, by_policy), _ in zip(*[iter(rest)] * 3, strict=True):
+            who, ordinal = key.split()
+            text = next(t for t in notes.split(".") if who in t.split() and ordinal in t.split())
+            assert by_policy and step.strip() in text.split()
+
+
+def test_a_choice_often_offers_what_was_worked_out_and_takes_its_letter():
+    made, found = lessons(families=["choice"]), Counter()
+    for _ in range(200):
+        prompt, reply = read(made.answer())
+        options = dict(re.findall(r"- (\d+) \(([A-D])\)", prompt))
+        assert len(options) == 4
+        count = prompts.field(reply, "think").partition(" so ")[2].split()[0]
+        found[count in options] += 1
+        if count in options:
+            letter = options[count]
+            assert reply.endswith(f" so {count} ({letter})</think><answer> {letter}</answer>")
+    assert found[True] > 130 and found[False] > 20
+
+
+def test_sums_are_right():
+    row = lessons().sums()
+    for (given, _), (result, by_policy), _ in zip(*[iter(row)] * 3, strict=True):
+        count, paid = map(int, given.split())
+        assert by_policy and int(result) == (2 * count + paid) % 100
+
+
+def test_questions_go_beyond_earlier_ones_where_they_can():
+    made, seen = lessons(families=["journey"], asks="even"), Counter()
+    for _ in range(300):
+        prompt, reply = read(made.ask())
+        earlier = [ladder.parse("journey", text) for text in re.findall("\n- (.*)", prompt)]
+        if earlier:
+            (_, level) = ladder.parse("journey", prompts.field(reply, "question"))
+            seen[all(before < level for _, before in earlier)] += 1
+    assert 50 < seen[True] < 150 and not seen[False]
+
+
+def stated_on(point, response):
+    """What a response says about a point's step."""
+    words, (_, ordinal, _) = response.split(), point.split()
+    place = words.index(ordinal)
+    return words[place - 1 : place + 2]
+
+
+def test_verdicts_and_rubrics_are_right_as_often_as_stated():
+    made, right = lessons(), Counter()
+    for _ in range(400):
+        prompt, reply = read(made.judge())
+        first, second = re.findall("(?:First|Second): (.*?)(?:\n|<)", prompt)
+        right["judge"] += prompts.verdict(reply) == (first == second)
+        prompt, reply = read(made.grade())
+        response, point = re.findall("(?:Response|Point): (.*?)(?:\n|<)", prompt)
+        right["grade"] += prompts.verdict(reply) == (point in response)
+        assert prompts.field(reply, "think").split()[:3] == stated_on(point, response)
+        prompt, reply = read(made.rubric())
+        points = prompts.fields(reply, "rubric")
+        assert len(points) == len(set(points)) > 0
+        assert all(re.search(rf"\b{word}\b", prompt) for p in points for word in p.split())
+    assert right["judge"] / 400 == pytest.approx(0.8, abs=0.07)
+    assert right["grade"] / 400 == pytest.approx(0.8, abs=0.07)
+
+
+def test_held_out_wordings_are_never_shown():
+    made = lessons(families=EVERY)
+    heldout = [
+        re.sub(r"\{[envk]\}", r"\\w+", re.escape(text).replace(r"\{", "{").replace(r"\}", "}"))
+        for world in set(WORLDS.values())
+        for key in ("notes", "questions")
+        for text in WORDING[world][key]["heldout"]
+    ] + [re.escape(text.split("{")[0]) + r"\w+ stops" for text in WORDING["reports"]["heldout"]]
+    shown = " ".join(text for row in itertools.islice(made.rows(), 1500) for text, _ in row)
+    for pattern in heldout:
+        assert not re.search(rf"(?:\]|Question:|Task:|order\.|again\.) {pattern}", shown), pattern
+
+
+def test_words_of_the_ladder_are_one_token_each():
+    tokenizer = build_tokenizer(LearnerRecipe())
+    ladder.check_names(tokenizer)
+    for word in (*ORDINALS, *ladder.NUMBERS, "0", "99", *ladder.names("town", "heldout")):
+        assert len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) == 1, word
+    ids, weights, _ = encode(lessons(families=["ledger"]).answer(), tokenizer, 0.2)
+    assert tokenizer.decode(ids).count(END) == 2 and len(ids) == len(weights)
+
+
+@pytest.mark.parametrize(("first", "second", "words"), [
+    ("a b c", "a b c", "a b c"),
+    ("a b c", "a d c", "a d b"),
+    ("12", "13", "13 12"),
+    ("a b", "a", "a b"),
+])  # fmt: skip
+def test_texts_are_read_along_up_to_where_they_differ(first, second, words):
+    assert " ".join(along(first.split(), second.split())) == words
+
+
+def test_the_next_ordinal_is_drawn_from_those_that_are_left():
+    made = lessons(families=["report"])
+    for row in (made.answer(), made.order(), made.rubric()):
+        pieces = [(text, draw) for text, draw in row if isinstance(draw, tuple)]
+        left = set(pieces[0][1])
+        for text, draw in pieces:
+            assert set(draw) == left and len(draw) == len(left) and text in draw
+            left.remove(text)
+
+
+@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("asks", ["easy", "even"])
+def test_a_questioner_stops_as_often_as_its_recipe_says(family, asks):
+    made = lessons(families=[family], asks=asks)
+    source = ladder.draw_source(random.Random(0), family, 6)
+    words = [f" {word}" for word in made.proposal(source, 6).split("</think>")[0].split()[2:]]
+    going, shares = 1.0, []
+    for text, draw in [*made.stopping(source, [*words, "</think>"], 1, 6)]:
+        if isinstance(draw, tuple):
+            on = draw.count(text) / len(draw) if len(shares) < 5 else 0.0
+            shares.append(going * (1 - on))
+            going *= on
+    expected = [0.5**level for level in (1, 2, 3, 4, 5, 5)] if asks == "easy" else [1 / 6] * 6
+    assert shares == pytest.approx(expected)
+
+
+def test_the_rate_is_constant_and_then_falls_to_0():
+    recipe = LearnerRecipe(tokens=1_000_000, warmup_tokens=100)
+    assert [rate(recipe, at) for at in (99, 400_000, 1_000_000)] == pytest.approx([1, 1, 0])
+    assert rate(recipe, 700_000) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", [*RECIPES, "searcher"])
+def test_the_shipped_learners_are_their_recipes(name):
+    recipe = SearcherRecipe() if name == "searcher" else LearnerRecipe(**RECIPES[name])
+    folder = embedded_path(name)
+    assert json.loads((folder / "recipe.json").read_text()) == recipe.model_dump()
+    shipped = AutoTokenizer.from_pretrained(folder)
+    assert shipped.get_vocab() == build_tokenizer(recipe).get_vocab()
+    assert (shipped.pad_token, shipped.eos_token) == (PAD, END)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["journey", "ledger", "report"])
+def test_the_shipped_learner_reads_and_knows_no_order(family):
+    """What every study on the ladder stands on."""
+    policy, count = load_policy("embedded/learner"), 60
+    engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+    marks = ladder_skills.answers(engine, family, 10, count)
+    assert sum(consistent for _, consistent in marks) / len(marks) > 0.95
+    right = [sum(score.values()) for score, _ in marks]
+    share = [sum(right[at : at + count]) / count for at in range(0, len(right), count)]
+    assert share[0] > 0.93 and 0.3 < share[1] < 0.7 and 0.05 < share[2] < 0.4
+    assert max(share[4:]) < 0.1
+    asked = [parts for parts, valid in ladder_skills.questions(engine, family, 10, 150) if valid]
+    assert len(asked) / 150 > 0.8
+    easy = sum(parts["asks level 1"] for parts in asked) / len(asked)
+    assert 0.35 < easy < 0.65 and sum(p["asks level 2"] for p in asked) > 0.1 * len(asked)
+
+
+@pytest.mark.slow
+def test_a_tiny_learner_is_built_and_the_same_again(tmp_path):
+    recipe = LearnerRecipe(
+        hidden=32, layers=2, heads=2, feed_forward=64, tokens=20_000, warmup_tokens=1000
+    )
+    for name in ("first", "second"):
+        build(Lessons(recipe), tmp_path / name, report=lambda text: None)
+    first, second = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("first", "second"))
+    assert first == second

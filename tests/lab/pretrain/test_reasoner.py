@@ -1,0 +1,209 @@
+"""What a reasoner is shown: consistent work in any order, valid tasks, and no held-out wording."""
+
+import itertools
+import json
+import re
+from collections import Counter
+
+import pytest
+from transformers import AutoTokenizer
+
+from spnb.core import prompts
+from spnb.core.grading import grade
+from spnb.lab import embedded_path, programs
+from spnb.lab.ladder import ORDINALS
+from spnb.lab.pretrain import reasoner_skills
+from spnb.lab.pretrain.build import PAD
+from spnb.lab.pretrain.ladder_lessons import places_of
+from spnb.lab.pretrain.learner import build
+from spnb.lab.pretrain.reasoner import RECIPES, build_tokenizer, words
+from spnb.lab.pretrain.reasoner_lessons import TASKS, ReasonerRecipe, Reasoning
+from spnb.lab.pretrain.rows import END
+from spnb.lab.segment_oracle import judge
+from spnb.lab.segments import HIGHEST, KINDS, order_of, read_segment
+from spnb.methods import absolute_zero, spice_prompts
+from spnb.train.engines.torch import TorchEngine
+from spnb.train.policies import load_policy
+
+
+def lessons(progress=1.0, **values):
+    made = Reasoning(ReasonerRecipe(**values))
+    made.progress = progress
+    return made
+
+
+def read(row):
+    """The prompt of a lesson and the reply to it."""
+    (prompt, by_policy), *pieces = row
+    assert not by_policy
+    reply, end, _ = "".join(text for text, _ in pieces).partition(END)
+    assert end
+    return prompt, reply
+
+
+def test_answers_are_consistent_in_every_order(monkeypatch):
+    made, tasks, orders, kinds = lessons(), [], Counter(), Counter()
+    draw = made.task
+    monkeypatch.setattr(made, "task", lambda: tasks.append(draw()) or tasks[-1])
+    for _ in range(400):
+        prompt, reply = read(made.answer())
+        task = tasks[-1]
+        order, level = order_of(task, reply), task.info["level"]
+        assert order == tuple(task.info["order"])
+        orders[level, order == tuple(range(level))] += 1
+        kinds[task.info["kind"], task.kind, "\n[1] " in prompt] += 1
+        for place, step in enumerate(task.info["entry"].steps):
+            assert re.search(rf"\b{ORDINALS[place]}\b[^.]*\b{step}\b|\b{step}\b", prompt)
+    assert len(kinds) == 2 * len(set(TASKS))  # each kind and type, from notes and from documents
+    assert orders[5, False] > 10 * orders[5, True] and orders[2, True] > 5 < orders[2, False]
+
+
+def test_orders_are_drawn_among_the_ordinals_that_are_left():
+    made = lessons()
+    for _ in range(50):
+        left = None
+        for text, draw in made.answer()[1:]:
+            if isinstance(draw, tuple) and text.strip() in ORDINALS:
+                assert text in draw and (left is None or set(draw) == left)
+                left = set(draw) - {text}
+
+
+def test_tasks_from_segments_pass_the_oracle_and_are_mostly_easy():
+    made, levels, types = lessons(), Counter(), Counter()
+    for lesson in [made.challenge] * 300 + [made.word] * 60:
+        prompt, reply = read(lesson())
+        answer_type = type_of(prompt)
+        entries = read_segment(prompt.partition("\n")[2].partition("\n")[2].partition(END)[0])
+        written = spice_prompts.read_task("plain", reply, answer_type)
+        judged = judge(written, entries)
+        assert judged.self_contained and judged.right and judged.faithful, reply
+        thought = prompts.field(reply, "think").split()
+        assert len(thought) >= 2 + 2 * judged.level and "makes" in thought
+        types[answer_type] += 1
+        levels[judged.level] += lesson == made.challenge
+    shares = [levels[level] / levels.total() for level in range(1, HIGHEST + 1)]
+    assert shares[0] == pytest.approx(0.5, abs=0.08) and shares[1] == pytest.approx(0.25, abs=0.08)
+    assert shares[4] > 0 and len(types) == 4
+
+
+def type_of(prompt):
+    wanted = spice_prompts.WANTED.items()
+    return next(answer for answer, words_ in wanted if f"Write {words_}" in prompt)
+
+
+def test_tasks_from_nothing_are_right_by_chance():
+    """Level 1 always, level 2 in half of the cases, from level 4 on hardly ever."""
+    made, right = lessons(), Counter()
+    for _ in range(600):
+        prompt, reply = read(made.alone())
+        assert "ocument" not in prompt
+        judged = judge(spice_prompts.read_task("plain", reply, type_of(prompt)))
+        assert judged.self_contained
+        right[judged.level, judged.right] += 1
+    share = {n: right[n, True] / (right[n, True] + right[n, False]) for n in (1, 2, 4)}
+    assert share[1] == 1 and 0.35 < share[2] < 0.65 and share[4] < 0.3
+
+
+def test_programs_and_what_comes_out():
+    made, right = lessons(), Counter()
+    for _ in range(200):
+        prompt, reply = read(made.propose())
+        kind = "induction" if "Program: " in prompt else "deduction"
+        program = prompt.partition("Program: ")[2].partition("<")[0]
+        trajectory = type("Text", (), {"policy_text": reply})()
+        assert absolute_zero.read(kind, trajectory, program).task is not None
+        prompt, reply = read(made.deduce())
+        program, x = re.findall(r"(?:Program|Input): ([^\n<]*)", prompt)
+        level = program.count("* 2")
+        values = [int(v) for v in prompts.field(reply, "think").split()[2::3]]
+        assert len(values) == level and prompts.field(reply, "answer") == str(values[-1])
+        right["deduce", level] += programs.run(program, int(x)) == values[-1]
+        prompt, reply = read(made.abduce())
+        program, output = re.findall(r"(?:Program|Output): ([^\n<]*)", prompt)
+        said = prompts.field(reply, "answer")
+        right["abduce", 0] += grade(said, (program, output), "input")
+        prompt, reply = read(made.induce())
+        pairs = [" ".join(pair) for pair in re.findall(r"Input: (\d+), output: (\d+)", prompt)]
+        right["induce", 0] += grade(prompts.field(reply, "answer"), pairs, "program")
+    assert right["deduce", 6] < 5 < right["deduce", 1]
+    assert 80 < right["abduce", 0] < 160 and 80 < right["induce", 0] < 140
+
+
+def test_no_held_out_wording_is_shown():
+    held_out = {places_of(text) for kind in KINDS.values() for text in kind.notes["heldout"]}
+    made = lessons()
+    for kind in KINDS:
+        for _ in range(100):
+            assert not {places_of(text) for text in made.wordings(kind)} & held_out
+        frames = [made.question_of(entry_of(kind), 2, []) for _ in range(100)]
+        for text in KINDS[kind].questions["heldout"]:
+            assert not any(frame.endswith(text.format(e="Alana", k="two")) for frame in frames)
+
+
+def entry_of(kind):
+    return read_segment(f"{KINDS[kind].title.format(e='Alana')}: {STATED[kind]}.")[0]
+
+
+STATED = {
+    "ledger": "one 3 makes 3, two 4 makes 10",
+    "formula": "one 3 makes 3, two 4 makes 3 + 4x",
+    "code": "one K makes K, two L makes KL",
+}
+
+
+def test_levels_grow_and_drills_become_rare():
+    early, late = lessons(progress=0.0), lessons(progress=1.0)
+    assert (early.cap, late.cap) == (2, HIGHEST)
+    counts = [
+        sum(END not in "".join(text for text, _ in row) for row in itertools.islice(m.rows(), 400))
+        for m in (early, late)
+    ]
+    assert counts[0] > 180 and counts[1] < 80
+
+
+def test_words_of_the_world_are_one_token_each():
+    tokenizer = build_tokenizer(ReasonerRecipe())
+    for word in words():
+        assert len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) == 1, word
+    made = lessons()
+    for row in itertools.islice(made.rows(), 300):
+        text = "".join(piece for piece, _ in row)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert tokenizer.decode(ids) == text and len(ids) < 300
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_the_shipped_reasoners_are_their_recipes(name):
+    recipe, folder = ReasonerRecipe(**RECIPES[name]), embedded_path(name)
+    assert json.loads((folder / "recipe.json").read_text()) == recipe.model_dump()
+    shipped = AutoTokenizer.from_pretrained(folder)
+    assert shipped.get_vocab() == build_tokenizer(recipe).get_vocab()
+    assert (shipped.pad_token, shipped.eos_token) == (PAD, END)
+
+
+@pytest.mark.slow
+def test_the_shipped_reasoner_writes_valid_tasks_and_knows_no_order():
+    policy, count = load_policy("embedded/reasoner"), 60
+    engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+    marks = reasoner_skills.answers(engine, "string", count)
+    assert sum(consistent for _, consistent in marks) / len(marks) > 0.9
+    right = [sum(score.values()) for score, _ in marks]
+    share = [sum(right[at : at + count]) / count for at in range(0, len(right), count)]
+    assert share[0] > 0.9 and 0.3 < share[1] < 0.7 and 0.03 < share[2] < 0.4
+    assert max(share[4:]) < 0.1
+    written = reasoner_skills.tasks(engine, "string", 100, grounded=True)
+    assert sum(valid for _, valid in written) > 90
+    easy = sum(parts.get("asks level 1", 0) for parts, _ in written) / 100
+    assert 0.35 < easy < 0.65
+
+
+@pytest.mark.slow
+def test_a_tiny_reasoner_is_built_and_the_same_again(tmp_path):
+    recipe = ReasonerRecipe(
+        hidden=32, layers=2, heads=2, feed_forward=64, tokens=20_000, warmup_tokens=1000
+    )
+    for name in ("first", "second"):
+        made = Reasoning(recipe)
+        build(made, tmp_path / name, report=lambda text: None, tokens=build_tokenizer)
+    first, second = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("first", "second"))
+    assert first == second

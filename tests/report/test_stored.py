@@ -12,7 +12,7 @@ from PIL import Image
 
 from spnb.core.paths import ROOT
 from spnb.report import stored
-from spnb.report.stored import StoredError, faults, store
+from spnb.report.stored import StoredError, faults, source_hash, store
 from spnb.train import provenance
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -22,6 +22,25 @@ CODE = ['scale = "cpu"', "train()", "table"]
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_notebook_has_outputs_that_belong_to_its_code_and_to_no_machine(path):
     assert faults(nbformat.read(path, as_version=4)) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "equal"),
+    [
+        ("from spnb.lab import one, two\nx = 1", True),
+        ("from spnb.testbed import two\nfrom spnb.core import one\nx = 1", True),
+        ("from spnb.testbed import (\n    one,\n    two,\n)\nx = 1", True),
+        ("from spnb.testbed import one, three\nx = 1", False),
+        ("from spnb.testbed import one, two as three\nx = 1", False),
+        ("from spnb.testbed import one, two\nx = 2", False),
+        ("from other.testbed import one, two\nx = 1", False),
+        ("import spnb.testbed\nx = 1", False),
+        ("%matplotlib inline", False),
+    ],
+)
+def test_a_name_that_moved_within_spnb_is_the_same_code_and_nothing_else_is(changed, equal):
+    before = [new_code_cell("from spnb.testbed import one, two\nx = 1")]
+    assert (source_hash([new_code_cell(changed)]) == source_hash(before)) is equal
 
 
 def picture():

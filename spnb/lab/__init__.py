@@ -13,8 +13,7 @@ from spnb.core.params import ParamError, unknown
 SOURCES = {
     "clusters": "spnb.lab.clusters",
     "segments": "spnb.lab.segments",
-    "ladder": "spnb.lab.ladder",
-    "chain": "spnb.lab.chain",
+    "ladder": "spnb.lab.ladder_suites",
 }
 """Sources by name, each the module whose `make_source(params, tokenizer)` sets it up."""
 

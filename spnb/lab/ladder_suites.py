@@ -1,13 +1,16 @@
-"""The ladder as a suite: held-out questions of every level, graded exactly."""
+"""The ladder as a source of documents, and as a suite: held-out questions of every level."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from spnb.core import prompts
+from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
 from spnb.core.episodes import Episode
 from spnb.core.grading import grade_text
 from spnb.core.method import Chat, Suite
-from spnb.core.types import Request, Sampling, Task, Trajectory, derive_seed
+from spnb.core.types import Messages, Request, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import ask_suite
 from spnb.lab import chain, ladder
 from spnb.lab.world import Pool
@@ -50,3 +53,98 @@ def grade_steps(task: Task, text: str) -> dict[str, Any]:
     """A text's score, and whether it is consistent (see `SUITE`)."""
     read = chain.order_of if task.info["family"] == "chain" else ladder.order_of
     return {"score": grade_text(text, task), "consistent": read(task, text) is not None}
+
+
+# --- as a source
+
+
+@dataclass(frozen=True)
+class LadderContext(Context):
+    """Records of the ladder; the notes for an answerer are drawn by `rng` once there is a question.
+
+    `pool`: of names and wordings.
+    """
+
+    rng: random.Random = field(default_factory=random.Random, compare=False, repr=False)
+    pool: Pool = "train"
+
+    @property
+    def sources(self) -> list[ladder.Source]:
+        """What the records list."""
+        return [document.truth for document in self.documents]
+
+
+class LadderSource:
+    """The ladder's records of one family (a `DocumentSource`); its oracle knows every answer.
+
+    A proposal is valid only if the stated answer is right.
+    """
+
+    def __init__(self, params: Any, tokenizer: Any):
+        ladder.check_family(params.family)
+        ladder.check_level(params.highest)
+        ladder.check_names(tokenizer)
+        self.params = params
+        self.kinds = (params.family,)
+
+    def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> LadderContext:
+        """As many records as a proposer reads."""
+        family = self.params.family
+        drawn = ladder.draw_sources(rng, family, self.params.sources, self.params.highest, pool)
+        documents = tuple(Document(source.text, truth=source) for source in drawn)
+        return LadderContext(kind=family, documents=documents, rng=rng, pool=pool)
+
+    def ask(self, context: LadderContext, earlier: Sequence[str] = ()) -> Messages:
+        """The proposer's prompt."""
+        return ladder.ask(context.sources, earlier)
+
+    def read(self, text: str, context: LadderContext) -> Proposal | Rejected:
+        """A valid proposal; see `ladder.read_proposal`."""
+        valid = ladder.read_proposal(text, context.sources)
+        if valid is None:
+            return Rejected("no valid question")
+        question = (prompts.field(text, "question") or "").split("\n")[0]
+        answer = prompts.field(text, "answer") or ""
+        return Proposal(question, answer, options=valid[2], kind=context.kind)
+
+    def task(self, proposal: Proposal, context: LadderContext, documents: bool = True) -> Task:
+        """The question with notes on its steps, among those on a rival; without: no notes."""
+        source, level = self._asked(proposal, context)
+        if not documents:
+            return Task(prompts.closed(proposal.question), proposal.question, (proposal.answer,))
+        return ladder.make_task(
+            source,
+            level,
+            rng=context.rng,
+            pool=context.pool,
+            wording=context.pool,
+            rivals=self.params.rivals,
+            options=proposal.options,
+        )
+
+    def _asked(self, proposal: Proposal, context: LadderContext) -> tuple[ladder.Source, int]:
+        """Whose steps a valid proposal asks for, and how many."""
+        subject, level = ladder.parse(context.kind, proposal.question) or ("", 0)
+        return next(one for one in context.sources if one.subject == subject), level
+
+    def agrees(self, proposal: Proposal, answer: str | None) -> float:
+        """Whether an answer is the stated one."""
+        return float(answer is not None and answer == proposal.answer)
+
+    def judge(self, proposal: Proposal, context: LadderContext) -> Judgement:
+        """A valid proposal is right; its level is the number of steps that it asks for."""
+        _, level = self._asked(proposal, context)
+        return Judgement(level=level, answerable=True, right=True, gold=proposal.answer)
+
+    def exercise(self, level: int, rng: random.Random) -> Task:
+        """The oracle's question of a level, about a record of its own."""
+        return ladder.draw_task(self.params.family, level, rng, rivals=self.params.rivals)
+
+    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
+        """Held-out questions of every level, sampled."""
+        sampling = Sampling(params.max_new_tokens)
+        size = params.highest, params.eval_items, params.rivals
+        return [ladder_suite(params.family, *size, chat, sampling)]
+
+
+make_source = LadderSource

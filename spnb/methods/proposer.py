@@ -1,7 +1,7 @@
 """The proposer study: does a policy that is paid for questions near the solver's frontier keep
 them there while the solver learns, and does the solver end better for it?
 
-The proposer reads sources of the ladder (`spnb.lab.ladder`) and asks for the first steps of
+The proposer reads records of the ladder (the source "lab:ladder") and asks for the first steps of
 one; how many is the question's level. The oracle says whether a proposal is valid. The solver
 answers each valid question several times; p is its share of right answers. The proposer is paid by
 a function of p (`spnb.core.rewards`, SSP's 1 - p where nothing else is said), `invalid_reward` for
@@ -25,17 +25,14 @@ from pydantic import Field, model_validator
 
 from spnb.core import rewards
 from spnb.core.advantages import drop_uninformative, make_estimator
+from spnb.core.documents import Context, Rejected, open_source
 from spnb.core.episodes import Episode, fill
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.params import require
-from spnb.core.types import Sample, Sampling, Task, Trajectory, derive_seed
+from spnb.core.types import Sample, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import SUITE, proposal_rows, question_metrics
-from spnb.lab import ladder
-from spnb.lab.ladder import HIGHEST, Family
-from spnb.lab.ladder_suites import ladder_suite
-from spnb.lab.world import Pool
-from spnb.methods.rlvr import answer_groups, graded
+from spnb.methods.rlvr import graded
 
 ROUNDS = 8
 """Most rounds of proposals in a step; each asks for what is still missing."""
@@ -50,8 +47,8 @@ class Params(MethodParams):
 
     role_names = ("proposer", "solver")
 
-    family: Family = "journey"
-    highest: int = Field(10, ge=1, le=HIGHEST, description="levels go from 1 to this one")
+    family: Literal["journey", "ledger", "choice", "report"] = "journey"
+    highest: int = Field(10, ge=1, le=16, description="levels go from 1 to this one")
     questions: Literal["proposer", "even", "curriculum"] = "proposer"
     levels: list[int] = Field([], description="the only levels that `even` draws; empty: all")
     pay: Pay = "one_minus"
@@ -97,7 +94,7 @@ class Question:
 
 
 @dataclass
-class Proposal:
+class Attempt:
     """What a proposer wrote; `question` is None where it is not valid."""
 
     trajectory: Trajectory
@@ -112,7 +109,7 @@ class Method(SelfPlayMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        ladder.check_names(tokenizer)
+        self.source: Any = open_source("lab:ladder", params, tokenizer)
         self.shares = [0.5] * params.highest  # of right answers at each level, for the curriculum
 
     def default_roles(self) -> dict[str, Role]:
@@ -131,7 +128,7 @@ class Method(SelfPlayMethod):
         count = max(1, self.share.of(params.proposals))
 
         # 1 Propose until there are enough valid questions, or 2 draw them.
-        proposals: list[Proposal] = []
+        proposals: list[Attempt] = []
         self.probed = 0
         if params.questions == "proposer":
             proposals = yield from self.propose(count, "train", seed)
@@ -155,7 +152,7 @@ class Method(SelfPlayMethod):
         self.note(proposals, questions)
         return paid + answers
 
-    def note(self, proposals: Sequence[Proposal], questions: Sequence[Question]) -> None:
+    def note(self, proposals: Sequence[Attempt], questions: Sequence[Question]) -> None:
         """The step's metrics."""
         self.metrics = question_metrics([question.facts() for question in questions])
         if proposals:
@@ -164,9 +161,9 @@ class Method(SelfPlayMethod):
         answers = len(questions) * self.params.answers + self.probed
         self.metrics["method/answers"] = float(answers)
 
-    def propose(self, count: int, pool: Pool, seed: int) -> Episode[list[Proposal]]:
+    def propose(self, count: int, pool: str, seed: int) -> Episode[list[Attempt]]:
         """Rounds of proposals until `count` are valid, so that every arm has its full quota."""
-        proposals: list[Proposal] = []
+        proposals: list[Attempt] = []
 
         def play_round(number: int, missing: Mapping[str, int]) -> Episode[dict[str, list[Any]]]:
             new = yield from self.ask(missing["valid"], pool, derive_seed(seed, "round", number))
@@ -176,24 +173,23 @@ class Method(SelfPlayMethod):
         yield from fill(play_round, {"valid": count}, ROUNDS)
         return proposals
 
-    def ask(self, count: int, pool: Pool, seed: int) -> Episode[list[Proposal]]:
+    def ask(self, count: int, pool: str, seed: int) -> Episode[list[Attempt]]:
         """`count` proposals, each about sources of its own."""
         rng = random.Random(derive_seed(seed, "sources"))
-        params = self.params
-        of = params.family, params.sources, params.highest, pool
-        read = [ladder.draw_sources(rng, *of) for _ in range(count)]
-        tasks = [Task(ladder.ask(sources)) for sources in read]
-        seeds = partial(derive_seed, seed, "ask")
-        groups = yield from answer_groups(self.chat, self.roles["proposer"], tasks, 1, seeds)
-        proposals = []
-        for sources, (trajectory,) in zip(read, groups, strict=True):
-            question = None
-            if valid := ladder.read_proposal(trajectory.policy_text, sources):
-                *asked, options = valid
-                task = ladder.make_task(*asked, rng, pool, pool, params.rivals, options)
-                question = Question(task)
-            proposals.append(Proposal(trajectory, question))
-        return proposals
+        contexts = [self.source.draw(rng, place, pool) for place in range(count)]
+        prompts = [self.source.ask(context) for context in contexts]
+        groups = yield from self.sample("proposer", prompts, 1, partial(derive_seed, seed, "ask"))
+        return [
+            Attempt(trajectory, self.question(trajectory, context))
+            for context, (trajectory,) in zip(contexts, groups, strict=True)
+        ]
+
+    def question(self, trajectory: Trajectory, context: Context) -> Question | None:
+        """The question of a valid proposal, with the notes that a solver reads."""
+        proposal = self.source.read(trajectory.policy_text, context)
+        if isinstance(proposal, Rejected):
+            return None
+        return Question(self.source.task(proposal, context))
 
     def draw(self, count: int, step: int, seed: int) -> Episode[list[Question]]:
         """Questions without a proposer: of even levels, or of levels with mixed answers."""
@@ -205,19 +201,16 @@ class Method(SelfPlayMethod):
                 yield from self.probe(seed)
             weights = [max(p * (1 - p), 1e-4) ** 2 for p in self.shares]
         drawn = rng.choices(levels, weights, k=count)
-        return [Question(self.drawn_task(level, rng)) for level in drawn]
-
-    def drawn_task(self, level: int, rng: random.Random) -> Task:
-        """The oracle's question of a level."""
-        return ladder.draw_task(self.params.family, level, rng, rivals=self.params.rivals)
+        return [Question(self.source.exercise(level, rng)) for level in drawn]
 
     def probe(self, seed: int) -> Episode[None]:
         """Measures the solver's share of right answers at every level, on questions of its own."""
         rng = random.Random(derive_seed(seed, "probe"))
         levels = range(1, self.params.highest + 1)
-        tasks = [self.drawn_task(level, rng) for level in levels for _ in range(PROBED)]
+        tasks = [self.source.exercise(level, rng) for level in levels for _ in range(PROBED)]
         seeds = partial(derive_seed, seed, "probe")
-        groups = yield from answer_groups(self.chat, self.roles["solver"], tasks, 1, seeds)
+        prompts = [task.messages for task in tasks]
+        groups = yield from self.sample("solver", prompts, 1, seeds)
         right = [sample.reward for sample in graded(tasks, groups, "solver")]
         self.shares = [sum(right[at : at + PROBED]) / PROBED for at in range(0, len(right), PROBED)]
         self.probed = len(tasks)
@@ -226,14 +219,15 @@ class Method(SelfPlayMethod):
         """Answers to each question as samples; sets its p and what p pays."""
         tasks, k = [question.task for question in questions], self.params.answers
         seeds = partial(derive_seed, seed, "answer")
-        groups = yield from answer_groups(self.chat, self.roles["solver"], tasks, k, seeds)
+        prompts = [task.messages for task in tasks]
+        groups = yield from self.sample("solver", prompts, k, seeds)
         samples = graded(tasks, groups, "solver")
         for place, question in enumerate(questions):
             question.success = sum(s.reward for s in samples[place * k : (place + 1) * k]) / k
             question.pay = float(PAYS[self.params.pay](question.success))
         return samples
 
-    def pay(self, proposals: Sequence[Proposal], pays: Sequence[float]) -> list[Sample]:
+    def pay(self, proposals: Sequence[Attempt], pays: Sequence[float]) -> list[Sample]:
         """The proposals as samples, one group a step."""
         remaining, samples = iter(pays), []
         for proposal in proposals:
@@ -272,10 +266,11 @@ class Method(SelfPlayMethod):
 
     def suites(self, step: int) -> list[Suite]:
         """Held-out questions of every level, sampled; proposals about held-out sources."""
-        params = self.params
-        of = params.family, params.highest, params.eval_items, params.rivals
-        suites = [ladder_suite(*of, self.chat, Sampling(params.max_new_tokens))]
-        return suites + [self.proposal_suite()] * (params.questions == "proposer")
+        ends = step in (0, self.params.steps)
+        suites = self.source.suites(self.chat, self.params, ends)
+        if self.params.questions == "proposer":
+            suites.append(self.proposal_suite())
+        return suites
 
     def proposal_suite(self) -> Suite:
         """Proposals about held-out sources, each answered by the solver as it is."""

@@ -18,6 +18,8 @@ def _find_root() -> Path:
 
 ROOT: Path = _find_root()
 """The project root, fixed at import: params/, runs/ and figures/ lie under it."""
+WEIGHTS = Path(__file__).resolve().parents[1] / "lab" / "weights"
+"""The policies that ship with the package, a folder each."""
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
@@ -26,3 +28,15 @@ def resolve(path: str | os.PathLike[str]) -> Path:
     Papermill and JupyterLab start kernels in different folders; `figures` is the same in both.
     """
     return ROOT / Path(path).expanduser()
+
+
+def embedded_path(name: str) -> Path:
+    """The folder of a policy that ships with the package.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    known = sorted(path.parent.name for path in WEIGHTS.glob("*/config.json"))
+    if name not in known:
+        raise ValueError(f"embedded policy is {name!r}; allowed: {', '.join(known)}")
+    return WEIGHTS / name

@@ -4,11 +4,13 @@ Methods reach its sources by name alone, `open_source("lab:...")` of `spnb.core.
 """
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 from spnb.core.documents import DocumentSource
 from spnb.core.params import ParamError, unknown
+from spnb.core.paths import embedded_path
+
+__all__ = ["SOURCES", "embedded_path", "open_source"]
 
 SOURCES = {
     "clusters": "spnb.lab.clusters",
@@ -16,20 +18,6 @@ SOURCES = {
     "ladder": "spnb.lab.ladder_suites",
 }
 """Sources by name, each the module whose `make_source(params, tokenizer)` sets it up."""
-
-WEIGHTS = Path(__file__).resolve().parent / "weights"
-
-
-def embedded_path(name: str) -> Path:
-    """The folder of a shipped policy.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    known = sorted(path.parent.name for path in WEIGHTS.glob("*/config.json"))
-    if name not in known:
-        raise ValueError(f"embedded policy is {name!r}; allowed: {', '.join(known)}")
-    return WEIGHTS / name
 
 
 def open_source(name: str, params: Any, tokenizer: Any) -> DocumentSource:

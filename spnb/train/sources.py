@@ -5,8 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from spnb.core.errors import OneLine
-from spnb.core.paths import resolve
-from spnb.lab import embedded_path
+from spnb.core.paths import embedded_path, resolve
 
 ADAPTER = "adapter_config.json"
 ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"

@@ -244,7 +244,7 @@ def corpus(
 ) -> None:
     """Make a corpus of your own documents: filtered, deduplicated, decontaminated, clustered."""
     with _clear_errors():
-        from spnb.core.params import validate
+        from spnb.core.params import scale_values, validate
         from spnb.corpus.build import CorpusSettings, build_corpus
         from spnb.lab import suites
 
@@ -254,7 +254,10 @@ def corpus(
         )
         if benchmarks == "world":
             texts = [text for name in suites.BENCHMARKS for text in suites.texts(name)]
-        print(build_corpus(source, folder, settings, texts))
+        report = build_corpus(source, folder, settings, texts)
+        print(report)
+        if warning := report.why_too_small(scale_values("spell", "cpu")["documents"]):
+            typer.echo(warning, err=True)
 
 
 @app.command("serve-retriever")

@@ -56,6 +56,17 @@ class CorpusReport(BaseModel):
     domains: dict[str, int]
     clusters: int
     median_cluster: float
+    smallest_cluster: int = 0
+
+    def why_too_small(self, documents: int) -> str:
+        """A sentence where a cluster has fewer documents than a method reads of one, else ""."""
+        if not 0 < self.smallest_cluster < documents:
+            return ""
+        return (
+            f"The smallest cluster has {self.smallest_cluster} documents, and SPELL reads "
+            f"{documents} of each; allowed: documents up to {self.smallest_cluster}, or more "
+            "documents a cluster (--set cluster_size=...)."
+        )
 
     def __str__(self) -> str:
         return self.model_dump_json(indent=1)
@@ -129,6 +140,7 @@ def _build(
         domains=dict(domains.most_common()),
         clusters=len(clusters),
         median_cluster=float(np.median(list(clusters.values()))),
+        smallest_cluster=min(clusters.values()),
     )
     part = folder / ".corpus.json"
     part.write_text(str(about))

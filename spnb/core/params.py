@@ -5,6 +5,7 @@
 """
 
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
@@ -20,6 +21,8 @@ PLAN_KEYS = ("variants", "seeds", "jobs")
 """What a parameter file may set beside `scale` and `run`."""
 ENTRY = {"about": str, "headline": bool, "set": dict, "at": dict, "seeds": dict}
 """The keys of an entry of variants.yaml, and what each holds."""
+VARIANT = re.compile(r"[a-z0-9][a-z0-9.-]*")
+"""The name of a variant; a folder has it too."""
 
 
 class ParamError(OneLine, ValueError):
@@ -155,6 +158,9 @@ def variants(paper: str) -> dict[str, dict[str, Any]]:
     entries = _mapping(path)
     allowed = ", ".join(ENTRY)
     for name, entry in entries.items():
+        if not isinstance(name, str) or not VARIANT.fullmatch(name):
+            allowed = "small letters, digits, dots and hyphens, the first a letter or digit"
+            raise ParamError(f"{path}: variant is {name!r}; allowed: {allowed}")
         where = f"{path}: variant {name}"
         parts = entry.items() if isinstance(entry, dict) else [("", entry)]
         if not all(isinstance(value, ENTRY.get(key, ())) for key, value in parts):

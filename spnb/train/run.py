@@ -49,7 +49,10 @@ from spnb.train.trainer import make_trainer
 SAMPLES_KEPT = 16
 """Rows written to rollouts.jsonl at each evaluation."""
 DONE = "method.json"
-"""The method's state after a stage, written last: the stage is done where it lies."""
+"""The method's state and the records' rows after a stage, written last: the stage is done where it
+lies."""
+TRAINED = "trained.json"
+"""The records' rows after all stages: only the weights are still to be collected where it lies."""
 
 
 def train_run(run: Run) -> Run:
@@ -70,18 +73,27 @@ def train_run(run: Run) -> Run:
         resumed = any(run.checkpoints.glob("stage-*/checkpoint-*"))
         if not torch.cuda.is_available():
             torch.set_num_threads(1)  # the same sums on any machine and beside any other run
-        first = 0
-        method_state: dict[str, Any] | None = None
-        for index, stage in enumerate(params.all_stages):
-            part = StageRun(run, params, Stage(stage.policy, first, stage.steps), index, sources)
-            method_state = part.go(method_state)
-            sources = sources | {stage.policy: str(part.folder)}
-            first += stage.steps
+        if not (run.folder / TRAINED).is_file():
+            train_stages(run, params, sources)
         if _rank() == 0:
+            run.check_rows(json.loads((run.folder / TRAINED).read_text())["rows"], exact=True)
             _collect_models(run, params)
-            facts = {"threads": torch.get_num_threads(), "processes": part.processes}
+            facts = {"threads": torch.get_num_threads(), "processes": _processes()}
             run.finish(seconds=round(time.perf_counter() - started, 1), resumed=resumed, **facts)
     return run
+
+
+def train_stages(run: Run, params: RunParams, sources: dict[str, str]) -> None:
+    """Trains the stages that are not done; at the end `TRAINED` says that all are."""
+    first = 0
+    before: dict[str, Any] | None = None
+    for index, stage in enumerate(params.all_stages):
+        part = StageRun(run, params, Stage(stage.policy, first, stage.steps), index, sources)
+        before = part.go(before)
+        sources = sources | {stage.policy: str(part.folder)}
+        first += stage.steps
+    if _rank() == 0:
+        write_json(run.folder / TRAINED, {"rows": run.row_counts()})
 
 
 def run_params(run: Run) -> RunParams:
@@ -112,13 +124,16 @@ def starting_policies(run: Run, params: RunParams) -> dict[str, str]:
 
 
 def _collect_models(run: Run, params: RunParams) -> None:
-    """Puts the last weights of each trained policy into `model/`: bare if there is one policy."""
+    """Puts the last weights of each trained policy into `model/`: bare if there is one policy.
+
+    It can be stopped anywhere and done again: what is moved already is not there to be moved.
+    """
     last = {stage.policy: index for index, stage in enumerate(params.all_stages)}
     for policy, index in last.items():
         target = run.model / policy if len(last) > 1 else run.model
         source = stage_folder(run, index)
         if source.is_dir():
-            (source / DONE).unlink()
+            (source / DONE).unlink(missing_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
             os.replace(source, target)
@@ -141,21 +156,34 @@ class StageRun:
         self.sources = sources
         self.folder = stage_folder(run, index)
         self.past_file = ""
-        self.processes = int(os.environ.get("WORLD_SIZE", "1"))
 
-    def go(self, method_state: dict[str, Any] | None) -> dict[str, Any]:
-        """Trains the stage, or skips it if it is done; returns the method's state after it."""
+    def go(self, before: dict[str, Any] | None) -> dict[str, Any]:
+        """Trains the stage, or skips it if it is done.
+
+        Args:
+            before: what this returned for the stage before.
+
+        Returns:
+            The method's `state` after it, and how many `rows` each record had then.
+
+        Raises:
+            RunError: what is in the run's folder does not fit together; nothing was changed.
+        """
         if (self.folder / DONE).is_file():
-            return json.loads((self.folder / DONE).read_text())
+            return self.done()
+        self.check_first()
         checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
         state = read_state(checkpoint) if checkpoint else None
-        self.build(method_state)
+        self.build(before["state"] if before else None)
         if state is not None:
             self.resume(state)
-        elif self.index == 0:
+        else:
+            rows = before["rows"] if before else {}
             if self.main:
-                self.run.rewind({})
-            self.evaluate(0)
+                self.run.check_rows(rows)
+                self.run.rewind(rows)
+            if self.index == 0:
+                self.evaluate(0)
         for name, partner in self.partners.items():
             saved = self.partner_checkpoints(name) / checkpoint.name if checkpoint else None
             partner.start(saved)
@@ -169,6 +197,28 @@ class StageRun:
             advice = "delete it to go on from the one before"
             raise RunError(f"{checkpoint} cannot be read ({error}); {advice}") from error
         return self.finish()
+
+    def done(self) -> dict[str, Any]:
+        """What is noted of the stage that is done."""
+        noted = json.loads((self.folder / DONE).read_text())
+        if set(noted) != {"state", "rows"}:
+            raise RunError(
+                f"{self.folder / DONE} is of an older version, without the records' rows; delete "
+                f"{self.run.folder} to compute the run again"
+            )
+        return noted
+
+    def check_first(self) -> None:
+        """Raises RunError where a later stage has begun although this one is not done."""
+        for later in range(self.index + 1, len(self.params.all_stages)):
+            checkpoints = self.run.checkpoints / f"stage-{later}"
+            begun = (stage_folder(self.run, later) / DONE, *checkpoints.glob("checkpoint-*"))
+            if any(path.exists() for path in begun):
+                raise RunError(
+                    f"run {self.run.run_id} has a stage {later}, and what stage {self.index} left "
+                    f"in {self.folder} is gone; put it back, or delete {self.run.folder} to "
+                    "compute the run again"
+                )
 
     def build(self, method_state: dict[str, Any] | None) -> None:
         """Loads the policies, the method, the trainer and the engines."""
@@ -323,14 +373,18 @@ class StageRun:
                 "disk space and start the run again, it goes on from its last checkpoint"
             ) from error
         self.trainer.accelerator.wait_for_everyone()
-        state = self.method.state_dict()
+        noted = {"state": self.method.state_dict(), "rows": self.run.row_counts()}
         if self.main:
-            write_json(self.folder / DONE, state)
-        return state
+            write_json(self.folder / DONE, noted)
+        return noted
 
 
 def _updates(checkpoint: Path) -> int:
     return int(checkpoint.name.rsplit("-", 1)[1])
+
+
+def _processes() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _rank() -> int:

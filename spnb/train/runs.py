@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +102,23 @@ class Run:
         """Adds rows to `<name>.jsonl` and flushes them to disk.
 
         Raises:
-            RunError: a row that is not in the schema.
+            RunError: a row that is not in the schema, or metrics of a step that has some already.
         """
         for row in rows:
             _check_schema(name, row)
+        if name == "metrics":
+            self._check_steps([row["step"] for row in rows])
         with open(self.folder / f"{name}.jsonl", "a") as file:
             file.writelines(json.dumps(_plain(row)) + "\n" for row in rows)
+
+    def _check_steps(self, steps: Sequence[int]) -> None:
+        last = next((row["step"] for row in reversed(self.rows("metrics"))), 0)
+        for before, step in pairwise([last, *steps]):
+            if step <= before:
+                raise RunError(
+                    f"metrics of step {step} come after those of step {before} in {self.folder}; "
+                    "delete that folder to compute the run again"
+                )
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """All rows of `<name>.jsonl`; a last line that was cut off by a kill is left out.
@@ -196,7 +208,8 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
     first = root / "{paper}/{scale}/{variant}/seed-{seed}".format(**params)
     for folder in (first, first.with_name(f"{first.name}.{config_hash(params)}")):
         config = folder / "config.json"
-        if not config.exists() and not any(folder.glob("*.json*")):
+        left = [path for path in folder.glob("*.json*") if not path.name.startswith(".tmp-")]
+        if not config.exists() and not left:
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
             write_json(config, facts)

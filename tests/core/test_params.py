@@ -1,7 +1,9 @@
 """Parameters: files that ship, and answers to unknown names and broken files."""
 
 import pytest
+import yaml
 
+from spnb.core import params
 from spnb.core.params import (
     ParamError,
     Settings,
@@ -81,3 +83,17 @@ def test_one_name_or_number_stands_for_a_list_of_one():
 def test_unknown_without_a_near_match():
     sentence = "colour is 'q', which is unknown; allowed: blue, red"
     assert unknown("colour", "q", ["red", "blue"]) == sentence
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", "", ".hidden", "Full", "a/b", "-x", 7, "a b"])
+def test_a_variant_is_named_as_a_folder_may_be(name, tmp_path, monkeypatch):
+    folder = tmp_path / "params" / "own"
+    folder.mkdir(parents=True)
+    (folder / "variants.yaml").write_text(yaml.safe_dump({name: {"about": "x."}}))
+    monkeypatch.setattr(params, "ROOT", tmp_path)
+    with pytest.raises(ParamError, match="variant is .*; allowed: small letters, digits"):
+        params.variants("own")
+
+
+def test_the_names_of_all_variants_are_allowed():
+    assert all(params.variants(paper) for paper in params.papers())

@@ -1,6 +1,10 @@
 """A tiny R-Zero for tests: challenger and solver, two sets of weights trained in turn.
 
-python tests/train/rzero.py RUN_FOLDER [STEP]     # dies without a word in rollout STEP
+python tests/train/rzero.py RUN_FOLDER [EVENT]
+
+EVENT, at which it dies without a word: a number (in the rollout of that step), row-N (after the
+metrics of step N were written), move-N (after N moves of final weights), finish (before
+finished.json is written).
 """
 
 import os
@@ -16,7 +20,7 @@ from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.types import derive_seed
 from spnb.evaluate.items import record, share_row
 from spnb.train import run as run_module
-from spnb.train.runs import open_run, read_run
+from spnb.train.runs import Run, open_run, read_run
 
 DIE_AT = None
 
@@ -93,6 +97,40 @@ def train(run):
     return run_module.train_run(run)
 
 
+def dies(*conditions):
+    """A function that ends the process once the conditions hold, otherwise does nothing."""
+    if all(conditions):
+        os._exit(9)
+
+
+def arrange(event):
+    """Makes the process die at an event."""
+    global DIE_AT
+    name, _, number = event.partition("-")
+    count = int(number or 0)
+    if name.isdigit():
+        DIE_AT = int(name)
+    append, move, collect = Run.append, os.replace, run_module._collect_models
+    moves = []
+
+    def appended(self, record, *rows):
+        append(self, record, *rows)
+        dies(name == "row", record == "metrics", count in [row["step"] for row in rows])
+
+    def collected(*arguments):
+        run_module.os.replace = moved
+        collect(*arguments)
+        dies(name == "finish")
+
+    def moved(source, target):
+        move(source, target)
+        moves.append(target)
+        dies(name == "move", len(moves) == count)
+
+    Run.append, run_module._collect_models = appended, collected
+
+
 if __name__ == "__main__":
-    DIE_AT = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    if len(sys.argv) > 2:
+        arrange(sys.argv[2])
     train(read_run(Path(sys.argv[1])))

@@ -164,6 +164,9 @@ def _append_results(
     trajectory: Trajectory, documents: list[str], question: str, tool: Tool, limit: int
 ) -> None:
     """Appends as many results as `limit` tokens have room for; ends the trajectory if none fits."""
+    chat = Chat(tool.tokenizer)
+    question = chat.content(question)
+    documents = [chat.content(document) for document in documents]
     for count in range(len(documents), 0, -1) if documents else [0]:
         text = SYNTAXES[tool.syntax].observation(documents[:count], question)
         ids = tool.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -231,18 +231,40 @@ def derive_seed(*parts: Hashable) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+def control_strings(tokenizer: Any) -> list[str]:
+    """The texts that a tokenizer reads as control tokens, the longest first."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    texts = {token.content for token in added if token.special}
+    texts |= set(getattr(tokenizer, "all_special_tokens", ()))
+    return sorted(texts - {""}, key=lambda text: (-len(text), text))
+
+
 class Chat:
-    """Writes chat messages as a request's token ids with a tokenizer's own chat template."""
+    """Writes chat messages as a request's token ids with a tokenizer's own chat template.
+
+    Content is data: whatever a policy, a document or a search result spells, no control token comes
+    of it. The template's own control tokens stay; content without control strings keeps its ids.
+    """
 
     def __init__(self, tokenizer: Any):
         self.tokenizer = tokenizer
+        self._controls = control_strings(tokenizer)
+
+    def content(self, text: str) -> str:
+        """A text as content: a space inside each control string, half a surrogate as "?"."""
+        for control in self._controls:
+            if control in text:
+                broken = f"{control[0]} {control[1:]}" if len(control) > 1 else " "
+                text = text.replace(control, broken)
+        return text.encode(errors="replace").decode()
 
     def request(
         self, messages: list[dict[str, str]], sampling: Sampling, seed: int, policy: str = "policy"
     ) -> Request:
         """A request that ends where the assistant's turn begins."""
+        written = [message | {"content": self.content(message["content"])} for message in messages]
         text = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
+            written, tokenize=False, add_generation_prompt=True
         )
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return Request(prompt_ids=tuple(ids), sampling=sampling, seed=seed, policy=policy)

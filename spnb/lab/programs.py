@@ -77,7 +77,8 @@ def _check(node: ast.expr) -> None:
                 _check(part)
         case _:
             allowed = f"0 to {ROUND - 1}, x, + - * %, when(c, a, b), loop(c, e)"
-            raise ProgramError(f"{ast.unparse(node)!r} is not in the language; allowed: {allowed}")
+            name = type(node).__name__  # no `unparse`: it raises on some trees
+            raise ProgramError(f"{name} is not in the language; allowed: {allowed}")
 
 
 def evaluate(program: ast.expr, x: int, steps: int = MOST_STEPS) -> int:

@@ -210,6 +210,15 @@ def _four_options(written: Written) -> bool:
     return len(options) == different == len(LETTERS) and written.answer in tuple(LETTERS)
 
 
+def _is_text(text: str) -> bool:
+    """Whether a text can be encoded: half a surrogate pair, as JSON may spell it, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 VALIDATORS: Mapping[str, Any] = {
     "choice": _four_options,
     "integer": lambda written: WHOLE.fullmatch(written.answer) is not None,
@@ -232,6 +241,8 @@ def is_valid(written: Written) -> bool:
     """
     check_type(written.answer_type)
     if not written.question.strip() or len(written.answer) > MOST_CHARACTERS:
+        return False
+    if not _is_text(written.question + written.answer):
         return False
     return bool(VALIDATORS[written.answer_type](written))
 

@@ -6,6 +6,11 @@
     runs = sp.run_all(plan)
     sp.exhibit("spiral/table-3", plan)
 
+Storeys: the helper (`core`, `methods`, `train`) is a paper's algorithm and its training. The
+environments (`games`, `corpus`, `evaluate`) are played, read and measured in. The laboratory
+(`lab`) has generated worlds and small policies. The results (`report`, `reference`) are tables,
+figures and the papers' numbers. `cli` is the command. `spnb/README.md` says what to read first.
+
 This page of names is what a notebook needs. Importing it does not import torch: each name is loaded
 from its room when it is first used.
 """

@@ -1,0 +1,101 @@
+"""How large each room may be, that the README's table is up to date, and what counts as a line."""
+
+import pytest
+
+from spnb.report.sizes import (
+    MARKERS,
+    README,
+    STOREYS,
+    lines_of,
+    room_sizes,
+    table,
+    total,
+    with_table,
+    write,
+)
+
+BUDGET = {  # lines of code and docstrings: today's, to the next 50; the targets in comments
+    "core": 1_800,
+    "methods": 2_450,
+    "train": 3_500,
+    "games": 1_050,
+    "corpus": 1_050,
+    "evaluate": 950,
+    "lab": 5_500,  # 3,400
+    "report": 4_250,
+    "reference": 100,
+    "cli": 300,
+}
+HELPER = 7_700  # 6,500: core, methods and train together
+EVERYTHING = 20_750  # 18,000
+SIZES = room_sizes()
+
+MODULE = '''"""Two lines of
+docstring, and a blank one that does not count.
+
+"""
+# a comment
+
+X = 1  # code
+"""Below a constant."""
+
+
+def f(
+    a,
+):
+    """One."""
+    text = """a
+
+    string"""
+    return text + \\
+        str(a)
+'''
+
+
+def test_what_counts_as_a_line():
+    """Code: X, the three lines of def, two of the string, two of return; its blank line is none."""
+    assert lines_of(MODULE) == (8, 5)
+    assert lines_of("") == (0, 0) and lines_of("x = 1; y = 2\n\n# z\n") == (1, 0)
+
+
+@pytest.mark.parametrize("room", BUDGET)
+def test_no_room_outgrows_its_budget(room):
+    assert sum(SIZES[room]) <= BUDGET[room]
+
+
+def test_the_helper_and_the_whole_stay_within_theirs():
+    assert sum(total(SIZES, STOREYS["helper"])) <= HELPER
+    assert sum(total(SIZES, SIZES)) <= EVERYTHING
+
+
+def test_every_room_is_in_one_storey_and_has_a_budget():
+    rooms = [room for storey in STOREYS.values() for room in storey]
+    assert sorted(rooms) == sorted(SIZES) == sorted(BUDGET)
+
+
+def test_the_readme_has_todays_table():
+    text = README.read_text()
+    assert text == with_table(text, table(SIZES)), "run: python -m spnb.report.sizes"
+
+
+def test_the_table_has_rooms_and_sums():
+    sizes = dict.fromkeys(SIZES, (1000, 10)) | {"core": (1, 2)}
+    lines = table(sizes).splitlines()
+    assert "| helper | `core` | 1 | 2 | 3 |" in lines
+    assert "| helper | together | 2,001 | 22 | 2,023 |" in lines
+    assert lines[-1] == "| **all** |  | 9,001 | 92 | 9,093 |"
+
+
+def test_a_text_without_markers_is_named():
+    assert with_table(f"a\n{MARKERS[0]}\nold\n{MARKERS[1]}\nb", "new") == (
+        f"a\n{MARKERS[0]}\nnew\n{MARKERS[1]}\nb"
+    )
+    with pytest.raises(ValueError, match="has no markers; allowed: <!-- sizes --> before"):
+        with_table("a", "new")
+
+
+def test_the_command_writes_the_table_between_the_markers(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{MARKERS[0]}\nold\n{MARKERS[1]}\nafter\n")
+    assert write(readme) == table(SIZES)
+    assert readme.read_text() == f"before\n{MARKERS[0]}\n{table(SIZES)}\n{MARKERS[1]}\nafter\n"

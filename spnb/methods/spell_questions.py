@@ -214,7 +214,7 @@ def token_mean(groups: Sequence[Sequence[Sample]], rows: int) -> None:
     for group in groups:
         tokens = sum(sum(sample.mask) for sample in group)
         for sample in group:
-            sample.weight = sum(sample.mask) / tokens * rows / len(groups)
+            sample.weight = sum(sample.mask) / max(tokens, 1) * rows / len(groups)
 
 
 def dynamic_sampling(

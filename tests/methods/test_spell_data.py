@@ -19,7 +19,16 @@ from spnb.lab.world import names
 from spnb.methods.spell_data import Library, Memory, read_clusters, static_question, static_set
 from spnb.methods.spell_questions import Question
 
-PARAMS = dict(tasks=list(TYPES), corpus="", documents=3, clusters=7, seed=0, static=36, context=[])
+PARAMS = dict(
+    tasks=list(TYPES),
+    corpus="",
+    document_tokens=None,
+    documents=3,
+    clusters=7,
+    seed=0,
+    static=36,
+    context=[],
+)
 SIX = Cluster("c", "journey", tuple(Document(f"Text {number}.") for number in range(6)))
 
 

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from spnb.core.method import MethodParams, Preference
 from spnb.core.params import require
-from spnb.lab import clusters as testbed
+from spnb.corpus import clusters as testbed
 from spnb.lab.world import HELDOUT_NAMES
 from spnb.methods.spell_questions import Mapping, Rules
 

@@ -16,8 +16,8 @@ from typing import Literal
 from spnb.core import prompts, rewards
 from spnb.core.grading import read_answer
 from spnb.core.types import Sample, Trajectory
+from spnb.corpus.clusters import TYPES, Proposal
 from spnb.lab import clusters
-from spnb.lab.clusters import TYPES, Proposal
 from spnb.lab.ladder import Source
 
 Mapping = Literal["gaussian", "absolute_zero", "r_zero"]

@@ -8,9 +8,9 @@ from transformers import AutoTokenizer
 
 from spnb.core.documents import open_source
 from spnb.core.params import SCALES, ParamError, validate
+from spnb.corpus.clusters import cut
 from spnb.lab import embedded_path
 from spnb.methods.spell import Method
-from spnb.methods.spell_data import cut
 from spnb.train.config import params_class
 from spnb.train.plan import make_plan, run_one
 

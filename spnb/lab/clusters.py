@@ -14,74 +14,20 @@ does; `truth` is the oracle's answer to any question in one of the ladder's word
 """
 
 import random
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from spnb.core import prompts
-from spnb.core.grading import grade
-from spnb.core.params import unknown
-from spnb.core.types import Messages, Task
+from spnb.core.types import Task
+from spnb.corpus.clusters import TYPES as TYPES
+from spnb.corpus.clusters import Cluster, Document, Proposal, agrees, check_type
+from spnb.corpus.clusters import messages as messages
+from spnb.corpus.clusters import read_proposal as read_proposal
+from spnb.corpus.clusters import with_answer as with_answer
 from spnb.lab import ladder
 from spnb.lab.ladder import LETTERS, ORDINALS, WORDING, WORLDS, Source
 from spnb.lab.world import Pool
 
-TYPES = {"journey": "general QA", "ledger": "financial", "choice": "multiple choice"}
-"""SPELL's task types by the ladder's families."""
-RULES = {"journey": "cover", "ledger": "numeric", "choice": "letter"}
-"""How a response is compared with a proposal's answer, by family (`spnb.core.grading`)."""
-TOLERANCE = 0.0015
-"""Of numbers, relative to the proposal's answer (SPELL's released grader)."""
 LENGTH = 6
 """Steps of a document."""
-OPTION = re.compile(r"- (.+) \(([A-D])\)")
-
-
-@dataclass(frozen=True)
-class Document:
-    """A text as an answerer reads it; with its source, as of generated ones, a record too."""
-
-    text: str
-    source: Source | None = None
-
-    @property
-    def record(self) -> str:
-        """What a questioner reads: the source's steps in order, or the text where it has none."""
-        return self.source.text if self.source else self.text
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Documents of one task type that belong together."""
-
-    name: str
-    family: str
-    documents: tuple[Document, ...]
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """Those of its documents; none of a corpus."""
-        return tuple(document.source for document in self.documents if document.source)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """What an answerer reads."""
-        return tuple(document.text for document in self.documents)
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A question in the right form: its text, the options of a choice, the stated answer."""
-
-    question: str
-    answer: str
-    options: tuple[str, ...] = ()
-
-
-def check_type(family: str) -> None:
-    """Raises ValueError for a family that is no task type."""
-    if family not in TYPES:
-        raise ValueError(unknown("task type", family, list(TYPES)))
 
 
 def write_documents(
@@ -136,46 +82,6 @@ def draw_task(
     texts = write_documents(sources, rng, wordings, spread)
     frame = rng.choice(ladder.frames(family, pool))
     return ladder.pose(rng.choice(sources), level, texts, rng, frame)
-
-
-def messages(family: str, proposal: Proposal, documents: Sequence[str]) -> Messages:
-    """An answerer's prompt for a proposed question; without documents a closed one."""
-    if family == "choice":
-        return prompts.choice(proposal.question, proposal.options, documents)
-    if not documents:
-        return prompts.closed(proposal.question)
-    return prompts.answer(proposal.question, documents, "plain")
-
-
-def with_answer(question: str, answer: str) -> str:
-    """A question with its answer, on one line."""
-    return f"{question} {answer}"
-
-
-def read_proposal(text: str, family: str) -> Proposal | None:
-    """What a questioner wrote, None where its form is wrong (SPELL's format errors).
-
-    Right: a question and an answer in their tags; the answer to a ledger is a number, a choice has
-    four different options and the letter of one. Whether the answer is right is not looked at.
-    """
-    asked, answer = prompts.field(text, "question"), prompts.field(text, "answer")
-    if asked is None or answer is None:
-        return None
-    if family != "choice":
-        number = family != "ledger" or grade(answer, answer, "numeric")
-        return Proposal(" ".join(asked.split()), answer) if number else None
-    question, *listed = asked.split("\n")
-    matches = [OPTION.fullmatch(line) for line in listed]
-    options = tuple(match[1] for match in matches if match)
-    in_order = [match[2] for match in matches if match] == list(LETTERS)
-    whole = len(matches) == len(set(options)) == len(LETTERS) and in_order
-    return Proposal(question, answer, options) if whole and answer in [*LETTERS] else None
-
-
-def agrees(family: str, answer: str | None, proposal: Proposal) -> bool:
-    """Whether a response's answer is the proposal's by the rule of its task type."""
-    tolerance = TOLERANCE if family == "ledger" else 0.0
-    return answer is not None and bool(grade(answer, proposal.answer, RULES[family], tolerance))
 
 
 def truth(family: str, proposal: Proposal, sources: Sequence[Source]) -> tuple[int, str] | None:

@@ -30,7 +30,7 @@ from spnb.core.types import Pair, Sample, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records
 from spnb.lab import cluster_suites as long_context
 from spnb.lab import clusters
-from spnb.methods.rlvr import Groups, answer_groups
+from spnb.methods.rlvr import Groups
 from spnb.methods.spell_data import Library, Memory, static_question, static_set
 from spnb.methods.spell_pairs import make_pairs
 from spnb.methods.spell_params import Params
@@ -53,8 +53,9 @@ class Method(SelfPlayMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        clusters.ladder.check_names(tokenizer)
-        self.library = Library(params)
+        if not params.corpus:
+            clusters.ladder.check_names(tokenizer)
+        self.library = Library(params, tokenizer)
         self.memory = Memory(params.memory, params.memory_rule)
         self.static = static_set(params) if params.questions == "static" else []
 
@@ -84,9 +85,10 @@ class Method(SelfPlayMethod):
 
         yield from fill(play_round, {"mixed": count}, params.rounds)
         kept = [question for question in questions if question.mixed][:count]
-        samples = self.sample(questions, kept, random.Random(derive_seed(seed, "select")))
-        self.metrics = numbers(questions) | {"method/memory": self.memory.mean_length()}
-        self.metrics |= {f"method/seconds/{name}": took for name, took in self.seconds.items()}
+        samples = self.rows(questions, kept, random.Random(derive_seed(seed, "select")))
+        self.metrics = numbers(questions)
+        self.log(memory=self.memory.mean_length())
+        self.log(**{f"seconds/{name}": took for name, took in self.seconds.items()})
         return samples
 
     def play_round(self, step: int, seed: int) -> Episode[list[Question]]:
@@ -137,7 +139,7 @@ class Method(SelfPlayMethod):
     ) -> Episode[Groups]:
         """`k` answers of a role to each task."""
         seeds = partial(derive_seed, seed, phase)
-        return answer_groups(self.chat, self.roles[role], tasks, k, seeds)
+        return self.sample(role, [task.messages for task in tasks], k, seeds)
 
     def ask(self, count: int, rng: random.Random, seed: int) -> Episode[list[Question]]:
         """`count` proposals, task types in turn over all processes, each about a cluster of its
@@ -192,11 +194,12 @@ class Method(SelfPlayMethod):
         for (question, place), group in zip(places, groups, strict=True):
             question.judgments[place] = group
 
-    def sample(
+    def rows(
         self, questions: Sequence[Question], kept: Sequence[Question], rng: random.Random
     ) -> list[Sample]:
         """Every row of the step. Those that dynamic sampling leaves out have weight and advantage
-        0, so that eq. 9 compares the questioners of the batch alone."""
+        0, so that eq. 9 compares the questioners of the batch alone; so have those of a prompt
+        that was too long to be asked."""
         params, samples = self.params, []
         paid, judged = dynamic_sampling(
             questions,
@@ -209,7 +212,7 @@ class Method(SelfPlayMethod):
 
         def add(one: Trajectory, reward: float, role: str, group: Hashable, trained: bool) -> None:
             row = one.sample(reward, role, group)
-            if not trained:
+            if not trained or not any(row.mask):
                 row.weight, row.advantage = 0.0, 0.0
             samples.append(row)
 
@@ -255,8 +258,11 @@ class Method(SelfPlayMethod):
 
     def suites(self, step: int) -> list[Suite]:
         """Questions at the training context and, at both ends, at longer ones and in other forms;
-        proposals answered by the external policy where there is one."""
+        proposals answered by the external policy where there is one. A corpus has none of its own:
+        the run's benchmarks measure it."""
         params = self.params
+        if params.corpus:
+            return []
         ends = step in (0, params.steps)
         suites = long_context.suites(params, self.chat, params.eval_documents, ends)
         if "external" in self.roles and params.questions == "self":

@@ -1,23 +1,20 @@
 """What SPELL's questions are about: clusters of documents, their memory, the static set.
 
-Documents are generated (`spnb.lab.clusters`) or a corpus of one's own: a folder that `spnb
-corpus` wrote, or JSONL with the same columns, whose `metadata` has each document's cluster, and its
-task type under `task` where the corpus says so (else types take turns).
+Documents are generated (`spnb.lab.clusters`) or a corpus of one's own (`spnb.corpus.clusters`).
 """
 
-import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from statistics import fmean
 from typing import Any
 
 from spnb.core import prompts
-from spnb.core.paths import resolve
 from spnb.core.types import Messages, Task, Trajectory, derive_seed
-from spnb.corpus.store import CorpusError, load_corpus
+from spnb.corpus.clusters import Cluster, Proposal, read_clusters, shortened
+from spnb.corpus.store import CorpusError
 from spnb.lab import clusters
-from spnb.lab.clusters import LENGTH, Cluster, Document, Proposal
+from spnb.lab.clusters import LENGTH
 from spnb.lab.ladder import ASKED
 from spnb.methods.spell_questions import Question
 
@@ -29,10 +26,12 @@ class Library:
         CorpusError: a corpus without clusters, or a cluster with fewer documents than n.
     """
 
-    def __init__(self, params: Any):
+    def __init__(self, params: Any, tokenizer: Any = None):
         self.types = list(params.tasks)
         if params.corpus:
             every = read_clusters(params.corpus, self.types, params.documents, params.seed)
+            if params.document_tokens:
+                every = [shortened(one, tokenizer, params.document_tokens) for one in every]
         else:
             every = [_generated(params, place) for place in range(params.clusters)]
         self.by_type = {name: [c for c in every if c.family == name] for name in self.types}
@@ -61,55 +60,6 @@ def _generated(params: Any, place: int) -> Cluster:
     family = params.tasks[place % len(params.tasks)]
     rng = random.Random(derive_seed(params.seed, "cluster", "train", place))
     return clusters.draw_cluster(family, params.documents, rng, name=f"{family}-{place}")
-
-
-def read_clusters(corpus: str, types: Sequence[str], count: int, seed: int) -> list[Cluster]:
-    """The clusters of a corpus, `count` documents of each, drawn by the seed.
-
-    Raises:
-        CorpusError: documents without a cluster, an unknown task type, or a cluster with fewer
-            documents than `count`.
-    """
-    members: dict[str, list[Mapping[str, Any]]] = {}
-    for number, row in enumerate(_rows(corpus)):
-        metadata = row.get("metadata") or {}
-        if "cluster" not in metadata:
-            allowed = "allowed: a corpus of `spnb corpus`, whose documents have one"
-            raise CorpusError(f"document {number} of {corpus!r} has no cluster; {allowed}")
-        members.setdefault(str(metadata["cluster"]), []).append(row)
-    made = []
-    for place, (name, rows) in enumerate(sorted(members.items())):
-        if len(rows) < count:
-            message = f"cluster {name!r} of {corpus!r} has {len(rows)} documents"
-            raise CorpusError(f"{message}; allowed: documents ({count}) or more")
-        family = (rows[0].get("metadata") or {}).get("task", types[place % len(types)])
-        clusters.check_type(family)
-        drawn = random.Random(derive_seed(seed, "cluster", name)).sample(rows, count)
-        made.append(Cluster(name, family, tuple(Document(row["text"]) for row in drawn)))
-    return made
-
-
-def _rows(corpus: str) -> Iterable[Mapping[str, Any]]:
-    if not corpus.endswith(".jsonl"):
-        return load_corpus(corpus)
-    path = resolve(corpus)
-    if not path.is_file():
-        raise CorpusError(f"corpus is {str(path)!r}; allowed: an existing file, or a folder")
-    lines = enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
-    return [
-        _document(line, f"line {number} of {corpus!r}") for number, line in lines if line.strip()
-    ]
-
-
-def _document(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise CorpusError(f"{where} is not JSON ({error}); allowed: one document a line") from None
-    known = isinstance(row, dict) and isinstance(row.get("metadata") or {}, dict)
-    if not known or not isinstance(row.get("text"), str):
-        raise CorpusError(f"{where} is no document; allowed: an object with text and metadata")
-    return row
 
 
 class Memory:

@@ -22,7 +22,7 @@ from typing import Any
 from spnb.core.episodes import Episode
 from spnb.core.method import Role
 from spnb.core.types import Chat, Pair, Task, Trajectory, derive_seed
-from spnb.lab import clusters
+from spnb.corpus import clusters
 from spnb.methods.rlvr import Groups, answer_groups
 from spnb.methods.spell_data import static_question
 from spnb.methods.spell_questions import Question, Rules

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from spnb.core.method import MethodParams, Preference
 from spnb.core.params import require
-from spnb.lab import clusters as testbed
+from spnb.corpus import clusters as testbed
 from spnb.lab.world import HELDOUT_NAMES
 from spnb.methods.spell_questions import Mapping, Rules
 
@@ -17,6 +17,9 @@ class Params(MethodParams):
     role_names = ("questioner", "responder", "verifier", "external")
 
     corpus: str = Field("", description="JSONL of clusters; empty: generated documents")
+    document_tokens: int | None = Field(
+        None, ge=1, description="of a corpus: documents are cut after so many"
+    )
     tasks: list[Literal[tuple(testbed.TYPES)]] = Field(  # type: ignore[valid-type]
         list(testbed.TYPES), min_length=1, description="task types, drawn evenly"
     )

@@ -16,8 +16,8 @@ from typing import Literal
 from spnb.core import prompts, rewards
 from spnb.core.grading import read_answer
 from spnb.core.types import Sample, Trajectory
+from spnb.corpus.clusters import TYPES, Proposal
 from spnb.lab import clusters
-from spnb.lab.clusters import TYPES, Proposal
 from spnb.lab.ladder import Source
 
 Mapping = Literal["gaussian", "absolute_zero", "r_zero"]
@@ -214,7 +214,7 @@ def token_mean(groups: Sequence[Sequence[Sample]], rows: int) -> None:
     for group in groups:
         tokens = sum(sum(sample.mask) for sample in group)
         for sample in group:
-            sample.weight = sum(sample.mask) / tokens * rows / len(groups)
+            sample.weight = sum(sample.mask) / max(tokens, 1) * rows / len(groups)
 
 
 def dynamic_sampling(

@@ -53,7 +53,8 @@ _NO_NUMBERS = _SESSION - {"seeds"}
 class Plan:
     """A paper's runs to execute: every variant with its seeds, and the runs these start from.
 
-    `changed` names what the caller set other than the parameter file has it.
+    `changed` names what the caller set other than the parameter file has it, `left_out` the
+    default variants that the caller's corpus has no oracle for.
     """
 
     paper: str
@@ -62,6 +63,7 @@ class Plan:
     runs: dict[Key, RunParams] = field(repr=False)
     weights: dict[str, str] = field(repr=False)
     changed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def figures(self) -> Path:
@@ -86,7 +88,10 @@ class Plan:
         """Where exhibits go, and why not to figures/ if they do not, in a sentence or two."""
         folder = self.figures
         shown = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
-        return f"Exhibits go to {shown}. {self.why_not_committed()}".strip()
+        gone = ", ".join(self.left_out)
+        without = f"Without {gone}: an oracle knows no corpus." if gone else ""
+        parts = [f"Exhibits go to {shown}.", self.why_not_committed(), without]
+        return " ".join(part for part in parts if part)
 
     @property
     def seeds(self) -> list[int]:
@@ -166,6 +171,10 @@ def make_plan(
     known = variants(paper)
     own = {key: value for key, value in (file | given).items() if key in _SESSION}
     own.setdefault("variants", [name for name, entry in known.items() if entry.get("headline")])
+    left_out = []
+    if "corpus" in given and "variants" not in given:
+        left_out = [name for name in own["variants"] if _lacks_oracle(paper, scale, name, given)]
+        own["variants"] = [name for name in own["variants"] if name not in left_out]
     session = validate(Session, own)
     keys: list[Key] = []
     for variant in session.variants:
@@ -178,7 +187,7 @@ def make_plan(
     names = [name for params in runs.values() for name in sources(params)]
     weights = {name: policy_fingerprint(name) for name in dict.fromkeys(names)}
     changed = [name for name in _flat(given) if name not in _NO_NUMBERS]
-    plan = Plan(paper, scale, session, runs, weights, tuple(changed))
+    plan = Plan(paper, scale, session, runs, weights, tuple(changed), tuple(left_out))
     exhibit_folder(session.figures, plan.why_not_committed())  # refused now, not after training
     return plan
 
@@ -205,6 +214,13 @@ def _resolve(
             raise ParamError(f"start_from makes a circle: {' -> '.join((*path, variant))}")
         identity = {"paper": paper, "scale": scale, "variant": variant, "seed": seed}
         changes = merge(first, variant_layers(known[variant], scale), last, identity)
+        if "corpus" in last:
+            changes = _own_start(paper, scale, changes, last)
+            if _lacks_oracle(paper, scale, variant, last):
+                raise ParamError(
+                    f"variant is {variant!r} with corpus {last['corpus']!r}; allowed: variants "
+                    "without questions static or judge oracle, the oracle knows no corpus"
+                )
         params = validate(model, changes)
         for other in params.start_from.values():
             add(other, seed, (*path, variant))
@@ -213,6 +229,25 @@ def _resolve(
     for key in keys:
         add(*key)
     return runs
+
+
+def _lacks_oracle(paper: str, scale: str, variant: str, given: Mapping[str, Any]) -> bool:
+    """Whether a variant needs an oracle, which the caller's corpus has none of."""
+    entry = variants(paper).get(variant, {})
+    values = merge(scale_values(paper, scale), variant_layers(entry, scale), given)
+    needs = values.get("questions") == "static" or values.get("judge") == "oracle"
+    return bool(values.get("corpus")) and needs
+
+
+def _own_start(
+    paper: str, scale: str, values: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A run's values with the policy itself for each that would start from such a variant."""
+    starts = values.get("start_from", {})
+    own = [name for name, of in starts.items() if _lacks_oracle(paper, scale, of, given)]
+    left = {name: of for name, of in starts.items() if name not in own}
+    policies = values.get("policies", {}) | dict.fromkeys(own, values.get("policy"))
+    return {**values, "start_from": left, "policies": policies} if own else dict(values)
 
 
 def run_one(plan: Plan, variant: str, seed: int) -> Run:

@@ -11,15 +11,25 @@ import pytest
 from spnb.core.grading import grade
 from spnb.core.types import Trajectory
 from spnb.corpus.build import build_corpus
+from spnb.corpus.clusters import read_clusters
 from spnb.corpus.documents import CorpusSettings
 from spnb.corpus.store import CorpusError
 from spnb.lab import ladder
 from spnb.lab.clusters import LENGTH, TYPES, Cluster, Document, Proposal
 from spnb.lab.world import names
-from spnb.methods.spell_data import Library, Memory, read_clusters, static_question, static_set
+from spnb.methods.spell_data import Library, Memory, static_question, static_set
 from spnb.methods.spell_questions import Question
 
-PARAMS = dict(tasks=list(TYPES), corpus="", documents=3, clusters=7, seed=0, static=36, context=[])
+PARAMS = dict(
+    tasks=list(TYPES),
+    corpus="",
+    document_tokens=None,
+    documents=3,
+    clusters=7,
+    seed=0,
+    static=36,
+    context=[],
+)
 SIX = Cluster("c", "journey", tuple(Document(f"Text {number}.") for number in range(6)))
 
 

@@ -299,6 +299,9 @@ def test_token_mean_by_hand():
     weights = [one.weight for one in first + second]
     assert weights == pytest.approx([0.625, 1.875, 2.5])
     token_mean([], 5)  # no group, nothing to do
+    nothing = row("r", 0, 0, 0, outside=1)
+    token_mean([[nothing]], 5)  # no token of the policy
+    assert nothing.weight == 0
 
 
 def test_the_weighted_mean_of_row_means_is_equation_12():

@@ -28,20 +28,17 @@ NO_LABORATORY = ("core", "games", "corpus", "evaluate", "methods", "train")
 DEBTS = {
     "evaluate.matches": "lab.suites",
     "methods.absolute_zero": "lab.programs",
-    "methods.proposer": "lab.ladder lab.ladder_suites lab.world",
     "methods.r_zero": "lab.segment_oracle lab.segments",
     "methods.rlvr": "lab.chain lab.ladder lab.ladder_suites lab.oracle lab.tasks lab.texts "
     "lab.world",
     "methods.spell": "lab.cluster_suites lab.clusters",
     "methods.spell_data": "lab.clusters lab.ladder",
-    "methods.spell_pairs": "lab.clusters",
-    "methods.spell_params": "lab.clusters lab.world",
+    "methods.spell_params": "lab.world",
     "methods.spell_questions": "lab.clusters lab.ladder",
     "methods.spice": "lab.segments",
     "methods.spice_prompts": "lab.ladder lab.segment_oracle lab.segments",
     "methods.spice_tasks": "lab.ladder lab.segment_oracle lab.segment_suites lab.segments",
     "methods.spiral": "lab.suites",
-    "train.sources": "lab",
 }
 """Modules of those rooms that still import the laboratory, and what of it: only ever fewer."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -4,7 +4,7 @@ SPELL's clusters, SPICE's segments, the proposer's sources, RLVR's questions, SS
 SCOPE's documents are sources in this sense. A method proposes, filters, answers, verifies and pays
 over a `DocumentSource` and knows nothing else of the documents.
 
-    source = open_source("lab:clusters", params, tokenizer)
+    source = open_source("lab:ladder", params, tokenizer)
     context = source.draw(rng, place=0)
     proposal = source.read(text_of_a_proposer, context)     # a Proposal, or Rejected("no question")
     task = source.task(proposal, context)                   # as the answerer gets it
@@ -138,7 +138,7 @@ class DocumentSource(Protocol):
 
 
 def open_source(name: str, params: Any, tokenizer: Any) -> DocumentSource:
-    """The laboratory's source of this name ("lab:clusters"), set up by a method's parameters.
+    """The laboratory's source of this name ("lab:ladder"), set up by a method's parameters.
 
     The laboratory is reached by name alone, so that nothing that a method needs imports it.
 

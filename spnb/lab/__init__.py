@@ -12,11 +12,7 @@ from spnb.core.paths import embedded_path
 
 __all__ = ["SOURCES", "embedded_path", "open_source"]
 
-SOURCES = {
-    "clusters": "spnb.lab.clusters",
-    "segments": "spnb.lab.segments",
-    "ladder": "spnb.lab.ladder_suites",
-}
+SOURCES = {"ladder": "spnb.lab.ladder_suites"}
 """Sources by name, each the module whose `make_source(params, tokenizer)` sets it up."""
 
 

@@ -54,6 +54,7 @@ class SelfPlayMixin(RunMixin):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
         index = self._step // (self.args.steps_per_generation * self.num_iterations)
+        self.method.metrics = {}
         samples = run(self.method.rollout(self.stage.first + index), self.engines)
         self.method.estimate(samples)
         self.method.select(samples)

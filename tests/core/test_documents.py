@@ -37,7 +37,7 @@ def test_what_the_oracle_knows_is_no_part_of_a_document():
 
 @pytest.mark.parametrize(
     ("name", "allowed"),
-    [("lab:cluster", "did you mean 'lab:clusters'"), ("ladder", "begins with 'lab:'")],
+    [("lab:laddr", "did you mean 'lab:ladder'"), ("ladder", "begins with 'lab:'")],
 )
 def test_an_unknown_source_is_answered_with_what_is_allowed(name, allowed):
     with pytest.raises(ParamError, match=f"source is '{name}'.*{allowed}"):

@@ -120,11 +120,10 @@ def test_an_empty_folder_left_by_a_kill_is_used(tmp_path):
 
 def test_metrics_schema_is_enforced(tmp_path):
     run = open_run(tmp_path, PARAMS)
-    run.append(
-        "metrics", dict.fromkeys([key.replace("<role>", "kuhn_poker/0") for key in METRICS], 0.0)
-    )
+    row = dict.fromkeys([key.replace("<role>", "kuhn_poker/0") for key in METRICS], 0.0)
+    run.append("metrics", row | {"step": 1})
     with pytest.raises(RunError, match="metrics row has keys outside its schema: rewards/a"):
-        run.append("metrics", {"step": 1, "rewards/a": 1.0})
+        run.append("metrics", {"step": 2, "rewards/a": 1.0})
     row = dict(ROW, step=1, suite="s", metric="m", value=0)
     run.append("evals", row)
     with pytest.raises(RunError, match="evals row has keys outside its schema: evaluation"):

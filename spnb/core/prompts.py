@@ -18,7 +18,8 @@ Style = Literal["careful", "plain", "steps"]
 SearchStyle = Literal["careful", "plain"]
 AskKind = Literal["question", "choice", "task"]
 Exam = Literal["closed", "choice", "text", "figure", "text choice", "conversation"]
-YES, NO = "yes", "no"
+YES = "yes"
+NO = "no"
 
 ANSWERING: dict[str, str] = {
     "careful": (

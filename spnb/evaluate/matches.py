@@ -98,7 +98,8 @@ def kuhn_suite(chat: Chat, sampling: Sampling, samples: int, seed: int) -> Suite
             counts[exact.KUHN_KEYS.index(one["item"]), answers.index(one["action"])] += 1
         table = kuhn_table(counts)
         low, high = exploitability_bounds(counts, derive_seed(seed, "bootstrap"))
-        value, n = exact.kuhn_exploitability(table), len(records)
+        value = exact.kuhn_exploitability(table)
+        n = len(records)
         rows = [items.row("kuhn_poker", "exploitability", value, low=low, high=high, n=n)]
         for role, value in zip(SEATS, exact.kuhn_best_response_values(table), strict=True):
             rows.append(items.row("kuhn_poker", "best_response", value, role=role, n=n))
@@ -169,7 +170,8 @@ def question_suite(chat: Chat, sampling: Sampling, tasks: Sequence[Task], seed: 
 
 def benchmark_suite(chat: Chat, name: str, count: int) -> Suite:
     """The first `count` tasks of a benchmark of the document world, answered greedily."""
-    sampling, tasks = Sampling(BENCHMARK_TOKENS, temperature=0.0), benchmark(name, count)
+    sampling = Sampling(BENCHMARK_TOKENS, temperature=0.0)
+    tasks = benchmark(name, count)
     how = {"seed_of": lambda place, _: derive_seed("benchmark", place), "metric": "grade"}
     return items.ask_suite(name, tasks, chat, sampling, **how)
 

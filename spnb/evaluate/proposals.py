@@ -1,14 +1,23 @@
 """Proposed questions in numbers: how many are valid, how hard they are, how much they differ."""
 
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
-from spnb.evaluate.items import Records, Rows, mean_row, share_row
+from spnb.core.documents import Judgement
+from spnb.core.grading import grade, read_answer
+from spnb.core.types import Trajectory
+from spnb.corpus.clusters import TYPES
+from spnb.evaluate.items import Records, Rows, mean_row, record, share_row
 
 SUITE = "proposals"
 """A record's item is the set of sources, its score validity; it has the question's level,
 p (the solver's share of right answers) and what that pays."""
+DIFFICULTY = "difficulty"
+"""The suite of proposals that an external policy answers; a record's score is pass@1 of it, its
+kind the task type; level 0: no question that has an answer."""
 
 
 def proposal_rows(records: Records) -> Rows:
@@ -31,3 +40,88 @@ def question_metrics(questions: Records) -> dict[str, float]:
         levels = frame["level"].value_counts(normalize=True).sort_index()
         numbers |= {f"level/{level:.0f}": share for level, share in levels.items()}
     return {f"method/{key}": float(value) for key, value in numbers.items()}
+
+
+# --- SPELL's
+
+
+def difficulty(
+    place: int, kind: str, judgement: Judgement, answers: Sequence[Trajectory]
+) -> dict[str, Any]:
+    """The record of a proposal: its level, and the share of answers that are the true one."""
+    texts = [read_answer(answer.policy_text) or "" for answer in answers]
+    right = [grade(text, judgement.gold, judgement.grade) for text in texts]
+    share = sum(right) / len(right) if right else 0.0
+    return record(DIFFICULTY, str(place), share, kind=kind, level=judgement.level)
+
+
+def difficulty_rows(records: Records) -> Rows:
+    """valid (proposals that have an answer); over these difficulty, 1 - pass@1, and level."""
+    valid = [one for one in records if one["level"]]
+    rows = [share_row(DIFFICULTY, "valid", [float(one["level"] > 0) for one in records])]
+    for family in ["", *TYPES]:
+        of = [one for one in valid if family in ("", one["kind"])]
+        hard = [1 - one["score"] for one in of]
+        rows.append(mean_row(DIFFICULTY, "difficulty", hard, difficulty=family))
+    return [*rows, mean_row(DIFFICULTY, "level", [one["level"] for one in valid])]
+
+
+def spell_numbers(questions: Sequence[Any]) -> dict[str, float]:
+    """A step's metrics: what became of its questions (`spnb.methods.spell.Question`), and what the
+    oracle says of them.
+
+    Shares of all questions: bad format, ungrounded, answered, mixed; `valid/<type>`: a type's share
+    of the answered ones. Over the answered ones: success, level, right (the stated answer is true),
+    answerable (there is a true answer); malformed: judgments that are neither yes nor no.
+    """
+    count = len(questions)
+    answered = [question for question in questions if question.rewards]
+    metrics: dict[str, float] = {"questions": float(count)}
+    if any(question.trajectory for question in questions):
+        metrics["bad format"] = sum(q.proposal is None for q in questions) / count
+        metrics["ungrounded"] = sum(not q.grounded for q in questions) / count
+    metrics["mixed"] = sum(q.mixed for q in questions) / count
+    metrics["answered"] = len(answered) / count
+    if answered:
+        for family, name in TYPES.items():
+            metrics[f"valid/{name}"] = fmean(q.family == family for q in answered)
+        facts = [question.facts() for question in answered]
+        metrics["answerable"] = fmean("level" in one for one in facts)
+        for key in ("success", "pay", "level", "right"):
+            if values := [one[key] for one in facts if key in one]:
+                metrics[key] = fmean(values)
+        votes = [vote for question in answered for of in question.votes for vote in of]
+        if votes:
+            metrics["malformed"] = fmean(vote is None for vote in votes)
+        metrics |= verifier_numbers(answered)
+    return metrics
+
+
+def verifier_numbers(questions: Sequence[Any]) -> dict[str, float]:
+    """How often rule and majority differ, also by task type, and how often each is wrong by the
+    oracle, where there is one.
+
+    False yes: of answers that mean something else than the stated one; false no: of those that mean
+    the same.
+    """
+    rows = [
+        (same, rule, bool(verdict), verdict is not None, question.family)
+        for question in questions
+        for answer, same, rule, verdict in zip(
+            question.answers, question.same, question.rule, question.majorities, strict=True
+        )
+        if read_answer(answer.policy_text) is not None
+    ]
+    numbers: dict[str, float] = {}
+    verified = [row for row in rows if row[3]]
+    if verified:
+        numbers["disagreement"] = fmean(rule != verdict for _, rule, verdict, *_ in verified)
+    for family, name in TYPES.items():
+        if of := [rule != verdict for _, rule, verdict, _, each in verified if each == family]:
+            numbers[f"disagreement/{name}"] = fmean(of)
+    for name, at, of in (("rule", 1, rows), ("verifier", 2, verified)):
+        yes = [row[at] for row in of if row[0] is False]
+        no = [not row[at] for row in of if row[0]]
+        numbers |= {f"{name} false yes": fmean(yes)} if yes else {}
+        numbers |= {f"{name} false no": fmean(no)} if no else {}
+    return numbers

@@ -57,9 +57,9 @@ class Context:
         return [document.record or document.text for document in chosen]
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self) -> tuple[str, ...]:
         """What an answerer reads."""
-        return [document.text for document in self.documents]
+        return tuple(document.text for document in self.documents)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from spnb import reference
 from spnb.core import rewards
 from spnb.core.params import variants
 from spnb.core.types import Chat
+from spnb.evaluate.proposals import DIFFICULTY
 from spnb.lab import cluster_suites as long_context
 from spnb.lab.clusters import LENGTH, TYPES
 from spnb.report import curves, pass_at_k, plots
@@ -165,7 +166,7 @@ def figure_6(plan: Plan, frames: Frames) -> ExhibitContent | None:
 def proposals(frames: Frames) -> pd.DataFrame:
     """Shares (%) of the proposals by level, also 0: columns family, when, seed, level, value."""
     every = records(frames.runs)
-    rows = every[every["suite"] == long_context.DIFFICULTY]
+    rows = every[every["suite"] == DIFFICULTY]
     ends = {"start": rows["step"].min(), "end": rows["step"].max()}
     parts = []
     for when, step in ends.items():

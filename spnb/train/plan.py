@@ -219,7 +219,7 @@ def _resolve(
             if _lacks_oracle(paper, scale, variant, last):
                 raise ParamError(
                     f"variant is {variant!r} with corpus {last['corpus']!r}; allowed: variants "
-                    "without questions static or judge oracle, the oracle knows no corpus"
+                    "without question_source static or judge oracle, the oracle knows no corpus"
                 )
         params = validate(model, changes)
         for other in params.start_from.values():
@@ -235,7 +235,7 @@ def _lacks_oracle(paper: str, scale: str, variant: str, given: Mapping[str, Any]
     """Whether a variant needs an oracle, which the caller's corpus has none of."""
     entry = variants(paper).get(variant, {})
     values = merge(scale_values(paper, scale), variant_layers(entry, scale), given)
-    needs = values.get("questions") == "static" or values.get("judge") == "oracle"
+    needs = values.get("question_source") == "static" or values.get("judge") == "oracle"
     return bool(values.get("corpus")) and needs
 
 

@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,13 @@ from spnb.train.config import RunParams, differing, merge, params_class, variant
 from spnb.train.progress import Progress
 from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run, RunError, config_hash, open_run
+from spnb.train.server import ENVIRONMENT, LOG, ForkedRun, RunServer
 from spnb.train.sources import data_fingerprint, policy_fingerprint
 
 Key = tuple[str, int]
 """A run of a plan: its variant and seed."""
+FORKED = frozenset(["smoke", "cpu"])
+"""Scales whose runs need no GPU."""
 POLL = 0.5
 """Seconds between two looks at the runs in progress."""
 
@@ -277,9 +281,11 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     """
     waiting = [key for key in plan.runs if not plan.open(*key).finished]
     queue = list(waiting)
-    active: dict[Key, subprocess.Popen] = {}
+    active: dict[Key, subprocess.Popen | ForkedRun] = {}
     failed: list[Key] = []
-    with Progress([plan.open(*key) for key in waiting]) as progress:
+    if not waiting:
+        return _checked(plan)
+    with _starter(plan) as start, Progress([plan.open(*key) for key in waiting]) as progress:
         try:
             while (queue and not failed) or active:
                 while not failed and len(active) < plan.session.jobs:
@@ -287,7 +293,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
                     if key is None:
                         break
                     queue.remove(key)
-                    active[key] = _spawn(plan.open(*key))
+                    active[key] = start(plan.open(*key).folder)
                 time.sleep(POLL)
                 for key in [key for key, process in active.items() if process.poll() is not None]:
                     if active.pop(key).returncode:
@@ -301,15 +307,20 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             _stop(list(active.values()))
     if failed:
         run = plan.open(*failed[0])
-        log = (run.folder / "log.txt").read_text(errors="replace").splitlines()
+        log = (run.folder / LOG).read_text(errors="replace").splitlines()
         raise RunError(f"run {run.run_id} failed; its log ends:\n" + "\n".join(log[-15:]))
+    return _checked(plan)
+
+
+def _checked(plan: Plan) -> list[Run]:
+    """The finished runs of a plan."""
     runs = plan.all()
     for run in runs:
         run.check_finished()
     return runs
 
 
-def _stop(processes: list[subprocess.Popen]) -> None:
+def _stop(processes: list[subprocess.Popen | ForkedRun]) -> None:
     """Ends processes and waits until they are gone, so that their runs can be started again."""
     for process in processes:
         process.terminate()
@@ -323,12 +334,24 @@ def _next(plan: Plan, queue: list[Key]) -> Key | None:
     return next(ready, None)
 
 
-def _spawn(run: Run) -> subprocess.Popen:
-    """Starts one run as a process, its output in the run's log.txt."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, "-m", "spnb.train.run", str(run.folder)]
-    with open(run.folder / "log.txt", "a") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=ROOT)
+@contextmanager
+def _starter(plan: Plan) -> Iterator[Callable[[Path], subprocess.Popen | ForkedRun]]:
+    """How the plan's runs start: forked where they need no GPU, and where torch survives it."""
+    scales = {params.scale for params in plan.runs.values()}
+    if scales <= FORKED and sys.platform == "linux":
+        with RunServer() as server:
+            yield server.start
+    else:
+        yield _spawn
+
+
+def _spawn(folder: Path) -> subprocess.Popen:
+    """Starts the run of a folder as a process, its output at the end of the folder's log."""
+    command = [sys.executable, "-m", "spnb.train.run", str(folder)]
+    with open(folder / LOG, "a") as log:
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, env=os.environ | ENVIRONMENT, cwd=ROOT
+        )
 
 
 def deviations(plan: Plan, variant: str = "") -> dict[str, tuple[Any, Any]]:

@@ -391,8 +391,13 @@ def _rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-if __name__ == "__main__":
+def main(folder: Path) -> None:
+    """Trains the run of a folder; what stops it is said in one sentence, and exit code 1."""
     try:
-        train_run(read_run(Path(sys.argv[1])))
+        train_run(read_run(folder))
     except (RunError, TrainerError, CheckpointError, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -28,13 +28,8 @@ NO_LABORATORY = ("core", "games", "corpus", "evaluate", "methods", "train")
 """Rooms that reach the laboratory by name alone (`spnb.core.documents.open_source`)."""
 DEBTS = {
     "evaluate.matches": "lab.suites",
-    "methods.absolute_zero": "lab.programs",
-    "methods.r_zero": "lab.segment_oracle lab.segments",
     "methods.rlvr": "lab.chain lab.ladder lab.ladder_suites lab.oracle lab.tasks lab.texts "
     "lab.world",
-    "methods.spice": "lab.segments",
-    "methods.spice_prompts": "lab.ladder lab.segment_oracle lab.segments",
-    "methods.spice_tasks": "lab.ladder lab.segment_oracle lab.segment_suites lab.segments",
     "methods.spiral": "lab.suites",
 }
 """Modules of those rooms that still import the laboratory, and what of it: only ever fewer."""

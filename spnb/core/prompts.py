@@ -75,6 +75,16 @@ def lettered(options: Sequence[str]) -> str:
     return "\n".join(f"- {option} ({letter})" for letter, option in letters)
 
 
+def read_options(text: str) -> tuple[str, list[str]]:
+    """A question's text and the options that stand after it as `lettered` writes them; the whole
+    text and none where they do not."""
+    first, *lines = text.strip().split("\n")
+    matches = [re.fullmatch(r"- (.+) \(([A-D])\)", line.strip()) for line in lines]
+    options = [match[1] for match in matches if match]
+    listed = [line.strip() for line in lines] == lettered(options).split("\n")
+    return (first, options) if options and listed else (text.strip(), [])
+
+
 def search(question: str, style: SearchStyle = "careful") -> Messages:
     """A question to be answered with a search tool; `information` writes what comes back."""
     return _user(SEARCHING[style], f"Question: {question}")

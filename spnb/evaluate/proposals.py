@@ -10,11 +10,18 @@ from spnb.core.documents import Judgement
 from spnb.core.grading import grade, read_answer
 from spnb.core.types import Trajectory
 from spnb.corpus.clusters import TYPES
-from spnb.evaluate.items import Records, Rows, mean_row, record, share_row
+from spnb.evaluate.diversity import clusters
+from spnb.evaluate.items import Records, Rows, mean_row, record, row, share_row
 
 SUITE = "proposals"
 """A record's item is the set of sources, its score validity; it has the question's level,
 p (the solver's share of right answers) and what that pays."""
+CHALLENGES = "challenges"
+"""The suite of a challenger's tasks. A record's item is the document, its score validity; of a
+valid task it has the oracle's judgement, p (the reasoner's share of right answers), what that pays
+and the question."""
+JUDGED = ("self_contained", "right", "faithful", "leaks")
+"""What the oracle says of a task; faithful is None where there is no document."""
 DIFFICULTY = "difficulty"
 """The suite of proposals that an external policy answers; a record's score is pass@1 of it, its
 kind the task type; level 0: no question that has an answer."""
@@ -125,3 +132,57 @@ def verifier_numbers(questions: Sequence[Any]) -> dict[str, float]:
         numbers |= {f"{name} false yes": fmean(yes)} if yes else {}
         numbers |= {f"{name} false no": fmean(no)} if no else {}
     return numbers
+
+
+# --- SPICE's
+
+
+def judged_columns(judgement: Judgement) -> dict[str, Any]:
+    """What the oracle says, as columns of a record."""
+    columns = {name: getattr(judgement, name) for name in JUDGED}
+    known = {name: float(value) for name, value in columns.items() if value is not None}
+    return known | {"level": judgement.level}
+
+
+def task_numbers(tasks: Records) -> dict[str, float]:
+    """Numbers of valid tasks: shares that the oracle finds self-contained, right, faithful or
+    leaking, mean level, mean p and pay, shares with right and wrong answers (mixed), of different
+    questions (distinct), and clusters of them by BLEU per question (diversity)."""
+    numbers: dict[str, float] = {"tasks": float(len(tasks))}
+    for name in (*JUDGED, "level", "success", "pay"):
+        values = [one[name] for one in tasks if one.get(name) is not None]
+        if values:
+            numbers[name] = sum(values) / len(values)
+    if tasks:
+        questions = [one["question"] for one in tasks]
+        numbers["mixed"] = sum(0 < one["success"] < 1 for one in tasks) / len(tasks)
+        numbers["distinct"] = len(set(questions)) / len(questions)
+        numbers["diversity"] = len(set(clusters(questions))) / len(questions)
+    return numbers
+
+
+def challenge_rows(records: Records) -> Rows:
+    """valid, over all attempts; over the valid ones everything of `task_numbers`; right and success
+    by form (`difficulty`: choice, free form); success over the right ones alone (solved)."""
+    valid = [one for one in records if one["score"] == 1]
+    rows = [share_row(CHALLENGES, "valid", [one["score"] for one in records])]
+    numbers = task_numbers(valid)
+    for name in JUDGED:
+        values = [one[name] for one in valid if one.get(name) is not None]
+        rows += [share_row(CHALLENGES, name, values)] if values else []
+    for name in ("level", "success", "pay"):
+        rows.append(mean_row(CHALLENGES, name, [one[name] for one in valid if name in one]))
+    rows.append(share_row(CHALLENGES, "mixed", [float(0 < one["success"] < 1) for one in valid]))
+    for name in ("distinct", "diversity"):
+        if name in numbers:
+            rows.append(row(CHALLENGES, name, numbers[name], n=len(valid)))
+    known = [one for one in valid if one.get("right") is not None]
+    rows.append(mean_row(CHALLENGES, "solved", [one["success"] for one in known if one["right"]]))
+    choices = [one for one in known if one["answer_type"] == "choice"]
+    others = [one for one in known if one["answer_type"] != "choice"]
+    for form, own in (("choice", choices), ("free form", others)):
+        if own:
+            label = {"difficulty": form}
+            rows.append(share_row(CHALLENGES, "right", [one["right"] for one in own], **label))
+            rows.append(mean_row(CHALLENGES, "success", [one["success"] for one in own], **label))
+    return rows

@@ -12,7 +12,11 @@ from spnb.core.paths import embedded_path
 
 __all__ = ["SOURCES", "check_source", "embedded_path", "open_source"]
 
-SOURCES = {"ladder": "spnb.lab.ladder_suites", "clusters": "spnb.lab.cluster_suites"}
+SOURCES = {
+    "ladder": "spnb.lab.ladder_suites",
+    "clusters": "spnb.lab.cluster_suites",
+    "segments": "spnb.lab.segment_suites",
+}
 """Sources by name, each the module whose `make_source(params, tokenizer)` sets it up; what its
 `check(params)` does not take, if it has one, is a ValueError."""
 

@@ -15,9 +15,10 @@ from spnb.core import episodes
 from spnb.core.method import Suite
 from spnb.core.types import Engine
 from spnb.evaluate.items import Records, play_suite
+from spnb.evaluate.proposals import CHALLENGES, task_numbers
 from spnb.lab import segment_suites as evaluation
 from spnb.lab.segments import HIGHEST, KINDS, kind_of
-from spnb.methods import method_module
+from spnb.methods import method_class
 from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import KEYS, RESULTS, RUN, Frames
@@ -188,7 +189,7 @@ def cross_play(folder: Path) -> pd.DataFrame:
     loaded = {step: load_engine(path, params) for step, path in kept(run).items()}
     early = min(loaded)
     pairs = dict.fromkeys(pair for step in loaded for pair in ((step, early), (early, step)))
-    method = method_module(run.paper).Method(params, loaded[early][1].tokenizer)
+    method = method_class(run.paper, params)(params, loaded[early][1].tokenizer)
     suites = {pair: paired(method, *pair).challenge_suite() for pair in pairs}
     engines = {str(step): CachedEngine(engine) for step, (engine, _) in loaded.items()}
     rows = []
@@ -221,7 +222,7 @@ def counted(records: Records) -> dict[str, float]:
     """What cross-play counts of a pair's tasks; all but `valid` over the valid ones alone."""
     tasks = [one for one in records if one["score"] == 1]
     right = [one["success"] for one in tasks if one.get("right")]
-    numbers = evaluation.task_numbers(tasks) | {"valid": len(tasks) / len(records)}
+    numbers = task_numbers(tasks) | {"valid": len(tasks) / len(records)}
     shown = {name: by * numbers[name] for name, by in COUNTED.items() if name in numbers}
     return shown | ({OF_RIGHT: 100 * sum(right) / len(right)} if right else {})
 
@@ -249,7 +250,7 @@ def written(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
     """The records of a run's valid tasks on held-out documents, by step and place."""
     tasks: dict[int, dict[int, dict[str, Any]]] = {}
     for one in run.rows("items"):
-        if one["suite"] == evaluation.CHALLENGES and one["score"] == 1:
+        if one["suite"] == CHALLENGES and one["score"] == 1:
             tasks.setdefault(one["step"], {})[int(one["item"])] = one
     return tasks
 
@@ -262,15 +263,15 @@ def first_of_halves(params: RunParams, places: Iterable[int]) -> Iterator[tuple[
 
     tokenizer = AutoTokenizer.from_pretrained(policy_path(params.policy))
     drawn = params.model_copy(update={"selection": "drawn"})  # no policy is asked for the type
-    method = method_module(params.paper).Method(drawn, tokenizer)
+    method = method_class(params.paper, drawn)(drawn, tokenizer)
     halves = set()
     for place in sorted(places):
-        _, source = episodes.run(method.challenge_source(place), {})
-        kind = kind_of(source.text)
+        _, context = episodes.run(method.challenge_context(place), {})
+        kind = kind_of(context.texts[0])
         half = KINDS[kind].half if kind else ""
         if half not in halves:
             halves.add(half)
-            yield place, source.text
+            yield place, context.texts[0]
 
 
 def oracle_words(task: Mapping[str, Any]) -> str:
@@ -289,7 +290,7 @@ def figure_6(plan: Plan, frames: Frames) -> ExhibitContent | None:
     params = run_params(runs[0])
     lines = []
     loaded = [load_engine(path, params) for path in (params.policy, runs[0].model)]
-    method = method_module(params.paper).Method(params, loaded[0][1].tokenizer)
+    method = method_class(params.paper, params)(params, loaded[0][1].tokenizer)
     suites = {suite.name: suite for suite in method.suites(0)}
     for half, (name, *_) in evaluation.GROUPS.items():
         before, after = (solved(suites[name], engine) for engine, _ in loaded)

@@ -58,7 +58,7 @@ class Plan:
     """A paper's runs to execute: every variant with its seeds, and the runs these start from.
 
     `changed` names what the caller set other than the parameter file has it, `left_out` the
-    default variants that the caller's corpus has no oracle for.
+    default variants that the caller's corpus does not allow.
     """
 
     paper: str
@@ -93,7 +93,7 @@ class Plan:
         folder = self.figures
         shown = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
         gone = ", ".join(self.left_out)
-        without = f"Without {gone}: an oracle knows no corpus." if gone else ""
+        without = f"Without {gone}, which a corpus of one's own does not allow." if gone else ""
         parts = [f"Exhibits go to {shown}.", self.why_not_committed(), without]
         return " ".join(part for part in parts if part)
 
@@ -177,7 +177,7 @@ def make_plan(
     own.setdefault("variants", [name for name, entry in known.items() if entry.get("headline")])
     left_out = []
     if "corpus" in given and "variants" not in given:
-        left_out = [name for name in own["variants"] if _lacks_oracle(paper, scale, name, given)]
+        left_out = [name for name in own["variants"] if _why_not(paper, scale, name, given)]
         own["variants"] = [name for name in own["variants"] if name not in left_out]
     session = validate(Session, own)
     keys: list[Key] = []
@@ -220,11 +220,8 @@ def _resolve(
         changes = merge(first, variant_layers(known[variant], scale), last, identity)
         if "corpus" in last:
             changes = _own_start(paper, scale, changes, last)
-            if _lacks_oracle(paper, scale, variant, last):
-                raise ParamError(
-                    f"variant is {variant!r} with corpus {last['corpus']!r}; allowed: variants "
-                    "without question_source static or judge oracle, the oracle knows no corpus"
-                )
+            if why := _why_not(paper, scale, variant, last):
+                raise ParamError(f"variant is {variant!r} with corpus {last['corpus']!r}; {why}")
         params = validate(model, changes)
         for other in params.start_from.values():
             add(other, seed, (*path, variant))
@@ -235,12 +232,22 @@ def _resolve(
     return runs
 
 
-def _lacks_oracle(paper: str, scale: str, variant: str, given: Mapping[str, Any]) -> bool:
-    """Whether a variant needs an oracle, which the caller's corpus has none of."""
-    entry = variants(paper).get(variant, {})
-    values = merge(scale_values(paper, scale), variant_layers(entry, scale), given)
-    needs = values.get("question_source") == "static" or values.get("judge") == "oracle"
-    return bool(values.get("corpus")) and needs
+ORACLES = {"question_source": "static", "judge": "oracle", "writer": "oracle"}
+"""Parameters whose value here needs an oracle."""
+
+
+def _why_not(paper: str, scale: str, variant: str, given: Mapping[str, Any]) -> str:
+    """What keeps a variant from the caller's corpus, "" if nothing does."""
+    layers = variant_layers(variants(paper).get(variant, {}), scale)
+    values = merge(scale_values(paper, scale), layers, given)
+    if not values.get("corpus"):
+        return ""
+    for name, value in ORACLES.items():
+        if values.get(name) == value:
+            return f"allowed: variants without {name} {value}, the oracle knows no corpus"
+    if "corpus" in layers:
+        return "allowed: variants that have no corpus of their own"
+    return ""
 
 
 def _own_start(
@@ -248,7 +255,7 @@ def _own_start(
 ) -> dict[str, Any]:
     """A run's values with the policy itself for each that would start from such a variant."""
     starts = values.get("start_from", {})
-    own = [name for name, of in starts.items() if _lacks_oracle(paper, scale, of, given)]
+    own = [name for name, of in starts.items() if _why_not(paper, scale, of, given)]
     left = {name: of for name, of in starts.items() if name not in own}
     policies = values.get("policies", {}) | dict.fromkeys(own, values.get("policy"))
     return {**values, "start_from": left, "policies": policies} if own else dict(values)

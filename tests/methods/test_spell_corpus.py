@@ -30,7 +30,7 @@ def test_a_corpus_leaves_out_default_variants_with_an_oracle(scale):
     assert plan.variants == ["full"] and plan.left_out == ("rlvr",)
     params = plan.params("full")
     assert params.start_from == {} and params.policies == {"external": "embedded/reader-large"}
-    assert "Without rlvr: an oracle knows no corpus." in plan.destination()
+    assert "Without rlvr, which a corpus of one's own does not allow." in plan.destination()
     whole = make_plan("spell", "smoke")
     assert whole.variants == ["rlvr", "full"] and whole.left_out == ()
     assert "Without" not in whole.destination()

@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,13 @@ def fixed_phrases() -> list[str]:
     return [*turns(), *instructions, *tags, *results, *labels, *sorted(rules)]
 
 
-def build_tokenizer(recipe: LearnerRecipe) -> PreTrainedTokenizerFast:
-    """A byte-level BPE: names, ordinals, counts and fixed phrases are one token each."""
+def build_tokenizer(
+    recipe: LearnerRecipe, further: Sequence[str] = (), phrases: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE: names, ordinals, counts and fixed phrases are one token each.
+
+    `further` texts and `phrases` are those of other things that a policy does.
+    """
     pools = itertools.product(("person", "town"), ("train", "heldout"))
     every = sorted({name for kind, pool in pools for name in names(kind, pool)})
     wordings = [
@@ -76,9 +81,10 @@ def build_tokenizer(recipe: LearnerRecipe) -> PreTrainedTokenizerFast:
     wordings += [chain.WORDS["fact"], *chain.WORDS["questions"]["train"]]
     wordings += chain.WORDS["questions"]["heldout"]
     texts = sorted(" " + re.sub("{[evrs]}", "", text) for text in wordings) * 20
+    texts += further
     words = [*ORDINALS, *ladder.NUMBERS, *map(str, range(COUNTS)), prompts.YES, prompts.NO, *every]
     words += [*chain.RELATIONS, ladder.SO, *LETTERS, *(f"({letter})" for letter in LETTERS)]
-    added = [*fixed_phrases(), *(f" {word}" for word in words)]
+    added = [*fixed_phrases(), *phrases, *(f" {word}" for word in words)]
     return games.train_tokenizer(texts, " ?[0-9]", added, recipe.vocabulary, 10)
 
 

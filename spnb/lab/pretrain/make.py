@@ -5,11 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from spnb.core.params import unknown, validate
-from spnb.lab.pretrain import build, learner, pretrain, reader, reasoner, searcher
+from spnb.lab.pretrain import build, learner, player, pretrain, reader, reasoner, searcher
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
 from spnb.lab.pretrain.reasoner_lessons import ReasonerRecipe, Reasoning
 
-RECIPES = ("games", "world", *learner.RECIPES, "searcher", *reader.RECIPES, *reasoner.RECIPES)
+RECIPES = (
+    "games",
+    "world",
+    *learner.RECIPES,
+    "searcher",
+    "player",
+    *reader.RECIPES,
+    *reasoner.RECIPES,
+)
 
 
 def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
@@ -27,6 +35,9 @@ def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
     elif name == "searcher":
         lessons = searcher.Searching(validate(searcher.SearcherRecipe, values))
         learner.build(lessons, folder / name)
+    elif name == "player":
+        playing = player.Playing(validate(player.PlayerRecipe, values))
+        learner.build(playing, folder / name, tokens=player.build_tokenizer)
     elif name in reader.RECIPES:
         made = validate(reader.ReaderRecipe, reader.RECIPES[name] | values)
         learner.build(reader.Reading(made), folder / name, start=made.start)

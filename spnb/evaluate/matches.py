@@ -16,12 +16,10 @@ from spnb.evaluate.items import Records, Rows
 from spnb.games import exact
 from spnb.games.base import Game, match_at, messages, parse_action
 from spnb.games.players import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript, play_match
-from spnb.lab.suites import benchmark
 
 OUTCOMES = ("win", "draw", "loss", "invalid")
 SEATS = ("seat 0", "seat 1")
 BOOTSTRAP_DRAWS = 200
-BENCHMARK_TOKENS = 120
 """Room for an answer of the document world with its notes."""
 
 
@@ -166,14 +164,6 @@ def question_suite(chat: Chat, sampling: Sampling, tasks: Sequence[Task], seed: 
     """The suite "transfer": one boxed answer to each task near the games, accuracy by kind."""
     seed_of = partial(derive_seed, seed, "questions")
     return items.ask_suite("transfer", tasks, chat, sampling, seed_of)
-
-
-def benchmark_suite(chat: Chat, name: str, count: int) -> Suite:
-    """The first `count` tasks of a benchmark of the document world, answered greedily."""
-    sampling = Sampling(BENCHMARK_TOKENS, temperature=0.0)
-    tasks = benchmark(name, count)
-    how = {"seed_of": lambda place, _: derive_seed("benchmark", place), "metric": "grade"}
-    return items.ask_suite(name, tasks, chat, sampling, **how)
 
 
 def spoken(

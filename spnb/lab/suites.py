@@ -24,7 +24,10 @@ import yaml
 
 from spnb.core import prompts
 from spnb.core.grading import variants
-from spnb.core.types import Messages, Task, derive_seed
+from spnb.core.method import Suite
+from spnb.core.params import require, unknown
+from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
+from spnb.evaluate.items import ask_suite
 from spnb.lab import oracle, tasks
 from spnb.lab.oracle import HELDOUT_FRAMES, Query
 from spnb.lab.tasks import Level
@@ -332,3 +335,38 @@ def texts(name: str, count: int = COUNT, seed: int = SEED) -> list[str]:
     if name in SEARCH_SETS:
         documents = [str(document["text"]) for document in search_corpus()]
     return list(dict.fromkeys([*(task.question for task in tasks), *documents]))
+
+
+# --- as a source
+
+
+BENCHMARK_TOKENS = 120
+
+
+def check(params: Any) -> None:
+    """ValueError for `eval_benchmarks` that there are not."""
+    for name in params.eval_benchmarks:
+        require(name in BENCHMARKS, unknown("benchmark", name, BENCHMARKS))
+
+
+class Benchmarks:
+    """The benchmarks that `params.eval_benchmarks` name, `params.eval_questions` tasks of each."""
+
+    def __init__(self, params: Any, tokenizer: Any):
+        self.params = params
+
+    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
+        """At both ends of a run, answered greedily."""
+        names = params.eval_benchmarks if end else []
+        return [benchmark_suite(chat, name, params.eval_questions) for name in names]
+
+
+def benchmark_suite(chat: Chat, name: str, count: int) -> Suite:
+    """The first `count` tasks of a benchmark of the document world, answered greedily."""
+    sampling = Sampling(BENCHMARK_TOKENS, temperature=0.0)
+    tasks = benchmark(name, count)
+    how = {"seed_of": lambda place, _: derive_seed("benchmark", place), "metric": "grade"}
+    return ask_suite(name, tasks, chat, sampling, **how)
+
+
+make_source = Benchmarks

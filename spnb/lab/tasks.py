@@ -10,18 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import Field
-
 from spnb.core import prompts
 from spnb.core.grading import register
-from spnb.core.method import MethodParams
-from spnb.core.types import Messages, Sampling, Task, derive_seed
+from spnb.core.types import Messages, Task, derive_seed
 from spnb.lab import oracle
 from spnb.lab.oracle import HELDOUT_FRAMES, TRAIN_FRAMES, Answer, Op, Query
 from spnb.lab.texts import Fact, facts_in, facts_of, say, sentence, table
 from spnb.lab.world import (
     BY_NOUN,
-    HELDOUT_NAMES,
     METRICS,
     SUFFIXES,
     WORDING,
@@ -72,28 +68,6 @@ class Level:
         ):
             if not ok:
                 raise ValueError(f"level.{key} is {getattr(self, key)!r}; allowed: {allowed}")
-
-
-class WorldParams(MethodParams):
-    """Parameters of everything that reads generated documents; `level` puts them together."""
-
-    documents: int = Field(4, ge=1, le=HELDOUT_NAMES, description="documents in a prompt")
-    same_relation: float = Field(1.0, ge=0, le=1, description="share of rival distractors")
-    facts: int = Field(2, ge=1, le=4, description="facts a document")
-    distances: list[Literal[0, 1, 2]] = Field([0], min_length=1, description="of paraphrases")
-    eval_items: int = Field(512, ge=1, description="held-out questions")
-    eval_temperature: float = Field(1.0, ge=0, description="of sampled answers; others are greedy")
-    eval_top_p: float = Field(1.0, gt=0, le=1)
-
-    def level(self, hops: int, documents: int = 0) -> Level:
-        """The level for questions of `hops` hops; `documents` where not 0 instead of its own."""
-        shown = documents or self.documents
-        return Level(hops, shown, self.same_relation, self.facts, tuple(self.distances))
-
-    def samplings(self) -> dict[str, Sampling]:
-        """How held-out questions are answered: sampled, and greedily."""
-        sampled = Sampling(self.max_new_tokens, self.eval_temperature, self.eval_top_p)
-        return {"sampled": sampled, "greedy": Sampling(self.max_new_tokens, 0.0)}
 
 
 def hops_label(hops: int) -> str:

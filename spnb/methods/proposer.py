@@ -27,12 +27,12 @@ from spnb.core import rewards
 from spnb.core.advantages import drop_uninformative, make_estimator
 from spnb.core.documents import Context, Rejected, open_source
 from spnb.core.episodes import Episode, fill
+from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.params import require
 from spnb.core.types import Sample, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import SUITE, proposal_rows, question_metrics
-from spnb.methods.rlvr import graded
 
 ROUNDS = 8
 """Most rounds of proposals in a step; each asks for what is still missing."""

@@ -14,6 +14,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import count, islice
 from statistics import fmean
 from typing import Any, Literal
@@ -21,18 +22,19 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from spnb.core.advantages import make_estimator
+from spnb.core.documents import check_source, open_source
 from spnb.core.episodes import Episode, parallel
+from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
-from spnb.core.params import require, unknown
+from spnb.core.params import require
 from spnb.core.types import Sample, Sampling, derive_seed, role_label, sample_of
 from spnb.evaluate import matches
 from spnb.games import Game, make_game, players
 from spnb.games.players import PolicyPlayer, Transcript
 from spnb.games.questions import TRANSFER, questions, transfer_suite
-from spnb.lab.suites import BENCHMARKS
-from spnb.methods.rlvr import answer_groups, graded
 from spnb.methods.sft import imitate
 
+BENCHMARKS = "lab:benchmarks"
 MAX_ROUNDS = 4  # of matches in one step
 
 
@@ -72,8 +74,7 @@ class Params(MethodParams):
                 players.fixed_player(kind, game)
         for name in self.eval_games:
             make_game(name)
-        for name in self.eval_benchmarks:
-            require(name in BENCHMARKS, unknown("benchmark", name, BENCHMARKS))
+        check_source(BENCHMARKS, self)
         updates, engine = self.grpo.get("num_iterations", 1), getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
         message = f"games is {self.games}; allowed: each game once"
@@ -224,8 +225,8 @@ class Method(SelfPlayMethod):
         batches = (questions(2 * number, each, TRANSFER) for each in seeds)
         fresh = (task for batch in batches for task in batch if task.question not in excluded)
         tasks = list(islice(fresh, number))
-        role, seed_of = self.roles["questions"], lambda place, copy: derive_seed(seed, place, copy)
-        groups = yield from answer_groups(self.chat, role, tasks, size, seed_of)
+        prompts = [task.messages for task in tasks]
+        groups = yield from self.sample("questions", prompts, size, partial(derive_seed, seed))
         samples = graded(tasks, groups, "questions")
         self.metrics = {"method/right": fmean(sample.reward for sample in samples)}
         return samples
@@ -274,9 +275,8 @@ class Method(SelfPlayMethod):
             suites += self.game_suites(make_game(name), sampling, seed, past, many)
         if self.questions:
             suites.append(matches.question_suite(self.chat, sampling, self.questions, seed))
-        for name in params.eval_benchmarks if ends else []:
-            suites.append(matches.benchmark_suite(self.chat, name, params.eval_questions))
-        return suites
+        documents = open_source(BENCHMARKS, params, self.chat.tokenizer)
+        return suites + documents.suites(self.chat, params, ends)
 
     def game_suites(
         self, game: Game, sampling: Sampling, seed: int, past: bool, many: int

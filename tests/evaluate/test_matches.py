@@ -8,13 +8,11 @@ import pandas as pd
 import pytest
 from fakes import CharTokenizer
 
-from spnb.core.grading import grade_text
 from spnb.core.types import Chat, Completion, Sampling, Task
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.matches import (
     BOOTSTRAP_DRAWS,
     OUTCOMES,
-    benchmark_suite,
     cross_play,
     exploitability_bounds,
     kuhn_suite,
@@ -34,7 +32,6 @@ from spnb.games.exact import (
     move_values,
 )
 from spnb.games.players import PolicyPlayer, make_player
-from spnb.lab.suites import benchmark
 
 SAMPLING = Sampling(max_new_tokens=16)
 
@@ -326,17 +323,6 @@ def test_cross_play_is_read_from_both_sides():
         assert tuple(table.loc[("player", other), ["score", "invalid"]]) == (1, 0)
         assert tuple(table.loc[(other, "player"), ["score", "invalid"]]) == (0, 1)
     assert tuple(table.loc[("mute", "silent"), ["score", "invalid"]]) == (0.5, 0.5)
-
-
-def test_a_benchmark_is_graded_greedily_with_an_interval():
-    text = "<answer>B</answer>"
-    share = sum(grade_text(text, task) for task in benchmark("choice", 40)) / 40
-    engine = Fixed(text)
-    records, rows = played(benchmark_suite(CHAT, "choice", 40), engine)
-    assert set(records["suite"]) == {"choice"} and records["score"].mean() == share
-    row = rows["", "", "grade", ""]
-    assert (row["value"], row["n"]) == (share, 40) and row["low"] < share < row["high"]
-    assert {request.sampling for request in engine.requests} == {Sampling(120, temperature=0.0)}
 
 
 def test_what_is_said_in_matches_and_to_tasks():

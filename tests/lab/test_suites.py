@@ -7,11 +7,16 @@ import random
 import re
 from collections import Counter
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
+from fakes import CharTokenizer
 
 from spnb.core import prompts
+from spnb.core.documents import open_source
 from spnb.core.grading import grade, grade_text, same
+from spnb.core.types import Chat, Completion, Sampling
+from spnb.evaluate.items import play_suite
 from spnb.lab import oracle
 from spnb.lab.suites import (
     BENCHMARKS,
@@ -349,3 +354,30 @@ def test_rubrics_are_graded_like_texts():
     task = benchmark("open-summarise", 1)[0]
     assert grade(" ".join(task.gold), task.gold, task.kind) == 1.0
     assert grade(task.gold[0], task.gold, task.kind) == pytest.approx(1 / len(task.gold))
+
+
+class Fixed:
+    """Answers every request with the same text."""
+
+    def __init__(self, text):
+        self.text = text
+        self.requests = []
+
+    def generate(self, requests):
+        self.requests += requests
+        return [Completion((1,), (-1.0,), self.text, "stop") for _ in requests]
+
+
+def test_a_benchmark_is_graded_greedily_with_an_interval():
+    text = "<answer>B</answer>"
+    share = sum(grade_text(text, task) for task in benchmark("choice", 40)) / 40
+    params = SimpleNamespace(eval_benchmarks=["choice"], eval_questions=40)
+    source = open_source("lab:benchmarks", params, None)
+    assert source.suites(Chat(CharTokenizer()), params, end=False) == []
+    (suite,) = source.suites(Chat(CharTokenizer()), params, end=True)
+    engine = Fixed(text)
+    records, rows = play_suite(suite, {"policy": engine})
+    assert {record["suite"] for record in records} == {"choice"}
+    (row,) = [row for row in rows if row["metric"] == "grade" and not row["difficulty"]]
+    assert (row["value"], row["n"]) == (share, 40) and row["low"] < share < row["high"]
+    assert {request.sampling for request in engine.requests} == {Sampling(120, temperature=0.0)}

@@ -8,7 +8,6 @@ import pytest
 
 from spnb.core import prompts
 from spnb.core.grading import grade
-from spnb.core.params import ParamError, validate
 from spnb.lab import oracle
 from spnb.lab.oracle import Query, answer, answer_from, parse, questions_of, read_question
 from spnb.lab.tasks import (
@@ -16,7 +15,6 @@ from spnb.lab.tasks import (
     LETTERS,
     NUMERIC_OPS,
     Level,
-    WorldParams,
     choice_task,
     draw_path,
     library_world,
@@ -346,19 +344,6 @@ def test_a_query_without_an_answer_makes_no_task():
     query = Query("cell", "Nobody", metric="costs", years=(1820,))
     with pytest.raises(ValueError, match="has no answer in this world"):
         search_task(World(0), query, random.Random(0), FRAMES["train"])
-
-
-def test_world_params_put_a_level_together():
-    params = WorldParams(documents=6, same_relation=0.25, facts=3, distances=[0, 2])
-    assert params.level(2) == Level(2, 6, 0.25, 3, (0, 2))
-    assert params.level(2, 9).documents == 9
-    samplings = WorldParams(max_new_tokens=5, eval_top_p=0.9).samplings()
-    assert list(samplings) == ["sampled", "greedy"]
-    sampled, greedy = samplings.values()
-    assert (sampled.max_new_tokens, sampled.temperature, sampled.top_p) == (5, 1.0, 0.9)
-    assert (greedy.max_new_tokens, greedy.temperature) == (5, 0.0)
-    with pytest.raises(ParamError, match="documents is 49; allowed: .*48"):
-        validate(WorldParams, {"documents": 49})
 
 
 TOWN = [("Arnford", "mayor", "Alana"), ("Alana", "home", "Belvik"), ("Belvik", "twin", "Arnford")]

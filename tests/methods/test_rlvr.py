@@ -15,9 +15,11 @@ from spnb.core.params import ParamError, validate
 from spnb.core.types import Completion, Sample, derive_seed
 from spnb.evaluate.items import play_suite
 from spnb.lab import chain, ladder, oracle
+from spnb.lab.questions import draw_task, level_of, library
+from spnb.lab.tasks import Level
 from spnb.lab.texts import facts_in
 from spnb.lab.world import names
-from spnb.methods.rlvr import Method, Params, draw_task, library
+from spnb.methods.rlvr import Method, Params
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.guards import token_logps
 from spnb.train.plan import make_plan, run_one
@@ -322,7 +324,7 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
         ({"transfer_hops": [4], "documents": 3}, "level.documents is 3; allowed: hops"),
         ({"hops": []}, "hops is "),
         ({"task": "sing"}, "task is 'sing'; allowed: 'read', 'think'"),
-        ({"operations": ["path"]}, "operations.0 is 'path'; allowed: 'cell', 'sum'"),
+        ({"operations": ["path"]}, "operation is 'path', which is unknown; allowed: cell"),
         ({"task": "numeric", "transfer_hops": [2]}, "transfer_hops is .* with task numeric"),
         ({"task": "search", "transfer_documents": 8}, "transfer_documents is 8 with task search"),
         ({"distances": [3]}, "distances.0 is 3"),
@@ -387,7 +389,7 @@ def test_a_search_row_passes_the_trainer(tiny_policy, tmp_path, monkeypatch):
     monkeypatch.setattr(TorchEngine, "generate", forced)
     monkeypatch.setattr(TorchEngine, "scores", scores, raising=False)
     monkeypatch.setattr(
-        "spnb.methods.rlvr.grade_text", lambda text, task: float(derive_seed(text) % 2)
+        "spnb.core.grading.grade_text", lambda text, task: float(derive_seed(text) % 2)
     )
     small = dict(steps=1, eval_items=2, max_new_tokens=8, prompts_per_step=2, group_size=4)
     folders = dict(policy=str(tiny_policy), runs=str(tmp_path), figures=str(tmp_path))
@@ -407,3 +409,21 @@ def test_a_whole_run_with_its_control(tiny_policy, tmp_path):
         run = run_one(plan, variant, 0)
         assert [row["method/accuracy"] for row in run.rows("metrics")] == [0]
         assert {row["step"] for row in run.rows("evals")} == {0, 1}
+
+
+def test_parameters_put_a_level_together():
+    params = validate(Params, dict(documents=6, same_relation=0.25, facts=3, distances=[0, 2]))
+    assert level_of(params, 2) == Level(2, 6, 0.25, 3, (0, 2))
+    assert level_of(params, 2, 9).documents == 9
+    with pytest.raises(ParamError, match="documents is 49; allowed: 48 or fewer"):
+        validate(Params, {"documents": 49})
+
+
+def test_held_out_questions_are_sampled_and_answered_greedily():
+    made = Method(validate(Params, SMALL | dict(max_new_tokens=5, eval_top_p=0.9)), CharTokenizer())
+    reader = Reader(right)
+    for suite in made.suites(0):
+        play_suite(suite, {"policy": reader})
+    used = {(one.sampling.max_new_tokens, one.sampling.temperature) for one in reader.requests}
+    assert used == {(5, 1.0), (5, 0.0)}
+    assert {one.sampling.top_p for one in reader.requests if one.sampling.temperature} == {0.9}

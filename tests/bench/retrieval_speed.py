@@ -1,6 +1,6 @@
 """How good, fast and large each index is on generated documents, and what it means for Wiki-2018.
 
-    python -m spnb.lab.pretrain.retrieval_speed 1000 10000 100000 1000000 --encoder static
+    python tests/bench/retrieval_speed.py 1000 10000 100000 1000000 --encoder static
 
 Writes figures/retrieval/indexes.csv and .md. What is measured is kept under runs/retrieval and
 never measured again; delete that folder after a change of the world.

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pandas as pd
 import pytest
+import retrieval_speed as retrieval
 import typer
 from typer.testing import CliRunner
 
 from spnb.corpus.retrieval import LocalRetriever, make_retriever
 from spnb.corpus.store import open_store
 from spnb.lab import oracle
-from spnb.lab.pretrain import retrieval_speed as retrieval
 from spnb.lab.texts import facts_in, world_of
 
 

@@ -24,7 +24,7 @@ from itertools import accumulate, pairwise
 
 from spnb.core import prompts
 from spnb.core.params import unknown
-from spnb.core.types import Task
+from spnb.core.types import Sample, Task, Trajectory
 
 PartsGrader = Callable[[str, Sequence[str]], float]
 
@@ -68,6 +68,21 @@ def grade_text(text: str, task: Task, tag: str | None = None) -> float:
 def read_answer(text: str, tag: str = "answer") -> str | None:
     """The last well-formed answer in a text: in `<tag>`, or for "boxed" in a box; None without."""
     return extract_boxed(text) if tag == "boxed" else prompts.field(text, tag)
+
+
+def graded(
+    tasks: Sequence[Task], groups: Sequence[Sequence[Trajectory]], role: str
+) -> list[Sample]:
+    """A group of answers to each task as samples, 1 for a right answer; `group` is the place."""
+    samples = []
+    for place, (task, answers) in enumerate(zip(tasks, groups, strict=True)):
+        for trajectory in answers:
+            text = trajectory.policy_text
+            sample = trajectory.sample(grade_text(text, task), role, place)
+            sample.invalid = read_answer(text, task.info.get("tag", "answer")) is None
+            sample.info["gold"] = ", ".join(task.gold)
+            samples.append(sample)
+    return samples
 
 
 def register(kind: str, grader: PartsGrader) -> None:

@@ -88,6 +88,9 @@ class MethodParams(Settings):
     """
 
     role_names: ClassVar[tuple[str, ...]] = ()
+    retired: ClassVar[dict[str, Any]] = {}
+    """Parameters that are gone, with the one value that is left of each: they stay in a run's
+    identity, so that earlier runs stay what they are."""
 
     seed: int = Field(0, ge=0, lt=2**32)
     steps: int = Field(100, ge=1, le=10**7, description="rollouts, each with its updates")
@@ -110,6 +113,11 @@ class MethodParams(Settings):
     def sampling(self) -> Sampling:
         """How training rollouts are sampled where a role does not say otherwise."""
         return Sampling(self.max_new_tokens, self.temperature, self.top_p)
+
+    @property
+    def eval_sampling(self) -> Sampling:
+        """How held-out questions are answered."""
+        return Sampling(self.max_new_tokens, self.eval_temperature, self.eval_top_p)
 
     @property
     def preference(self) -> Preference | None:

@@ -16,13 +16,12 @@ from spnb.evaluate.items import Records, Rows
 from spnb.games import exact
 from spnb.games.base import Game, match_at, messages, parse_action
 from spnb.games.players import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript, play_match
-from spnb.lab.suites import benchmark
 
 OUTCOMES = ("win", "draw", "loss", "invalid")
 SEATS = ("seat 0", "seat 1")
 BOOTSTRAP_DRAWS = 200
 BENCHMARK_TOKENS = 120
-"""Room for an answer of the document world with its notes."""
+"""Room for an answer with its thoughts."""
 
 
 def match_suite(
@@ -167,9 +166,9 @@ def question_suite(chat: Chat, sampling: Sampling, tasks: Sequence[Task], seed: 
     return items.ask_suite("transfer", tasks, chat, sampling, seed_of)
 
 
-def benchmark_suite(chat: Chat, name: str, count: int) -> Suite:
-    """The first `count` tasks of a benchmark of the document world, answered greedily."""
-    sampling, tasks = Sampling(BENCHMARK_TOKENS, temperature=0.0), benchmark(name, count)
+def benchmark_suite(chat: Chat, name: str, tasks: Sequence[Task]) -> Suite:
+    """Tasks that have nothing to do with games, answered greedily."""
+    sampling = Sampling(BENCHMARK_TOKENS, temperature=0.0)
     how = {"seed_of": lambda place, _: derive_seed("benchmark", place), "metric": "grade"}
     return items.ask_suite(name, tasks, chat, sampling, **how)
 

@@ -144,6 +144,7 @@ class Method(SelfPlayMethod):
         rewards = [sample.reward for sample in samples]
         acts = [behaviour(trajectory) for group in groups for trajectory in group]
         mixed = [len(set(rewards[n : n + size])) > 1 for n in range(0, len(rewards), size)]
+        self.metrics = {}
         self.log(**{key: fmean(act[key] for act in acts) for key in acts[0]})
         self.log(accuracy=fmean(rewards), mixed=fmean(mixed))
 

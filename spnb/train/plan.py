@@ -114,7 +114,7 @@ class Plan:
     def identity(self, variant: str, seed: int) -> dict[str, Any]:
         """Everything that decides a run's numbers: parameters, weights, the runs it starts from."""
         params = self.params(variant, seed)
-        identity = params.model_dump(mode="json")
+        identity = params.retired | params.model_dump(mode="json")
         identity["weights"] = {name: self.weights[name] for name in sources(params)}
         local = {name: use.path for name, use in params.benchmarks.items() if use.path != HUB}
         identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}

@@ -182,6 +182,17 @@ def gallery(folder: str = "figures") -> None:
 
 
 @app.command()
+def migrate(runs: Annotated[str, typer.Argument(help="folder for runs")] = "runs") -> None:
+    """Give finished and unfinished runs today's names of parameters; none is computed again."""
+    with _clear_errors():
+        from spnb.core.paths import resolve
+        from spnb.train.migrate import migrate as migrated
+
+        ids = migrated(resolve(runs))
+        print("\n".join([*(f"migrated: {one}" for one in ids), f"{len(ids)} runs in {runs}"]))
+
+
+@app.command()
 def bench(
     figures: Annotated[
         str | None, typer.Option(help="default: figures, runs/figures where code has changes")

@@ -5,12 +5,15 @@ import re
 
 from fakes import CharTokenizer
 
+from spnb.core.documents import Proposal
 from spnb.core.params import validate
+from spnb.core.prompts import read_options
 from spnb.core.types import Completion
 from spnb.lab import segments
-from spnb.lab.segment_oracle import judge, split_options
-from spnb.lab.segments import KINDS, Written
-from spnb.methods.spice import Method, Params
+from spnb.lab.segment_oracle import judge
+from spnb.lab.segments import KINDS
+from spnb.methods import method_class
+from spnb.methods.spice import Params
 
 SMALL = dict(documents=12, segment_tokens=400, documents_per_step=3, attempts=12, group_size=4)
 SMALL |= dict(answers=4, eval_items=1, eval_tasks=4)
@@ -67,14 +70,14 @@ class World:
         return segments.challenge(entry, level, segments.write_task(entry, level, answer_type, rng))
 
     def answer(self, question, index):
-        text, options = split_options(question)
+        text, options = read_options(question)
         kind = next(name for name, one in KINDS.items() if one.rule in text)
-        judged = judge(Written(text, "", "string"))
+        judged = judge(Proposal(text, "", kind="string"))
         if not self.right(judged.level, index):
             return f"<answer> {'Z' if options else self.wrong}</answer>"
         answer_type = "choice" if options else KINDS[kind].types[0]
         said = [*"ABCD"] if options else candidates(text, kind, judged.level)
-        right = [one for one in said if judge(Written(question, one, answer_type)).right]
+        right = [one for one in said if judge(Proposal(question, one, kind=answer_type)).right]
         return f"<answer> {right[0]}</answer>"
 
 
@@ -89,7 +92,8 @@ def candidates(text, kind, level):
 
 
 def method(**values):
-    return Method(validate(Params, SMALL | values), Tokenizer())
+    params = validate(Params, SMALL | values)
+    return method_class("spice", params)(params, Tokenizer())
 
 
 def rows_of(samples, role):

@@ -208,7 +208,8 @@ def assign(samples: Sequence[Sample], estimators: Mapping[Hashable, Estimator]) 
         estimator = estimators.get(role)
         if estimator is None:
             for sample in members:
-                sample.advantage, sample.weight = 0.0, 0.0
+                sample.advantage = 0.0
+                sample.weight = 0.0
             continue
         rewards = [sample.reward for sample in members]
         groups = [sample.group for sample in members]

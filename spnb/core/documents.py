@@ -57,9 +57,9 @@ class Context:
         return [document.record or document.text for document in chosen]
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self) -> tuple[str, ...]:
         """What an answerer reads."""
-        return [document.text for document in self.documents]
+        return tuple(document.text for document in self.documents)
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class Judgement:
 
     `level`: steps that the answer takes, 0 where the oracle cannot read the question.
     `answerable`: there is one true answer, `gold`; `right`: it is the stated one.
+    `grade`: how an answer is compared with `gold` (`spnb.core.grading`).
     `self_contained`: the question holds all that is needed. `faithful`: what it states stands in
     the documents. `leaks`: the answer stands in the question. The last three are None where they
     do not apply.
@@ -99,6 +100,7 @@ class Judgement:
     faithful: bool | None = None
     leaks: bool | None = None
     gold: str = ""
+    grade: str = ""
 
 
 class DocumentSource(Protocol):
@@ -140,12 +142,19 @@ class DocumentSource(Protocol):
 def open_source(name: str, params: Any, tokenizer: Any) -> DocumentSource:
     """The laboratory's source of this name ("lab:ladder"), set up by a method's parameters.
 
-    The laboratory is reached by name alone, so that nothing that a method needs imports it.
-
     Raises:
         ParamError: there is no source of this name.
     """
+    return _laboratory(name).open_source(name.removeprefix(LAB), params, tokenizer)
+
+
+def check_source(name: str, params: Any) -> None:
+    """ValueError for parameters that the source of this name does not take; see `open_source`."""
+    _laboratory(name).check_source(name.removeprefix(LAB), params)
+
+
+def _laboratory(name: str) -> Any:
+    """The laboratory, reached by name alone, so that nothing that a method needs imports it."""
     if not name.startswith(LAB):
         raise ParamError(f"source is {name!r}; allowed: a name that begins with {LAB!r}")
-    laboratory = importlib.import_module("spnb.lab")
-    return laboratory.open_source(name.removeprefix(LAB), params, tokenizer)
+    return importlib.import_module("spnb.lab")

@@ -210,7 +210,8 @@ def _number(text: str) -> Fraction | None:
 
 
 def _same_number(gold: str, prediction: str, tolerance: float = 0.0) -> bool:
-    first, second = _number(gold), _number(prediction)
+    first = _number(gold)
+    second = _number(prediction)
     if first is None or second is None:
         return False
     return abs(first - second) <= Fraction(str(tolerance)) * abs(first)

@@ -88,9 +88,6 @@ class MethodParams(Settings):
     """
 
     role_names: ClassVar[tuple[str, ...]] = ()
-    retired: ClassVar[dict[str, Any]] = {}
-    """Parameters that are gone, with the one value that is left of each: they stay in a run's
-    identity, so that earlier runs stay what they are."""
 
     seed: int = Field(0, ge=0, lt=2**32)
     steps: int = Field(100, ge=1, le=10**7, description="rollouts, each with its updates")

@@ -1,16 +1,19 @@
 """The prompts of the roles in document and search games, and how their outputs are read.
 
-One place for words that several papers share: answering (with documents, without, by choice, by
-search), asking, judging, writing and applying rubrics. Every output is text with tags: `<think>`,
-`<search>`, `<question>`, `<answer>`, `<rubric>`; `field` reads them. The embedded policies are
-pre-trained on exactly these prompts, `exam` apart, which asks for the published benchmarks; any
-chat model can follow them. Content words stand after a space, so that a name is the same token
-everywhere.
+One place for words that several papers share (`prompts.yaml`): answering (with documents, without,
+by choice, by search), asking, judging, writing and applying rubrics. Every output is text with
+tags: `<think>`, `<search>`, `<question>`, `<answer>`, `<rubric>`; `field` reads them. The embedded
+policies are pre-trained on exactly these prompts, `exam` apart, which asks for the published
+benchmarks; any chat model can follow them. Content words stand after a space, so that a name is the
+same token everywhere.
 """
 
 import re
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Literal
+
+import yaml
 
 from spnb.core.types import Messages
 
@@ -18,108 +21,23 @@ Style = Literal["careful", "plain", "steps"]
 SearchStyle = Literal["careful", "plain"]
 AskKind = Literal["question", "choice", "task"]
 Exam = Literal["closed", "choice", "text", "figure", "text choice", "conversation"]
-YES, NO = "yes", "no"
+YES = "yes"
+NO = "no"
 
-ANSWERING: dict[str, str] = {
-    "careful": (
-        "Read the documents with care and answer the question from them. If it takes more than one "
-        "fact, write the facts inside <think> and </think> first. "
-        "Give the answer inside <answer> and </answer>."
-    ),
-    "plain": (
-        "Answer the question about the documents. You may write down the facts you use inside "
-        "<think> and </think>. Give the answer inside <answer> and </answer>."
-    ),
-    "steps": (
-        "Follow the question through the documents one fact at a time, each written inside <think> "
-        "and </think>. Then give the answer inside <answer> and </answer>."
-    ),
-}
-CLOSED = "Answer the question from what you know. Give the answer inside <answer> and </answer>."
-REASON = (
-    "Answer the question. Write down the steps that lead to it inside <think> and </think>, then "
-    "give the answer, of options the letter, inside <answer> and </answer>."
-)
-CHOICE = (
-    "Choose the option that answers the question. You may note the option inside <think> and "
-    "</think>. Give its letter inside <answer> and </answer>."
-)
-SEARCHING: dict[str, str] = {
-    "careful": (
-        "Find the answer to the question in a library before you reply. Write a query inside "
-        "<search> and </search>; results come back inside <information> and </information>. Search "
-        "for each fact you need, then give the answer inside <answer> and </answer>."
-    ),
-    "plain": (
-        "Answer the question. You can query a library inside <search> and </search>; results come "
-        "back inside <information> and </information>. "
-        "Give the answer inside <answer> and </answer>."
-    ),
-}
-ASK = (
-    "Write a question that the documents answer, and its answer. Put the facts that lead to it "
-    "inside <think> and </think>, the question inside <question> and </question>, the answer "
-    "inside <answer> and </answer>."
-)
-ASKING: dict[str, str] = {
-    "question": ASK,
-    "choice": (
-        "Write a multiple-choice question that the documents answer, with four options, one of "
-        "them right. Put the facts that lead to it inside <think> and </think>, the question with "
-        "its options inside <question> and </question>, the letter inside <answer> and </answer>."
-    ),
-    "task": (
-        "Write a task that takes a report on the documents. Put the facts that it has to state "
-        "inside <think> and </think>, the task inside <question> and </question>."
-    ),
-}
-ASK_BEYOND = " These questions were asked before; write one that needs more facts than they do:"
-ASK_SEARCH = (
-    "Write a question whose only answer is the one given. Query the library inside <search> and "
-    "</search> to learn about it; results come back inside <information> and </information>. Then "
-    "put the question inside <question> and </question>."
-)
-JUDGE = (
-    "Two answers to the same question follow. Do they mean the same? "
-    "Give yes or no inside <answer> and </answer>."
-)
-TASK = "Do the task with the documents. Put your text inside <answer> and </answer>."
-RUBRIC = (
-    "A task about the documents follows. List what a good response must state, each point inside "
-    "<rubric> and </rubric>."
-)
-GRADE = (
-    "A response and a point that it should state follow. Note what the response says about it "
-    "inside <think> and </think>. Does it state the point? "
-    "Give yes or no inside <answer> and </answer>."
-)
-EXAMS: dict[Exam, str] = {
-    "closed": (
-        "Solve the problem step by step. Then put the final answer, and nothing else, in \\boxed{}."
-    ),
-    "choice": (
-        "Think step by step about which one of the options answers the question. Then put its "
-        "letter, and nothing else, in \\boxed{}."
-    ),
-    "text": (
-        "Read the text, then answer the question below it. Work out the answer from what the text "
-        "says, and give it in as few words as it takes inside <answer> and </answer>."
-    ),
-    "figure": (
-        "Read the text, then work out the figure that the question below it asks for, one step of "
-        "the calculation at a time. Give the bare number inside <answer> and </answer>: no unit, "
-        "no percent sign (12.5 for 12.5 %), and thousands or millions as the question wants them."
-    ),
-    "text choice": (
-        "Read the text, then find out which one of the options answers the question below it. Say "
-        "what speaks for it, and give its letter alone inside <answer> and </answer>."
-    ),
-    "conversation": (
-        "Read the conversation, then do what the request below it asks. Give what it asks for, and "
-        "not a word more, inside <answer> and </answer>."
-    ),
-}
-"""Instructions of published benchmarks: without a text (answers in a box) and about a long one."""
+_WORDS = yaml.safe_load((files("spnb") / "core" / "prompts.yaml").read_text(encoding="utf-8"))
+ANSWERING = _WORDS["answer"]
+CLOSED = _WORDS["closed"]
+REASON = _WORDS["reason"]
+CHOICE = _WORDS["choice"]
+SEARCHING = _WORDS["search"]
+ASKING = _WORDS["ask"]
+ASK_BEYOND = _WORDS["ask beyond"]
+ASK_SEARCH = _WORDS["ask by search"]
+JUDGE = _WORDS["judge"]
+TASK = _WORDS["task"]
+RUBRIC = _WORDS["rubric"]
+GRADE = _WORDS["grade"]
+EXAMS = _WORDS["exam"]
 
 
 def _user(*parts: str) -> Messages:
@@ -155,6 +73,16 @@ def lettered(options: Sequence[str]) -> str:
     """Options, one a line, with their letters from A."""
     letters = zip("ABCDEFGHIJ", options, strict=False)
     return "\n".join(f"- {option} ({letter})" for letter, option in letters)
+
+
+def read_options(text: str) -> tuple[str, list[str]]:
+    """A question's text and the options that stand after it as `lettered` writes them; the whole
+    text and none where they do not."""
+    first, *lines = text.strip().split("\n")
+    matches = [re.fullmatch(r"- (.+) \(([A-D])\)", line.strip()) for line in lines]
+    options = [match[1] for match in matches if match]
+    listed = [line.strip() for line in lines] == lettered(options).split("\n")
+    return (first, options) if options and listed else (text.strip(), [])
 
 
 def search(question: str, style: SearchStyle = "careful") -> Messages:

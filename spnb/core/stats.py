@@ -104,7 +104,8 @@ def difference_interval(first: Sequence[float], second: Sequence[float]) -> tupl
     Args:
         first, second: value, low, high; nan in any of them makes the bounds nan.
     """
-    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    (a, a_low, a_high) = first
+    (b, b_low, b_high) = second
     return a - b - hypot(a - a_low, b_high - b), a - b + hypot(a_high - a, b - b_low)
 
 

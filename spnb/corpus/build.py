@@ -39,7 +39,8 @@ SHARD = 10_000
 STRINGS = dict.fromkeys((*FIELDS, "reason", "digest"), Value("string"))
 JUDGED = Features({**STRINGS, "signature": List(Value("uint32")), "characters": Value("int64")})
 DOCUMENT = Features({**dict.fromkeys(FIELDS, Value("string")), "metadata": Json()})
-EMBEDDING, CLUSTERING = {"encoder", "embed_chars"}, {"domains", "cluster_size", "seed"}
+EMBEDDING = {"encoder", "embed_chars"}
+CLUSTERING = {"domains", "cluster_size", "seed"}
 
 
 class CorpusReport(BaseModel):
@@ -91,7 +92,8 @@ def build_corpus(
     Raises:
         CorpusError: a source or an encoder that is of no use, or a folder that is in use.
     """
-    name, folder = os.fspath(source), resolve(folder)
+    name = os.fspath(source)
+    folder = resolve(folder)
     if folder.is_file() or resolve(name) in (folder, *folder.parents):
         allowed = "a folder of its own, outside the source"
         raise CorpusError(f"folder is {str(folder)!r}; allowed: {allowed}")
@@ -106,7 +108,8 @@ def build_corpus(
 def _build(
     source: str, folder: Path, settings: CorpusSettings, texts: list[str], encode: Encode | None
 ) -> CorpusReport:
-    stages, report = folder / ".stages", folder / "corpus.json"
+    stages = folder / ".stages"
+    report = folder / "corpus.json"
     rows, read = open_source(source, settings, stages)
     name = getattr(encode, "__qualname__", type(encode).__qualname__)
     cleaning = settings.model_dump(exclude={*EMBEDDING, *CLUSTERING})
@@ -208,7 +211,8 @@ def _embed(kept: Dataset, settings: CorpusSettings, encode: Encode | None, path:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return {"vector": vectors / np.where(lengths == 0, 1, lengths)}
 
-    floats, shards = Features({"vector": List(Value("float32"))}), []
+    floats = Features({"vector": List(Value("float32"))})
+    shards = []
     options = {"batched": True, "input_columns": ["title", "text"]}
     for start in range(0, len(kept), SHARD):
         shard = kept.select(range(start, min(start + SHARD, len(kept))))

@@ -9,14 +9,16 @@ import json
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from spnb.core import prompts
+from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
 from spnb.core.grading import grade
+from spnb.core.method import Suite
 from spnb.core.params import unknown
 from spnb.core.paths import resolve
-from spnb.core.types import Messages, derive_seed
+from spnb.core.types import Chat, Messages, Task, derive_seed
 from spnb.corpus.store import CorpusError, load_corpus
 
 LETTERS = "ABCD"
@@ -28,47 +30,6 @@ RULES = {"journey": "cover", "ledger": "numeric", "choice": "letter"}
 TOLERANCE = 0.0015
 """Of numbers, relative to the proposal's answer (SPELL's released grader)."""
 OPTION = re.compile(r"- (.+) \(([A-D])\)")
-
-
-@dataclass(frozen=True)
-class Document:
-    """A text as an answerer reads it; with its source, as of generated ones, a record too."""
-
-    text: str
-    source: Any = None
-
-    @property
-    def record(self) -> str:
-        """What a questioner reads: the source's steps in order, or the text where it has none."""
-        return self.source.text if self.source else self.text
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Documents of one task type that belong together."""
-
-    name: str
-    family: str
-    documents: tuple[Document, ...]
-
-    @property
-    def sources(self) -> tuple[Any, ...]:
-        """Those of its documents; none of a corpus."""
-        return tuple(document.source for document in self.documents if document.source)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """What an answerer reads."""
-        return tuple(document.text for document in self.documents)
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A question in the right form: its text, the options of a choice, the stated answer."""
-
-    question: str
-    answer: str
-    options: tuple[str, ...] = ()
 
 
 def check_type(family: str) -> None:
@@ -91,24 +52,29 @@ def with_answer(question: str, answer: str) -> str:
     return f"{question} {answer}"
 
 
-def read_proposal(text: str, family: str) -> Proposal | None:
-    """What a questioner wrote, None where its form is wrong (SPELL's format errors).
+def read_proposal(text: str, family: str) -> Proposal | Rejected:
+    """What a questioner wrote, by its form alone (SPELL's format errors).
 
     Right: a question and an answer in their tags; the answer to a ledger is a number, a choice has
     four different options and the letter of one. Whether the answer is right is not looked at.
     """
-    asked, answer = prompts.field(text, "question"), prompts.field(text, "answer")
+    asked = prompts.field(text, "question")
+    answer = prompts.field(text, "answer")
     if asked is None or answer is None:
-        return None
+        return Rejected("no question or no answer")
     if family != "choice":
-        number = family != "ledger" or grade(answer, answer, "numeric")
-        return Proposal(" ".join(asked.split()), answer) if number else None
+        if family == "ledger" and not grade(answer, answer, "numeric"):
+            return Rejected("the answer is no number")
+        return Proposal(" ".join(asked.split()), answer, kind=family)
     question, *listed = asked.split("\n")
     matches = [OPTION.fullmatch(line) for line in listed]
     options = tuple(match[1] for match in matches if match)
     in_order = [match[2] for match in matches if match] == list(LETTERS)
-    whole = len(matches) == len(set(options)) == len(LETTERS) and in_order
-    return Proposal(question, answer, options) if whole and answer in [*LETTERS] else None
+    if not (len(matches) == len(set(options)) == len(LETTERS) and in_order):
+        return Rejected("not four different options")
+    if answer not in [*LETTERS]:
+        return Rejected("the answer is no option's letter")
+    return Proposal(question, answer, options, family)
 
 
 def agrees(family: str, answer: str | None, proposal: Proposal) -> bool:
@@ -117,7 +83,7 @@ def agrees(family: str, answer: str | None, proposal: Proposal) -> bool:
     return answer is not None and bool(grade(answer, proposal.answer, RULES[family], tolerance))
 
 
-def read_clusters(corpus: str, types: Sequence[str], count: int, seed: int) -> list[Cluster]:
+def read_clusters(corpus: str, types: Sequence[str], count: int, seed: int) -> list[Context]:
     """The clusters of a corpus, `count` documents of each, drawn by the seed.
 
     Raises:
@@ -139,11 +105,12 @@ def read_clusters(corpus: str, types: Sequence[str], count: int, seed: int) -> l
         family = (rows[0].get("metadata") or {}).get("task", types[place % len(types)])
         check_type(family)
         drawn = random.Random(derive_seed(seed, "cluster", name)).sample(rows, count)
-        made.append(Cluster(name, family, tuple(Document(row["text"]) for row in drawn)))
+        documents = tuple(Document(row["text"]) for row in drawn)
+        made.append(Context(kind=family, documents=documents, name=name))
     return made
 
 
-def shortened(cluster: Cluster, tokenizer: Any, size: int) -> Cluster:
+def shortened(cluster: Context, tokenizer: Any, size: int) -> Context:
     """A cluster whose documents have at most `size` tokens each."""
     texts = [cut(text, tokenizer, size) for text in cluster.texts]
     return replace(cluster, documents=tuple(map(Document, texts)))
@@ -158,6 +125,66 @@ def cut(text: str, tokenizer: Any, size: int) -> str:
     end = starts[size]
     places = [at for at in range(1, end + 1) if text[at].isspace() and not text[at - 1].isspace()]
     return text[: places[-1] if places else end].rstrip()
+
+
+class Clusters:
+    """Clusters of documents by task type, as a `DocumentSource` without an oracle.
+
+    Raises:
+        CorpusError: there is no cluster of a task type.
+    """
+
+    def __init__(self, every: Sequence[Context], kinds: Sequence[str]):
+        self.kinds = list(kinds)
+        self.by_kind = {name: [one for one in every if one.kind == name] for name in self.kinds}
+        for name, those in self.by_kind.items():
+            if not those:
+                count = f"{len(every)} clusters have none of task type {name!r}"
+                raise CorpusError(f"{count}; allowed: at least one of each of {self.kinds}")
+
+    def draw(self, rng: random.Random, place: int) -> Context:
+        """A cluster; task types take turns with the place."""
+        return rng.choice(self.by_kind[self.kinds[place % len(self.kinds)]])
+
+    def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
+        """The questioner's prompt: the documents to be read, and earlier questions."""
+        kind = "choice" if context.kind == "choice" else "question"
+        return prompts.ask(context.records, earlier, kind)
+
+    def read(self, text: str, context: Context) -> Proposal | Rejected:
+        """What a questioner wrote about a cluster."""
+        return read_proposal(text, context.kind)
+
+    def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
+        """The question with all documents of its cluster, or without them."""
+        texts = context.texts if documents else ()
+        return Task(messages(context.kind, proposal, texts), proposal.question, (proposal.answer,))
+
+    def agrees(self, proposal: Proposal, answer: str | None) -> float:
+        """1 where an answer is the stated one by the rule of its task type."""
+        return float(agrees(proposal.kind, answer, proposal))
+
+    def means(self, proposal: Proposal, answer: str | None) -> bool | None:
+        """Whether an answer means the stated one: None, nobody knows."""
+        return None
+
+    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
+        """None: nobody knows."""
+        return None
+
+    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
+        """None of its own: the run's benchmarks measure it."""
+        return []
+
+
+class CorpusClusters(Clusters):
+    """The clusters of a corpus of one's own (`params.corpus`), as `read_clusters` reads them."""
+
+    def __init__(self, params: Any, tokenizer: Any = None):
+        every = read_clusters(params.corpus, params.tasks, params.documents, params.seed)
+        if params.document_tokens:
+            every = [shortened(one, tokenizer, params.document_tokens) for one in every]
+        super().__init__(every, params.tasks)
 
 
 def _rows(corpus: str) -> Iterable[Mapping[str, Any]]:

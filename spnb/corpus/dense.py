@@ -18,7 +18,8 @@ from tqdm.auto import tqdm
 from spnb.corpus.store import Store, built_once, contents_of, index_name
 
 Vectors = NDArray[np.float32]
-FLAT_LIMIT, HNSW_LIMIT = 100_000, 2_000_000
+FLAT_LIMIT = 100_000
+HNSW_LIMIT = 2_000_000
 """Passages up to which `dense` is an exact search, and a graph; beyond, compressed vectors."""
 BLOCK = 8192
 """Passages embedded, and written, at a time."""
@@ -175,12 +176,14 @@ def build_index(kind: str, blocks: Sequence[Vectors]) -> Any:
     """
     import faiss
 
-    size, dimensions = sum(map(len, blocks)), blocks[0].shape[1]
+    size = sum(map(len, blocks))
+    dimensions = blocks[0].shape[1]
     if kind == "flat":
         index = faiss.IndexFlatIP(dimensions)
     elif kind == "hnsw":
         index = faiss.IndexHNSWFlat(dimensions, 32, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction, index.hnsw.efSearch = 80, 64
+        index.hnsw.efConstruction = 80
+        index.hnsw.efSearch = 64
     else:
         if dimensions % 4:
             allowed = "a multiple of 4, or flat or hnsw"
@@ -192,7 +195,8 @@ def build_index(kind: str, blocks: Sequence[Vectors]) -> Any:
         # Only says when faiss warns.
         index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = 1
         index.nprobe = max(16, lists // 32)
-        rng, share = np.random.default_rng(0), min(1.0, max(64 * lists, 256 * 64) / size)
+        rng = np.random.default_rng(0)
+        share = min(1.0, max(64 * lists, 256 * 64) / size)
         sample = []
         for block in blocks:  # of each block its share
             rows = rng.choice(len(block), max(1, round(share * len(block))), replace=False)

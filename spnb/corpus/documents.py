@@ -204,7 +204,8 @@ class Duplicates:
 
     def reason(self, identity: str, digest: str, signature: list[int]) -> str:
         """Why a document is not kept; "" keeps it, and later ones are compared with it too."""
-        name, text = hash64(f"id {identity}"), hash64(digest)
+        name = hash64(f"id {identity}")
+        text = hash64(digest)
         if name in self._seen or text in self._seen:
             return "repeated id" if name in self._seen else "exact duplicate"
         candidate = sketch(len(signature)).copy()
@@ -225,7 +226,8 @@ def judge(row: Any, number: int, settings: CorpusSettings, search: Benchmarks) -
         document = {**dict.fromkeys(FIELDS, ""), "reason": document}
     text = document["text"]
     reason = document.get("reason") or quality_reason(text, settings)
-    signature, shared = sketch(settings.permutations).copy(), set()
+    signature = sketch(settings.permutations).copy()
+    shared = set()
     for block in shingles(text, settings.shingle_words) if not reason else ():
         signature.update_batch(block)
         shared |= search.shared(block)

@@ -24,7 +24,8 @@ from spnb.corpus.store import Corpus, Store, built_once, contents_of, index_name
 
 KINDS = ("bm25", "dense", "flat", "hnsw", "ivfpq")
 """`flat`, `hnsw` and `ivfpq` are dense; `dense` is the one that the corpus's size asks for."""
-K1, B = 0.9, 0.4
+K1 = 0.9
+B = 0.4
 """BM25's term saturation and length normalisation, as in Pyserini and Search-R1's server."""
 Rank = Callable[[Sequence[str], int], list[list[tuple[int, float]]]]
 """An index: for each query at most k pairs of row and score, best first."""

@@ -11,11 +11,16 @@ than a segment is cut within, and a document shorter than a segment is one.
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
+from spnb.core.documents import Context, Document, Judgement, Proposal
+from spnb.core.method import Suite
+from spnb.core.types import Chat, Sampling, derive_seed
 from spnb.corpus.store import Corpus, CorpusError, open_store
 
+GRADES = {"choice": "letter", "integer": "integer", "expression": "expression", "string": "exact"}
+"""Types of answers and how each is graded (`spnb.core.grading`)."""
 CACHED = 4096
 """Documents whose segments are kept."""
 
@@ -41,7 +46,9 @@ def cut(text: str, tokenizer: Any, size: int) -> list[str]:
         raise ValueError("text is empty; allowed: a document with words")
     offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     starts = [start for start, _ in offsets["offset_mapping"]] + [len(text)]
-    pieces, first, last = [], 0, len(starts) - 1
+    pieces = []
+    first = 0
+    last = len(starts) - 1
     while first < last:
         end = min(first + size, last)
         if end < last:
@@ -66,7 +73,8 @@ class Segments:
 
     def __init__(self, corpora: Sequence[Corpus], tokenizer: Any, size: int):
         self.stores = [open_store(corpus) for corpus in corpora]
-        self.tokenizer, self.size = tokenizer, size
+        self.tokenizer = tokenizer
+        self.size = size
         if not self.stores:
             raise CorpusError("corpus has 0 documents; allowed: 1 or more")
         self.of = lru_cache(CACHED)(self._cut)
@@ -93,3 +101,57 @@ class Segments:
         while len(rows) < count:
             rows += rng.sample(range(len(self)), min(len(self), count - len(rows)))
         return [rng.choice(self.of(row)) for row in rows]
+
+
+class SegmentSource:
+    """Segments of corpora of one's own, and the types of answers to ask for; without an oracle.
+
+    `corpora`: for training and for evaluation, which writes tasks on documents of its own.
+    """
+
+    def __init__(self, params: Any, tokenizer: Any):
+        self.params = params
+        self.tokenizer = tokenizer
+        self.kinds = list(params.task_types)
+        self.training = self.open("train", params.documents) if params.corpus else None
+
+    def open(self, pool: str, count: int) -> Segments:
+        """The corpora by path; `pool` and `count` are for those that are drawn."""
+        corpora = [rows for name in self.params.corpus if len(rows := self.rows(name, pool, count))]
+        return Segments(corpora, self.tokenizer, self.params.segment_tokens)
+
+    def rows(self, name: str, pool: str, count: int) -> Corpus:
+        """The documents of one corpus."""
+        return name
+
+    @cached_property
+    def held_out(self) -> list[Segment]:
+        """What evaluation writes tasks on, always the same: segments of `eval_tasks` documents,
+        none twice before all have come. Documents of a corpus by path are in training too."""
+        count = self.params.eval_tasks
+        return self.open("heldout", count).draw(random.Random(derive_seed("evaluation")), count)
+
+    def draw_several(
+        self, rng: random.Random, count: int, read: Sequence[Segment] = ()
+    ) -> list[Context]:
+        """Segments of different documents, unless they are given, and a type of answer for each;
+        without a corpus the type alone."""
+        if self.training is None:
+            return [Context(rng.choice(self.kinds)) for _ in range(count)]
+        read = read or self.training.draw(rng, count)
+        return [
+            Context(rng.choice(self.allowed(one.text) or self.kinds), (Document(one.text),))
+            for one in read
+        ]
+
+    def allowed(self, text: str) -> list[str]:
+        """The types of answers that a segment has something for."""
+        return self.kinds
+
+    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
+        """None: nobody knows."""
+        return None
+
+    def suites(self, items: int, chat: Chat, sampling: Sampling, **prompting: Any) -> list[Suite]:
+        """None of its own: the run's benchmarks measure it."""
+        return []

@@ -76,7 +76,9 @@ class JsonlStore(Store):
     lines are no documents, and memory is 16 bytes a document."""
 
     def __init__(self, path: Path):
-        digest, places, position = hashlib.sha256(), array("q"), 0
+        digest = hashlib.sha256()
+        places = array("q")
+        position = 0
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 digest.update(line)

@@ -17,12 +17,14 @@ THRESHOLD = 0.5
 def bleu(hypothesis: str, reference: str) -> float:
     """Sentence BLEU of words, 0 to 1: the geometric mean of the shares of n-grams (n = 1 to 4)
     that the reference has too, less where the hypothesis is shorter. 0 without words."""
-    words, other = hypothesis.split(), reference.split()
+    words = hypothesis.split()
+    other = reference.split()
     if not words or not other:
         return 0.0
     total = 0.0
     for n in range(1, LONGEST + 1):
-        own, theirs = _grams(words, n), _grams(other, n)
+        own = _grams(words, n)
+        theirs = _grams(other, n)
         shared = sum((own & theirs).values())
         if n == 1 and not shared:
             return 0.0

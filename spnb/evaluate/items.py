@@ -47,7 +47,8 @@ def share_row(suite: str, metric: str, hits: Sequence[float], **labels: str) -> 
     """The share of ones among zeros and ones, with Wilson's bounds; nan where there are none."""
     if not hits:
         return mean_row(suite, metric, hits, **labels)
-    count, n = int(sum(hits)), len(hits)
+    count = int(sum(hits))
+    n = len(hits)
     low, high = share_interval(count, n)
     return row(suite, metric, count / n, low=low, high=high, n=n, **labels)
 

@@ -72,7 +72,8 @@ def load(
     """
     if name not in BENCHMARKS:
         raise BenchmarkError(unknown("benchmark", name, BENCHMARKS))
-    entry, source = BENCHMARKS[name], f"benchmark {name} ({path or HUB})"
+    entry = BENCHMARKS[name]
+    source = f"benchmark {name} ({path or HUB})"
     try:
         rows = _rows(entry, path)
     except BenchmarkError as error:
@@ -157,8 +158,10 @@ def _task(
     if entry.chat:
         *turns, last = _chat(row[entry.chat])
         row = {**row, "turns": turns, "last": last["content"]}
-    (question,), (difficulty,) = _texts(entry.question, row), _texts(entry.difficulty, row)
-    options, documents = _texts(entry.options, row), _texts(entry.documents, row)
+    (question,) = _texts(entry.question, row)
+    (difficulty,) = _texts(entry.difficulty, row)
+    options = _texts(entry.options, row)
+    documents = _texts(entry.documents, row)
     if entry.shuffle:
         rng.shuffle(options)
     gold = _gold(entry, _texts(entry.answer, row), options)
@@ -200,7 +203,8 @@ def _chat(text: str) -> list[dict[str, str]]:
 
 def _gold(entry: Benchmark, answers: list[str], options: Sequence[str]) -> tuple[str, ...]:
     """The right answers, or the letter of the right option; one at least passes its own grading."""
-    given, allowed = answers, f"an answer of kind {entry.kind}"
+    given = answers
+    allowed = f"an answer of kind {entry.kind}"
     if entry.pattern:
         found = [re.search(entry.pattern, answer) for answer in answers]
         answers = [match.group(1).strip() for match in found if match]
@@ -244,7 +248,8 @@ def _offsets(text: str, tokenizer: Any) -> list[tuple[int, int]]:
 def _without_middle(text: str, offsets: Sequence[tuple[int, int]], limit: int) -> str:
     if len(offsets) <= limit:
         return text
-    first, last = limit - limit // 2, limit // 2
+    first = limit - limit // 2
+    last = limit // 2
     head = text[: offsets[first - 1][1]] if first else ""
     return head + (text[offsets[-last][0] :] if last else "")
 
@@ -257,7 +262,8 @@ def _fit(build: Build, text: str, tokenizer: Any, limit: int | None) -> Messages
     """
     if limit is None or not text:
         return build(text)
-    chat, offsets = Chat(tokenizer), _offsets(text, tokenizer)
+    chat = Chat(tokenizer)
+    offsets = _offsets(text, tokenizer)
     cut = lambda room: build(_without_middle(text, offsets, room))  # noqa: E731
     count = lambda prompt: len(chat.request(prompt, Sampling(), 0).prompt_ids)  # noqa: E731
     room = min(len(offsets), limit)
@@ -340,7 +346,8 @@ def run_suites(
         if not (end or use.every):
             continue
         asking = BENCHMARKS[name].papers.get(paper, Asking()).settings() | use.settings()
-        samples, limit = asking.pop("samples", 1), asking.pop("limit", None)
+        samples = asking.pop("samples", 1)
+        limit = asking.pop("limit", None)
         how = {"path": None if use.path == HUB else use.path, "count": use.count, "limit": limit}
         suites.append(benchmark_suite(name, chat, replace(otherwise, **asking), samples, **how))
     return suites

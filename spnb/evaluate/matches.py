@@ -97,7 +97,8 @@ def kuhn_suite(chat: Chat, sampling: Sampling, samples: int, seed: int) -> Suite
             counts[exact.KUHN_KEYS.index(one["item"]), answers.index(one["action"])] += 1
         table = kuhn_table(counts)
         low, high = exploitability_bounds(counts, derive_seed(seed, "bootstrap"))
-        value, n = exact.kuhn_exploitability(table), len(records)
+        value = exact.kuhn_exploitability(table)
+        n = len(records)
         rows = [items.row("kuhn_poker", "exploitability", value, low=low, high=high, n=n)]
         for role, value in zip(SEATS, exact.kuhn_best_response_values(table), strict=True):
             rows.append(items.row("kuhn_poker", "best_response", value, role=role, n=n))

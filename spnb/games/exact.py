@@ -18,7 +18,8 @@ from spnb.games.openspiel import OpenSpielGame, OpenSpielMatch
 
 KUHN_KEYS = tuple(f"{card}{actions}" for actions in ("", "p", "b", "pb") for card in range(3))
 
-KUHN, TICTACTOE = OpenSpielGame("kuhn_poker"), pyspiel.load_game("tic_tac_toe")
+KUHN = OpenSpielGame("kuhn_poker")
+TICTACTOE = pyspiel.load_game("tic_tac_toe")
 KuhnPolicy = Mapping[str, tuple[float, float]]
 
 
@@ -35,7 +36,8 @@ def kuhn_states() -> list[KuhnState]:
     """The states in the order of `KUHN_KEYS`; the hidden card is a possible one, never shown."""
     states = []
     for key in KUHN_KEYS:
-        card, seat = int(key[0]), len(key[1:]) % 2
+        card = int(key[0])
+        seat = len(key[1:]) % 2
         cards = [card, (card + 1) % 3]
         state = KUHN.rules.new_initial_state()
         for action in [*(cards[::-1] if seat else cards), *map("pb".index, key[1:])]:
@@ -71,7 +73,8 @@ def kuhn_exploitability(policy: KuhnPolicy) -> float:
 
 def kuhn_best_response_values(policy: KuhnPolicy) -> tuple[float, float]:
     """For each seat, what the best response in it wins against the policy in the other."""
-    table, root = _tabular(policy), KUHN.rules.new_initial_state()
+    table = _tabular(policy)
+    root = KUHN.rules.new_initial_state()
     responses = [pyspiel.TabularBestResponse(KUHN.rules, seat, table) for seat in (0, 1)]
     return responses[0].value_from_state(root), responses[1].value_from_state(root)
 
@@ -153,7 +156,8 @@ def decision_positions() -> tuple[tuple[str, ...], ...]:
 
     Every class is represented by its first position in order of length, then cells.
     """
-    queue, seen = [()], {_canonical("." * 9)}
+    queue = [()]
+    seen = {_canonical("." * 9)}
     for history in queue:  # it grows as it is read
         state = _position(history)
         for action in state.legal_actions():

@@ -20,10 +20,13 @@ ANSWER_SHARE = 0.8
 """Of random play's turns with an offer open and no chat: how many accept or deny; others offer."""
 MOST_UNITS = 5
 """Most units asked in an offer, and given in a random one. A seat starts with 5 or more of each."""
-ACCEPT, DENY = "[Accept]", "[Deny]"
+ACCEPT = "[Accept]"
+DENY = "[Deny]"
 CHAT = ("Do you want {}?", "Do you have {}?", "Tell me what you need.", "What will you give me?")
 """Lines that claim nothing. None starts with "Offer": in the adapter's brackets it were one."""
-FIRST_PERCENT, STEP, LAST_PERCENT = 60, 10, 90
+FIRST_PERCENT = 60
+STEP = 10
+LAST_PERCENT = 90
 """Greedy play pays this much of the worth of what it asks: at first, more each turn, at most."""
 
 
@@ -60,7 +63,8 @@ def position(match: Match) -> Position:
         ValueError: the match is over.
     """
     state = match.game_state  # type: ignore[attr-defined]
-    seat, current = match.player, state["current_offer"]
+    seat = match.player
+    current = state["current_offer"]
     if seat is None:
         raise ValueError(f"{match.name}: the match is over, no seat has a position")
     offer = None
@@ -104,7 +108,8 @@ def greedy_action(here: Position, turn: int) -> str:
     as it can pay for with the part of their worth that `FIRST_PERCENT`, `STEP` and `LAST_PERCENT`
     say, so that it gains by every trade. It denies when it holds nothing cheaper than its dearest.
     """
-    values, offer = here.values, here.offer
+    values = here.values
+    offer = here.offer
     if offer and affordable(here) and worth(offer.gets, values) > worth(offer.gives, values):
         return ACCEPT
     dearest = max(values, key=values.__getitem__)
@@ -126,7 +131,8 @@ def negotiation_remark(here: Position, detail: int) -> str:
     Without an open offer: the seat's largest stock (detail 1), its value and the dearest resource
     (detail 2). With one: what is offered (1), what it would bring and take in own values (2).
     """
-    values, offer = here.values, here.offer
+    values = here.values
+    offer = here.offer
     if offer is None:
         most = max(here.stock, key=here.stock.__getitem__)
         stock = f"My largest stock is {here.stock[most]} {most}"
@@ -139,6 +145,7 @@ def negotiation_remark(here: Position, detail: int) -> str:
         return remark
     if not affordable(here):
         return f"{remark} I do not have that."
-    get, give = worth(offer.gets, values), worth(offer.gives, values)
+    get = worth(offer.gets, values)
+    give = worth(offer.gives, values)
     change = f"{'lose' if get < give else 'gain'} {abs(get - give) or 'nothing'}"
     return f"{remark} I would get {get} and give {give}: I would {change}."

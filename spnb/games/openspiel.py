@@ -139,7 +139,8 @@ def _load(name: str) -> Any:
         raise ValueError(f"game is {name!r}, which OpenSpiel cannot load: {reason}") from error
     kind = game.get_type()
     seeded = kind.chance_mode != pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
-    dynamics, utility = kind.dynamics.name, kind.utility.name
+    dynamics = kind.dynamics.name
+    utility = kind.utility.name
     for ok, problem, allowed in (
         (game.num_players() == 2, f"{game.num_players()} players", "games for two"),
         (utility == "ZERO_SUM", f"utility {utility}", "zero-sum games"),
@@ -168,7 +169,8 @@ class OpenSpielGame:
 
     def match_from_state(self, state: Any, seed: int = 0) -> "OpenSpielMatch":
         """A match that goes on from a pyspiel state; chance still to come is drawn from `seed`."""
-        history, replay = [], self.rules.new_initial_state()
+        history = []
+        replay = self.rules.new_initial_state()
         for action in state.history():
             if not replay.is_chance_node():
                 history += [

@@ -37,7 +37,8 @@ from spnb.games.base import InvalidAction, Match
 
 TURN_CAP = 50
 """Turns after which a match is a draw; twice the environment's own limit where that is more."""
-SIZE, LINE = 5, 4
+SIZE = 5
+LINE = 4
 """Cells along a side of the larger tic-tac-toe board, and marks in a row that win."""
 DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))
 MORE_RESOURCES = {"Stone": 20, "Coal": 30, "Cloth": 35}
@@ -219,7 +220,8 @@ class TextArenaMatch(Match):
         return self._env.state.game_state
 
     def observation(self) -> str:
-        rules, past = [], []
+        rules = []
+        past = []
         for sender, text, kind in self._messages[self._env.state.current_player_id]:
             if kind == ObservationType.PROMPT:
                 rules.append(text)
@@ -247,7 +249,8 @@ class TextArenaMatch(Match):
 
     def play(self, action: str) -> None:
         """Plays one move; InvalidAction where it is not listed or, which ends it, is refused."""
-        seat, legal = self.player, self.legal_actions()
+        seat = self.player
+        legal = self.legal_actions()
         if seat is None or (legal is not None and action not in legal):
             allowed = ", ".join(legal or []) or "none, the match is over"
             raise InvalidAction(f"{self.name}: action {action!r}; legal: {allowed}")

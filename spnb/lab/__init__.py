@@ -10,10 +10,15 @@ from spnb.core.documents import DocumentSource
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import embedded_path
 
-__all__ = ["SOURCES", "embedded_path", "open_source"]
+__all__ = ["SOURCES", "check_source", "embedded_path", "open_source"]
 
-SOURCES = {"ladder": "spnb.lab.ladder_suites"}
-"""Sources by name, each the module whose `make_source(params, tokenizer)` sets it up."""
+SOURCES = {
+    "ladder": "spnb.lab.ladder_suites",
+    "clusters": "spnb.lab.cluster_suites",
+    "segments": "spnb.lab.segment_suites",
+}
+"""Sources by name, each the module whose `make_source(params, tokenizer)` sets it up; what its
+`check(params)` does not take, if it has one, is a ValueError."""
 
 
 def open_source(name: str, params: Any, tokenizer: Any) -> DocumentSource:
@@ -22,7 +27,17 @@ def open_source(name: str, params: Any, tokenizer: Any) -> DocumentSource:
     Raises:
         ParamError: there is none of that name.
     """
+    return _module(name).make_source(params, tokenizer)
+
+
+def check_source(name: str, params: Any) -> None:
+    """ValueError for parameters that the source of this name does not take."""
+    module = _module(name)
+    if hasattr(module, "check"):
+        module.check(params)
+
+
+def _module(name: str) -> Any:
     if name not in SOURCES:
-        known = [f"lab:{one}" for one in SOURCES]
-        raise ParamError(unknown("source", f"lab:{name}", known))
-    return importlib.import_module(SOURCES[name]).make_source(params, tokenizer)
+        raise ParamError(unknown("source", f"lab:{name}", [f"lab:{one}" for one in SOURCES]))
+    return importlib.import_module(SOURCES[name])

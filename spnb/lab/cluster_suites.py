@@ -8,27 +8,29 @@ points (summary).
 """
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from spnb.core.grading import grade, read_answer
-from spnb.core.method import Chat, Suite
-from spnb.core.types import Sampling, Task, Trajectory, derive_seed
+from spnb.core.documents import Context, Document, Judgement, Proposal
+from spnb.core.method import Suite
+from spnb.core.params import require
+from spnb.core.types import Chat, Sampling, Task, derive_seed
+from spnb.corpus.clusters import Clusters
 from spnb.corpus.retrieval import make_retriever
-from spnb.evaluate.items import Records, Rows, ask_suite, mean_row, record, share_row
+from spnb.evaluate.items import ask_suite
 from spnb.lab import clusters, ladder
 from spnb.lab.clusters import LENGTH, TYPES
 from spnb.lab.ladder import WORDING
 from spnb.lab.ladder_suites import grade_steps
-from spnb.lab.world import Pool
+from spnb.lab.world import HELDOUT_NAMES, Pool
 
 FORMS = ("needles", "rag", "many-shot", "summary")
-DIFFICULTY = "difficulty"
-"""The suite of proposals that an external policy answers; a record's score is pass@1 of it, its
-kind the task type; level 0: no question that has an answer."""
-FOUND, SHOTS = 48, 8
-"""Documents that rag searches, solved questions that many-shot shows."""
+FOUND = 48
+"""Documents that rag searches."""
+SHOTS = 8
+"""Solved questions that many-shot shows."""
 POOL: Pool = "heldout"
 
 
@@ -74,7 +76,8 @@ def draw_form(name: str, documents: int, level: int, rng: random.Random, pool: P
         return clusters.draw_task(family, level, rng, pool, documents, spread=spread)
     count = FOUND if name == "rag" else documents
     sources = ladder.draw_sources(rng, "journey", count, LENGTH, pool)
-    source, wordings = rng.choice(sources), WORDING["journey"]["notes"][pool]
+    source = rng.choice(sources)
+    wordings = WORDING["journey"]["notes"][pool]
     texts = clusters.write_documents(sources, rng, wordings)
     frame = rng.choice(ladder.frames("journey", pool))
     if name == "many-shot":
@@ -91,33 +94,88 @@ def _solved(rng: random.Random, pool: Pool, but: Sequence[str]) -> Iterator[str]
     """Questions with their answers, about nobody in `but`."""
     for _ in range(SHOTS):
         source = ladder.draw_source(rng, "journey", LENGTH, pool, but)
-        level, frame = rng.randint(1, LENGTH), rng.choice(ladder.frames("journey", pool))
+        level = rng.randint(1, LENGTH)
+        frame = rng.choice(ladder.frames("journey", pool))
         text = ladder.question("journey", source.subject, level, frame)
         yield clusters.with_answer(text, ladder.result(source, level))
 
 
-def unsolved(place: int, family: str) -> dict[str, Any]:
-    """The record of a proposal that has no true answer."""
-    return record(DIFFICULTY, str(place), 0.0, kind=family, level=0)
+# --- as a source
 
 
-def solved(
-    place: int, family: str, truth: tuple[int, str], answers: Sequence[Trajectory]
-) -> dict[str, Any]:
-    """The record of a proposal of a level, with the share of answers that are the true one."""
-    level, gold = truth
-    kind = ladder.KINDS[family]
-    texts = [read_answer(answer.policy_text) or "" for answer in answers]
-    share = sum(grade(text, gold, kind) for text in texts) / len(texts)
-    return record(DIFFICULTY, str(place), share, kind=family, level=level)
+def check(params: Any) -> None:
+    """ValueError for more documents than there are names."""
+    shown = [*params.eval_documents, params.documents, *params.context]
+    message = f"documents, context or eval_documents are {max(shown)}; allowed: 1 to "
+    require(all(1 <= n <= HELDOUT_NAMES for n in shown), f"{message}{HELDOUT_NAMES}, the names")
 
 
-def difficulty_rows(records: Records) -> Rows:
-    """valid (proposals that have an answer); over these difficulty, 1 - pass@1, and level."""
-    valid = [one for one in records if one["level"]]
-    rows = [share_row(DIFFICULTY, "valid", [float(one["level"] > 0) for one in records])]
-    for family in ["", *TYPES]:
-        of = [one for one in valid if family in ("", one["kind"])]
-        hard = [1 - one["score"] for one in of]
-        rows.append(mean_row(DIFFICULTY, "difficulty", hard, difficulty=family))
-    return [*rows, mean_row(DIFFICULTY, "level", [one["level"] for one in valid])]
+class GeneratedClusters(Clusters):
+    """Generated clusters, `params.clusters` of all task types together; the oracle knows them."""
+
+    def __init__(self, params: Any, tokenizer: Any):
+        ladder.check_names(tokenizer)
+        self.params = params
+        super().__init__([self._drawn(place) for place in range(params.clusters)], params.tasks)
+
+    def _drawn(self, place: int) -> clusters.Cluster:
+        params = self.params
+        family = params.tasks[place % len(params.tasks)]
+        rng = random.Random(derive_seed(params.seed, "cluster", "train", place))
+        return clusters.draw_cluster(family, params.documents, rng, name=f"{family}-{place}")
+
+    def means(self, proposal: Proposal, answer: str | None) -> bool | None:
+        """Whether an answer means what is stated; None for no answer."""
+        return None if answer is None else clusters.same_meaning(proposal.kind, answer, proposal)
+
+    def judge(self, proposal: Proposal, context: Context) -> Judgement:
+        """What the oracle says of a question in one of the ladder's wordings."""
+        found = clusters.truth(context.kind, proposal, context.sources)
+        if found is None:
+            return Judgement()
+        level, gold = found
+        right = clusters.states(context.kind, proposal.answer, gold)
+        return Judgement(level, True, right, gold=gold, grade=ladder.KINDS[context.kind])
+
+    def static_set(self) -> list[list[Task]]:
+        """RLVR's questions, written by the oracle: a list for each part of the training.
+
+        Task types take turns, and so do levels; `params.context` has each part's documents.
+        """
+        params = self.params
+        sets = []
+        for number, documents in enumerate(params.context or [params.documents]):
+            rng = random.Random(derive_seed(params.seed, "static", number))
+            tasks = []
+            for place in range(params.static_questions):
+                turn, which = divmod(place, len(params.tasks))
+                level = 1 + turn % LENGTH
+                tasks.append(
+                    clusters.draw_task(params.tasks[which], level, rng, documents=documents)
+                )
+            sets.append(tasks)
+        return sets
+
+    def stated(self, task: Task) -> tuple[Proposal, clusters.Cluster]:
+        """A static question with its true answer as the stated one, and its documents; `places` are
+        those of its person."""
+        info = task.info
+        options = info.get("options", ())
+        proposal = Proposal(task.question, task.gold[0], options, info["family"])
+        places = tuple(places_of(info["source"].subject, info["documents"]))
+        documents = tuple(map(Document, info["documents"]))
+        sources = (info["source"],)
+        return proposal, clusters.Cluster(info["family"], documents, "", places, sources)
+
+    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
+        """See `suites`."""
+        return suites(params, chat, params.eval_documents, end)
+
+
+def places_of(name: str, texts: Sequence[str]) -> list[int]:
+    """The places of the texts that a name is in."""
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    return [place for place, text in enumerate(texts) if word.search(text)]
+
+
+make_source = GeneratedClusters

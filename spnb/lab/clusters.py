@@ -15,10 +15,12 @@ does; `truth` is the oracle's answer to any question in one of the ladder's word
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from spnb.core.documents import Context, Document, Proposal
 from spnb.core.types import Task
 from spnb.corpus.clusters import TYPES as TYPES
-from spnb.corpus.clusters import Cluster, Document, Proposal, agrees, check_type
+from spnb.corpus.clusters import agrees, check_type
 from spnb.corpus.clusters import messages as messages
 from spnb.corpus.clusters import read_proposal as read_proposal
 from spnb.corpus.clusters import with_answer as with_answer
@@ -28,6 +30,13 @@ from spnb.lab.world import Pool
 
 LENGTH = 6
 """Steps of a document."""
+
+
+@dataclass(frozen=True)
+class Cluster(Context):
+    """A generated cluster with the sources that a question may be about."""
+
+    sources: tuple[Source, ...] = field(default=(), compare=False, repr=False)
 
 
 def write_documents(
@@ -61,7 +70,9 @@ def draw_cluster(
     check_type(family)
     sources = ladder.draw_sources(rng, family, count, length, pool)
     texts = write_documents(sources, rng, WORDING[WORLDS[family]]["notes"][pool])
-    return Cluster(name, family, tuple(map(Document, texts, sources)))
+    pairs = zip(texts, sources, strict=True)
+    documents = tuple(Document(text, record=one.text, truth=one) for text, one in pairs)
+    return Cluster(kind=family, documents=documents, name=name, sources=tuple(sources))
 
 
 def draw_task(
@@ -113,7 +124,8 @@ def same_meaning(family: str, answer: str | None, proposal: Proposal) -> bool:
     """
     if answer is None or family != "journey":
         return agrees(family, answer, proposal)
-    words, stated = answer.split(), proposal.answer.split()
+    words = answer.split()
+    stated = proposal.answer.split()
     steps = _steps(words)
     return words == stated or (steps == _steps(stated) and steps in (words, stated))
 

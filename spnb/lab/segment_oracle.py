@@ -6,65 +6,45 @@ person and one number, in any wording.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spnb.core import prompts
+from spnb.core.documents import Judgement, Proposal
 from spnb.core.grading import grade
+from spnb.corpus.segments import GRADES
 from spnb.lab.ladder import LETTERS, NUMBERS, ORDINALS
-from spnb.lab.segments import GRADES, KINDS, Entry, Written, result
+from spnb.lab.segments import KINDS, Entry, result
 from spnb.lab.world import kind_of_word
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """What the oracle says about a task; of one that it cannot read all is False, the level 0.
+def judge(written: Proposal, entries: Sequence[Entry] | None = None) -> Judgement:
+    """Reads a task back; `entries` are those of the segment that it was written from.
 
-    self_contained: the question holds each step up to the one asked for, once. right: the stated
-    answer is what they come to. faithful: its notes are facts of the segment (None without one).
-    leaks: the stated answer stands in the question, options apart.
+    self_contained: the question holds each step up to the one asked for, once; it is answerable
+    then. faithful: its notes are facts of the segment (None without one). leaks: the stated answer
+    stands in the question, options apart. `grade` is "" where the question is of no kind: then all
+    is False, the level 0.
     """
-
-    kind: str = ""
-    level: int = 0
-    self_contained: bool = False
-    right: bool = False
-    faithful: bool | None = None
-    leaks: bool = False
-
-
-def judge(written: Written, entries: Sequence[Entry] | None = None) -> Judgement:
-    """Reads a task back; `entries` are those of the segment that it was written from."""
-    text, options = split_options(written.question)
+    text, options = prompts.read_options(written.question)
     said = written.answer.strip()
-    if written.answer_type == "choice":
+    if written.kind == "choice":
         said = dict(zip(LETTERS, options, strict=False)).get(said.strip(" .()").upper(), "")
     leaks = bool(said) and bool(re.search(rf"(?<!\w){re.escape(said)}(?!\w)", text))
     faithful = None if entries is None else False
     kind = next((name for name, one in KINDS.items() if one.rule in text), None)
     if kind is None:
-        return Judgement(leaks=leaks, faithful=faithful)
+        return Judgement(self_contained=False, leaks=leaks, faithful=faithful)
     before, _, after = text.partition(KINDS[kind].rule)
     subject, level = _asked(after)
     facts = [_fact(sentence, kind) for sentence in re.split(r"(?<=\.)\s+", before.strip())]
     own = [(fact[1], fact[2]) for fact in facts if fact and fact[0] == subject]
     complete = bool(level) and sorted(place for place, _ in own) == list(range(level))
-    right = False
-    if complete:
-        gold = result(kind, [step for _, step in sorted(own)])
-        right = bool(grade(said, gold, GRADES[_free(kind)]))
+    grading = GRADES[_free(kind)]
+    gold = result(kind, [step for _, step in sorted(own)]) if complete else ""
+    right = complete and bool(grade(said, gold, grading))
     if entries is not None:
         known = {(e.subject, *pair) for e in entries for pair in enumerate(e.steps)}
         faithful = bool(own) and all(fact in known for fact in facts)
-    return Judgement(kind, level, complete, right, faithful, leaks)
-
-
-def split_options(text: str) -> tuple[str, list[str]]:
-    """A question's text and the options that stand after it, one a line with its letter."""
-    first, *lines = text.strip().split("\n")
-    matches = [re.fullmatch(r"- (.+) \(([A-D])\)", line.strip()) for line in lines]
-    options = [match[1] for match in matches if match]
-    listed = [line.strip() for line in lines] == prompts.lettered(options).split("\n")
-    return (first, options) if options and listed else (text.strip(), [])
+    return Judgement(level, complete, right, complete, faithful, leaks, gold, grading)
 
 
 def _free(kind: str) -> str:

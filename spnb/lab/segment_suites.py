@@ -1,33 +1,28 @@
-"""SPICE's evaluation on the testbed: eight suites in the paper's two groups; challengers' tasks.
+"""SPICE's evaluation on generated documents, eight suites in the paper's two groups; its source.
 
 Five suites are closed-book: the question holds its notes. In three the notes stand in documents,
 among those on somebody else. Levels take turns; names and wordings are held out.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from spnb.core import prompts
+from spnb.core.documents import Context, Judgement, Proposal
 from spnb.core.method import Suite
+from spnb.core.params import require
 from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
-from spnb.evaluate.diversity import clusters
-from spnb.evaluate.items import Records, Rows, ask_suite, mean_row, row, share_row
-from spnb.lab import segments
-from spnb.lab.segment_oracle import Judgement
+from spnb.corpus.segments import SegmentSource
+from spnb.corpus.store import Corpus
+from spnb.evaluate.items import ask_suite
+from spnb.lab import ladder, segment_oracle, segments
 from spnb.lab.segments import Half
-
-CHALLENGES = "challenges"
-"""The suite of a challenger's tasks. A record's item is the document, its score validity; of a
-valid task it has the oracle's judgement, p (the reasoner's share of right answers), what that pays
-and the question."""
-JUDGED = ("self_contained", "right", "faithful", "leaks")
-"""What the oracle says of a task; faithful is None where there is no document."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class SuiteSpec:
     """What a suite asks: the kind of entries, the type of the answer, from documents or not."""
 
     group: Half
@@ -36,15 +31,15 @@ class Asked:
     reads: bool = False
 
 
-SUITES: dict[str, Asked] = {
-    "integer": Asked("math", "ledger", "integer"),
-    "expression": Asked("math", "formula", "expression"),
-    "choice-of-counts": Asked("math", "ledger", "choice"),
-    "integer-documents": Asked("math", "ledger", "integer", True),
-    "string": Asked("general", "code", "string"),
-    "choice-of-words": Asked("general", "code", "choice"),
-    "string-documents": Asked("general", "code", "string", True),
-    "choice-documents": Asked("general", "code", "choice", True),
+SUITES: dict[str, SuiteSpec] = {
+    "integer": SuiteSpec("math", "ledger", "integer"),
+    "expression": SuiteSpec("math", "formula", "expression"),
+    "choice-of-counts": SuiteSpec("math", "ledger", "choice"),
+    "integer-documents": SuiteSpec("math", "ledger", "integer", True),
+    "string": SuiteSpec("general", "code", "string"),
+    "choice-of-words": SuiteSpec("general", "code", "choice"),
+    "string-documents": SuiteSpec("general", "code", "string", True),
+    "choice-documents": SuiteSpec("general", "code", "choice", True),
 }
 GROUPS: dict[Half, list[str]] = {
     half: [name for name, asked in SUITES.items() if asked.group == half]
@@ -65,7 +60,8 @@ def suite_tasks(
     `prompt` and `tag`: how the questions are put, and where their answers stand; by default as the
     embedded policies know it.
     """
-    asked, rng = SUITES[name], random.Random(derive_seed("evaluation", "segments", name))
+    asked = SUITES[name]
+    rng = random.Random(derive_seed("evaluation", "segments", name))
     tasks = []
     for level in [level for level in range(1, highest + 1) for _ in range(items)]:
         task = segments.draw_task(asked.kind, asked.answer_type, level, rng, "heldout", asked.reads)
@@ -100,65 +96,66 @@ def segment_suites(
     ]
 
 
-def judged(judgement: Judgement) -> dict[str, Any]:
-    """What the oracle says, as columns of a record."""
-    columns = {name: getattr(judgement, name) for name in JUDGED}
-    known = {name: float(value) for name, value in columns.items() if value is not None}
-    return known | {"level": judgement.level}
+# --- as a source
 
 
-def task_numbers(tasks: Records) -> dict[str, float]:
-    """Numbers of valid tasks: shares that the oracle finds self-contained, right, faithful or
-    leaking, mean level, mean p and pay, shares with right and wrong answers (mixed), of different
-    questions (distinct), and clusters of them by BLEU per question (diversity)."""
-    numbers: dict[str, float] = {"tasks": float(len(tasks))}
-    for name in (*JUDGED, "level", "success", "pay"):
-        values = [one[name] for one in tasks if one.get(name) is not None]
-        if values:
-            numbers[name] = sum(values) / len(values)
-    if tasks:
-        questions = [one["question"] for one in tasks]
-        numbers["mixed"] = sum(0 < one["success"] < 1 for one in tasks) / len(tasks)
-        numbers["distinct"] = len(set(questions)) / len(questions)
-        numbers["diversity"] = len(set(clusters(questions))) / len(questions)
-    return numbers
+def check(params: Any) -> None:
+    """ValueError for a corpus and types of answers that do not fit, or a strong challenger where
+    the oracle does not know every document."""
+    known = [name for name in params.corpus if name in segments.HALVES]
+    kinds = [kind for half in known for kind in segments.kinds_of(half, params.task_types)]
+    message = f"task_types is {params.task_types} with corpus {params.corpus}; allowed: types that"
+    require(kinds or not known, f"{message} its documents have")
+    fits = params.writer == "policy" or (known and known == params.corpus)
+    halves = list(segments.HALVES)
+    require(fits, f"writer is {params.writer} with corpus {params.corpus}; allowed: {halves}")
 
 
-def challenge_rows(records: Records) -> Rows:
-    """valid, over all attempts; over the valid ones everything of `task_numbers`; right and success
-    by form (`difficulty`: choice, free form); success over the right ones alone (solved)."""
-    valid = [one for one in records if one["score"] == 1]
-    rows = [share_row(CHALLENGES, "valid", [one["score"] for one in records])]
-    numbers = task_numbers(valid)
-    for name in JUDGED:
-        values = [one[name] for one in valid if one.get(name) is not None]
-        rows += [share_row(CHALLENGES, name, values)] if values else []
-    for name in ("level", "success", "pay"):
-        rows.append(mean_row(CHALLENGES, name, [one[name] for one in valid if name in one]))
-    rows.append(share_row(CHALLENGES, "mixed", [float(0 < one["success"] < 1) for one in valid]))
-    for name in ("distinct", "diversity"):
-        if name in numbers:
-            rows.append(row(CHALLENGES, name, numbers[name], n=len(valid)))
-    judged = [one for one in valid if one.get("right") is not None]
-    rows.append(mean_row(CHALLENGES, "solved", [one["success"] for one in judged if one["right"]]))
-    choices = [one for one in judged if one["answer_type"] == "choice"]
-    others = [one for one in judged if one["answer_type"] != "choice"]
-    for form, own in (("choice", choices), ("free form", others)):
-        if own:
-            label = {"difficulty": form}
-            rows.append(share_row(CHALLENGES, "right", [one["right"] for one in own], **label))
-            rows.append(mean_row(CHALLENGES, "success", [one["success"] for one in own], **label))
-    return rows
+class GeneratedSegments(SegmentSource):
+    """Halves of the generated corpus, and corpora by path; the oracle reads what is generated."""
+
+    def __init__(self, params: Any, tokenizer: Any):
+        self.halves = [name for name in params.corpus if name in segments.HALVES]
+        if self.halves or not params.corpus:
+            ladder.check_names(tokenizer)
+        super().__init__(params, tokenizer)
+
+    def rows(self, name: str, pool: Any, count: int) -> Corpus:
+        """A half's share of `count` documents on people of a pool; a corpus by its path."""
+        if name not in self.halves:
+            return name
+        return segments.documents(name, -(-count // len(self.halves)), self.kinds, pool)
+
+    def allowed(self, text: str) -> list[str]:
+        """The types of answers that the segment's kind has."""
+        kind = segments.kind_of(text)
+        return [one for one in self.kinds if kind is None or one in segments.KINDS[kind].types]
+
+    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
+        """What the oracle says of a task; None where it can read neither the segment nor, without
+        one, the question."""
+        if not context.documents:
+            judgement = segment_oracle.judge(proposal)
+            return judgement if judgement.grade else None
+        entries = segments.read_segment(context.texts[0])
+        return segment_oracle.judge(proposal, entries) if entries else None
+
+    def write(self, context: Context, rng: random.Random) -> Proposal | None:
+        """The oracle's task on a segment: right, self-contained, of any level that there is."""
+        entries = [
+            entry
+            for entry in segments.read_segment(context.texts[0])
+            if context.kind in segments.KINDS[entry.kind].types
+        ]
+        if not entries:
+            return None
+        entry = rng.choice(entries)
+        level = rng.randint(1, len(entry.steps))
+        return segments.write_task(entry, level, context.kind, rng)
+
+    def suites(self, items: int, chat: Chat, sampling: Sampling, **prompting: Any) -> list[Suite]:
+        """See `segment_suites`."""
+        return segment_suites(items, chat, sampling, **prompting)
 
 
-def group_means(accuracy: Mapping[str, float]) -> dict[str, float]:
-    """Means over the suites of each group, and over all of them (overall), of numbers by suite.
-
-    Raises KeyError where a suite is missing.
-    """
-    means = {half: _mean([accuracy[name] for name in names]) for half, names in GROUPS.items()}
-    return means | {"overall": _mean([accuracy[name] for name in SUITES])}
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+make_source = GeneratedSegments

@@ -22,8 +22,10 @@ from typing import Any, Literal
 import yaml
 
 from spnb.core import prompts
+from spnb.core.documents import Proposal
 from spnb.core.params import unknown
 from spnb.core.types import Task
+from spnb.corpus.segments import GRADES
 from spnb.lab import ladder
 from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, RIVALS, SO
 from spnb.lab.world import Pool, names
@@ -31,8 +33,6 @@ from spnb.lab.world import Pool, names
 AnswerType = Literal["choice", "integer", "expression", "string"]
 Half = Literal["math", "general"]
 HALVES: tuple[Half, ...] = ("math", "general")
-GRADES = {"choice": "letter", "integer": "integer", "expression": "expression", "string": "exact"}
-"""Types of answers and how each is graded (`spnb.core.grading`)."""
 HIGHEST = 6
 """Steps of an entry at most."""
 SHORTEST = 4
@@ -82,20 +82,6 @@ class Entry:
         parts = zip(NUMBERS, self.steps, results, strict=False)
         stated = ", ".join(f"{number} {step} {MAKES} {so_far}" for number, step, so_far in parts)
         return f"{KINDS[self.kind].title.format(e=self.subject)}: {stated}."
-
-
-@dataclass(frozen=True)
-class Written:
-    """A task as a challenger wrote it; the options of a choice stand at the question's end."""
-
-    question: str
-    answer: str
-    answer_type: str
-
-    def task(self, messages: Any, **info: Any) -> Task:
-        """The task for whoever answers it with this prompt; the stated answer is its gold one."""
-        grades = GRADES[self.answer_type]
-        return Task(messages, self.question, (self.answer,), grades, self.answer_type, info)
 
 
 def check_kind(kind: str) -> None:
@@ -248,7 +234,7 @@ def write_task(
     rng: random.Random,
     wording: Pool = "train",
     options: Sequence[str] = (),
-) -> Written:
+) -> Proposal:
     """The oracle's task on the first `level` steps of an entry: self-contained, faithful, right.
 
     Raises ValueError for a level above its steps, or an answer that its kind does not have.
@@ -263,7 +249,7 @@ def write_task(
     if answer_type == "choice":
         options = options or draw_options(entry.kind, entry.steps[:level], rng)
         text, gold = f"{text}\n{prompts.lettered(options)}", LETTERS[list(options).index(gold)]
-    return Written(text, gold, answer_type)
+    return Proposal(text, gold, kind=answer_type)
 
 
 def draw_task(
@@ -339,7 +325,7 @@ def order_of(task: Task, text: str) -> tuple[int, ...] | None:
     return order if text.strip() == reply(task, order, guess) else None
 
 
-def challenge(entry: Entry, level: int, written: Written) -> str:
+def challenge(entry: Entry, level: int, written: Proposal) -> str:
     """The text of a challenger that writes this task from a segment: first the steps and their
     result as the document has them, a choice after each whether to go on; then the task."""
     steps = " ".join(map(" ".join, zip(NUMBERS, entry.steps[:level], strict=False)))
@@ -347,6 +333,6 @@ def challenge(entry: Entry, level: int, written: Written) -> str:
     return f"<think> {stated}</think>{task_text(written)}"
 
 
-def task_text(written: Written) -> str:
+def task_text(written: Proposal) -> str:
     """A task in its tags."""
     return f"<question> {written.question}</question><answer> {written.answer}</answer>"

@@ -1,7 +1,9 @@
 """One file a paper: its game as its algorithm reads. A paper's module has `Params` and `Method`."""
 
 import importlib
+from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 from spnb.core.params import ParamError, papers, unknown
 
@@ -11,3 +13,12 @@ def method_module(paper: str) -> ModuleType:
     if paper not in papers():
         raise ParamError(unknown("paper", paper, papers()))
     return importlib.import_module(f"spnb.methods.{paper}")
+
+
+def method_class(paper: str, params: Any) -> type:
+    """The method that a run's parameters name: the paper's, or another `algorithm` that it is
+    compared with (`METHODS` of its module)."""
+    module = method_module(paper)
+    algorithm = getattr(params, "algorithm", "")
+    others: Mapping[str, str] = getattr(module, "METHODS", {})
+    return importlib.import_module(others.get(algorithm, module.__name__)).Method

@@ -1,7 +1,7 @@
 """Absolute Zero: tasks on programs, which an evaluator checks (Zhao et al. 2025).
 
 The challenger proposes deductions and abductions (a program and an input) and inductions (inputs of
-an earlier program); an own small language takes the place of Python (`spnb.lab.programs`). K
+an earlier program); an own small language takes the place of Python (`spnb.games.programs`). K
 answers show how hard a task is; one of them trains the reasoner. SPICE's table 5: a task pays 1 - p
 for 0 < p < 1, else 0; a right answer 1, a wrong one or a program without a value -0.5, what cannot
 be read -1. Rows are compared with all of their role and kind of task in the step (REINFORCE++).
@@ -16,25 +16,30 @@ from statistics import fmean
 
 from spnb.core import prompts
 from spnb.core.episodes import Episode
+from spnb.core.method import Suite
 from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed
-from spnb.lab import programs
-from spnb.lab.programs import TASK_KINDS, TaskKind
+from spnb.evaluate.proposals import CHALLENGES
+from spnb.games import programs
+from spnb.games.programs import TASK_KINDS, TaskKind
 from spnb.methods import spice_prompts
+from spnb.methods.challenger_reasoner import PAYS, ChallengerReasoner
+from spnb.methods.challenger_reasoner import Params as Params
 from spnb.methods.rlvr import graded
-from spnb.methods.spice_tasks import PAYS, Tasks
 
-UNREADABLE, WRONG = -1.0, -0.5
-"""What such a proposal or answer is paid."""
+UNREADABLE = -1.0
+"""What a proposal or an answer is paid that cannot be read."""
+WRONG = -0.5
+"""What a wrong answer is paid, and a proposal whose program has no value."""
 INPUTS = 4
-"""Of an induction, half of them shown."""
+"""Inputs of an induction; half of them are shown."""
 KEPT = 256
-"""Earlier programs, for inductions and references."""
+"""Earlier programs that are kept, for inductions and references."""
 FIRST = "x"
 """The program there is before any other."""
 
 
 @dataclass
-class Proposal:
+class Challenge:
     """What a challenger proposed; `task` is None where it is not valid."""
 
     kind: TaskKind
@@ -46,64 +51,77 @@ class Proposal:
     pay: float = UNREADABLE
 
 
-def rollout(method: Tasks, step: int) -> Episode[list[Sample]]:
-    """Proposals of the three kinds, answers to them, pay."""
-    params = method.params
-    seed = derive_seed(params.seed, "train", step, method.share.rank)
-    rng = random.Random(seed)
-    count = max(3, method.share.of(params.documents_per_step * params.group_size))
+class Method(ChallengerReasoner):
+    """Absolute Zero; metrics: shares of valid proposals by kind, and of the valid ones mean p and
+    pay, with right and wrong answers (mixed), of different programs (distinct)."""
 
-    # 1 Propose: as many tasks as SPICE's challenger makes attempts, a third of each kind.
-    proposals: list[Proposal] = []
-    for number, kind in enumerate(TASK_KINDS):
-        new = yield from propose(method, kind, (count + number) // 3, seed, rng)
-        proposals += new
-        kept = [one.program for one in new if one.task and kind != "induction"]
-        method.programs = [*method.programs, *kept][-KEPT:]
+    estimator = "batch_zscore"
 
-    # 2 Solve each K times.
-    valid = [one for one in proposals if one.task]
-    tasks = [one.task for one in valid if one.task]
-    solving = partial(derive_seed, seed, "answer")
-    asked = [task.messages for task in tasks]
-    groups = yield from method.say("reasoner", asked, params.answers, solving)
-    answers = graded(tasks, groups, "reasoner")
+    def role_of(self, sample: Sample) -> str:
+        """Rows are recorded under role and kind of task."""
+        return sample.role[0] if isinstance(sample.role, tuple) else str(sample.role)
 
-    # 3 Pay: proposals by how hard they are, one answer to each by being right.
-    for place, one in enumerate(valid):
-        rows = answers[place * params.answers : (place + 1) * params.answers]
-        one.success = fmean(sample.reward for sample in rows)
-        one.pay = float(PAYS[params.pay](one.success))
-        settle(rows, one.kind, rng)
-    note(method, proposals)
-    return [row(one) for one in proposals] + answers
+    def rollout(self, step: int) -> Episode[list[Sample]]:
+        """Challenges of the three kinds, answers to them, pay."""
+        params = self.params
+        seed = derive_seed(params.seed, "train", step, self.share.rank)
+        rng = random.Random(seed)
+        count = max(3, self.share.of(params.documents_per_step * params.group_size))
+
+        # 1 Propose: as many tasks as SPICE's challenger makes attempts, a third of each kind.
+        proposals: list[Challenge] = []
+        for number, kind in enumerate(TASK_KINDS):
+            new = yield from self.challenges(kind, (count + number) // 3, seed, rng)
+            proposals += new
+            kept = [one.program for one in new if one.task and kind != "induction"]
+            self.programs = [*self.programs, *kept][-KEPT:]
+
+        # 2 Solve each K times.
+        valid = [one for one in proposals if one.task]
+        tasks = [one.task for one in valid if one.task]
+        seeds = partial(derive_seed, seed, "answer")
+        prompts = [task.messages for task in tasks]
+        groups = yield from self.sample("reasoner", prompts, params.answers, seeds)
+        answers = graded(tasks, groups, "reasoner")
+
+        # 3 Pay: proposals by how hard they are, one answer to each by being right.
+        for place, one in enumerate(valid):
+            rows = answers[place * params.answers : (place + 1) * params.answers]
+            one.success = fmean(sample.reward for sample in rows)
+            one.pay = float(PAYS[params.pay](one.success))
+            settle(rows, one.kind, rng)
+        self.log(**numbers(proposals, params.answers))
+        return [row(one) for one in proposals] + answers
+
+    def challenges(
+        self, kind: TaskKind, count: int, seed: int, rng: random.Random
+    ) -> Episode[list[Challenge]]:
+        """`count` proposals of a kind; inductions are about earlier programs."""
+        known = self.programs or [FIRST]
+        subjects = [rng.choice(known) if kind == "induction" else "" for _ in range(count)]
+        many = min(self.params.references, len(known))
+        asking = [spice_prompts.propose(kind, rng.sample(known, many), one) for one in subjects]
+        groups = yield from self.sample("challenger", asking, 1, partial(derive_seed, seed, kind))
+        pairs = zip(groups, subjects, strict=True)
+        return [read(kind, trajectory, program) for (trajectory,), program in pairs]
+
+    def suites(self, step: int) -> list[Suite]:
+        """The source's alone: a challenger's tasks are no questions on documents."""
+        return [suite for suite in super().suites(step) if suite.name != CHALLENGES]
 
 
-def propose(
-    method: Tasks, kind: TaskKind, count: int, seed: int, rng: random.Random
-) -> Episode[list[Proposal]]:
-    """`count` proposals of a kind; inductions are about earlier programs."""
-    known = method.programs or [FIRST]
-    subjects = [rng.choice(known) if kind == "induction" else "" for _ in range(count)]
-    many = min(method.params.references, len(known))
-    asked = [spice_prompts.propose(kind, rng.sample(known, many), one) for one in subjects]
-    seeds = partial(derive_seed, seed, kind)
-    groups = yield from method.say("challenger", asked, 1, seeds)
-    pairs = zip(groups, subjects, strict=True)
-    return [read(kind, trajectory, program) for (trajectory,), program in pairs]
-
-
-def read(kind: TaskKind, trajectory: Trajectory, program: str = "") -> Proposal:
+def read(kind: TaskKind, trajectory: Trajectory, program: str = "") -> Challenge:
     """A proposal from a challenger's text, `program` the one that an induction is about."""
     text = trajectory.policy_text
     program = program or prompts.field(text, "program") or ""
     found = [programs.read_input(one) for one in prompts.fields(text, "input")]
     inputs = list(dict.fromkeys(x for x in found if x is not None))
-    proposal = Proposal(kind, trajectory, program=program)
+    proposal = Challenge(kind, trajectory, program=program)
     needed = INPUTS if kind == "induction" else 1
     if not program or len(inputs) < needed:
         return proposal
-    proposal.readable, proposal.pay = True, WRONG
+    proposal.readable = True
+    proposal.pay = WRONG
     inputs = inputs[:needed]
     outputs = programs.runs(program, inputs)
     if outputs is not None:
@@ -130,10 +148,11 @@ def settle(rows: Sequence[Sample], kind: TaskKind, rng: random.Random) -> None:
             sample.reward = WRONG
         sample.role = ("reasoner", kind)
         if place != trained:
-            sample.advantage, sample.weight = 0.0, 0.0
+            sample.advantage = 0.0
+            sample.weight = 0.0
 
 
-def row(one: Proposal) -> Sample:
+def row(one: Challenge) -> Sample:
     """A proposal's row."""
     sample = one.trajectory.sample(one.pay, ("challenger", one.kind), "step")
     sample.invalid = one.task is None
@@ -141,17 +160,17 @@ def row(one: Proposal) -> Sample:
     return sample
 
 
-def note(method: Tasks, proposals: Sequence[Proposal]) -> None:
-    """The step's metrics, shares of valid proposals by kind too."""
+def numbers(proposals: Sequence[Challenge], answers: int) -> dict[str, float]:
+    """The step's metrics; `answers` to each valid proposal."""
     valid = [one for one in proposals if one.task]
-    numbers = {"attempts": len(proposals), "answers": len(valid) * method.params.answers}
-    numbers |= {"valid": len(valid) / len(proposals), "tasks": len(valid)}
+    found: dict[str, float] = {"attempts": len(proposals), "answers": len(valid) * answers}
+    found |= {"valid": len(valid) / len(proposals), "tasks": len(valid)}
     for kind in TASK_KINDS:
         own = [one for one in proposals if one.kind == kind]
-        numbers[f"valid/{kind}"] = fmean(one.task is not None for one in own) if own else 0.0
+        found[f"valid/{kind}"] = fmean(one.task is not None for one in own) if own else 0.0
     if valid:
-        numbers["success"] = fmean(one.success for one in valid)
-        numbers["pay"] = fmean(one.pay for one in valid)
-        numbers["mixed"] = fmean(0 < one.success < 1 for one in valid)
-        numbers["distinct"] = len({(one.kind, one.program) for one in valid}) / len(valid)
-    method.metrics = {f"method/{name}": float(value) for name, value in numbers.items()}
+        found["success"] = fmean(one.success for one in valid)
+        found["pay"] = fmean(one.pay for one in valid)
+        found["mixed"] = fmean(0 < one.success < 1 for one in valid)
+        found["distinct"] = len({(one.kind, one.program) for one in valid}) / len(valid)
+    return found

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
@@ -42,11 +42,6 @@ class Params(MethodParams):
     """
 
     role_names = ("solver",)
-    retired: ClassVar[dict[str, Any]] = {
-        **{"task": "ladder", "hops": [1], "documents": 4, "same_relation": 1.0, "facts": 2},
-        **{"operations": ["cell", "sum", "difference", "highest", "margin"], "companies": 1},
-        **{"distances": [0], "transfer_documents": 0, "results": 2},
-    }
 
     family: Literal["journey", "ledger", "choice", "report", "chain"] = Field(
         "journey", description="the kind of answer; chain: by search"

@@ -1,70 +1,333 @@
 """SPELL (arXiv 2509.23863): one policy asks, answers and judges questions about long documents.
 
 Algorithm 1. A questioner reads m documents of a cluster, with its latest solvable questions and
-their documents (`memory`), and writes a question with its answer. One answer without documents
+their documents (`Memory`), and writes a question with its answer. One answer without documents
 filters out what is not grounded in them. A responder answers G times from all n documents of the
 cluster; a verifier compares each answer G times with the stated one and the majority decides beside
-a rule. Rewards are eq. 4 to 7 (`spnb.methods.spell_questions`), advantages eq. 8 and 9, the loss
-eq. 12: the sum of each role's mean over groups, a group being the mean over its tokens.
+a rule. Rewards are eq. 4 to 7 (`Question.settle`), advantages eq. 8 and 9, the loss eq. 12: the sum
+of each role's mean over groups, a group being the mean over its tokens.
 
     spnb run spell --scale cpu --variant full --seed 0
 
 Where the released code differs from the paper, the paper is the default and the code's way a named
-option (`tie`, `malformed`, `memory_rule`, `normalise`). `questions: static` is the RLVR baseline: a
-fixed set that an oracle wrote, no questioner; with `judgments` above 0 it is QwenLong-L1's reward.
-`alignment` learns from preference pairs on that set: LongPO and SoLoPO (`spell_pairs`).
+option (`tie`, `malformed`, `memory_rule`, `normalise`). `question_source: static` is the RLVR
+baseline: a fixed set that an oracle wrote, no questioner; with `judgments_per_answer` above 0 it is
+QwenLong-L1's reward. `alignment` learns from preference pairs on that set (`spell_pairs`).
 """
 
 import random
 import time
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from itertools import chain
+from statistics import fmean
+from typing import Any, Literal
 
+from pydantic import Field, model_validator
+
+from spnb.core import prompts, rewards
 from spnb.core.advantages import make_estimator
+from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode, fill
 from spnb.core.grading import read_answer
-from spnb.core.method import Role, SelfPlayMethod, Suite
-from spnb.core.prompts import judge, verdict
-from spnb.core.types import Pair, Sample, Task, Trajectory, derive_seed
+from spnb.core.method import MethodParams, Preference, Role, SelfPlayMethod, Suite
+from spnb.core.params import require
+from spnb.core.types import Messages, Pair, Sample, Task, Trajectory, derive_seed
+from spnb.corpus import clusters
 from spnb.evaluate.items import Records
-from spnb.lab import cluster_suites as long_context
-from spnb.lab import clusters
-from spnb.methods.rlvr import Groups
-from spnb.methods.spell_data import Library, Memory, static_question, static_set
+from spnb.evaluate.proposals import DIFFICULTY, difficulty, difficulty_rows, spell_numbers
 from spnb.methods.spell_pairs import make_pairs
-from spnb.methods.spell_params import Params
-from spnb.methods.spell_questions import (
-    Question,
-    dynamic_sampling,
-    numbers,
-    permute_rewards,
-    token_mean,
-)
 
+GENERATED = "lab:clusters"
+"""The source where there is no corpus."""
 PHASES = ("questioning", "grounding", "responding", "verifying")
+BAD_FORMAT = -1.0
+UNGROUNDED = -0.5
+"""What a questioner gets for a question that is answered without documents."""
+PairLoss = Literal["longpo", "solopo"]
+PREFERENCE_WEIGHTS = {"longpo": 0.01, "solopo": 3.0}
+"""lambda of LongPO (eq. 14), alpha of SoLoPO (DPO, Qwen2.5-7B)."""
+PREFERENCE_BETA = 0.1
+
+
+class Params(MethodParams):
+    """SPELL's own parameters; quantities a step are for all processes together."""
+
+    role_names = ("questioner", "responder", "verifier", "external")
+
+    corpus: str = Field("", description="JSONL of clusters; empty: generated documents")
+    document_tokens: int | None = Field(
+        None, ge=1, description="of a corpus: documents are cut after so many"
+    )
+    tasks: list[Literal[tuple(clusters.TYPES)]] = Field(  # type: ignore[valid-type]
+        list(clusters.TYPES), min_length=1, description="task types, drawn evenly"
+    )
+    clusters: int = Field(24, ge=1, description="generated clusters, of all types together")
+    documents: int = Field(4, ge=1, description="n, of a cluster; a responder reads all")
+    documents_read: int = Field(2, ge=1, description="m, new ones that a questioner reads")
+    memory: int = Field(3, ge=0, description="L, solvable questions that a questioner sees")
+    memory_rule: Literal["paper", "code"] = "paper"
+    question_source: Literal["policy", "static"] = "policy"
+    static_questions: int = Field(96, ge=1, description="of the static set")
+    context: list[int] = Field([], description="static: documents in equal parts of the training")
+    questions_per_round: int = Field(12, ge=1, description="rounds go on until groups are enough")
+    rounds: int = Field(10, ge=1, description="most rounds of questions in a step")
+    groups: int = Field(8, ge=1, description="N, questions with mixed answers that are trained on")
+    group_size: int = Field(8, ge=2, description="G, answers to a question")
+    judgments_per_answer: int | None = Field(None, ge=0, description="default G, 0: no verifier")
+    judge: Literal["rule", "oracle"] = Field("rule", description="beside the verifier")
+    format_penalty: bool = True
+    grounding: bool = Field(True, description="whether one answer without documents filters")
+    consistency: bool = Field(True, description="verifiers learn where their majority is the rule")
+    mapping: Literal["gaussian", "absolute_zero", "r_zero"] = "gaussian"
+    sigma: float = Field(1 / 6, gt=0, description="of the Gaussian (eq. 7)")
+    rewards: Literal["earned", "random"] = "earned"
+    tie: Literal["no", "first"] = "no"
+    malformed: Literal["ignored", "penalised"] = "ignored"
+    normalise: Literal["batch", "task"] = Field("batch", description="questioners (eq. 9)")
+    alignment: PairLoss | None = Field(
+        None, description="learn from preference pairs (table 9), `groups` pairs a step"
+    )
+    eval_items: int = Field(4, ge=1, description="questions of each type and level")
+    eval_samples: int = Field(8, ge=1, description="answers to each")
+    eval_documents: list[int] = Field([4, 16], min_length=1, description="the first every time")
+    eval_proposals: int = Field(36, ge=1, description="questions that the external policy answers")
+
+    @model_validator(mode="after")
+    def _together(self) -> "Params":
+        static = self.question_source == "static"
+        known = f"corpus is {self.corpus!r} with"
+        nothing = "allowed: nothing, the oracle knows no corpus"
+        pairs = f"with alignment {self.alignment}; allowed"
+        loss = self.grpo.get("loss_type", "grpo")
+        for fits, message in (
+            (
+                self.documents_read <= self.documents,
+                f"documents_read is {self.documents_read} with documents {self.documents}; "
+                "allowed: 1 to documents",
+            ),
+            (
+                static or not self.context,
+                f"context is {self.context} with question_source {self.question_source}; "
+                "allowed: with static",
+            ),
+            (not (self.corpus and static), f"{known} question_source static; {nothing}"),
+            (not self.corpus or self.judge == "rule", f"{known} judge oracle; {nothing}"),
+            (
+                static or not self.alignment,
+                f"question_source is {self.question_source!r} {pairs}: static",
+            ),
+            (
+                not (self.alignment and self.judgments),
+                f"judgments_per_answer is {self.judgments} {pairs}: 0, the judge compares alone",
+            ),
+            (not (self.alignment and self.context), f"context is {self.context} {pairs}: nothing"),
+            (
+                not self.alignment or self.rewards == "earned",
+                f"rewards is {self.rewards} {pairs}: earned",
+            ),
+            (
+                loss == "grpo",
+                f"grpo.loss_type is {loss!r}; allowed: grpo, of whose row means eq. 12 is made",
+            ),
+        ):
+            require(fits, message)
+        if not self.corpus:
+            check_source(GENERATED, self)
+        return self
+
+    @property
+    def preference(self) -> Preference | None:
+        """The loss of the baselines that learn from pairs."""
+        if self.alignment is None:
+            return None
+        weight = PREFERENCE_WEIGHTS[self.alignment]
+        return Preference(self.alignment, self.groups, PREFERENCE_BETA, weight)
+
+    @property
+    def judgments(self) -> int:
+        """Judgments of an answer."""
+        return self.group_size if self.judgments_per_answer is None else self.judgments_per_answer
+
+    @property
+    def verifier_groups(self) -> int:
+        """Groups of judgments that a step trains: as many judgments as questions (released code)"""
+        return max(1, self.groups // max(1, self.judgments))
+
+    def map(self, success: float) -> float:
+        """What a mean reward of responders pays the questioner (eq. 7); 0 at 0 and 1."""
+        if success in (0.0, 1.0):
+            return 0.0
+        options = {"sigma": self.sigma} if self.mapping == "gaussian" else {}
+        return float(getattr(rewards, self.mapping)(success, **options))
+
+
+def majority(votes: Sequence[bool | None], params: Params) -> bool | None:
+    """The verdict of several judgments (eq. 4): yes where more than half of the votes are yes.
+
+    A judgment that is neither yes nor no (None) is no vote; where it is `penalised`, it is a label
+    of its own. With tie "first" (released code) the most frequent label wins, of equally frequent
+    ones the one seen first. None: there is no verdict, the rule decides alone.
+    """
+    labels = [vote for vote in votes if vote is not None or params.malformed == "penalised"]
+    if params.tie == "first":
+        return max(labels, key=labels.count, default=None)
+    return labels.count(True) > len(labels) / 2 if labels else None
+
+
+@dataclass(eq=False)
+class Question:
+    """One proposal, or one static question, with its answers and judgments.
+
+    Attributes:
+        trajectory: the questioner's, None for a static question.
+        proposal: None where the form is wrong.
+        judgement: the oracle's, for the log alone; None where there is no oracle, or no proposal.
+        read: places of the new documents that the questioner read.
+        rule, same, votes, majorities: of each answer: whether the rule finds it right, whether it
+            means what is stated (by the oracle), its judgments, their majority.
+        success: the mean reward of the answers, r-bar.
+    """
+
+    context: Context
+    trajectory: Trajectory | None = None
+    proposal: Proposal | None = None
+    judgement: Judgement | None = None
+    read: tuple[int, ...] = ()
+    grounded: bool = True
+    answers: list[Trajectory] = field(default_factory=list)
+    judgments: list[list[Trajectory]] = field(default_factory=list)
+    rule: list[bool] = field(default_factory=list)
+    same: list[bool | None] = field(default_factory=list)
+    votes: list[list[bool | None]] = field(default_factory=list)
+    majorities: list[bool | None] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    success: float = 0.0
+    pay: float = BAD_FORMAT
+
+    @property
+    def family(self) -> str:
+        """The task type."""
+        return self.context.kind
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its answers have different rewards: only then can they be compared."""
+        return len(set(self.rewards)) > 1
+
+    def settle(self, params: Params, source: Any) -> None:
+        """Sets rule, majorities, rewards, success and pay from the answers and judgments."""
+        if self.proposal is None or not self.grounded:
+            self.pay = UNGROUNDED if self.proposal else BAD_FORMAT
+            return
+        texts = [read_answer(answer.policy_text) for answer in self.answers]
+        self.same = [source.means(self.proposal, text) for text in texts]
+        self.rule = [bool(source.agrees(self.proposal, text)) for text in texts]
+        if params.judge == "oracle":
+            self.rule = [bool(same) for same in self.same]
+        self.votes = [[prompts.verdict(one.policy_text) for one in of] for of in self.judgments]
+        self.majorities = [majority(votes, params) for votes in self.votes]
+        self.majorities = self.majorities or [None] * len(self.answers)
+        pairs = zip(self.rule, self.majorities, strict=True)
+        self.rewards = [float(max(rule, bool(verdict))) for rule, verdict in pairs]
+        self.success = fmean(self.rewards)
+        self.pay = params.map(self.success)
+
+    def verifier_rewards(self, params: Params) -> list[list[float]]:
+        """The rewards of all judgments (eq. 5): 1 for agreeing with the majority.
+
+        A judgment that is neither yes nor no gets 0, or -1 where it is `penalised`.
+        """
+        other = -1.0 if params.malformed == "penalised" else 0.0
+        return [
+            [other if vote is None else float(vote == verdict) for vote in votes]
+            for votes, verdict in zip(self.votes, self.majorities, strict=bool(self.votes))
+        ]
+
+    def disputed(self, place: int, consistent: bool) -> bool:
+        """Whether the judgments of an answer can teach the verifier: they differ, more than half of
+        those that are yes or no agree, and, where it has to be `consistent`, with the rule."""
+        votes = [vote for vote in self.votes[place] if vote is not None]
+        split = len(set(votes)) > 1 and max(map(votes.count, votes)) > len(votes) / 2
+        return split and (not consistent or self.majorities[place] == self.rule[place])
+
+    def facts(self) -> dict[str, float]:
+        """What the log and the records say of it."""
+        facts = {"success": self.success, "pay": self.pay}
+        if self.judgement and self.judgement.answerable:
+            facts |= {"level": float(self.judgement.level), "right": float(self.judgement.right)}
+        return facts
+
+
+class Memory:
+    """The latest `size` solvable questions of each cluster with their documents (H of algorithm 1).
+
+    The paper stores a question that pays (0 < r-bar < 1) with its new documents, and the next one
+    is about m new documents and all stored ones. The released code stores every question that is
+    solved at least once, fully solved ones too, with all documents that its questioner saw, and
+    draws new documents from those not seen yet.
+    """
+
+    def __init__(self, size: int, rule: str = "paper"):
+        self.size = size
+        self.rule = rule
+        self.entries: dict[str, list[dict[str, Any]]] = {}
+
+    def reading(
+        self, cluster: Context, count: int, rng: random.Random
+    ) -> tuple[tuple[int, ...], Context, list[str]]:
+        """(Places of the new documents, the cluster with the places of all documents to read in
+        their order, earlier questions with answers)."""
+        entries = self.entries.get(cluster.name, [])
+        seen = set(chain.from_iterable(entry["read"] for entry in entries))
+        places = range(len(cluster.documents))
+        unseen = [place for place in places if self.rule == "paper" or place not in seen]
+        new = tuple(sorted(rng.sample(unseen, min(count, len(unseen)))))
+        earlier = [clusters.with_answer(entry["question"], entry["answer"]) for entry in entries]
+        return new, replace(cluster, places=tuple(sorted({*new, *seen}))), earlier
+
+    def push(self, question: Question) -> None:
+        """Stores a question that is solvable by the memory's rule."""
+        solvable = question.pay > 0 if self.rule == "paper" else question.success >= 0.01
+        if not self.size or not solvable or question.trajectory is None:
+            return
+        stated = question.proposal or Proposal("", "")
+        entry = {"read": question.read, "question": stated.question, "answer": stated.answer}
+        kept = [*self.entries.get(question.context.name, []), entry]
+        self.entries[question.context.name] = kept[-self.size :]
+
+    def mean_length(self) -> float:
+        """Questions stored, mean over clusters that have some; 0 without."""
+        return fmean(map(len, self.entries.values())) if self.entries else 0.0
 
 
 class Method(SelfPlayMethod):
-    """The three roles on one policy; metrics are those of `spell_questions.numbers`, how many
-    questions the memory holds (mean over clusters), and each phase's seconds."""
+    """The three roles on one policy; metrics are those of `spell_numbers`, how many questions the
+    memory holds (mean over clusters), and each phase's seconds."""
 
     Params = Params
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        if not params.corpus:
-            clusters.ladder.check_names(tokenizer)
-        self.library = Library(params, tokenizer)
+        self.source: Any = (
+            clusters.CorpusClusters(params, tokenizer)
+            if params.corpus
+            else open_source(GENERATED, params, tokenizer)
+        )
         self.memory = Memory(params.memory, params.memory_rule)
-        self.static = static_set(params) if params.questions == "static" else []
+        self.static: list[list[Task]] = []
+        if params.question_source == "static":
+            self.static = self.source.static_set()
 
     def default_roles(self) -> dict[str, Role]:
         """Answers and judgments are compared within their group (eq. 8), questioners within the
         batch (eq. 9). A KL, where there is one, holds the questioner alone."""
-        sampling, zscore = self.params.sampling, partial(make_estimator, "group_zscore")
+        sampling = self.params.sampling
+        zscore = partial(make_estimator, "group_zscore")
         roles = {name: Role(sampling, zscore(), kl=False) for name in ("responder", "verifier")}
-        if self.params.questions == "self":
+        if self.params.question_source == "policy":
             roles["questioner"] = Role(sampling, zscore())
         if "external" in getattr(self.params, "policies", {}):
             roles["external"] = Role(sampling, zscore(), "external", trainable=False)
@@ -86,46 +349,48 @@ class Method(SelfPlayMethod):
         yield from fill(play_round, {"mixed": count}, params.rounds)
         kept = [question for question in questions if question.mixed][:count]
         samples = self.rows(questions, kept, random.Random(derive_seed(seed, "select")))
-        self.metrics = numbers(questions)
-        self.log(memory=self.memory.mean_length())
+        self.log(**spell_numbers(questions), memory=self.memory.mean_length())
         self.log(**{f"seconds/{name}": took for name, took in self.seconds.items()})
         return samples
 
     def play_round(self, step: int, seed: int) -> Episode[list[Question]]:
         """One round of Algorithm 1, phase by phase over all of its questions."""
-        params, rng = self.params, random.Random(seed)
-        count = max(1, self.share.of(params.asked))
+        params = self.params
+        rng = random.Random(seed)
+        count = max(1, self.share.of(params.questions_per_round))
 
         # 1 Question: m documents of a cluster, what its memory holds.
-        if params.questions == "self":
+        if params.question_source == "policy":
             questions = yield from self.timed("questioning", self.ask(count, rng, seed))
         else:
-            questions = self.static_questions(count, step, rng)
+            part = len(self.static) * step // params.steps
+            drawn = rng.choices(self.static[part], k=count)
+            questions = [self.static_question(task) for task in drawn]
 
         # 2 Filter: one answer without documents.
         formed = [question for question in questions if question.proposal]
-        if params.grounding and params.questions == "self":
+        if params.grounding and params.question_source == "policy":
             yield from self.timed("grounding", self.ground(formed, seed))
 
         # 3 Respond: G answers with all documents.
-        asked = [question for question in formed if question.grounded]
-        yield from self.timed("responding", self.respond(asked, seed))
+        grounded = [question for question in formed if question.grounded]
+        yield from self.timed("responding", self.respond(grounded, seed))
 
         # 4 Verify: each answer, G times.
-        if params.judged:
-            yield from self.timed("verifying", self.verify(asked, seed))
+        if params.judgments:
+            yield from self.timed("verifying", self.verify(grounded, seed))
 
         # 5 Pay (eq. 4 to 7), remember.
         for question in questions:
-            question.settle(params.rules)
+            question.settle(params, self.source)
             self.memory.push(question)
         return questions
 
     def pairs(self) -> Episode[list[Pair]]:
         """Where `alignment` is set: this process's share of the pairs, from the static set."""
-        tasks, seed = self.static[0], derive_seed(self.params.seed, "pairs", self.share.rank)
-        own = self.share.part(tasks)
-        return make_pairs(self.params, self.chat, self.roles["responder"], own, seed)
+        seed = derive_seed(self.params.seed, "pairs", self.share.rank)
+        tasks = self.share.part(self.static[0])
+        return make_pairs(self, [self.static_question(task) for task in tasks], seed)
 
     def timed(self, phase: str, episode: Episode[Any]) -> Episode[Any]:
         """An episode whose wall time is added to its phase's."""
@@ -134,63 +399,71 @@ class Method(SelfPlayMethod):
         self.seconds[phase] += time.perf_counter() - started
         return result
 
-    def answers(
-        self, role: str, tasks: Sequence[Task], k: int, seed: int, phase: str
-    ) -> Episode[Groups]:
-        """`k` answers of a role to each task."""
-        seeds = partial(derive_seed, seed, phase)
-        return self.sample(role, [task.messages for task in tasks], k, seeds)
-
     def ask(self, count: int, rng: random.Random, seed: int) -> Episode[list[Question]]:
         """`count` proposals, task types in turn over all processes, each about a cluster of its
         type."""
         turns = [self.share.rank + place * self.share.processes for place in range(count)]
-        drawn = [self.library.draw(rng, turn) for turn in turns]
-        read = [self.memory.reading(cluster, self.params.read, rng) for cluster in drawn]
-        prompts = [
-            Task(self.library.ask(cluster, places, earlier))
-            for cluster, (_, places, earlier) in zip(drawn, read, strict=True)
+        drawn = [self.source.draw(rng, turn) for turn in turns]
+        reading = [
+            self.memory.reading(cluster, self.params.documents_read, rng) for cluster in drawn
         ]
-        groups = yield from self.answers("questioner", prompts, 1, seed, "ask")
+        asking = [self.source.ask(context, earlier) for _, context, earlier in reading]
+        groups = yield from self.sample("questioner", asking, 1, partial(derive_seed, seed, "ask"))
         questions = []
-        for cluster, (new, places, _), (trajectory,) in zip(drawn, read, groups, strict=True):
-            question = self.library.question(cluster, trajectory)
-            question.read = new if self.params.memory_rule == "paper" else places
+        for (new, context, _), (trajectory,) in zip(reading, groups, strict=True):
+            question = self.question(context, trajectory)
+            question.read = new if self.params.memory_rule == "paper" else context.places or ()
             questions.append(question)
         return questions
 
-    def static_questions(self, count: int, step: int, rng: random.Random) -> list[Question]:
-        """Questions of the static set, of the part whose context this step has."""
-        part = len(self.static) * step // self.params.steps
-        return [static_question(task) for task in rng.choices(self.static[part], k=count)]
+    def question(self, context: Context, trajectory: Trajectory) -> Question:
+        """What a questioner wrote about a cluster."""
+        found = self.source.read(trajectory.policy_text, context)
+        if not isinstance(found, Proposal):
+            return Question(context, trajectory)
+        return Question(context, trajectory, found, self.source.judge(found, context))
+
+    def static_question(self, task: Task) -> Question:
+        """A static question, its true answer as the stated one."""
+        proposal, context = self.source.stated(task)
+        judgement = self.source.judge(proposal, context)
+        return Question(context, proposal=proposal, judgement=judgement)
+
+    def prompt(self, question: Question, documents: bool = True) -> Messages:
+        """An answerer's prompt."""
+        return self.source.task(question.proposal, question.context, documents).messages
 
     def ground(self, questions: Sequence[Question], seed: int) -> Episode[None]:
         """A question is not grounded if the rule accepts one answer without documents."""
-        tasks = [Task(clusters.messages(q.family, q.proposal, ())) for q in questions]
-        groups = yield from self.answers("responder", tasks, 1, seed, "ground")
+        closed = [self.prompt(question, documents=False) for question in questions]
+        seeds = partial(derive_seed, seed, "ground")
+        groups = yield from self.sample("responder", closed, 1, seeds)
         for question, (answer,) in zip(questions, groups, strict=True):
             text = read_answer(answer.policy_text)
-            question.grounded = not clusters.agrees(question.family, text, question.proposal)
+            question.grounded = not self.source.agrees(question.proposal, text)
 
     def respond(self, questions: Sequence[Question], seed: int) -> Episode[None]:
         """G answers to each question from all documents of its cluster."""
-        tasks = [Task(clusters.messages(q.family, q.proposal, q.documents)) for q in questions]
+        asking = [self.prompt(question) for question in questions]
         size = self.params.group_size
-        groups = yield from self.answers("responder", tasks, size, seed, "respond")
+        seeds = partial(derive_seed, seed, "respond")
+        groups = yield from self.sample("responder", asking, size, seeds)
         for question, answers in zip(questions, groups, strict=True):
             question.answers = answers
 
     def verify(self, questions: Sequence[Question], seed: int) -> Episode[None]:
         """Judgments of each answer that can be read, against the stated one; none of others."""
-        places, tasks = [], []
+        places = []
+        asking = []
         for question in questions:
             question.judgments = [[] for _ in question.answers]
+            stated = question.proposal or Proposal("", "")
             for place, answer in enumerate(question.answers):
                 if text := read_answer(answer.policy_text):
                     places.append((question, place))
-                    stated = question.proposal
-                    tasks.append(Task(judge(stated.question, text, stated.answer)))
-        groups = yield from self.answers("verifier", tasks, self.params.judged, seed, "verify")
+                    asking.append(prompts.judge(stated.question, text, stated.answer))
+        seeds = partial(derive_seed, seed, "verify")
+        groups = yield from self.sample("verifier", asking, self.params.judgments, seeds)
         for (question, place), group in zip(places, groups, strict=True):
             question.judgments[place] = group
 
@@ -200,37 +473,37 @@ class Method(SelfPlayMethod):
         """Every row of the step. Those that dynamic sampling leaves out have weight and advantage
         0, so that eq. 9 compares the questioners of the batch alone; so have those of a prompt
         that was too long to be asked."""
-        params, samples = self.params, []
-        paid, judged = dynamic_sampling(
-            questions,
-            kept,
-            max(1, self.share.of(params.verifier_groups)),
-            params.consistency,
-            params.format_penalty,
-            rng,
-        )
+        params = self.params
+        groups = max(1, self.share.of(params.verifier_groups))
+        paid, judged = dynamic_sampling(questions, kept, groups, params, rng)
+        samples: list[Sample] = []
 
-        def add(one: Trajectory, reward: float, role: str, group: Hashable, trained: bool) -> None:
+        def add(
+            one: Trajectory, reward: float, role: str, group: Hashable, trained: bool, invalid: bool
+        ) -> None:
             row = one.sample(reward, role, group)
+            row.invalid = invalid
             if not trained or not any(row.mask):
-                row.weight, row.advantage = 0.0, 0.0
+                row.weight = 0.0
+                row.advantage = 0.0
             samples.append(row)
 
         for place, question in enumerate(questions):
             if question.trajectory:
                 group = question.family if params.normalise == "task" else "batch"
-                add(question.trajectory, question.pay, "questioner", group, place in paid)
-                samples[-1].invalid = question.proposal is None
+                wrong = question.proposal is None
+                trained = place in paid
+                add(question.trajectory, question.pay, "questioner", group, trained, wrong)
                 samples[-1].info |= question.facts()
             for answer, reward in zip(question.answers, question.rewards, strict=True):
-                add(answer, reward, "responder", place, question in kept)
-                samples[-1].invalid = read_answer(answer.policy_text) is None
-            rewards = question.judged(params.rules)
-            for number, (group, pays) in enumerate(zip(question.judgments, rewards, strict=True)):
-                for one, reward in zip(group, pays, strict=True):
-                    trained = (place, number) in judged
-                    add(one, reward, "verifier", (place, number), trained)
-                    samples[-1].invalid = verdict(one.policy_text) is None
+                unread = read_answer(answer.policy_text) is None
+                add(answer, reward, "responder", place, question in kept, unread)
+            earned = question.verifier_rewards(params)
+            for number, (several, each) in enumerate(zip(question.judgments, earned, strict=True)):
+                key = place, number
+                for one, reward in zip(several, each, strict=True):
+                    neither = prompts.verdict(one.policy_text) is None
+                    add(one, reward, "verifier", key, key in judged, neither)
         if params.rewards == "random":
             permute_rewards(samples, rng)
         return samples
@@ -257,37 +530,86 @@ class Method(SelfPlayMethod):
         self.memory.entries = state["memory"]
 
     def suites(self, step: int) -> list[Suite]:
-        """Questions at the training context and, at both ends, at longer ones and in other forms;
-        proposals answered by the external policy where there is one. A corpus has none of its own:
-        the run's benchmarks measure it."""
+        """The source's; proposals answered by the external policy where there is one."""
         params = self.params
-        if params.corpus:
-            return []
-        ends = step in (0, params.steps)
-        suites = long_context.suites(params, self.chat, params.eval_documents, ends)
-        if "external" in self.roles and params.questions == "self":
-            suites.append(self.proposal_suite())
+        suites = self.source.suites(self.chat, params, step in (0, params.steps))
+        if suites and "external" in self.roles and params.question_source == "policy":
+            places = range(params.eval_proposals)
+            suites.append(Suite(DIFFICULTY, places, self.measure_difficulty, difficulty_rows))
         return suites
 
-    def proposal_suite(self) -> Suite:
-        """Questions about the training's clusters with their memory, each answered by the external
-        policy, graded by the oracle: 1 - pass@1 is their difficulty (figure 4)."""
-        library = self.library
+    def measure_difficulty(self, place: int) -> Episode[Records]:
+        """A question about one of the training's clusters with its memory, answered by the external
+        policy, graded by the oracle: 1 - pass@1 is its difficulty (figure 4)."""
+        rng = random.Random(derive_seed("evaluation", "difficulty", place))
+        cluster = self.source.draw(rng, place)
+        seeds = partial(derive_seed, derive_seed("difficulty", place))
+        _, context, earlier = self.memory.reading(cluster, self.params.documents_read, rng)
+        prompt = self.source.ask(context, earlier)
+        ((asked,),) = yield from self.sample("questioner", [prompt], 1, partial(seeds, "ask"))
+        question = self.question(context, asked)
+        if question.judgement is None or not question.judgement.answerable:
+            return [difficulty(place, cluster.kind, Judgement(), [])]
+        size = self.params.eval_samples
+        prompt = self.prompt(question)
+        (answers,) = yield from self.sample("external", [prompt], size, partial(seeds, "solve"))
+        return [difficulty(place, cluster.kind, question.judgement, answers)]
 
-        def ask(place: int) -> Episode[Records]:
-            rng = random.Random(derive_seed("evaluation", "difficulty", place))
-            cluster = library.draw(rng, place)
-            seed, size = derive_seed("difficulty", place), self.params.eval_samples
-            new, places, earlier = self.memory.reading(cluster, self.params.read, rng)
-            prompt = [Task(library.ask(cluster, places, earlier))]
-            ((asked,),) = yield from self.answers("questioner", prompt, 1, seed, "ask")
-            question = library.question(cluster, asked)
-            truth = question.truth()
-            if truth is None or question.proposal is None:
-                return [long_context.unsolved(place, cluster.family)]
-            prompt = [Task(clusters.messages(cluster.family, question.proposal, cluster.texts))]
-            (answers,) = yield from self.answers("external", prompt, size, seed, "solve")
-            return [long_context.solved(place, cluster.family, truth, answers)]
 
-        places = range(self.params.eval_proposals)
-        return Suite(long_context.DIFFICULTY, places, ask, long_context.difficulty_rows)
+def token_mean(groups: Sequence[Sequence[Sample]], rows: int) -> None:
+    """Sets weights that turn a mean over `rows` rows' token means into eq. 12.
+
+    Each group is the mean over all of its tokens; groups count alike. The result is the mean over
+    groups: weight = the row's share of its group's tokens, times rows / groups.
+    """
+    for group in groups:
+        tokens = sum(sum(sample.mask) for sample in group)
+        for sample in group:
+            sample.weight = sum(sample.mask) / max(tokens, 1) * rows / len(groups)
+
+
+def dynamic_sampling(
+    questions: Sequence[Question],
+    kept: Sequence[Question],
+    verifier_groups: int,
+    params: Params,
+    rng: random.Random,
+) -> tuple[set[int], set[tuple[int, int]]]:
+    """Places of the questioners and (question, answer) of the verifier groups that are trained.
+
+    Questioners: those of the kept questions, and as many of each task type that pay nothing or less
+    (wrong form unless it costs nothing, not grounded, all answers alike); where a type has too few,
+    others fill up. Verifiers: so many groups of disputed answers, see `Question.disputed`.
+    """
+    positive = [place for place, question in enumerate(questions) if question in kept]
+    pool = [
+        place
+        for place, question in enumerate(questions)
+        if not question.mixed and (params.format_penalty or question.proposal)
+    ]
+    rng.shuffle(pool)
+    wanted = Counter(questions[place].family for place in positive)
+    negative = []
+    for place in pool:
+        if wanted[questions[place].family] > 0:
+            wanted[questions[place].family] -= 1
+            negative.append(place)
+    others = [place for place in pool if place not in negative]
+    negative += others[: len(positive) - len(negative)]
+    disputed = [
+        (place, number)
+        for place in positive
+        for number in range(len(questions[place].votes))
+        if questions[place].disputed(number, params.consistency)
+    ]
+    judged = rng.sample(disputed, min(verifier_groups, len(disputed)))
+    return {*positive, *negative}, set(judged)
+
+
+def permute_rewards(samples: Sequence[Sample], rng: random.Random) -> None:
+    """The control: each role's rewards go to any of its rows."""
+    for role in dict.fromkeys(sample.role for sample in samples):
+        rows = [sample for sample in samples if sample.role == role]
+        earned = rng.sample([row.reward for row in rows], len(rows))
+        for row, reward in zip(rows, earned, strict=True):
+            row.reward = reward

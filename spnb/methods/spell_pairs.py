@@ -4,9 +4,9 @@ Questions are the oracle's static set. The short context of a question is the do
 about (SPELL takes the m documents that its questioner read), the long one all n documents.
 
 - longpo (arXiv 2502.13922, eq. 6 and 7): chosen is the policy's answer from the short context,
-  rejected its answer from the long one. Nobody looks whether that is so. The paper decodes
-  greedily (`roles: {responder: {temperature: 0}}`) and drops repetitive answers; here a chosen
-  answer that was cut at its limit is dropped.
+  rejected its answer from the long one. LongPO assumes that the first is better; it is not graded.
+  The paper decodes greedily (`roles: {responder: {temperature: 0}}`) and drops repetitive answers;
+  here a chosen answer that was cut at its limit is dropped.
 - solopo (arXiv 2505.11166): of G answers from the short context (32 in the paper, at temperature
   0.85) chosen is one that the judge finds right, rejected one that it finds wrong, the first of
   each (our choice); questions without either give no pair.
@@ -14,30 +14,26 @@ about (SPELL takes the m documents that its questioner read), the long one all n
 The losses are in `spnb.train.preference`.
 """
 
-import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from spnb.core.episodes import Episode
-from spnb.core.method import Role
-from spnb.core.types import Chat, Pair, Task, Trajectory, derive_seed
-from spnb.corpus import clusters
-from spnb.methods.rlvr import Groups, answer_groups
-from spnb.methods.spell_data import static_question
-from spnb.methods.spell_questions import Question, Rules
+from spnb.core.types import Messages, Pair, Trajectory, derive_seed
 
 
-def make_pairs(
-    params: Any, chat: Chat, role: Role, tasks: Sequence[Task], seed: int
-) -> Episode[list[Pair]]:
-    """The pairs of `params.alignment` that a role's answers to static questions give."""
-    questions = [static_question(task) for task in tasks]
-    short = [asked(question, about(question)) for question in questions]
-    long = [asked(question, question.documents) for question in questions]
+def make_pairs(method: Any, questions: Sequence[Any], seed: int) -> Episode[list[Pair]]:
+    """The pairs of `method.params.alignment` that the responder's answers to static questions give.
 
-    def answers(prompts: Sequence[Task], k: int, name: str) -> Episode[Groups]:
-        return answer_groups(chat, role, prompts, k, partial(derive_seed, seed, name))
+    `method` is SPELL's, `questions` its own of the static set.
+    """
+    params = method.params
+    short = [short_prompt(method, question) for question in questions]
+    long = [method.prompt(question) for question in questions]
+
+    def answers(asking: Sequence[Messages], k: int, name: str) -> Episode[list[list[Trajectory]]]:
+        return method.sample("responder", asking, k, partial(derive_seed, seed, name))
 
     if params.alignment == "longpo":
         chosen = yield from answers(short, 1, "short")
@@ -45,34 +41,25 @@ def make_pairs(
         chances = [(*one, *other) for one, other in zip(chosen, rejected, strict=True)]
     else:
         chances = yield from answers(short, params.group_size, "short")
+    sampling = method.roles["responder"].sampling
     pairs = []
     for place, (question, group) in enumerate(zip(questions, chances, strict=True)):
-        rewards = graded(question, group, params.rules)
-        picked = pick(params.alignment, group, rewards)
+        question.answers = list(group)
+        question.settle(params, method.source)
+        picked = pick(params.alignment, group, question.rewards)
         if picked:
-            ids = (chat.request(one[place].messages, role.sampling, 0) for one in (short, long))
-            answered = (tuple(group[index].completion_ids) for index in picked)
-            prompts = (request.prompt_ids for request in ids)
-            pairs.append(Pair(*prompts, *answered, tuple(rewards[index] for index in picked)))
+            ids = [method.chat.request(one[place], sampling, 0).prompt_ids for one in (short, long)]
+            answered = [tuple(group[index].completion_ids) for index in picked]
+            earned = tuple(question.rewards[index] for index in picked)
+            pairs.append(Pair(*ids, *answered, earned))
     return pairs
 
 
-def about(question: Question) -> tuple[str, ...]:
-    """The documents of a static question that are about its person."""
-    name = re.compile(rf"\b{re.escape(question.sources[0].subject)}\b")
-    return tuple(text for text in question.documents if name.search(text))
-
-
-def asked(question: Question, documents: Sequence[str]) -> Task:
-    """A question with these documents."""
-    return Task(clusters.messages(question.family, question.proposal, documents))
-
-
-def graded(question: Question, answers: Sequence[Trajectory], rules: Rules) -> list[float]:
-    """The judge's rewards of answers to a question."""
-    question.answers = list(answers)
-    question.settle(rules)
-    return question.rewards
+def short_prompt(method: Any, question: Any) -> Messages:
+    """A static question with the documents alone that its person is in."""
+    context = question.context
+    documents = tuple(context.documents[place] for place in context.places)
+    return method.prompt(replace(question, context=replace(context, documents=documents)))
 
 
 def pick(

@@ -29,7 +29,7 @@ class Stratum(NamedTuple):
     shares: frozenset[str]
 
 
-class Added(NamedTuple):
+class ItemContributions(NamedTuple):
     """What each item adds to a number, by stratum (items, values); `bounded`: items from 0 to 1."""
 
     strata: Mapping[tuple[Any, ...], tuple[np.ndarray, np.ndarray]]
@@ -70,7 +70,9 @@ def read_answers(run: Run) -> Answers:
     return answers
 
 
-def added(answers: Answers, rows: pd.DataFrame, weights: Mapping[str, float]) -> Added | None:
+def item_contributions(
+    answers: Answers, rows: pd.DataFrame, weights: Mapping[str, float]
+) -> ItemContributions | None:
     """What each item adds to the mean over cells of the weighted sum of a cell's metrics.
 
     Metrics of one cell are added up item by item: a match is a win or a draw. None where one of the
@@ -99,17 +101,17 @@ def added(answers: Answers, rows: pd.DataFrame, weights: Mapping[str, float]) ->
             own = stratum.columns[name] * (weights[metric] / cells / count)
             sums[key] = sums.get(key, 0.0) + own
             items[key] = stratum.items
-    return Added({key: _by_item(items[key], sums[key]) for key in sums}, bounded)
+    return ItemContributions({key: _by_item(items[key], sums[key]) for key in sums}, bounded)
 
 
-def pooled(runs: Sequence[Added]) -> Added:
+def pooled(runs: Sequence[ItemContributions]) -> ItemContributions:
     """Several measurements of the same weights as one; answers to one item are drawn together."""
     strata = {}
     for key in dict.fromkeys(key for run in runs for key in run.strata):
         parts = [run.strata[key] for run in runs if key in run.strata]
         items, values = (np.concatenate(side) for side in zip(*parts, strict=True))
         strata[key] = _by_item(items, values / len(runs))
-    return Added(strata, all(run.bounded for run in runs))
+    return ItemContributions(strata, all(run.bounded for run in runs))
 
 
 def different_weights(runs: Sequence[Run]) -> int:

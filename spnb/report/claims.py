@@ -29,12 +29,15 @@ from pydantic import Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, validate
-from spnb.report.frame import Frames, Interval, Measure, format_interval, seed_interval, wider
+from spnb.report.frame import Frames, Interval, Measure, format_interval, seed_interval, widened
 from spnb.report.tables import measures_of, pick, read_yaml
 
-SUPPORTED, CONTRADICTED = "supported", "contradicted"
-NOT_DECIDED, NOT_MEASURED = "not decided", "not measured"
-MET, NOT_MET = "met", "not met"
+SUPPORTED = "supported"
+CONTRADICTED = "contradicted"
+NOT_DECIDED = "not decided"
+NOT_MEASURED = "not measured"
+MET = "met"
+NOT_MET = "not met"
 COLUMNS = ("claim", "part", "paper", "here", "P(better)", "n", "verdict", "note")
 ALONE = ("reaches", "rises", "no gain", "compare")
 """Directions whose parts are judged one by one: their claim has no verdict as a whole."""
@@ -188,7 +191,7 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
         zero = part.against
         over_seeds = seed_interval(part.measure.of_runs(frames))
         level_ends = part.measure.interval(frames, part.of)[1:3]
-        mean, low, high, n = wider(over_seeds, level_ends)
+        mean, low, high, n = widened(over_seeds, level_ends)
     here = f"{format_interval(mean, low, high, digits)} {part.measure.unit}".strip()
     row |= {"start": shown(part.of, 0), "end": shown(part.of, 1), "here": here, "n": n}
     if n < 2:

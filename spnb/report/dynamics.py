@@ -27,7 +27,8 @@ from spnb.report.frame import KEYS, Frames, format_interval, seed_interval
 from spnb.report.tables import read_yaml
 
 WHO = ["paper", "variant", "seed"]
-VARIANTS, PANELS = 8, 6
+VARIANTS = 8
+PANELS = 6
 """Most variants of a paper, and most panels, that a figure draws."""
 EVALUATIONS = (
     *(
@@ -272,9 +273,12 @@ def drawn(
     empty = (rows["paper"] + " " + rows["panel"])[zero].unique()
     rows = rows[~zero]
     room = PANELS if rows["paper"].nunique() == 1 else PANELS // 2
-    kept, more, others = [rows[:0]], [], []
+    kept = [rows[:0]]
+    more = []
+    others = []
     for paper, part in rows.groupby("paper", sort=False):
-        names, panels = part["variant"].unique(), part["panel"].unique()
+        names = part["variant"].unique()
+        panels = part["panel"].unique()
         variants = chosen(paper, list(names))
         kept.append(part[part["variant"].isin(variants) & part["panel"].isin(panels[:room])])
         more += [f"{paper} {panel}" for panel in panels[room:]]
@@ -335,5 +339,6 @@ def _note(window: int) -> str:
 
 def block_height(rows: pd.DataFrame) -> float:
     """Inches of a paper's block: its rows of panels and of legend."""
-    panels, variants = rows["panel"].nunique(), rows["variant"].nunique()
+    panels = rows["panel"].nunique()
+    variants = rows["variant"].nunique()
     return 0.55 + 1.4 * -(-panels // (2 if panels == 4 else 3)) + 0.17 * -(-variants // 3)

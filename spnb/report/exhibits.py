@@ -67,7 +67,7 @@ class ExhibitInfo(NamedTuple):
     paper = property(lambda self: self.id.split("/")[0])
 
 
-class Made(NamedTuple):
+class ExhibitContent(NamedTuple):
     """A table, or a figure and its numbers, and what is recorded with it."""
 
     item: pd.DataFrame | Figure
@@ -78,7 +78,7 @@ class Made(NamedTuple):
 
 
 @cache
-def owed() -> dict[str, ExhibitInfo]:
+def catalogue() -> dict[str, ExhibitInfo]:
     """Every exhibit of every paper by id, in printed order (`spnb/reference/exhibits.yaml`)."""
     text = (resources.files("spnb.reference") / "exhibits.yaml").read_text(encoding="utf-8")
     papers: dict[str, list[dict[str, str]]] = yaml.safe_load(text)
@@ -90,13 +90,13 @@ def exhibit_info(exhibit_id: str) -> ExhibitInfo:
 
     The nearest is one of the same paper, or else one of a paper that can be made here.
     """
-    if exhibit_id not in owed():
-        known = {info.paper for info in owed().values()}
+    if exhibit_id not in catalogue():
+        known = {info.paper for info in catalogue().values()}
         paper = exhibit_id.split("/")[0]
         near = {paper} & known or known & {*params.papers(), *OTHERS}
-        allowed = [info.id for info in owed().values() if info.paper in near]
+        allowed = [info.id for info in catalogue().values() if info.paper in near]
         raise ValueError(unknown("exhibit", exhibit_id, allowed))
-    return owed()[exhibit_id]
+    return catalogue()[exhibit_id]
 
 
 def default_folder() -> Path:
@@ -147,7 +147,7 @@ def save_exhibit(
     """
     info = exhibit_info(exhibit_id)
     folder = resolve(folder)
-    made = Made(item, runs, data, caption, protocol)
+    made = ExhibitContent(item, runs, data, caption, protocol)
     _check(info, made)
     check_writable(folder)
     record = _record(info, made)
@@ -158,20 +158,20 @@ def save_exhibit(
         records = [known for known in read_index(folder) if known["id"] != exhibit_id]
         for path, content in files.items():
             _write(path, content)
-        order = [*owed(), *(known["id"] for known in records)]
+        order = [*catalogue(), *(known["id"] for known in records)]
         records = sorted([*records, record], key=lambda known: order.index(known["id"]))
         _write(folder / "index.json", (json.dumps({"exhibits": records}, indent=1) + "\n").encode())
         gallery(folder)
     return list(files)
 
 
-def _check(info: ExhibitInfo, made: Made) -> None:
+def _check(info: ExhibitInfo, made: ExhibitContent) -> None:
     """Stops at what is not the exhibit: its kind, its numbers, its texts, its runs."""
     allowed = "Figure" if info.kind == "figure" else "DataFrame"
     kind = type(made.item).__name__
     numbers = made.data if kind == "Figure" else made.item
     scales = sorted({run.scale for run in made.runs})
-    others = {known.paper for known in owed().values()} - {info.paper}
+    others = {known.paper for known in catalogue().values()} - {info.paper}
     foreign = [run.run_id for run in made.runs if run.run_id.split("/")[0] in others]
     fault = ""
     if kind != allowed and (kind, info.source) != ("DataFrame", "rollouts"):
@@ -215,18 +215,22 @@ def _origin(record: dict[str, Any]) -> list[str]:
     return [f"*Protocol.* {record['protocol']}", f"{made_from(record)}. `{record['command']}`."]
 
 
-def _table_files(record: dict[str, Any], made: Made) -> dict[str, bytes]:
-    name, table = record["id"].split("/")[1], made.item
+def _table_files(record: dict[str, Any], made: ExhibitContent) -> dict[str, bytes]:
+    name = record["id"].split("/")[1]
+    table = made.item
     index = not isinstance(table.index, pd.RangeIndex)
     page = _page(record, _markdown(table.reset_index() if index else table))
     numbers = table.to_csv(index=index, float_format="%.6g").encode()
     return {f"{name}.csv": numbers, f"{name}.md": page}
 
 
-def _figure_files(record: dict[str, Any], made: Made) -> dict[str, bytes]:
+def _figure_files(record: dict[str, Any], made: ExhibitContent) -> dict[str, bytes]:
     """The same bytes for the same figure; the picture has 256 colours, a quarter of its bytes."""
-    name, data = record["id"].split("/")[1], made.data
-    png, small, svg = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    name = record["id"].split("/")[1]
+    data = made.data
+    png = io.BytesIO()
+    small = io.BytesIO()
+    svg = io.BytesIO()
     texts = {
         "Title": record["title"],
         "Description": f"{record['caption']} Protocol: {record['protocol']}",
@@ -254,7 +258,7 @@ def _figure_files(record: dict[str, Any], made: Made) -> dict[str, bytes]:
     }
 
 
-def _record(info: ExhibitInfo, made: Made) -> dict[str, Any]:
+def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
     runs = made.runs
     scale = runs[0].scale if runs else None
     return {
@@ -308,9 +312,10 @@ def gallery(folder: str | Path) -> Path:
     folder = resolve(folder)
     records = {record["id"]: record for record in read_index(folder)}
     papers: dict[str, list[ExhibitInfo]] = {}
-    for info in owed().values():
+    for info in catalogue().values():
         papers.setdefault(info.paper, []).append(info)
-    contents, entries = ["## Contents"], []
+    contents = ["## Contents"]
+    entries = []
     for paper, infos in papers.items():
         there = [info for info in infos if info.id in records]
         if not there:

@@ -24,7 +24,14 @@ from spnb.core.stats import (
     improvement_interval,
     mean_interval,
 )
-from spnb.report.answers import Added, Answers, added, different_weights, pooled, read_answers
+from spnb.report.answers import (
+    Answers,
+    ItemContributions,
+    different_weights,
+    item_contributions,
+    pooled,
+    read_answers,
+)
 from spnb.train.runs import Run, RunError
 
 RUN = ["paper", "scale", "variant", "seed"]
@@ -157,12 +164,16 @@ class Measure(StrictData):
         """`of_runs` from `by_step`."""
         lines = []
         for (variant, seed), run in steps.groupby(["variant", "seed"]):
-            rows = near(run, share, self.window)
+            rows = rows_nearest_step(run, share, self.window)
             value = rows["value"].mean()
             if self.change == "steps":
                 value = rows["value"].diff().abs().mean()
             elif self.change != "none":
-                start = near(run, 0, self.window)["value"].mean() if len(run) > 1 else float("nan")
+                start = (
+                    rows_nearest_step(run, 0, self.window)["value"].mean()
+                    if len(run) > 1
+                    else float("nan")
+                )
                 value = value - start if self.change == "difference" else 100 * value / start
             lines.append((variant, seed, value, rows["step"].min(), rows["step"].max()))
         return pd.DataFrame(lines, columns=["variant", "seed", "value", "first", "last"]).dropna()
@@ -186,7 +197,7 @@ class Measure(StrictData):
             return gain
         level = self.model_copy(update={"change": "none"})
         (last, itemised), (first, _) = (level._level(own, steps, at) for at in (share, 0))
-        return wider(gain, difference_interval(last[:3], first[:3])) if itemised else gain
+        return widened(gain, difference_interval(last[:3], first[:3])) if itemised else gain
 
     def _level(self, frames: Frames, steps: pd.DataFrame, share: float) -> tuple["Interval", bool]:
         """The interval of a level of one variant, from its `by_step`; whether it has items."""
@@ -207,7 +218,7 @@ class Measure(StrictData):
 
     def _added(
         self, frames: Frames, steps: pd.DataFrame, values: pd.DataFrame
-    ) -> list[Added] | None:
+    ) -> list[ItemContributions] | None:
         """What each item adds to the numbers in `values`, run by run; None where one has no items.
 
         Args:
@@ -220,7 +231,10 @@ class Measure(StrictData):
         taken = steps.merge(values[["seed", "first", "last"]], on="seed")
         taken = taken.loc[taken["step"].between(taken["first"], taken["last"]), ["seed", "step"]]
         by_seed = self.select(frames)[0].merge(taken).groupby("seed")
-        behind = [added(frames.answers(runs[seed]), own, self.weights) for seed, own in by_seed]
+        behind = [
+            item_contributions(frames.answers(runs[seed]), own, self.weights)
+            for seed, own in by_seed
+        ]
         return None if any(each is None for each in behind) else behind
 
     def difference(self, frames: Frames, first: str, second: str) -> "Interval":
@@ -258,9 +272,10 @@ def _filled(label: str, runs: Sequence[Run]) -> str:
         return label
 
 
-def near(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:
+def rows_nearest_step(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:
     """Those rows whose step is nearest to a share of the training, or within `window` (a share)."""
-    first, last = rows["step"].min(), rows["step"].max()
+    first = rows["step"].min()
+    last = rows["step"].max()
     distance = (rows["step"] - max(share * last, first)).abs()
     return rows[distance <= max(distance.min(), window * (last - first))]
 
@@ -274,7 +289,7 @@ def seed_interval(rows: pd.DataFrame, share: float = 1.0) -> Interval:
     return mean_interval(values[:1] if share == 0 and len(set(values)) == 1 else values)
 
 
-def wider(interval: Interval, ends: tuple[float, float]) -> Interval:
+def widened(interval: Interval, ends: tuple[float, float]) -> Interval:
     """An interval that reaches to these ends as well, where they are not nan."""
     mean, low, high, n = interval
     return mean, float(np.fmin(low, ends[0])), float(np.fmax(high, ends[1])), n

@@ -29,7 +29,7 @@ from spnb.report.answers import first_weights
 from spnb.report.curves import looks
 from spnb.report.dynamics import block_height, chosen
 from spnb.report.exhibits import exhibit_info, save_exhibit
-from spnb.report.frame import KEYS, RUN, Frames, Interval, format_interval, wider
+from spnb.report.frame import KEYS, RUN, Frames, Interval, format_interval, widened
 from spnb.report.plots import Look
 from spnb.report.tables import read_yaml
 from spnb.train.runs import Run, config_hash
@@ -161,7 +161,7 @@ def gain(start: pd.DataFrame, end: pd.DataFrame, both: pd.DataFrame) -> Interval
     """
     first = seed_values(both[both["step"] == 0])
     seeds = mean_interval((seed_values(end) - first).dropna().tolist())
-    return wider(seeds, difference_interval(level(end)[:3], level(start)[:3]))
+    return widened(seeds, difference_interval(level(end)[:3], level(start)[:3]))
 
 
 def reading(one: Interval, many: Interval) -> str:
@@ -357,9 +357,11 @@ def exhibit(
         table = gains(passed, k)
         save_exhibit(exhibit_id, table, used, **texts)
         return table
-    both, by = ends(passed), "k"
+    both = ends(passed)
+    by = "k"
     if exhibit_id == "pass_at_k/levels":
-        both, by = both[both["k"].isin([1, k]) & (both["difficulty"] != "")], "difficulty"
+        both = both[both["k"].isin([1, k]) & (both["difficulty"] != "")]
+        by = "difficulty"
         both = both.assign(questions=both["questions"] + ", pass@" + both["k"].astype(str))
     if both.empty:
         return None

@@ -25,7 +25,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from spnb.core.stats import bootstrap_interval
 
-WIDTH, DPI = 6.8, 150
+WIDTH = 6.8
+DPI = 150
 """Figure width in inches and dots an inch: 1020 pixels, shown at nearly full size in a README."""
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#808080")
 """Okabe and Ito's colours, with grey instead of their yellow, which is too light for a line."""

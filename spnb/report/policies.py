@@ -47,7 +47,7 @@ class Greedy:
         return replies
 
 
-class Once:
+class CachedEngine:
     """An engine that answers equal requests, which have equal answers, only once a batch."""
 
     def __init__(self, engine: Engine):

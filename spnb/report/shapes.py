@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from spnb.core import rewards
 from spnb.report import plots
-from spnb.report.exhibits import Made
+from spnb.report.exhibits import ExhibitContent
 from spnb.report.tables import read_yaml
 
 Reward = Callable[[np.ndarray], np.ndarray]
@@ -148,13 +148,16 @@ def figure_7() -> tuple[Figure, pd.DataFrame]:
     """SPICE's figure 7: the four rewards that it compares, with an open circle where it draws
     another value; the numbers have its line as "Absolute Zero, as drawn".
     """
-    p, looks, inside = shares(8), plots.free_looks(list(REWARDS)), GRID[1:-1]
+    p = shares(8)
+    looks = plots.free_looks(list(REWARDS))
+    inside = GRID[1:-1]
     parts = []
     with plots.style():
         figure = plots.new_figure(3.9, "Challenger rewards as functions of the pass rate")
         ax = figure.subplots()
         for place, name in enumerate(SPICE_ABLATION):
-            colour, paid = looks[name].colour, REWARDS[name](p)
+            colour = looks[name].colour
+            paid = REWARDS[name](p)
             ax.plot(inside, REWARDS[name](inside), color=colour, label=name, zorder=3)
             size = 9 - 2 * place  # equal values are rings around each other
             dots = {"markersize": size, "color": colour, "clip_on": False, "zorder": 4}
@@ -208,9 +211,9 @@ MAKERS: dict[str, Callable[[], tuple[Figure, pd.DataFrame] | pd.DataFrame]] = {
 }
 
 
-def make(exhibit_id: str) -> Made:
+def make(exhibit_id: str) -> ExhibitContent:
     """An exhibit that needs no run, with its caption and protocol."""
     texts = read_yaml("shapes", "exhibits.yaml")[exhibit_id]
     made = MAKERS[exhibit_id]()
     item, data = made if isinstance(made, tuple) else (made, None)
-    return Made(item, [], data, texts["caption"], texts["protocol"])
+    return ExhibitContent(item, [], data, texts["caption"], texts["protocol"])

@@ -39,9 +39,9 @@ from spnb.report.curves import Curves, load_curves
 from spnb.report.exhibits import (
     COMMANDS,
     OTHERS,
+    ExhibitContent,
     ExhibitError,
     ExhibitInfo,
-    Made,
     check_writable,
     default_folder,
     exhibit_info,
@@ -51,7 +51,7 @@ from spnb.report.exhibits import (
 from spnb.report.exhibits import save_exhibit as save
 from spnb.report.find import find_runs
 from spnb.report.frame import Frames, gather
-from spnb.report.tables import Own, Table, fill_in, load_own, load_tables
+from spnb.report.tables import CustomExhibit, Table, fill_placeholders, load_own, load_tables
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.provenance import COMMITTED
 
@@ -161,9 +161,9 @@ def exhibit(
     return _save(exhibit_id, made, folder)
 
 
-def _save(exhibit_id: str, made: Made, folder: Path) -> Exhibit:
+def _save(exhibit_id: str, made: ExhibitContent, folder: Path) -> Exhibit:
     """Saves what has been made."""
-    texts = {"caption": made.caption, "protocol": fill_in(made.protocol, made.runs)}
+    texts = {"caption": made.caption, "protocol": fill_placeholders(made.protocol, made.runs)}
     save(exhibit_id, made.item, made.runs, data=made.data, folder=folder, **texts)
     if isinstance(made.item, Figure):
         plt.close(made.item)
@@ -172,7 +172,8 @@ def _save(exhibit_id: str, made: Made, folder: Path) -> Exhibit:
 
 def _nothing(exhibit_id: str) -> Exhibit:
     """The committed exhibit, if there is one, where the runs at hand have nothing for it."""
-    why, folder = "no run has anything to show", resolve(COMMITTED)
+    why = "no run has anything to show"
+    folder = resolve(COMMITTED)
     record = _record(exhibit_id, folder)
     if record is None:
         return Exhibit(exhibit_id, why)
@@ -182,7 +183,7 @@ def _nothing(exhibit_id: str) -> Exhibit:
 class Described(NamedTuple):
     """A paper's exhibits as its reference folder has them; `entries` are tables and figures."""
 
-    own: dict[str, Own]
+    own: dict[str, CustomExhibit]
     entries: dict[str, Table | Curves]
     claims: Claims | None
 
@@ -196,7 +197,7 @@ def described(paper: str) -> Described:
     return Described(own, entries, load_claims(paper) if claims else None)
 
 
-def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> Made | None:
+def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None:
     """The exhibit from these runs; None where they lack its variants."""
     own, entries, claims = described(info.paper)
     if info.id in MAKERS:
@@ -211,14 +212,18 @@ def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> Made | None:
         more = FOR_CLAIMS.get(info.paper)
         table = verdict_table(claims, more(frames) if more else frames)
         used = frames.only(needed_variants(info.id)).runs
-        return Made(table, used, None, claims.caption, claims.protocol) if len(table) else None
+        return (
+            ExhibitContent(table, used, None, claims.caption, claims.protocol)
+            if len(table)
+            else None
+        )
     entry = entries.get(info.id)
     if entry is None or entry.missing(frames.variants):
         return None
     used = frames.only(entry.variants)
     data = entry.data(used) if isinstance(entry, Curves) else None
     item = entry.fill(used) if data is None else entry.draw(data)
-    return Made(item, used.runs, data, entry.caption, entry.protocol)
+    return ExhibitContent(item, used.runs, data, entry.caption, entry.protocol)
 
 
 def needed_variants(exhibit_id: str) -> list[str]:

@@ -8,10 +8,11 @@ from spnb import reference
 from spnb.core import rewards
 from spnb.core.params import variants
 from spnb.core.types import Chat
+from spnb.evaluate.proposals import DIFFICULTY
 from spnb.lab import cluster_suites as long_context
 from spnb.lab.clusters import LENGTH, TYPES
 from spnb.report import curves, pass_at_k, plots
-from spnb.report.exhibits import Made
+from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, records
 from spnb.report.tables import load_own, read_yaml
 from spnb.train.config import variant_layers
@@ -31,7 +32,8 @@ LEGEND = (
     "Level 0: no answer. Test contexts: numbers are those of documents; boxes are quartiles, "
     "whiskers go from the shortest to the longest. Bars: means, with 95 % bootstrap intervals."
 )
-UPDATE, STEP = "seconds/update", "seconds/step"
+UPDATE = "seconds/update"
+STEP = "seconds/step"
 PHASES = ("questioning", "grounding", "responding", "verifying", "updating")
 HALVES = {
     "first": plots.Look("SPELL, first half", plots.PALETTE[5]),
@@ -46,7 +48,7 @@ FORMS = {
 """The other forms of test questions, in words."""
 
 
-def figure_3(plan: Plan, frames: Frames) -> Made | None:
+def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """pass@k before and after training: means at both numbers of documents, types at the larger."""
     used = frames.only(load_own("spell")["spell/figure-3"].variants)
     if not used.runs:
@@ -66,7 +68,7 @@ def figure_3(plan: Plan, frames: Frames) -> Made | None:
         mark_paper(means[-1], looks)
         words = f"Dashed: the paper's pass@8 at 100K tokens. {pass_at_k.KEY}"
         plots.legend_below(figure, note=words)
-    return Made(figure, used.runs, data.drop(columns="paper"))
+    return ExhibitContent(figure, used.runs, data.drop(columns="paper"))
 
 
 def pass_curves(frames: Frames) -> pd.DataFrame:
@@ -91,13 +93,14 @@ def mark_paper(ax: Axes, looks: plots.Order) -> None:
         ax.hlines(value, 7.4, 8.6, label="" if place else "paper", **look)
 
 
-def figure_5(plan: Plan, frames: Frames) -> Made | None:
+def figure_5(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """The curves of `figures.yaml`, and the shapes of the rewards before them."""
     entry = curves.load_curves("spell")["spell/figure-5"]
     if entry.missing(frames.variants):
         return None
     used = frames.only(entry.variants)
-    data, drawn = entry.data(used), shapes(entry.variants)
+    data = entry.data(used)
+    drawn = shapes(entry.variants)
     titles = [title for title in entry.panels if title in set(data["quantity"])]
     with plots.style():
         figure = plots.new_figure(entry.height, entry.title)
@@ -106,12 +109,13 @@ def figure_5(plan: Plan, frames: Frames) -> Made | None:
         entry.draw_panels(axes, data)
         plots.legend_below(figure, note=entry.words)
     both = pd.concat([drawn.assign(quantity=SHAPES), data], ignore_index=True)
-    return Made(figure, used.runs, both, entry.caption, entry.protocol)
+    return ExhibitContent(figure, used.runs, both, entry.caption, entry.protocol)
 
 
 def shapes(names: list[str]) -> pd.DataFrame:
     """What each variant's mapping pays: columns variant, step (p, from 0 to 1), value."""
-    known, p = variants("spell"), np.linspace(0, 1, 201)
+    known = variants("spell")
+    p = np.linspace(0, 1, 201)
     parts = []
     for name in names:
         mapping = known[name]["set"].get("mapping", "gaussian")
@@ -133,12 +137,13 @@ def draw_shapes(ax: Axes, drawn: pd.DataFrame, looks: plots.Order, known: list[s
     ax.set(xlabel="mean reward p of 8 answers", ylabel="pay")
 
 
-def figure_6(plan: Plan, frames: Frames) -> Made | None:
+def figure_6(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Levels of the proposals before and after training by task type; tokens of test prompts."""
     used = frames.only(load_own("spell")["spell/figure-6"].variants)
     if not used.runs:
         return None
-    asked, lengths = proposals(used), contexts(used.runs[0])
+    asked = proposals(used)
+    lengths = contexts(used.runs[0])
     of = dict(iter(asked.groupby("family")))
     panels = {f"Asked: {words}": of[family] for family, words in TYPES.items() if family in of}
     with plots.style():
@@ -155,13 +160,13 @@ def figure_6(plan: Plan, frames: Frames) -> Made | None:
         plots.legend_below(figure, note=LEGEND)
     levels = asked.assign(quantity="proposals (%)")
     tokens = lengths.assign(quantity="tokens of a prompt")
-    return Made(figure, used.runs, pd.concat([levels, tokens], ignore_index=True))
+    return ExhibitContent(figure, used.runs, pd.concat([levels, tokens], ignore_index=True))
 
 
 def proposals(frames: Frames) -> pd.DataFrame:
     """Shares (%) of the proposals by level, also 0: columns family, when, seed, level, value."""
     every = records(frames.runs)
-    rows = every[every["suite"] == long_context.DIFFICULTY]
+    rows = every[every["suite"] == DIFFICULTY]
     ends = {"start": rows["step"].min(), "end": rows["step"].max()}
     parts = []
     for when, step in ends.items():
@@ -210,13 +215,14 @@ def draw_lengths(ax: Axes, lengths: pd.DataFrame) -> None:
     ax.set(xlabel="tokens of a prompt", xlim=(0, None))
 
 
-def figure_7(plan: Plan, frames: Frames) -> Made | None:
+def figure_7(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Shares of the phases in a step by variant, and early and late in SPELL's training."""
     wanted = load_own("spell")["spell/figure-7"].variants
     used = frames.only(wanted)
     if not used.runs:
         return None
-    whole, halves = shares(used, 1), shares(used.only(["full"]), 2)
+    whole = shares(used, 1)
+    halves = shares(used.only(["full"]), 2)
     panels = {"All of the training": (whole, "variant", curves.looks("spell", wanted))}
     if len(halves):
         panels["SPELL"] = (halves, "half", HALVES)
@@ -229,7 +235,7 @@ def figure_7(plan: Plan, frames: Frames) -> Made | None:
             ax.tick_params(axis="x", labelrotation=90)
         axes[0].set_ylabel("of a step's seconds (%)")
         plots.legend_below(figure, note=step_seconds(used))
-    return Made(figure, used.runs, pd.concat([whole, halves], ignore_index=True))
+    return ExhibitContent(figure, used.runs, pd.concat([whole, halves], ignore_index=True))
 
 
 def shares(frames: Frames, parts: int) -> pd.DataFrame:
@@ -260,7 +266,7 @@ def step_seconds(frames: Frames) -> str:
     return f"Dots: seeds. Seconds of a step (median): {', '.join(parts)}."
 
 
-def table_6(plan: Plan, frames: Frames) -> Made:
+def table_6(plan: Plan, frames: Frames) -> ExhibitContent:
     """The paper's models and data sets beside what stands in their place at this scale."""
     rows = read_yaml("spell", "tables.yaml")["models"]
     main = plan.params("full" if "full" in plan.variants else plan.variants[0]).policy
@@ -270,7 +276,7 @@ def table_6(plan: Plan, frames: Frames) -> Made:
     }
     lines = [(what, paper, here.format(**policies)) for what, paper, here in rows]
     table = pd.DataFrame(lines, columns=["what for", "paper", "here"])
-    return Made(table.set_index("what for"), [])
+    return ExhibitContent(table.set_index("what for"), [])
 
 
 MAKERS = {

@@ -15,13 +15,14 @@ from spnb.core import episodes
 from spnb.core.method import Suite
 from spnb.core.types import Engine
 from spnb.evaluate.items import Records, play_suite
+from spnb.evaluate.proposals import CHALLENGES, task_numbers
 from spnb.lab import segment_suites as evaluation
 from spnb.lab.segments import HIGHEST, KINDS, kind_of
-from spnb.methods import method_module
+from spnb.methods import method_class
 from spnb.report import curves, plots
-from spnb.report.exhibits import Made
+from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import KEYS, RESULTS, RUN, Frames
-from spnb.report.policies import Greedy, Once, kept, load_engine, run_params
+from spnb.report.policies import CachedEngine, Greedy, kept, load_engine, run_params
 from spnb.report.tables import load_measures, load_own
 from spnb.train.config import RunParams
 from spnb.train.plan import Plan
@@ -82,7 +83,7 @@ VIEWS = {
 }
 
 
-def figure_1(plan: Plan, frames: Frames) -> Made | None:
+def figure_1(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Bars of the methods by group of suites, and of SPICE without one part each."""
     used = frames.only(load_own("spice")["spice/figure-1"].variants)
     if "full" not in used.variants or not {*METHODS, *PARTS} & {*used.variants} - {"full"}:
@@ -105,7 +106,7 @@ def figure_1(plan: Plan, frames: Frames) -> Made | None:
         axes["Methods"].set_ylabel("right (%)")
         words = "Bars: means. Dots: seeds. Lines: 95 % bootstrap intervals over seeds."
         plots.legend_below(figure, note=f"{words} Dashed: the paper's, of its benchmarks.")
-    return Made(figure, used.runs, data)
+    return ExhibitContent(figure, used.runs, data)
 
 
 def compared(frames: Frames) -> pd.DataFrame:
@@ -129,7 +130,7 @@ def mark_paper(ax: Axes, names: list[str]) -> None:
             ax.hlines(printed[f"Qwen3-4B-Base{METHODS[name]}"], *ends, **look)
 
 
-def figure_3(plan: Plan, frames: Frames) -> Made | None:
+def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Pass rates of the first kept checkpoint with later ones, in either role."""
     runs = with_checkpoints(frames)
     if not runs:
@@ -149,7 +150,7 @@ def figure_3(plan: Plan, frames: Frames) -> Made | None:
                 plots.paper_line(ax, list(cells), plots.PALETTE[0])
         note = "(c), (d): by the oracle. Dashed: the paper's first and last number."
         plots.legend_below(figure, note=f"{note} {plots.KEY}")
-    return Made(figure, runs, data)
+    return ExhibitContent(figure, runs, data)
 
 
 def with_checkpoints(frames: Frames) -> list[Run]:
@@ -171,7 +172,8 @@ def with_cross_play(frames: Frames) -> Frames:
 def crossed(run: Run) -> pd.DataFrame:
     """Columns variant, seed, role (whose checkpoint changes), step, number, value."""
     table = cross_play(run.folder)
-    early, parts = min(kept(run)), []
+    early = min(kept(run))
+    parts = []
     for role, other in (("challenger", "reasoner"), ("reasoner", "challenger")):
         rows = table[table[other] == early].rename(columns={role: "step"}).drop(columns=other)
         parts.append(rows.assign(role=role))
@@ -187,9 +189,9 @@ def cross_play(folder: Path) -> pd.DataFrame:
     loaded = {step: load_engine(path, params) for step, path in kept(run).items()}
     early = min(loaded)
     pairs = dict.fromkeys(pair for step in loaded for pair in ((step, early), (early, step)))
-    method = method_module(run.paper).Method(params, loaded[early][1].tokenizer)
+    method = method_class(run.paper, params)(params, loaded[early][1].tokenizer)
     suites = {pair: paired(method, *pair).challenge_suite() for pair in pairs}
-    engines = {str(step): Once(engine) for step, (engine, _) in loaded.items()}
+    engines = {str(step): CachedEngine(engine) for step, (engine, _) in loaded.items()}
     rows = []
     for pair, records in play_together(suites, engines).items():
         rows += [(*pair, *each) for each in counted(records).items()]
@@ -220,19 +222,20 @@ def counted(records: Records) -> dict[str, float]:
     """What cross-play counts of a pair's tasks; all but `valid` over the valid ones alone."""
     tasks = [one for one in records if one["score"] == 1]
     right = [one["success"] for one in tasks if one.get("right")]
-    numbers = evaluation.task_numbers(tasks) | {"valid": len(tasks) / len(records)}
+    numbers = task_numbers(tasks) | {"valid": len(tasks) / len(records)}
     shown = {name: by * numbers[name] for name, by in COUNTED.items() if name in numbers}
     return shown | ({OF_RIGHT: 100 * sum(right) / len(right)} if right else {})
 
 
-def figure_5(plan: Plan, frames: Frames) -> Made | None:
+def figure_5(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """A document of each half, and the task that is written on it at the start and at the end."""
     runs = frames.only(["full"]).runs
     tasks = written(runs[0]) if runs else {}
     if not tasks:
         return None
     params = run_params(runs[0])
-    steps, lines = (min(tasks), max(tasks)), []
+    steps = (min(tasks), max(tasks))
+    lines = []
     for place, text in first_of_halves(params, tasks[steps[0]].keys() & tasks[steps[1]].keys()):
         for step, shown in zip(steps, (text, "the same"), strict=True):
             one = tasks[step][place]
@@ -240,14 +243,14 @@ def figure_5(plan: Plan, frames: Frames) -> Made | None:
             line |= {"question": one["question"], "stated answer": one["answer"]}
             agree = f"{round(params.answers * one['success'])} of {params.answers}"
             lines.append(line | {"oracle": oracle_words(one), "answers that agree": agree})
-    return Made(pd.DataFrame(lines), runs[:1]) if lines else None
+    return ExhibitContent(pd.DataFrame(lines), runs[:1]) if lines else None
 
 
 def written(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
     """The records of a run's valid tasks on held-out documents, by step and place."""
     tasks: dict[int, dict[int, dict[str, Any]]] = {}
     for one in run.rows("items"):
-        if one["suite"] == evaluation.CHALLENGES and one["score"] == 1:
+        if one["suite"] == CHALLENGES and one["score"] == 1:
             tasks.setdefault(one["step"], {})[int(one["item"])] = one
     return tasks
 
@@ -260,14 +263,15 @@ def first_of_halves(params: RunParams, places: Iterable[int]) -> Iterator[tuple[
 
     tokenizer = AutoTokenizer.from_pretrained(policy_path(params.policy))
     drawn = params.model_copy(update={"selection": "drawn"})  # no policy is asked for the type
-    method, halves = method_module(params.paper).Method(drawn, tokenizer), set()
+    method = method_class(params.paper, drawn)(drawn, tokenizer)
+    halves = set()
     for place in sorted(places):
-        _, source = episodes.run(method.challenge_source(place), {})
-        kind = kind_of(source.text)
+        _, context = episodes.run(method.challenge_context(place), {})
+        kind = kind_of(context.texts[0])
         half = KINDS[kind].half if kind else ""
         if half not in halves:
             halves.add(half)
-            yield place, source.text
+            yield place, context.texts[0]
 
 
 def oracle_words(task: Mapping[str, Any]) -> str:
@@ -278,14 +282,15 @@ def oracle_words(task: Mapping[str, Any]) -> str:
     return ", ".join([f"level {task['level']:g}", *filter(None, said)])
 
 
-def figure_6(plan: Plan, frames: Frames) -> Made | None:
+def figure_6(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """A held-out task of each half, and its solutions at the start and at the end."""
     runs = frames.only(["full"]).runs
     if not runs:
         return None
-    params, lines = run_params(runs[0]), []
+    params = run_params(runs[0])
+    lines = []
     loaded = [load_engine(path, params) for path in (params.policy, runs[0].model)]
-    method = method_module(params.paper).Method(params, loaded[0][1].tokenizer)
+    method = method_class(params.paper, params)(params, loaded[0][1].tokenizer)
     suites = {suite.name: suite for suite in method.suites(0)}
     for half, (name, *_) in evaluation.GROUPS.items():
         before, after = (solved(suites[name], engine) for engine, _ in loaded)
@@ -295,7 +300,7 @@ def figure_6(plan: Plan, frames: Frames) -> Made | None:
         said = (f"{text}\n({'right' if score else 'wrong'})" for text, score in pairs[place])
         lines.append((half, task.question, *said))
     columns = ["from", "task", START, f"step {params.steps}"]
-    return Made(pd.DataFrame(lines, columns=columns), runs[:1])
+    return ExhibitContent(pd.DataFrame(lines, columns=columns), runs[:1])
 
 
 def solved(suite: Suite, engine: Engine) -> list[tuple[str, float]]:

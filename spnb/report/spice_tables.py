@@ -5,23 +5,24 @@ from typing import Any
 
 import pandas as pd
 
-from spnb.report.exhibits import Made
+from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames
 from spnb.report.tables import printed_table, read_yaml
 from spnb.train.plan import Plan, make_plan
 
 
-def table_5(plan: Plan, frames: Frames) -> Made:
+def table_5(plan: Plan, frames: Frames) -> ExhibitContent:
     """What each method's variant has at the plan's scale, with the paper's setting behind it."""
     content = read_yaml("spice", "tables.yaml")["settings"]
-    printed, rows = printed_table("spice/table-5"), content["rows"]
+    printed = printed_table("spice/table-5")
+    rows = content["rows"]
     own = make_plan("spice", plan.scale, variants=[*content["methods"].values()])
     table = {}
     for place, (method, variant) in enumerate(content["methods"].items()):
         values = own.params(variant).model_dump()
         table[method] = [setting(row, place, printed[method], values) for row in rows]
     names = pd.Index([row["name"] for row in rows], name="setting")
-    return Made(pd.DataFrame(table, index=names), [])
+    return ExhibitContent(pd.DataFrame(table, index=names), [])
 
 
 def setting(

@@ -19,7 +19,7 @@ from spnb.games.base import messages
 from spnb.games.players import fixed_player, make_player
 from spnb.games.questions import questions
 from spnb.report import curves, plots
-from spnb.report.exhibits import Made
+from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, format_interval, over_seeds
 from spnb.report.policies import kept, load_engine, run_params
 from spnb.report.tables import (
@@ -82,7 +82,7 @@ def spoken(frames: Frames) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["when", "seed", "where", "text"])
 
 
-def figure_4(plan: Plan, frames: Frames) -> Made:
+def figure_4(plan: Plan, frames: Frames) -> ExhibitContent:
     """How often each pattern of reasoning appears before and after self-play, beside the paper's.
 
     Places and patterns that less than 1 % of the texts show are left out, but for the places that
@@ -108,7 +108,7 @@ def figure_4(plan: Plan, frames: Frames) -> Made:
             ax.tick_params(axis="x", labelrotation=90)
         axes[0].set_ylabel("texts with the pattern (%)")
         plt.setp(axes, ylim=(0, max(ax.get_ylim()[1] for ax in axes)))
-    return Made(figure, main_runs(frames), shares)
+    return ExhibitContent(figure, main_runs(frames), shares)
 
 
 def printed_shares(where: str, shown: Sequence[str]) -> dict[str, float]:
@@ -120,7 +120,7 @@ def printed_shares(where: str, shown: Sequence[str]) -> dict[str, float]:
     return {pattern: float(printed[labels["patterns"][pattern]]) for pattern in shown}
 
 
-def table_2(plan: Plan, frames: Frames) -> Made:
+def table_2(plan: Plan, frames: Frames) -> ExhibitContent:
     """The first text that shows each pattern, by place."""
     label = judge(plan)
     texts = spoken(frames).query("when == 'end'")
@@ -132,10 +132,10 @@ def table_2(plan: Plan, frames: Frames) -> Made:
             next((text for text, seen in pairs if pattern in (seen or ())), "none")
             for pattern in table.index
         ]
-    return Made(table, main_runs(frames))
+    return ExhibitContent(table, main_runs(frames))
 
 
-def table_4(plan: Plan, frames: Frames) -> Made | None:
+def table_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Specialists of one game against each other, on every game: each meets both others."""
     arena = read_yaml("spiral", "tables.yaml")["arena"]
     used = frames.only(list(arena["policies"]))
@@ -158,7 +158,7 @@ def table_4(plan: Plan, frames: Frames) -> Made | None:
     names = {key: name for part in arena.values() for key, (name, _) in part.items()}
     cells = arena_cells(pd.concat(parts)).replace({"row": names, "column": names})
     beside = ({name: [label] for name, label in each.items()} for each in (rows, columns))
-    return Made(beside_paper(cells, printed_table("spiral/table-4"), *beside), used.runs)
+    return ExhibitContent(beside_paper(cells, printed_table("spiral/table-4"), *beside), used.runs)
 
 
 def arena_cells(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -179,14 +179,14 @@ def arena_cells(pairs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(cells)
 
 
-def table_5(plan: Plan, frames: Frames) -> Made | None:
+def table_5(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """The table of measures, and random play against the experts."""
     table = load_tables("spiral")["spiral/table-5"]
     if table.missing(frames.variants):
         return None
     used = frames.only(table.variants)
     filled = table.fill(used, [random_play(table, 4 if plan.scale == "smoke" else MANY)])
-    return Made(filled, used.runs, None, table.caption, table.protocol)
+    return ExhibitContent(filled, used.runs, None, table.caption, table.protocol)
 
 
 def random_play(table: Table, count: int) -> pd.DataFrame:
@@ -207,7 +207,7 @@ def random_play(table: Table, count: int) -> pd.DataFrame:
     return pd.DataFrame(cells, columns=["row", "column", "text", "n"])
 
 
-def table_6(plan: Plan, frames: Frames) -> Made:
+def table_6(plan: Plan, frames: Frames) -> ExhibitContent:
     """The paper's hyper-parameters beside those of the plan's first variant."""
     params = plan.params(plan.variants[0]).model_dump()
     params |= {f"grpo.{key}": value for key, value in params["grpo"].items()}
@@ -215,10 +215,10 @@ def table_6(plan: Plan, frames: Frames) -> Made:
     keys = read_yaml("spiral", "tables.yaml")["settings"]
     here = {label: f"{params.get(key, key.removeprefix('='))}" for label, key in keys.items()}
     table = pd.DataFrame({"paper": printed, "here": pd.Series(here)})
-    return Made(table.loc[printed.index].rename_axis("setting"), [])
+    return ExhibitContent(table.loc[printed.index].rename_axis("setting"), [])
 
 
-def table_7(plan: Plan, frames: Frames) -> Made:
+def table_7(plan: Plan, frames: Frames) -> ExhibitContent:
     """A question and a decision of each game, answered greedily at checkpoints of the first run."""
     run = main_runs(frames)[0]
     params = run_params(run)
@@ -237,17 +237,18 @@ def table_7(plan: Plan, frames: Frames) -> Made:
         engine, chat = load_engine(path, params)
         requests = [chat.request(prompt, sampling, 0) for prompt in problems.values()]
         table[label] = [reply.text for reply in engine.generate(requests)]
-    return Made(table, [run])
+    return ExhibitContent(table, [run])
 
 
-def poker_equilibrium(plan: Plan, frames: Frames) -> Made | None:
+def poker_equilibrium(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Exploitability of the last policy and of the average policy, a line a variant; of two."""
     wanted = load_own("spiral")["spiral/poker-equilibrium"].variants
     used = frames.only(wanted)
     if len(used.variants) < 2:
         return None
     about = {name: entry["about"] for name, entry in variants("spiral").items()}
-    measures, words = load_measures("spiral"), curves.looks("spiral", wanted)
+    measures = load_measures("spiral")
+    words = curves.looks("spiral", wanted)
     lines = {}
     for name in (name for name in wanted if name in used.variants):
         runs = [run for run in used.runs if run.variant == name]
@@ -263,7 +264,7 @@ def poker_equilibrium(plan: Plan, frames: Frames) -> Made | None:
             "exploitability, average policy": format_interval(*average[:3], 3),
             "seeds": len(runs),
         }
-    return Made(pd.DataFrame.from_dict(lines, "index").rename_axis("policy"), used.runs)
+    return ExhibitContent(pd.DataFrame.from_dict(lines, "index").rename_axis("policy"), used.runs)
 
 
 def average_exploitability(run: Run) -> float:

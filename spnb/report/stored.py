@@ -55,7 +55,8 @@ def store(executed: Path, source: Path) -> None:
     """
     if not executed.exists():
         raise StoredError(f"{executed} does not exist; run first: make reproduce")
-    copy, notebook = _read(executed), _read(source)
+    copy = _read(executed)
+    notebook = _read(source)
     _check_run(copy, executed)
     cells = [cell for cell in code_cells(copy) if "injected-parameters" not in _tags(cell)]
     if source_hash(cells) != source_hash(code_cells(notebook)):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from spnb.core.stats import bootstrap_interval, mean_interval
-from spnb.report.exhibits import Made
+from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, format_interval, records
 from spnb.report.tables import load_measures
 from spnb.train.plan import Plan
@@ -15,7 +15,7 @@ WATCHED = {"read": "thinks", "think": "thinks", "search": "searches"}
 """RLVR's tasks, and the behaviour of each that may be selected."""
 
 
-def gains(plan: Plan, frames: Frames) -> Made | None:
+def gains(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """RLVR: start, end and gain of each task beside its controls, a line a task and measure."""
     measures = load_measures("rlvr")
     right = [name for name in measures if name.startswith("right, ")]
@@ -39,7 +39,7 @@ def gains(plan: Plan, frames: Frames) -> Made | None:
                 items = int(level.select(own)[0]["n"].max())
                 labels = {"task": task, "measure (%)": name}
                 lines.append(labels | line | {"seeds": seeds, "items": items})
-    return Made(pd.DataFrame(lines), frames.runs) if lines else None
+    return ExhibitContent(pd.DataFrame(lines), frames.runs) if lines else None
 
 
 def split(before: pd.DataFrame, after: pd.DataFrame) -> tuple[float, float, float]:

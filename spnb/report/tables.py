@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate
-from spnb.report.frame import Frames, Interval, Labels, Measure, format_interval, near
+from spnb.report.frame import Frames, Interval, Labels, Measure, format_interval, rows_nearest_step
 from spnb.train.runs import Run
 
 FORFEITED = 90.0
@@ -129,12 +129,15 @@ class Table(StrictData):
 
     def fill(self, frames: Frames, more: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
         """The table as `beside_paper` shows it; `more`: further cells, columns as there."""
-        cells, lines = [], {}
+        cells = []
+        lines = {}
         for row in self.rows:
-            name, at = row.name, row.run
+            name = row.name
+            at = row.run
             if row.run and not row.name:
                 step, last = evaluated(frames.only([row.run[0]]), row.run[1])
-                name, at = f"step {step}", (row.run[0], step / last)
+                name = f"step {step}"
+                at = (row.run[0], step / last)
             if at and name not in lines:
                 cells += [(name, each.name, *each.cell(frames, *at)) for each in self.columns]
             lines.setdefault(name, []).append(row.paper)
@@ -146,7 +149,7 @@ class Table(StrictData):
         return beside_paper(pd.concat([ours, *more]), printed, rows, columns, self.absent)
 
 
-class Own(StrictData):
+class CustomExhibit(StrictData):
     """An exhibit that code makes: its texts, and the variants that it takes."""
 
     caption: str
@@ -154,10 +157,10 @@ class Own(StrictData):
     variants: list[str]
 
 
-def load_own(paper: str) -> dict[str, Own]:
+def load_own(paper: str) -> dict[str, CustomExhibit]:
     """The exhibits of a paper that code makes, by id."""
     entries = read_yaml(paper, "tables.yaml").get("own", {})
-    return {name: validate(Own, each, f"{name}: ") for name, each in entries.items()}
+    return {name: validate(CustomExhibit, each, f"{name}: ") for name, each in entries.items()}
 
 
 def load_measures(paper: str) -> dict[str, Measure]:
@@ -205,7 +208,7 @@ def read_yaml(paper: str, name: str) -> dict[str, Any]:
     return yaml.safe_load(sources[paper].read_text(encoding="utf-8"))
 
 
-def fill_in(text: str, runs: Sequence[Run]) -> str:
+def fill_placeholders(text: str, runs: Sequence[Run]) -> str:
     """A text with each {name} replaced by that parameter of the runs; values are joined by "or"."""
 
     def shown(match: re.Match) -> str:
@@ -224,7 +227,7 @@ def forfeited(percent: float) -> str:
 def evaluated(frames: Frames, share: float) -> tuple[int, int]:
     """The evaluated step nearest to a share of the training (of two the first), and the last."""
     steps = frames.results[["step"]].drop_duplicates()
-    return near(steps, share)["step"].min(), steps["step"].max()
+    return rows_nearest_step(steps, share)["step"].min(), steps["step"].max()
 
 
 def printed_table(exhibits: str | Sequence[str]) -> pd.DataFrame:

@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,13 @@ from spnb.train.config import RunParams, differing, merge, params_class, variant
 from spnb.train.progress import Progress
 from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run, RunError, config_hash, open_run
+from spnb.train.server import ENVIRONMENT, LOG, ForkedRun, RunServer
 from spnb.train.sources import data_fingerprint, policy_fingerprint
 
 Key = tuple[str, int]
 """A run of a plan: its variant and seed."""
+FORKED = frozenset(["smoke", "cpu"])
+"""Scales whose runs need no GPU."""
 POLL = 0.5
 """Seconds between two looks at the runs in progress."""
 
@@ -54,7 +58,7 @@ class Plan:
     """A paper's runs to execute: every variant with its seeds, and the runs these start from.
 
     `changed` names what the caller set other than the parameter file has it, `left_out` the
-    default variants that the caller's corpus has no oracle for.
+    default variants that the caller's corpus does not allow.
     """
 
     paper: str
@@ -89,7 +93,7 @@ class Plan:
         folder = self.figures
         shown = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
         gone = ", ".join(self.left_out)
-        without = f"Without {gone}: an oracle knows no corpus." if gone else ""
+        without = f"Without {gone}, which a corpus of one's own does not allow." if gone else ""
         parts = [f"Exhibits go to {shown}.", self.why_not_committed(), without]
         return " ".join(part for part in parts if part)
 
@@ -114,7 +118,7 @@ class Plan:
     def identity(self, variant: str, seed: int) -> dict[str, Any]:
         """Everything that decides a run's numbers: parameters, weights, the runs it starts from."""
         params = self.params(variant, seed)
-        identity = params.retired | params.model_dump(mode="json")
+        identity = params.model_dump(mode="json")
         identity["weights"] = {name: self.weights[name] for name in sources(params)}
         local = {name: use.path for name, use in params.benchmarks.items() if use.path != HUB}
         identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}
@@ -173,7 +177,7 @@ def make_plan(
     own.setdefault("variants", [name for name, entry in known.items() if entry.get("headline")])
     left_out = []
     if "corpus" in given and "variants" not in given:
-        left_out = [name for name in own["variants"] if _lacks_oracle(paper, scale, name, given)]
+        left_out = [name for name in own["variants"] if _why_not(paper, scale, name, given)]
         own["variants"] = [name for name in own["variants"] if name not in left_out]
     session = validate(Session, own)
     keys: list[Key] = []
@@ -216,11 +220,8 @@ def _resolve(
         changes = merge(first, variant_layers(known[variant], scale), last, identity)
         if "corpus" in last:
             changes = _own_start(paper, scale, changes, last)
-            if _lacks_oracle(paper, scale, variant, last):
-                raise ParamError(
-                    f"variant is {variant!r} with corpus {last['corpus']!r}; allowed: variants "
-                    "without questions static or judge oracle, the oracle knows no corpus"
-                )
+            if why := _why_not(paper, scale, variant, last):
+                raise ParamError(f"variant is {variant!r} with corpus {last['corpus']!r}; {why}")
         params = validate(model, changes)
         for other in params.start_from.values():
             add(other, seed, (*path, variant))
@@ -231,12 +232,22 @@ def _resolve(
     return runs
 
 
-def _lacks_oracle(paper: str, scale: str, variant: str, given: Mapping[str, Any]) -> bool:
-    """Whether a variant needs an oracle, which the caller's corpus has none of."""
-    entry = variants(paper).get(variant, {})
-    values = merge(scale_values(paper, scale), variant_layers(entry, scale), given)
-    needs = values.get("questions") == "static" or values.get("judge") == "oracle"
-    return bool(values.get("corpus")) and needs
+ORACLES = {"question_source": "static", "judge": "oracle", "writer": "oracle"}
+"""Parameters whose value here needs an oracle."""
+
+
+def _why_not(paper: str, scale: str, variant: str, given: Mapping[str, Any]) -> str:
+    """What keeps a variant from the caller's corpus, "" if nothing does."""
+    layers = variant_layers(variants(paper).get(variant, {}), scale)
+    values = merge(scale_values(paper, scale), layers, given)
+    if not values.get("corpus"):
+        return ""
+    for name, value in ORACLES.items():
+        if values.get(name) == value:
+            return f"allowed: variants without {name} {value}, the oracle knows no corpus"
+    if "corpus" in layers:
+        return "allowed: variants that have no corpus of their own"
+    return ""
 
 
 def _own_start(
@@ -244,7 +255,7 @@ def _own_start(
 ) -> dict[str, Any]:
     """A run's values with the policy itself for each that would start from such a variant."""
     starts = values.get("start_from", {})
-    own = [name for name, of in starts.items() if _lacks_oracle(paper, scale, of, given)]
+    own = [name for name, of in starts.items() if _why_not(paper, scale, of, given)]
     left = {name: of for name, of in starts.items() if name not in own}
     policies = values.get("policies", {}) | dict.fromkeys(own, values.get("policy"))
     return {**values, "start_from": left, "policies": policies} if own else dict(values)
@@ -277,9 +288,11 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     """
     waiting = [key for key in plan.runs if not plan.open(*key).finished]
     queue = list(waiting)
-    active: dict[Key, subprocess.Popen] = {}
+    active: dict[Key, subprocess.Popen | ForkedRun] = {}
     failed: list[Key] = []
-    with Progress([plan.open(*key) for key in waiting]) as progress:
+    if not waiting:
+        return _checked(plan)
+    with _starter(plan) as start, Progress([plan.open(*key) for key in waiting]) as progress:
         try:
             while (queue and not failed) or active:
                 while not failed and len(active) < plan.session.jobs:
@@ -287,7 +300,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
                     if key is None:
                         break
                     queue.remove(key)
-                    active[key] = _spawn(plan.open(*key))
+                    active[key] = start(plan.open(*key).folder)
                 time.sleep(POLL)
                 for key in [key for key, process in active.items() if process.poll() is not None]:
                     if active.pop(key).returncode:
@@ -301,15 +314,20 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             _stop(list(active.values()))
     if failed:
         run = plan.open(*failed[0])
-        log = (run.folder / "log.txt").read_text(errors="replace").splitlines()
+        log = (run.folder / LOG).read_text(errors="replace").splitlines()
         raise RunError(f"run {run.run_id} failed; its log ends:\n" + "\n".join(log[-15:]))
+    return _checked(plan)
+
+
+def _checked(plan: Plan) -> list[Run]:
+    """The finished runs of a plan."""
     runs = plan.all()
     for run in runs:
         run.check_finished()
     return runs
 
 
-def _stop(processes: list[subprocess.Popen]) -> None:
+def _stop(processes: list[subprocess.Popen | ForkedRun]) -> None:
     """Ends processes and waits until they are gone, so that their runs can be started again."""
     for process in processes:
         process.terminate()
@@ -323,12 +341,24 @@ def _next(plan: Plan, queue: list[Key]) -> Key | None:
     return next(ready, None)
 
 
-def _spawn(run: Run) -> subprocess.Popen:
-    """Starts one run as a process, its output in the run's log.txt."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, "-m", "spnb.train.run", str(run.folder)]
-    with open(run.folder / "log.txt", "a") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=ROOT)
+@contextmanager
+def _starter(plan: Plan) -> Iterator[Callable[[Path], subprocess.Popen | ForkedRun]]:
+    """How the plan's runs start: forked where they need no GPU, and where torch survives it."""
+    scales = {params.scale for params in plan.runs.values()}
+    if scales <= FORKED and sys.platform == "linux":
+        with RunServer() as server:
+            yield server.start
+    else:
+        yield _spawn
+
+
+def _spawn(folder: Path) -> subprocess.Popen:
+    """Starts the run of a folder as a process, its output at the end of the folder's log."""
+    command = [sys.executable, "-m", "spnb.train.run", str(folder)]
+    with open(folder / LOG, "a") as log:
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, env=os.environ | ENVIRONMENT, cwd=ROOT
+        )
 
 
 def deviations(plan: Plan, variant: str = "") -> dict[str, tuple[Any, Any]]:

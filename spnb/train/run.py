@@ -27,7 +27,7 @@ from spnb.core.params import ParamError, unknown, validate
 from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.loaders import run_suites
-from spnb.methods import method_module
+from spnb.methods import method_class, method_module
 from spnb.train.checkpoints import CheckpointError, digest, last_checkpoint, read_state, write_json
 from spnb.train.config import RunParams, merge, params_class
 from spnb.train.guards import TrainerError
@@ -225,7 +225,7 @@ class StageRun:
         params = self.params
         transformers.set_seed(params.seed)  # a new LoRA adapter is drawn before the trainer seeds
         policy = load_policy(self.sources[self.stage.policy], params, folder=self.run.folder)
-        self.method = method_module(params.paper).Method(params, policy.tokenizer)
+        self.method = method_class(params.paper, params)(params, policy.tokenizer)
         if method_state is not None:
             self.method.load_state_dict(method_state)
         self.engines: dict[str, Any] = {}
@@ -391,8 +391,13 @@ def _rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-if __name__ == "__main__":
+def main(folder: Path) -> None:
+    """Trains the run of a folder; what stops it is said in one sentence, and exit code 1."""
     try:
-        train_run(read_run(Path(sys.argv[1])))
+        train_run(read_run(folder))
     except (RunError, TrainerError, CheckpointError, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

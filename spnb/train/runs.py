@@ -31,6 +31,7 @@ from spnb.evaluate.items import RECORD, ROW
 from spnb.train import provenance
 from spnb.train.checkpoints import write_json
 from spnb.train.metrics import METRICS
+from spnb.train.renames import current
 
 RECORDS = ("metrics", "evals", "items", "rollouts")
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
@@ -203,7 +204,8 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
     folder is `seed-<n>.<hash>`, so both stay and both are found again.
 
     Raises:
-        RunError: the folder is there but its `config.json` is missing or damaged.
+        RunError: the folder is there but its `config.json` is missing or damaged, or has earlier
+            names of parameters: that run is not computed again in silence.
     """
     first = root / "{paper}/{scale}/{variant}/seed-{seed}".format(**params)
     for folder in (first, first.with_name(f"{first.name}.{config_hash(params)}")):
@@ -213,9 +215,20 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
             write_json(config, facts)
-        if _read_json(config).get("hash") == config_hash(params):
+        facts = _read_json(config)
+        if facts.get("hash") == config_hash(params):
             return Run(folder, dict(params))
+        _check_names(folder, facts.get("params", {}))
     raise RunError(f"run folder {folder} holds another run than its name says; move it away")
+
+
+def _check_names(folder: Path, params: Mapping[str, Any]) -> None:
+    """RunError for a run that was made with earlier names of parameters."""
+    if odd := sorted(set(params) - set(current(params))):
+        raise RunError(
+            f"run folder {folder} has earlier names of parameters ({', '.join(odd)}); this gives "
+            f"all runs today's: spnb migrate {folder.parents[3]}"
+        )
 
 
 def read_run(folder: Path) -> Run:

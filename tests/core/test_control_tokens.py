@@ -7,10 +7,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from spnb.core import prompts
+from spnb.core.documents import Rejected
 from spnb.core.paths import WEIGHTS
 from spnb.core.search import SYNTAXES, Hit, Tool, search_rollouts
 from spnb.core.types import Chat, Completion, Request, Sampling, control_strings
-from spnb.lab import programs
+from spnb.games import programs
 from spnb.methods import spice_prompts
 
 POLICIES = ("games", "searcher")
@@ -148,7 +149,8 @@ def test_half_a_surrogate_is_written_as_a_question_mark(tokenizer):
 def test_a_task_with_half_a_surrogate_is_not_valid(half):
     text = '{"question": "Why %s?", "answer": "5", "answer_type": "Integer"}'
     assert spice_prompts.read_task("paper", text % "\\ud83d\\ude00", "integer")
-    assert spice_prompts.read_task("paper", text % half, "integer") is None
+    found = spice_prompts.read_task("paper", text % half, "integer")
+    assert found == Rejected("a question or an answer that cannot be used")
 
 
 @pytest.mark.parametrize("text", ["f'{\"\u200b\"}'", "f'{x!r:{x}}'", "lambda: x", "x if x else x"])

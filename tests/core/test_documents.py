@@ -27,7 +27,7 @@ DOCUMENTS = (Document("notes on a", "record of a"), Document("b"), Document("c",
 def test_a_proposer_reads_the_records_of_its_places_and_an_answerer_every_text(places, records):
     context = Context("general", DOCUMENTS, places=places)
     assert context.records == records
-    assert context.texts == ["notes on a", "b", "c"]
+    assert context.texts == ("notes on a", "b", "c")
 
 
 def test_what_the_oracle_knows_is_no_part_of_a_document():

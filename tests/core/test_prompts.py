@@ -1,8 +1,20 @@
 """Prompts hold what they are given; fields are read as written and only where well-formed."""
 
+import hashlib
+import json
+
 import pytest
 
 from spnb.core import prompts
+
+TRAINED_ON = "34ff2e2b194267ab58e3c8d391af7fb3b541b2aa0a06d7df7c421a76abe150b0"
+"""SHA-256 of the prompts that the shipped policies were trained on."""
+
+
+def test_the_words_are_those_that_the_shipped_policies_were_trained_on():
+    words = {name: value for name, value in prompts._WORDS.items() if name != "exam"}
+    text = json.dumps(words, sort_keys=True)
+    assert hashlib.sha256(text.encode()).hexdigest() == TRAINED_ON
 
 
 @pytest.mark.parametrize(

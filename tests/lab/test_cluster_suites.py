@@ -8,18 +8,12 @@ import pytest
 from fakes import CharTokenizer, Roles, asked_in, steps_in
 
 from spnb.core import prompts
+from spnb.core.documents import Judgement
 from spnb.core.types import Chat, Trajectory
 from spnb.evaluate.items import pass_at_k_rows, play_suite
+from spnb.evaluate.proposals import difficulty, difficulty_rows
 from spnb.lab import ladder
-from spnb.lab.cluster_suites import (
-    FORMS,
-    SHOTS,
-    difficulty_rows,
-    draw_form,
-    solved,
-    suites,
-    unsolved,
-)
+from spnb.lab.cluster_suites import FORMS, SHOTS, draw_form, suites
 from spnb.lab.clusters import LENGTH, TYPES
 from spnb.lab.world import names
 
@@ -192,12 +186,17 @@ def test_difficulty_by_hand():
         text = [f"<answer> {text}</answer>" for text in texts]
         return [Trajectory((1,), [2], [1], [-1.0], one, one) for one in text]
 
+    def judged(level, gold, grade):
+        return Judgement(level, True, True, gold=gold, grade=grade)
+
     full = "Alana first Arnford Alana second Belford"
     records = [
-        solved(0, "journey", (2, full), answers(full, "Arnford Belford", full, "")),
-        solved(1, "ledger", (3, "29"), answers("29", "30", "29.0", "nothing")),
-        unsolved(2, "choice"),
-        solved(3, "choice", (1, "B"), answers("B", "b", "(B)", "b.")),
+        difficulty(
+            0, "journey", judged(2, full, "exact"), answers(full, "Arnford Belford", full, "")
+        ),
+        difficulty(1, "ledger", judged(3, "29", "integer"), answers("29", "30", "29.0", "nothing")),
+        difficulty(2, "choice", Judgement(), []),
+        difficulty(3, "choice", judged(1, "B", "letter"), answers("B", "b", "(B)", "b.")),
     ]
     # The full answer alone is exact: 2 of 4; 29 and 29.0 are 2 of 4; every B.
     assert [(one["score"], one["level"], one["kind"]) for one in records] == [
@@ -210,5 +209,5 @@ def test_difficulty_by_hand():
     assert value(rows, "valid") == 0.75 and value(rows, "level") == 2
     hard = {name: value(rows, "difficulty", name) for name in ("", *TYPES)}
     assert hard == pytest.approx({"": 1 / 3, "journey": 0.5, "ledger": 0.5, "choice": 0})
-    rows = difficulty_rows([unsolved(0, "journey")])
+    rows = difficulty_rows([difficulty(0, "journey", Judgement(), [])])
     assert value(rows, "valid") == 0 and value(rows, "difficulty") != value(rows, "difficulty")

@@ -7,13 +7,12 @@ import pytest
 from fakes import steps_in
 
 from spnb.core import prompts
+from spnb.core.documents import Proposal, Rejected
 from spnb.core.grading import grade_text
-from spnb.lab import clusters, ladder
+from spnb.lab import ladder
 from spnb.lab.clusters import (
     LENGTH,
     TYPES,
-    Document,
-    Proposal,
     agrees,
     draw_cluster,
     draw_task,
@@ -44,7 +43,7 @@ def test_a_document_holds_all_steps_of_one_person_in_any_order(family, pool):
     orders = set()
     for seed in range(12):
         cluster = draw_cluster(family, 5, random.Random(seed), pool=pool, name="c")
-        assert (cluster.name, cluster.family, len(cluster.documents)) == ("c", family, 5)
+        assert (cluster.name, cluster.kind, len(cluster.documents)) == ("c", family, 5)
         people = [source.subject for source in cluster.sources]
         assert len(set(people)) == 5 and set(people) <= set(names("person", pool))
         for source, text in zip(cluster.sources, cluster.texts, strict=True):
@@ -63,11 +62,9 @@ def test_a_document_holds_all_steps_of_one_person_in_any_order(family, pool):
 def test_a_questioner_reads_a_record_and_an_answerer_notes():
     cluster = draw_cluster("journey", 2, random.Random(0))
     for document in cluster.documents:
-        assert document.record == document.source.text != document.text
-        assert document.record.endswith(f"six {document.source.steps[5]}.")
-    assert Document("A text.").record == "A text."  # of a corpus, which has no source
+        assert document.record == document.truth.text != document.text
+        assert document.record.endswith(f"six {document.truth.steps[5]}.")
     assert draw_cluster("journey", 2, random.Random(0)) == cluster
-    assert clusters.Cluster("c", "journey", (Document("A text."),)).sources == ()
 
 
 @pytest.mark.parametrize("family", [*TYPES, "report"])
@@ -122,7 +119,7 @@ def test_proposals_in_the_right_form_are_read(family):
     frame = ladder.frames(family, "train")[0]
     read = read_proposal(ladder.proposal(source, 2, frame, options), family)
     answer = {"journey": "Arnford Belford", "ledger": "10", "choice": "A"}[family]
-    assert read == Proposal(ladder.question(family, "Alana", 2, frame), answer, options)
+    assert read == Proposal(ladder.question(family, "Alana", 2, frame), answer, options, family)
     assert truth(family, read, [source]) == (2, FULL if family == "journey" else answer)
 
 
@@ -155,16 +152,17 @@ LISTED = "- 1 (A)\n- 2 (B)\n- 3 (C)\n- 4 (D)"
 def test_the_form_of_a_proposal(family, question, answer, right):
     text = f"<think> hm</think><question> {question}</question><answer> {answer}</answer>"
     read = read_proposal(text, family)
-    assert (read is not None) == right
+    assert isinstance(read, Proposal) == right
     if right:
         assert (read.question, read.answer) == (question.split("\n")[0], answer)
         assert read.options == (("1", "2", "3", "4") if family == "choice" else ())
 
 
 def test_tags_that_are_not_closed_are_no_proposal():
-    assert read_proposal("<question> Who?</question><answer> Alana", "journey") is None
-    assert read_proposal("<question> Who?<answer> Alana</answer>", "journey") is None
-    assert read_proposal("Who? Alana", "journey") is None
+    nothing = Rejected("no question or no answer")
+    assert read_proposal("<question> Who?</question><answer> Alana", "journey") == nothing
+    assert read_proposal("<question> Who?<answer> Alana</answer>", "journey") == nothing
+    assert read_proposal("Who? Alana", "journey") == nothing
 
 
 @pytest.mark.parametrize(
@@ -188,7 +186,7 @@ def test_tags_that_are_not_closed_are_no_proposal():
     ],
 )
 def test_the_rule_of_each_task_type(family, answer, stated, rule):
-    assert agrees(family, answer, Proposal("?", stated)) is rule
+    assert agrees(family, answer, Proposal("?", stated, kind=family)) is rule
 
 
 @pytest.mark.parametrize(
@@ -209,7 +207,7 @@ def test_the_rule_of_each_task_type(family, answer, stated, rule):
     ],
 )
 def test_a_perfect_judge_sees_what_the_rule_does_not(answer, stated, same):
-    assert same_meaning("journey", answer, Proposal("?", stated)) is same
+    assert same_meaning("journey", answer, Proposal("?", stated, kind="journey")) is same
 
 
 def test_a_perfect_judge_of_numbers_and_letters_is_the_rule():
@@ -232,6 +230,22 @@ def test_the_oracle_knows_a_questions_level_and_answer():
     assert of("journey", "Alana", 2, source=ALANA) == (2, FULL)
     assert truth("journey", Proposal("Why?", "x"), [ALANA]) is None
     assert truth("journey", Proposal("Why?", "x"), []) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "reason"),
+    [
+        ("ledger", "<question> ?</question><answer> many</answer>", "the answer is no number"),
+        ("choice", "<question> ?</question><answer> A</answer>", "not four different options"),
+        (
+            "choice",
+            f"<question> ?\n{LISTED}</question><answer> E</answer>",
+            "the answer is no option's letter",
+        ),
+    ],
+)
+def test_why_a_proposal_is_rejected(family, text, reason):
+    assert read_proposal(text, family) == Rejected(reason)
 
 
 def test_a_true_answer_may_be_stated_by_its_steps_alone():

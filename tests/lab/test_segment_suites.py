@@ -5,20 +5,12 @@ import re
 import pytest
 from fakes import CharTokenizer
 
+from spnb.core.documents import Judgement
 from spnb.core.types import Chat, Completion, Sampling
 from spnb.evaluate.items import play_suite
+from spnb.evaluate.proposals import challenge_rows, judged_columns, task_numbers
 from spnb.lab import segments
-from spnb.lab.segment_oracle import Judgement
-from spnb.lab.segment_suites import (
-    GROUPS,
-    SUITES,
-    challenge_rows,
-    group_means,
-    judged,
-    segment_suites,
-    suite_tasks,
-    task_numbers,
-)
+from spnb.lab.segment_suites import GROUPS, SUITES, segment_suites, suite_tasks
 from spnb.lab.world import names
 
 
@@ -85,7 +77,8 @@ def test_another_prompt_and_tag_may_be_used():
 
 def task(question, success, pay, answer_type="string", **judgement):
     facts = {"question": question, "success": success, "pay": pay, "answer_type": answer_type}
-    return facts | judged(Judgement("ledger", **judgement))
+    judgement = {"self_contained": False, "leaks": False} | judgement
+    return facts | judged_columns(Judgement(**judgement))
 
 
 TASKS = [
@@ -125,12 +118,3 @@ def test_tasks_that_the_oracle_cannot_judge_are_left_out_of_its_numbers():
     assert (found["level"], found["right"], found["success"], found["valid"]) == (3, 1, 0.5, 1)
     alone = {row["metric"]: row["value"] for row in challenge_rows([read])}
     assert alone["level"] != alone["level"] and "right" not in alone and alone["pay"] == 1
-
-
-def test_group_means_by_hand():
-    accuracy = {name: 1.0 if name in GROUPS["math"] else 0.5 for name in SUITES}
-    assert group_means(accuracy) == {"math": 1.0, "general": 0.5, "overall": 0.75}
-    accuracy["string"] = 0.1
-    assert group_means(accuracy)["general"] == pytest.approx(0.4)
-    with pytest.raises(KeyError, match="integer"):
-        group_means({})

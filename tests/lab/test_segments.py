@@ -6,16 +6,17 @@ import re
 
 import pytest
 
+from spnb.core.documents import Judgement, Proposal
 from spnb.core.grading import grade_text
+from spnb.core.prompts import read_options
 from spnb.lab import segments
 from spnb.lab.ladder import LETTERS, NUMBERS, ORDINALS
-from spnb.lab.segment_oracle import Judgement, judge, split_options
+from spnb.lab.segment_oracle import judge
 from spnb.lab.segments import (
     GRADES,
     HIGHEST,
     KINDS,
     Entry,
-    Written,
     challenge,
     documents,
     draw_entry,
@@ -87,7 +88,8 @@ def test_the_oracles_tasks_pass_its_own_judgement(kind, answer_type, pool):
         level = seed % HIGHEST + 1
         written = write_task(entry, level, answer_type, rng, pool)
         judged = judge(written, [entry])
-        assert (judged.kind, judged.level) == (kind, level), written
+        assert (judged.level, judged.answerable) == (level, True), written
+        assert judged.grade == {"ledger": "integer", "code": "exact"}.get(kind, "expression")
         assert judged.self_contained and judged.right and judged.faithful, written
         assert judged.leaks == (level == 1 or stands(written, kind)), written
         others = {"train": "heldout", "heldout": "train"}[pool]
@@ -96,7 +98,7 @@ def test_the_oracles_tasks_pass_its_own_judgement(kind, answer_type, pool):
 
 def stands(written, kind):
     """Whether the count happens to be one of the payments."""
-    text, options = split_options(written.question)
+    text, options = read_options(written.question)
     answer = options[LETTERS.index(written.answer)] if options else written.answer
     return kind == "ledger" and answer in re.findall(r"\d+", text.partition("A count")[0])
 
@@ -107,11 +109,12 @@ ASKED = "Give the count of Alana, payments in all: three."
 
 
 def said(answer="29", notes=NOTES, asked=ASKED, rule=RULE, answer_type="integer"):
-    return judge(Written(f"{notes} {rule} {asked}", answer, answer_type), [ALICE])
+    return judge(Proposal(f"{notes} {rule} {asked}", answer, kind=answer_type), [ALICE])
 
 
 def test_the_oracle_reads_any_wording():
-    assert said() == Judgement("ledger", 3, True, True, True, False)
+    found = dict(self_contained=True, faithful=True, leaks=False, gold="29", grade="integer")
+    assert said() == Judgement(level=3, answerable=True, right=True, **found)
     odd = "Nine towns on, Alana got second 4. 9 was third, Alana. first Alana 3."
     assert said(notes=odd, asked="Tell me, three, of Alana") == said()
 
@@ -143,19 +146,21 @@ def test_the_oracle_names_each_fault(change, faults):
 
 
 def test_a_task_without_a_rule_cannot_be_read():
-    assert said(rule="") == Judgement("", 0, False, False, False, False)
-    assert judge(Written("Why 7?", "7", "integer")) == Judgement(leaks=True, faithful=None)
+    nothing = Judgement(self_contained=False, faithful=False, leaks=False)
+    assert said(rule="") == nothing
+    leaking = Judgement(self_contained=False, leaks=True, faithful=None)
+    assert judge(Proposal("Why 7?", "7", kind="integer")) == leaking
 
 
 def test_an_answer_leaks_only_as_a_whole_word_and_outside_of_options():
     text = f"{NOTES} {RULE} {ASKED}"
-    assert not judge(Written(f"{text} 129 290", "29", "integer")).leaks
+    assert not judge(Proposal(f"{text} 129 290", "29", kind="integer")).leaks
     options = "\n- 29 (A)\n- 3 (B)\n- 5 (C)\n- 30 (D)"
-    assert not judge(Written(text + options, "A", "choice")).leaks
-    assert judge(Written(text + options, "B", "choice")).leaks  # 3 stands in a note
+    assert not judge(Proposal(text + options, "A", kind="choice")).leaks
+    assert judge(Proposal(text + options, "B", kind="choice")).leaks  # 3 stands in a note
     for letter, right in zip(LETTERS, (True, False, False, False), strict=True):
-        assert judge(Written(text + options, letter, "choice")).right == right
-    assert not judge(Written(text + options, "E", "choice")).right
+        assert judge(Proposal(text + options, letter, kind="choice")).right == right
+    assert not judge(Proposal(text + options, "E", kind="choice")).right
 
 
 def test_an_expression_is_right_in_any_form():
@@ -163,12 +168,12 @@ def test_an_expression_is_right_in_any_form():
     written = write_task(entry, 2, "expression", random.Random(0))
     assert written.answer == "3 + 4x"
     for answer, right in (("4*x+3", True), ("$3+4x$", True), ("4 + 3x", False), ("3+4x+", False)):
-        assert judge(Written(written.question, answer, "expression"), [entry]).right == right
+        assert judge(Proposal(written.question, answer, kind="expression"), [entry]).right == right
 
 
 def test_options_are_four_of_which_one_is_right():
-    assert split_options("Why?\n- a (A)\n- b (B)") == ("Why?", ["a", "b"])
-    assert split_options("Why?\n- a (B)\n- b (A)")[1] == []
+    assert read_options("Why?\n- a (A)\n- b (B)") == ("Why?", ["a", "b"])
+    assert read_options("Why?\n- a (B)\n- b (A)")[1] == []
     for kind in ("ledger", "code"):
         for seed in range(60):
             steps = draw_entry(random.Random(seed), kind, 1 + seed % HIGHEST).steps
@@ -201,8 +206,8 @@ def test_a_closed_book_question_holds_all_notes_and_a_reader_has_documents(kind,
             noted = [s for s in re.split(r"[.\n]", text) if ORDINALS[place] in s.split()]
             assert any(re.search(rf"\b{step}\b", one) for one in noted)
     assert not any(ordinal in read.question.partition(KINDS[kind].rule)[2] for ordinal in ORDINALS)
-    assert judge(Written(closed.question, closed.gold[0], answer_type)).right
-    assert not judge(Written(read.question, read.gold[0], answer_type)).self_contained
+    assert judge(Proposal(closed.question, closed.gold[0], kind=answer_type)).right
+    assert not judge(Proposal(read.question, read.gold[0], kind=answer_type)).self_contained
 
 
 def test_inconsistent_answers_have_no_order():

@@ -9,8 +9,8 @@ from spice_world import method, rows_of
 
 from spnb.core.episodes import run
 from spnb.core.types import Completion, Trajectory
-from spnb.lab import programs
-from spnb.lab.segment_suites import CHALLENGES
+from spnb.evaluate.proposals import CHALLENGES
+from spnb.games import programs
 from spnb.methods import absolute_zero
 
 ZERO = {"algorithm": "absolute_zero", "pay": "absolute_zero", "corpus": [], "group_size": 6}

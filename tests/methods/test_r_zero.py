@@ -62,14 +62,15 @@ def test_the_challenger_is_paid_for_uncertainty_less_repetition():
     assert any(one.reward == 0 for one in valid) and any(one.reward > 0 for one in valid)
 
 
-def test_the_reasoner_trains_where_the_label_is_neither_sure_nor_rare():
+def test_the_reasoner_trains_where_the_label_is_neither_sure_nor_rare(monkeypatch):
     every = ["E", "F", "G", "H", "J"]
     said = [every, ["KK"] * 2 + every[:3], ["KK"] * 3 + every[:2], ["KK"] * 4 + ["E"], ["KK"] * 5]
     made, samples, _, _ = rollout(said, group_size=5, documents_per_step=1)
     rows = rows_of(samples, "reasoner")
     weights = [{one.weight for one in rows[at : at + 5]} for at in range(0, 25, 5)]
     assert weights == [{0.0}, {1.0}, {1.0}, {0.0}, {0.0}]  # p = .2, .4, .6, .8, 1
-    wide, samples, _, _ = rollout(said, group_size=5, documents_per_step=1, agreement=0.3)
+    monkeypatch.setattr(r_zero, "AGREEMENT", 0.3)
+    _, samples, _, _ = rollout(said, group_size=5, documents_per_step=1)
     rows = rows_of(samples, "reasoner")
     assert [rows[at].weight for at in range(0, 25, 5)] == [1, 1, 1, 1, 0]
     made.estimate(samples)

@@ -32,8 +32,18 @@ from spnb.train.plan import make_plan, run_all, run_one
 from spnb.train.policies import Policy
 from spnb.train.trainer import Hooks, make_trainer
 
-SMALL = dict(tasks=["journey"], clusters=3, documents=3, read=2, asked=4, groups=2, group_size=4)
-SMALL |= dict(static=6, eval_items=1, eval_samples=2, eval_documents=[3], eval_proposals=4)
+SMALL = dict(
+    tasks=["journey"],
+    clusters=3,
+    documents=3,
+    documents_read=2,
+    questions_per_round=4,
+    groups=2,
+    group_size=4,
+)
+SMALL |= dict(
+    static_questions=6, eval_items=1, eval_samples=2, eval_documents=[3], eval_proposals=4
+)
 ROLES = ("questioner", "responder", "verifier")
 Y, N = True, False
 
@@ -107,7 +117,7 @@ def test_each_role_reads_what_the_algorithm_says():
         assert prompts.ASK_BEYOND not in prompt
     for question, prompt in zip(asked[1:], world.prompts["closed"], strict=True):
         assert prompt == f"{prompts.CLOSED}\nQuestion: {question}"
-    clusters = {c.texts: c for c in made.library.by_type["journey"]}
+    clusters = {c.texts: c for c in made.source.by_kind["journey"]}
     for place, prompt in enumerate(world.prompts["responder"]):  # all n documents
         listed = tuple(re.findall(r"\[\d\] (.*)", prompt))
         assert listed in clusters and prompt.endswith(f"Question: {asked[2 + place // 4]}")
@@ -204,7 +214,7 @@ def test_the_loss_is_equation_12():
 def test_questioners_are_compared_with_those_of_the_batch_alone():
     """Six mixed questions, two are wanted; none is paid nothing or less."""
     one_or_two = Roles(answers=lambda n: "right" if n % 4 <= n // 4 % 2 else "wrong")
-    _, rows, _ = play(one_or_two, asked=6)
+    _, rows, _ = play(one_or_two, questions_per_round=6)
     asked = of_role(rows, "questioner")
     assert [row.reward for row in asked] == pytest.approx([GAUSSIAN, 1] * 3)
     assert [row.advantage for row in asked] == pytest.approx([-0.7071068, 0.7071068, 0, 0, 0, 0])
@@ -231,19 +241,12 @@ def test_rounds_go_on_until_enough_questions_are_mixed():
     ("values", "groups"),
     [
         ({"groups": 128, "group_size": 8}, 16),  # 128 judgments for 128 questions
-        ({"groups": 128, "judgments": 4}, 32),
+        ({"groups": 128, "judgments_per_answer": 4}, 32),
         ({"groups": 8, "group_size": 16}, 1),
-        ({"groups": 128, "verified": 3}, 3),
     ],
 )
 def test_how_many_groups_of_judgments_are_trained(values, groups):
     assert validate(Params, SMALL | values).verifier_groups == groups
-
-
-def test_as_many_groups_of_judgments_as_are_asked_for():
-    for verified, groups in ((1, 1), (2, 2), (5, 2)):  # two are disputed
-        rows = trained(play(verified=verified)[1], "verifier")
-        assert Counter(Counter(row.group for row in rows).values()) == {4: groups}
 
 
 def test_metrics_of_the_step():
@@ -264,19 +267,19 @@ def test_metrics_of_the_step():
 
 def test_task_types_take_turns_over_all_processes():
     three = dict(tasks=list(TYPES), clusters=6, groups=1)
-    _, rows, world = play(Roles(), asked=6, **three)
+    _, rows, world = play(Roles(), questions_per_round=6, **three)
     assert [asked_in(prompt)[0] for prompt in world.prompts["responder"][::4]] == [*TYPES] * 2
     assert rewards(rows, "responder") == [1, 0] * 12  # each type's rule
     total = Counter()
     for rank in range(4):
-        world = play(Roles(), Share(rank, 4), asked=4, **three)[2]
+        world = play(Roles(), Share(rank, 4), questions_per_round=4, **three)[2]
         total.update(asked_in(prompt)[0] for prompt in world.prompts["responder"][::4])
     assert total == {"journey": 2, "ledger": 1, "choice": 1}
 
 
 def test_quantities_of_a_step_are_for_all_processes():
     for rank, groups in ((0, 2), (1, 1)):
-        _, rows, _ = play(Roles(), Share(rank, 2), asked=6, groups=3)
+        _, rows, _ = play(Roles(), Share(rank, 2), questions_per_round=6, groups=3)
         assert len(of_role(rows, "questioner")) == 3
         assert len({row.group for row in trained(rows, "responder")}) == groups
 
@@ -295,7 +298,7 @@ def test_a_step_is_fixed_by_seed_step_and_rank():
 
 def test_solvable_questions_are_remembered_and_gone_beyond():
     """One cluster: what paid in a step stands in the prompts of the next, with its documents."""
-    made, rows, _ = play(clusters=1, read=1)
+    made, rows, _ = play(clusters=1, documents_read=1)
     entries = made.memory.entries["journey-0"]
     assert [entry["question"] for entry in entries] == [
         asked_of(row) for row in of_role(rows, "questioner")[2:]
@@ -303,7 +306,7 @@ def test_solvable_questions_are_remembered_and_gone_beyond():
     assert made.metrics["method/memory"] == 2
     world = Roles()
     run(made.rollout(1), {"policy": world})
-    (cluster,) = made.library.by_type["journey"]
+    (cluster,) = made.source.by_kind["journey"]
     stored = {place for entry in entries for place in entry["read"]}
     for prompt in world.prompts["questioner"]:
         assert prompts.ASK_BEYOND in prompt
@@ -339,7 +342,7 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
 
 
 def test_the_codes_rule_stores_solved_questions_with_all_documents_that_were_read():
-    small = dict(clusters=1, read=1, asked=1)
+    small = dict(clusters=1, documents_read=1, questions_per_round=1)
     made, _, _ = play(Roles(answers=lambda number: "right"), **small)
     assert made.memory.entries == {}  # what everybody answers pays nothing
     made, _, world = play(Roles(answers=lambda number: "right"), **small, memory_rule="code")
@@ -380,14 +383,14 @@ def test_a_role_that_is_not_updated_plays_on(role):
 
 
 def test_without_a_verifier_the_rule_decides():
-    _, rows, world = play(judgments=0)
+    _, rows, world = play(judgments_per_answer=0)
     assert world.batches == [4, 3, 8] and not of_role(rows, "verifier")
     assert rewards(rows, "responder") == [1, 0, 0, 0, 1, 0, 0, 0]
     assert rewards(rows, "questioner")[2:] == pytest.approx([GAUSSIAN] * 2)
 
 
 def test_without_a_vote_one_judgment_decides_and_teaches_nothing():
-    _, rows, world = play(judgments=1, groups=1)
+    _, rows, world = play(judgments_per_answer=1, groups=1)
     assert world.batches == [4, 3, 8, 7]
     # VOTES one by one: Y Y Y, then N Y Y N.
     assert rewards(rows, "responder") == [1, 1, 1, 0, 1, 1, 1, 0]
@@ -408,7 +411,7 @@ def test_without_consistency_the_verifier_learns_against_the_rule_too():
 @pytest.mark.parametrize("size", [2, 8, 16])
 def test_other_group_sizes(size):
     world = Roles(answers=lambda n: "right" if n % size == 0 else "wrong")
-    _, rows, _ = play(world, group_size=size, groups=1, asked=1)
+    _, rows, _ = play(world, group_size=size, groups=1, questions_per_round=1)
     assert world.batches == [1, 1, size, size * size]
     (asked,) = of_role(rows, "questioner")
     pay = {2: 1.0, 8: 0.0796, 16: 0.0319}[size]  # exp(-18 (1/16 - 1/2)^2) = exp(-3.4453)
@@ -433,7 +436,7 @@ def test_other_pays(values, pays):
 def test_an_oracle_in_the_rules_place():
     """The steps alone mean the same as the stated answer."""
     for judge, expected in (("rule", [1, 0, 0, 0]), ("oracle", [1, 1, 0, 0])):
-        _, rows, _ = play(judge=judge, judgments=0)
+        _, rows, _ = play(judge=judge, judgments_per_answer=0)
         assert rewards(rows, "responder")[4:] == expected
     groups = {
         row.group
@@ -458,7 +461,9 @@ def test_questioners_are_compared_over_the_batch_or_in_the_code_by_task_type():
     parts = {"batch": [pays], "task": [pays[::2], pays[1::2]]}
     for normalise, compared in parts.items():
         world = Roles(answers=lambda n: "right" if n % 4 < right[n // 4] else "wrong")
-        values = dict(tasks=["journey", "ledger"], asked=6, groups=4, normalise=normalise)
+        values = dict(
+            tasks=["journey", "ledger"], questions_per_round=6, groups=4, normalise=normalise
+        )
         asked = of_role(play(world, **values)[1], "questioner")
         assert [row.reward for row in asked] == pytest.approx(pays)
         for place, of in enumerate(compared):
@@ -481,7 +486,7 @@ def test_random_rewards_are_the_same_rewards_for_anybody_of_a_role():
 
 
 def test_a_static_set_has_no_questioner():
-    made, rows, world = play(Roles(), questions="static", judgments=0)
+    made, rows, world = play(Roles(), question_source="static", judgments_per_answer=0)
     assert world.batches == [16] and {row.role for row in rows} == {"responder"}
     assert rewards(rows, "responder") == [1, 0] * 8 and "questioner" not in made.roles
     assert len({row.group for row in trained(rows)}) == 2
@@ -491,12 +496,14 @@ def test_a_static_set_has_no_questioner():
     assert {*asked} <= known and len(set(asked)) > 1
     assert made.memory.entries == {} and "method/bad format" not in made.metrics
     judged = Roles(judges=lambda number: number == 1)
-    _, rows, world = play(judged, questions="static", judgments=1)  # QwenLong-L1's reward
+    _, rows, world = play(
+        judged, question_source="static", judgments_per_answer=1
+    )  # QwenLong-L1's reward
     assert world.batches == [16, 16] and rewards(rows, "responder")[:4] == [1, 1, 1, 0]
 
 
 def test_the_context_of_a_static_set_grows():
-    values = dict(questions="static", judgments=0, steps=4, context=[1, 3])
+    values = dict(question_source="static", judgments_per_answer=0, steps=4, context=[1, 3])
     counts = []
     for step in range(4):
         world = play(Roles(), step=step, **values)[2]
@@ -519,7 +526,7 @@ EXTERNAL = dict(policies={"external": "embedded/reader"})
 
 def test_an_external_policy_answers_proposals_about_the_trainings_clusters():
     made = whole(**EXTERNAL)
-    own = {cluster.name: cluster for cluster in made.library.by_type["journey"]}
+    own = {cluster.name: cluster for cluster in made.source.by_kind["journey"]}
     for name in own:
         earlier = {"question": f"EARLIER {name}", "answer": "A", "read": (0,)}
         made.memory.entries[name] = [earlier]
@@ -547,7 +554,7 @@ def test_difficulty_is_measured_only_where_there_is_an_external_policy_and_a_que
         return [suite.name for suite in whole(**values, steps=4).suites(step)]
 
     assert measured(2) == ["journey-3"] and measured(2, **EXTERNAL) == ["journey-3", "difficulty"]
-    assert measured(2, questions="static", **EXTERNAL) == ["journey-3"]
+    assert measured(2, question_source="static", **EXTERNAL) == ["journey-3"]
     assert measured(0)[0] == measured(4)[0] == "journey-3" and len(measured(0)) == 8
     assert measured(0) == measured(4)
 
@@ -558,17 +565,20 @@ def test_difficulty_is_measured_only_where_there_is_an_external_policy_and_a_que
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"read": 4}, r"read is 4 with documents 3; allowed: 1 to documents"),
+        ({"documents_read": 4}, r"documents_read is 4 with documents 3; allowed: 1 to documents"),
         ({"documents": 49}, r"documents, context or eval_documents are 49; allowed: 1 to 48"),
         ({"eval_documents": [64]}, "eval_documents are 64; allowed: 1 to 48"),
-        ({"context": [2]}, r"context is \[2\] with questions self; allowed: with static"),
-        ({"corpus": "c", "questions": "static"}, "corpus is 'c' with questions static; allowed"),
+        ({"context": [2]}, r"context is \[2\] with question_source policy; allowed: with static"),
+        (
+            {"corpus": "c", "question_source": "static"},
+            "corpus is 'c' with question_source static; allowed",
+        ),
         ({"corpus": "c", "judge": "oracle"}, "corpus is 'c' with judge oracle; allowed: nothing"),
         ({"grpo": {"loss_type": "dapo"}}, "grpo.loss_type is 'dapo'; allowed: grpo"),
         ({"tasks": ["report"]}, "tasks.0 is 'report'; allowed: 'journey', 'ledger' or 'choice'"),
         ({"tasks": []}, "tasks is "),
         ({"group_size": 1}, "group_size is 1"),
-        ({"judgments": -1}, "judgments is -1"),
+        ({"judgments_per_answer": -1}, "judgments_per_answer is -1"),
         ({"sigma": 0}, "sigma is 0"),
         ({"mapping": "one_minus"}, "mapping is 'one_minus'; allowed: 'gaussian'"),
         ({"roles": {"solver": {}}}, "role is 'solver', which is unknown; .*questioner, responder"),
@@ -600,7 +610,7 @@ def test_every_variant_is_valid_at_every_scale(scale):
         assert params.grpo["num_iterations"] == 1  # on-policy, eq. 12
 
 
-STATIC = {"questions", "judgments", "grpo.beta", "grpo.learning_rate"}
+STATIC = {"question_source", "judgments_per_answer", "grpo.beta", "grpo.learning_rate"}
 EXTERNALS = {"policies.external", "start_from.external"}
 ARMS = {
     "rlvr": STATIC | EXTERNALS,
@@ -608,9 +618,9 @@ ARMS = {
     "no-grounding": EXTERNALS | {"grounding"},
     "questioner-frozen": {"roles.questioner.trainable", "grpo.beta"},
     "no-memory": {"memory"},
-    "no-verifier": EXTERNALS | {"judgments"},
+    "no-verifier": EXTERNALS | {"judgments_per_answer"},
     "verifier-frozen": EXTERNALS | {"roles.verifier.trainable"},
-    "no-vote": EXTERNALS | {"judgments"},
+    "no-vote": EXTERNALS | {"judgments_per_answer"},
     "no-consistency": EXTERNALS | {"consistency"},
     "random": EXTERNALS | {"rewards"},
     "group-4": EXTERNALS | {"group_size"},
@@ -620,7 +630,7 @@ ARMS = {
     "pay-absolute-zero": EXTERNALS | {"mapping"},
     "pay-r-zero": EXTERNALS | {"mapping"},
     "judge": EXTERNALS | {"judge"},
-    "judge-no-verifier": EXTERNALS | {"judge", "judgments"},
+    "judge-no-verifier": EXTERNALS | {"judge", "judgments_per_answer"},
     "code": EXTERNALS | {"tie", "malformed", "memory_rule", "normalise"},
     "no-kl": EXTERNALS | {"grpo.beta"},
     "qwenlong-l1": EXTERNALS

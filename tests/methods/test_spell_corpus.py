@@ -6,7 +6,7 @@ import pytest
 from fakes import CharTokenizer, Roles, step_of
 from transformers import AutoTokenizer
 
-from spnb.core.documents import open_source
+from spnb.core.documents import Proposal, open_source
 from spnb.core.params import SCALES, ParamError, validate
 from spnb.corpus.clusters import cut
 from spnb.lab import embedded_path
@@ -30,7 +30,7 @@ def test_a_corpus_leaves_out_default_variants_with_an_oracle(scale):
     assert plan.variants == ["full"] and plan.left_out == ("rlvr",)
     params = plan.params("full")
     assert params.start_from == {} and params.policies == {"external": "embedded/reader-large"}
-    assert "Without rlvr: an oracle knows no corpus." in plan.destination()
+    assert "Without rlvr, which a corpus of one's own does not allow." in plan.destination()
     whole = make_plan("spell", "smoke")
     assert whole.variants == ["rlvr", "full"] and whole.left_out == ()
     assert "Without" not in whole.destination()
@@ -52,7 +52,7 @@ def test_a_run_of_full_on_a_corpus_finishes(tmp_path):
         document_tokens=16,
         seeds=[0],
         steps=1,
-        asked=3,
+        questions_per_round=3,
         rounds=1,
         runs=str(tmp_path / "runs"),
     )
@@ -75,7 +75,9 @@ def test_documents_are_cut_by_tokens_at_the_ends_of_words():
 
 def method(tmp_path, **values):
     values = dict(paper="spell", scale="smoke", variant="v", policy="embedded/reader") | values
-    values |= dict(corpus=corpus(tmp_path / "own.jsonl"), tasks=["journey"], documents=3, asked=4)
+    values |= dict(
+        corpus=corpus(tmp_path / "own.jsonl"), tasks=["journey"], documents=3, questions_per_round=4
+    )
     return Method(validate(params_class(Method), values), CharTokenizer())
 
 
@@ -92,7 +94,8 @@ def test_a_prompt_that_is_too_long_trains_nothing(tmp_path):
 def test_a_corpus_has_no_suites_of_its_own(tmp_path):
     made = method(tmp_path, max_length=4096, rounds=1)
     assert made.suites(0) == []
-    assert method(tmp_path).library.by_type["journey"][0].sources == ()
+    cluster = method(tmp_path).source.by_kind["journey"][0]
+    assert made.source.judge(Proposal("Who?", "Ann", kind="journey"), cluster) is None
 
 
 def test_what_is_no_source_is_named():

@@ -3,22 +3,25 @@
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fakes import CharTokenizer
 
+from spnb.core.documents import Context, Document, Proposal
 from spnb.core.grading import grade
 from spnb.core.types import Trajectory
 from spnb.corpus.build import build_corpus
-from spnb.corpus.clusters import read_clusters
+from spnb.corpus.clusters import CorpusClusters, read_clusters
 from spnb.corpus.documents import CorpusSettings
 from spnb.corpus.store import CorpusError
 from spnb.lab import ladder
-from spnb.lab.clusters import LENGTH, TYPES, Cluster, Document, Proposal
+from spnb.lab.cluster_suites import GeneratedClusters, places_of
+from spnb.lab.clusters import LENGTH, TYPES
 from spnb.lab.world import names
-from spnb.methods.spell_data import Library, Memory, static_question, static_set
-from spnb.methods.spell_questions import Question
+from spnb.methods.spell import Memory, Question
 
 PARAMS = dict(
     tasks=list(TYPES),
@@ -27,10 +30,10 @@ PARAMS = dict(
     documents=3,
     clusters=7,
     seed=0,
-    static=36,
+    static_questions=36,
     context=[],
 )
-SIX = Cluster("c", "journey", tuple(Document(f"Text {number}.") for number in range(6)))
+SIX = Context("journey", tuple(Document(f"Text {number}.") for number in range(6)), "c")
 
 
 def params(**values):
@@ -42,51 +45,56 @@ def write(path, rows):
     return str(path)
 
 
+def library(**values):
+    """The generated clusters, or those of a corpus."""
+    return (CorpusClusters if "corpus" in values else GeneratedClusters)(
+        params(**values), CharTokenizer()
+    )
+
+
 # --- clusters
 
 
 def test_generated_clusters_take_types_in_turn():
-    library = Library(params())
-    assert {name: len(those) for name, those in library.by_type.items()} == {
+    made = library()
+    assert {name: len(those) for name, those in made.by_kind.items()} == {
         "journey": 3,
         "ledger": 2,
         "choice": 2,
     }
-    every = [cluster for those in library.by_type.values() for cluster in those]
+    every = [cluster for those in made.by_kind.values() for cluster in those]
     assert len({cluster.name for cluster in every}) == 7
     assert {len(cluster.documents) for cluster in every} == {3}
     assert len({cluster.texts for cluster in every}) == 7
-    again, other = Library(params()), Library(params(seed=1))
-    assert again.by_type == library.by_type and other.by_type != library.by_type
+    again, other = library(), library(seed=1)
+    assert again.by_kind == made.by_kind and other.by_kind != made.by_kind
     people = {source.subject for cluster in every for source in cluster.sources}
     assert people <= set(names("person", "train"))
 
 
 def test_draws_take_types_in_turn_and_any_cluster_of_a_type():
-    library, rng = Library(params()), random.Random(0)
-    drawn = [library.draw(rng, place) for place in range(60)]
-    assert [cluster.family for cluster in drawn] == list(TYPES) * 20
+    made, rng = library(), random.Random(0)
+    drawn = [made.draw(rng, place) for place in range(60)]
+    assert [cluster.kind for cluster in drawn] == list(TYPES) * 20
     assert len({cluster.name for cluster in drawn}) == 7
-    two = Library(params(tasks=["choice", "ledger"]))
-    assert [two.draw(rng, place).family for place in range(3)] == ["choice", "ledger", "choice"]
+    two = library(tasks=["choice", "ledger"])
+    assert [two.draw(rng, place).kind for place in range(3)] == ["choice", "ledger", "choice"]
     with pytest.raises(CorpusError, match="2 clusters have none of task type 'choice'; allowed"):
-        Library(params(clusters=2))
+        library(clusters=2)
 
 
 def test_a_questioner_reads_records_and_earlier_questions():
-    library = Library(params())
-    cluster = library.by_type["journey"][0]
-    (turn,) = library.ask(cluster, (0, 2), ["Where? There"])
+    made = library()
+    cluster = made.by_kind["journey"][0]
+    (turn,) = made.ask(replace(cluster, places=(0, 2)), ["Where? There"])
     first, second = cluster.sources[0].text, cluster.sources[2].text
     assert turn["content"].endswith(f"they do:\n- Where? There\n[1] {first}\n[2] {second}")
-    (turn,) = library.ask(cluster, (1,), [])
+    (turn,) = made.ask(replace(cluster, places=(1,)))
     assert "asked before" not in turn["content"] and cluster.sources[1].text in turn["content"]
-    (turn,) = library.ask(library.by_type["choice"][0], (0,), [])
+    (turn,) = made.ask(replace(made.by_kind["choice"][0], places=(0,)))
     assert "multiple-choice" in turn["content"]
     asked = "<question> Who?</question><answer> Alana</answer>"
-    question = library.question(cluster, Trajectory((1,), [2], [1], [-1.0], asked, asked))
-    assert question.proposal == Proposal("Who?", "Alana") and question.cluster == cluster.name
-    assert (question.documents, question.sources) == (cluster.texts, cluster.sources)
+    assert made.read(asked, cluster) == Proposal("Who?", "Alana", kind="journey")
 
 
 # --- a corpus of one's own
@@ -109,14 +117,14 @@ def test_clusters_of_a_jsonl_corpus(tmp_path):
     path = write(tmp_path / "own.jsonl", rows)
     first, second, paid = read_clusters(path, ["choice", "journey"], 3, 0)
     assert [one.name for one in (first, second, paid)] == ["0", "1", "paid"]
-    assert [one.family for one in (first, second, paid)] == ["choice", "journey", "ledger"]
+    assert [one.kind for one in (first, second, paid)] == ["choice", "journey", "ledger"]
     assert set(first.texts) == {"Text 0-0.", "Text 0-1.", "Text 0-2."}
     assert len(set(second.texts)) == 3 and all(text.startswith("Text 1-") for text in second.texts)
-    assert first.documents[0].record == first.texts[0] and first.sources == ()
+    assert first.records[0] == first.texts[0]
     drawn = {read_clusters(path, ["journey"], 3, seed)[1].texts for seed in range(20)}
     assert len(drawn) > 5 and read_clusters(path, ["journey"], 3, 4)[1].texts in drawn
-    library = Library(params(corpus=path, tasks=["ledger", "journey"], documents=2))
-    assert {name: len(those) for name, those in library.by_type.items()} == {
+    made = library(corpus=path, tasks=["ledger", "journey"], documents=2)
+    assert {name: len(those) for name, those in made.by_kind.items()} == {
         "ledger": 2,  # the first cluster, and the one that says so
         "journey": 1,
     }
@@ -138,11 +146,11 @@ def test_clusters_of_a_corpus_that_was_built(tmp_path):
     folder = str(tmp_path / "corpus")
     build_corpus(write(tmp_path / "own.jsonl", rows), folder, settings, [], encode)
     made = read_clusters(folder, ["ledger"], 4, 0)
-    assert len(made) == 3 and {one.family for one in made} == {"journey"}
+    assert len(made) == 3 and {one.kind for one in made} == {"journey"}
     topics = [{topic for topic in "abc" for text in one.texts if topic in text} for one in made]
     assert sorted(map(sorted, topics)) == [["a"], ["b"], ["c"]]
     assert Counter(text for one in made for text in one.texts) == Counter(r["text"] for r in rows)
-    assert len(Library(params(corpus=folder, tasks=["journey"])).by_type["journey"]) == 3
+    assert len(library(corpus=folder, tasks=["journey"]).by_kind["journey"]) == 3
 
 
 def test_separators_of_unicode_stay_in_their_document(tmp_path):
@@ -171,7 +179,7 @@ def test_separators_of_unicode_stay_in_their_document(tmp_path):
 def test_what_a_corpus_lacks_is_named(tmp_path, rows, message):
     path = write(tmp_path / "own.jsonl", rows)
     with pytest.raises(ValueError, match=message):
-        Library(params(corpus=path, tasks=["journey", "ledger"], documents=2))
+        library(corpus=path, tasks=["journey", "ledger"], documents=2)
 
 
 def test_what_is_no_corpus_is_named(tmp_path):
@@ -191,14 +199,17 @@ def test_what_is_no_corpus_is_named(tmp_path):
 def solved(success, read, answer="A", cluster="c"):
     """A question on its way into the memory, paid by eq. 7 at half of the cases."""
     pay = 0.0 if success in (0, 1) else 1.0
-    question = Question("journey", (), cluster=cluster, trajectory=Trajectory((1,)))
+    question = Question(Context("journey", name=cluster), trajectory=Trajectory((1,)))
     question.proposal = Proposal(f"Where? {answer}", answer)
-    question.read, question.success, question.pay = read, success, pay
+    question.read = read
+    question.success = success
+    question.pay = pay
     return question
 
 
 def read_again(memory, count=2, seed=0):
-    return memory.reading(SIX, count, random.Random(seed))
+    new, context, earlier = memory.reading(SIX, count, random.Random(seed))
+    return new, context.places, earlier
 
 
 def test_the_paper_stores_questions_that_pay_and_the_code_those_solved_at_least_once():
@@ -206,7 +217,7 @@ def test_the_paper_stores_questions_that_pay_and_the_code_those_solved_at_least_
         memory = Memory(5, rule)
         for answer, success in zip("abcd", (0.0, 0.125, 0.875, 1.0), strict=True):
             memory.push(solved(success, (0,), answer))
-        wrong = Question("journey", (), cluster="c", trajectory=Trajectory((1,)))
+        wrong = Question(Context("journey", name="c"), trajectory=Trajectory((1,)))
         memory.push(wrong)  # a wrong form pays -1
         known = solved(0.0, (0,), "e")
         known.pay = -0.5
@@ -269,27 +280,35 @@ def test_a_static_question_is_not_stored():
 
 
 def test_the_static_set_has_all_types_and_levels_evenly():
-    (tasks,) = static_set(params())
+    (tasks,) = library().static_set()
     counts = Counter((task.info["family"], task.info["level"]) for task in tasks)
     assert len(counts) == len(TYPES) * LENGTH and set(counts.values()) == {2}
     assert len({task.messages[0]["content"] for task in tasks}) == 36
     assert {len(task.info["documents"]) for task in tasks} == {3}
-    assert static_set(params()) == [tasks] and static_set(params(seed=1)) != [tasks]
-    parts = static_set(params(context=[1, 4], static=6))
+    assert library().static_set() == [tasks] and library(seed=1).static_set() != [tasks]
+    parts = library(context=[1, 4], static_questions=6).static_set()
     assert [{len(task.info["documents"]) for task in part} for part in parts] == [{1}, {4}]
     assert [len(part) for part in parts] == [6, 6]
-    (one,) = static_set(params(tasks=["ledger"], static=4))
+    (one,) = library(tasks=["ledger"], static_questions=4).static_set()
     assert [task.info["level"] for task in one] == [1, 2, 3, 4]
 
 
 def test_a_static_question_states_the_true_answer():
-    for task in static_set(params())[0]:
-        question = static_question(task)
+    made = library()
+    for task in made.static_set()[0]:
+        proposal, context = made.stated(task)
         family, source, level = (task.info[key] for key in ("family", "source", "level"))
-        assert (question.family, question.documents) == (family, task.info["documents"])
-        assert question.trajectory is None and question.sources == (source,)
+        assert (context.kind, context.texts) == (family, task.info["documents"])
+        assert [source.subject in text for text in context.texts].count(True) == 1
+        assert source.subject in context.texts[context.places[0]]
         kind = {"journey": "exact", "ledger": "integer", "choice": "letter"}[family]
-        assert grade(question.proposal.answer, task.gold, kind) == 1
-        assert question.truth() == (level, task.gold[0])
-        assert ladder.parse(family, question.proposal.question) == (source.subject, level)
-        assert len(question.proposal.options) == (4 if family == "choice" else 0)
+        assert grade(proposal.answer, task.gold, kind) == 1
+        judged = made.judge(proposal, context)
+        assert (judged.level, judged.gold, judged.right) == (level, task.gold[0], True)
+        assert judged.grade == kind and judged.answerable
+        assert ladder.parse(family, proposal.question) == (source.subject, level)
+        assert len(proposal.options) == (4 if family == "choice" else 0)
+
+
+def test_only_the_persons_own_documents_count():
+    assert places_of("Ann", ("Anna left.", "As first Ann left.")) == [1]

@@ -13,11 +13,16 @@ from spnb.core.params import validate
 from spnb.core.types import Completion, Task
 from spnb.lab.ladder import reply
 from spnb.methods.spell import Method, Params
-from spnb.methods.spell_data import static_question
-from spnb.methods.spell_pairs import about, graded, pick
-from spnb.methods.spell_questions import Rules
+from spnb.methods.spell_pairs import pick
 
-SMALL = dict(questions="static", judgments=0, static=12, documents=3, group_size=4, groups=2)
+SMALL = dict(
+    question_source="static",
+    judgments_per_answer=0,
+    static_questions=12,
+    documents=3,
+    group_size=4,
+    groups=2,
+)
 
 
 class Scripted:
@@ -63,7 +68,8 @@ def test_longpo_prefers_the_answer_from_the_short_context():
         assert text_of(pair.chosen_ids) == "from 1" and text_of(pair.rejected_ids) == "from 3"
         short, long = text_of(pair.short_ids), text_of(pair.long_ids)
         assert task.question in short and task.question in long
-        (document,) = about(static_question(task))
+        context = one.static_question(task).context
+        (document,) = [context.texts[place] for place in context.places]
         others = [text for text in task.info["documents"] if text != document]
         assert task.info["source"].subject in document and document in short and document in long
         assert all(text in long and text not in short for text in others) and len(others) == 2
@@ -104,10 +110,11 @@ def test_solopo_takes_the_first_right_and_the_first_wrong_answer_from_the_short_
 def test_the_judge_decides_which_answer_is_right():
     one = method()
     task = next(task for task in one.static[0] if task.info["family"] == "journey")
-    answers = [SimpleNamespace(policy_text=f"<answer> {task.gold[0]} perhaps</answer>")]
-    question = static_question(task)
-    assert graded(question, answers, Rules("rule")) == [1.0]  # the true answer stands in it
-    assert graded(question, answers, Rules("oracle")) == [0.0]
+    question = one.static_question(task)
+    question.answers = [SimpleNamespace(policy_text=f"<answer> {task.gold[0]} perhaps</answer>")]
+    for judge, rewards in (("rule", [1.0]), ("oracle", [0.0])):  # the true answer stands in it
+        question.settle(one.params.model_copy(update={"judge": judge}), one.source)
+        assert question.rewards == rewards
 
 
 def test_a_pair_needs_two_rewards():
@@ -115,12 +122,6 @@ def test_a_pair_needs_two_rewards():
     assert pick("solopo", answers, [0.0, 1.0, 0.0]) == (1, 0)
     assert pick("solopo", answers, [1.0, 1.0, 1.0]) is None
     assert pick("longpo", answers[:2], [0.0, 1.0]) == (0, 1)
-
-
-def test_only_the_persons_own_documents_count():
-    source = SimpleNamespace(subject="Ann")
-    question = SimpleNamespace(sources=(source,), documents=("Anna left.", "As first Ann left."))
-    assert about(question) == ("As first Ann left.",)
 
 
 @pytest.mark.parametrize("alignment", ["longpo", "solopo"])

@@ -5,19 +5,22 @@ from collections import Counter
 from statistics import fmean
 
 import pytest
+from fakes import CharTokenizer
 
 from spnb.core.advantages import assign, make_estimator
+from spnb.core.documents import Proposal
 from spnb.core.types import Sample, Trajectory
+from spnb.corpus.clusters import Clusters
+from spnb.evaluate.proposals import spell_numbers, verifier_numbers
 from spnb.lab import ladder
-from spnb.lab.clusters import Proposal
+from spnb.lab.cluster_suites import GeneratedClusters
+from spnb.lab.clusters import Cluster
 from spnb.lab.ladder import Source
-from spnb.methods.spell_questions import (
+from spnb.methods.spell import (
+    Params,
     Question,
-    Rules,
     dynamic_sampling,
-    judged_by_oracle,
     majority,
-    numbers,
     permute_rewards,
     token_mean,
 )
@@ -27,6 +30,9 @@ FULL = "Alana first Arnford Alana second Belford"
 TWO = ladder.question("journey", "Alana", 2, ladder.frames("journey", "train")[0])
 STATED = {"journey": (FULL, "Alana first Calford"), "ledger": ("12", "13"), "choice": ("A", "B")}
 Y, N = True, False
+PAPER = Params()
+SOURCE = GeneratedClusters(Params(clusters=3), CharTokenizer())
+CORPUS = Clusters([], [])
 
 
 def said(text):
@@ -42,17 +48,20 @@ def verdicts(*votes):
     return answers(*(words[vote] for vote in votes))
 
 
-def settled(right, size=8, votes=None, family="journey", rules=None, **values):
+def settled(right, size=8, votes=None, family="journey", rules=None, source=None, **values):
     """A question of `size` answers of which the first `right` are the stated one; `votes` lists
     the judgments of each answer."""
     stated, other = STATED[family]
     texts = [stated] * right + [other] * (size - right)
-    values = {"proposal": Proposal(TWO, stated), "trajectory": said("asked")} | values
-    question = Question(family, ("text",), **values)
+    values = {"proposal": Proposal(TWO, stated, kind=family), "trajectory": said("asked")} | values
+    cluster = Cluster(kind=family, sources=values.pop("sources", ()))
+    question = Question(cluster, **values)
+    if question.proposal and cluster.sources:
+        question.judgement = SOURCE.judge(question.proposal, cluster)
     if question.proposal and question.grounded:
         question.answers = answers(*texts)
         question.judgments = [verdicts(*of) for of in votes or []]
-    question.settle(rules or Rules())
+    question.settle(rules or PAPER, source or SOURCE)
     return question
 
 
@@ -82,8 +91,8 @@ def ungrounded(family="journey"):
     ],
 )
 def test_a_majority_is_more_than_half(votes, paper, first):
-    assert majority(votes, Rules()) is paper
-    assert majority(votes, Rules(tie="first")) is first
+    assert majority(votes, PAPER) is paper
+    assert majority(votes, Params(tie="first")) is first
 
 
 @pytest.mark.parametrize(
@@ -98,9 +107,9 @@ def test_a_majority_is_more_than_half(votes, paper, first):
     ],
 )
 def test_malformed_votes(votes, ignored, penalised, code):
-    assert majority(votes, Rules()) is ignored
-    assert majority(votes, Rules(malformed="penalised")) is penalised
-    assert majority(votes, Rules(malformed="penalised", tie="first")) is code
+    assert majority(votes, PAPER) is ignored
+    assert majority(votes, Params(malformed="penalised")) is penalised
+    assert majority(votes, Params(malformed="penalised", tie="first")) is code
 
 
 # --- eq. 5 to 7: rewards
@@ -110,36 +119,46 @@ def test_judgments_are_paid_for_agreeing_with_their_majority():
     """One answer a row: a majority of yes, of no, a tie (no), one with malformed judgments."""
     votes = [[Y, Y, N, Y], [N, N, Y, N], [Y, N, Y, N], [Y, None, Y, N]]
     question = settled(1, 4, votes)
-    assert question.verdicts == [Y, N, N, Y]
-    assert question.judged(Rules()) == [[1, 1, 0, 1], [1, 1, 0, 1], [0, 1, 0, 1], [1, 0, 1, 0]]
-    code = Rules(malformed="penalised", tie="first")
+    assert question.majorities == [Y, N, N, Y]
+    assert question.verifier_rewards(PAPER) == [
+        [1, 1, 0, 1],
+        [1, 1, 0, 1],
+        [0, 1, 0, 1],
+        [1, 0, 1, 0],
+    ]
+    code = Params(malformed="penalised", tie="first")
     question = settled(1, 4, votes, rules=code)
-    assert question.verdicts == [Y, N, Y, Y]
-    assert question.judged(code) == [[1, 1, 0, 1], [1, 1, 0, 1], [1, 0, 1, 0], [1, -1, 1, 0]]
+    assert question.majorities == [Y, N, Y, Y]
+    assert question.verifier_rewards(code) == [
+        [1, 1, 0, 1],
+        [1, 1, 0, 1],
+        [1, 0, 1, 0],
+        [1, -1, 1, 0],
+    ]
 
 
 def test_an_answer_is_right_by_the_rule_or_by_the_majority():
     votes = [[N] * 4, [Y, Y, Y, N], [Y, Y, N, N], [N, None, None, None]]
     question = settled(1, 4, votes)
-    assert question.rule == [Y, N, N, N] and question.verdicts == [N, Y, N, N]
+    assert question.rule == [Y, N, N, N] and question.majorities == [N, Y, N, N]
     assert question.rewards == [1.0, 1.0, 0.0, 0.0]  # the larger one, eq. 6
     assert question.success == 0.5 and question.pay == 1.0 and question.mixed
     alone = settled(1, 4)
-    assert alone.rewards == [1.0, 0.0, 0.0, 0.0] and alone.verdicts == [None] * 4
-    assert alone.judged(Rules()) == []
+    assert alone.rewards == [1.0, 0.0, 0.0, 0.0] and alone.majorities == [None] * 4
+    assert alone.verifier_rewards(PAPER) == []
 
 
 def test_an_answer_that_was_not_judged_has_the_rule_alone():
     question = settled(1, 3, [[N, N], [], [Y, Y]])
-    assert question.verdicts == [N, None, Y] and question.rewards == [1.0, 0.0, 1.0]
-    assert question.judged(Rules()) == [[1, 1], [], [1, 1]]
+    assert question.majorities == [N, None, Y] and question.rewards == [1.0, 0.0, 1.0]
+    assert question.verifier_rewards(PAPER) == [[1, 1], [], [1, 1]]
 
 
 def test_with_an_oracle_it_is_what_an_answer_means_that_counts():
     """The stated answer has the steps alone: a responder's full answer means the same."""
-    proposal = Proposal(TWO, "Arnford Belford")
+    proposal = Proposal(TWO, "Arnford Belford", kind="journey")
     for judge, rewards in (("rule", [0.0, 0.0]), ("oracle", [1.0, 0.0])):
-        question = settled(1, 2, proposal=proposal, rules=Rules(judge=judge))
+        question = settled(1, 2, proposal=proposal, rules=Params(judge=judge))
         assert question.rewards == rewards
 
 
@@ -154,7 +173,7 @@ PAYS = {  # at 1/8, 2/8, 3/8, 4/8, 5/8, 6/8, 7/8 of the answers: the notes' tabl
 
 @pytest.mark.parametrize(("mapping", "sigma"), list(PAYS))
 def test_what_a_question_pays_at_every_success(mapping, sigma):
-    rules = Rules(mapping=mapping, sigma=sigma)
+    rules = Params(mapping=mapping, sigma=sigma)
     pays = [settled(right, rules=rules).pay for right in range(9)]
     assert pays[0] == pays[8] == 0  # nobody or everybody is right
     assert pays[1:8] == pytest.approx(PAYS[mapping, sigma], abs=6e-5)
@@ -163,7 +182,7 @@ def test_what_a_question_pays_at_every_success(mapping, sigma):
 
 @pytest.mark.parametrize("mapping", ["gaussian", "r_zero", "absolute_zero"])
 def test_a_wrong_form_and_an_answer_without_documents_cost(mapping):
-    rules = Rules(mapping=mapping)
+    rules = Params(mapping=mapping)
     wrong, known = (settled(0, proposal=None, rules=rules), settled(0, grounded=False, rules=rules))
     assert (wrong.pay, known.pay) == (-1.0, -0.5)
     assert wrong.rewards == known.rewards == [] and not wrong.mixed and not known.mixed
@@ -201,7 +220,8 @@ def sampled(questions, kept, groups=1, consistent=True, penalised=True, seed=0):
     """Places of the questioners and of the verifier's groups that are trained."""
     kept = [questions[place] for place in kept]
     rng = random.Random(seed)
-    return dynamic_sampling(questions, kept, groups, consistent, penalised, rng)
+    params = Params(consistency=consistent, format_penalty=penalised)
+    return dynamic_sampling(questions, kept, groups, params, rng)
 
 
 def test_as_many_negatives_as_positives_of_each_type():
@@ -335,7 +355,7 @@ def test_numbers_of_a_step_by_hand():
     Answers of the first: right, and a full answer where the steps alone are stated, which the rule
     does not see and the verifier does; a wrong one that it takes too.
     """
-    short = Proposal(TWO, "Arnford Belford")
+    short = Proposal(TWO, "Arnford Belford", kind="journey")
     questions = [
         settled(1, 2, [[Y, Y, None], [Y, Y, N]], proposal=short, sources=(ALANA,)),
         settled(1, 2, [[Y, N, Y], [N, N, N]], sources=(ALANA,)),
@@ -344,7 +364,7 @@ def test_numbers_of_a_step_by_hand():
         ungrounded("choice"),
     ]
     assert [question.rewards for question in questions[:3]] == [[1, 1], [1, 0], [1, 1]]
-    found = numbers(questions)
+    found = spell_numbers(questions)
     expected = {
         "questions": 5,
         "bad format": 0.2,
@@ -367,24 +387,24 @@ def test_numbers_of_a_step_by_hand():
         "verifier false yes": 1 / 2,
         "verifier false no": 1 / 3,  # of three that were judged
     }
-    assert found == {f"method/{key}": pytest.approx(value) for key, value in expected.items()}
+    assert found == pytest.approx(expected)
 
 
 def test_numbers_without_answers_and_without_an_oracle():
-    found = numbers([bad_form(), ungrounded()])
+    found = spell_numbers([bad_form(), ungrounded()])
     shares = {"questions": 2, "bad format": 0.5, "ungrounded": 0.5, "mixed": 0, "answered": 0}
-    assert found == {f"method/{key}": value for key, value in shares.items()}
-    of_a_corpus = settled(1, 2, [[Y, Y], [N, N]])
-    found = numbers([of_a_corpus])
-    assert found["method/disagreement"] == 0 and found["method/answerable"] == 0
+    assert found == shares
+    of_a_corpus = settled(1, 2, [[Y, Y], [N, N]], source=CORPUS)
+    found = spell_numbers([of_a_corpus])
+    assert found["disagreement"] == 0 and found["answerable"] == 0
     assert not any("false" in key or "level" in key or "right" in key for key in found)
     static = settled(1, 2, trajectory=None, sources=(ALANA,))
-    assert "method/bad format" not in numbers([static])
-    assert judged_by_oracle([static]) == {"rule false yes": 0, "rule false no": 0}
+    assert "bad format" not in spell_numbers([static])
+    assert verifier_numbers([static]) == {"rule false yes": 0, "rule false no": 0}
 
 
 def test_facts_of_a_question():
-    wrong = Proposal(TWO, "Belford Arnford")
+    wrong = Proposal(TWO, "Belford Arnford", kind="journey")
     facts = settled(1, 4, sources=(ALANA,)).facts()
     assert facts == {"success": 0.25, "pay": pytest.approx(0.32465, abs=1e-5)} | {
         "level": 2,

@@ -8,17 +8,19 @@ from collections import Counter
 import pytest
 from spice_world import SMALL, Tokenizer, World, method, rows_of, type_asked
 
+from spnb.core.documents import Context, Proposal
 from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import ParamError, papers
 from spnb.corpus.store import CorpusError
 from spnb.evaluate.items import play_suite
+from spnb.evaluate.proposals import CHALLENGES
 from spnb.lab import segments
 from spnb.lab.segment_oracle import judge
-from spnb.lab.segment_suites import CHALLENGES, SUITES
-from spnb.lab.segments import KINDS, Written
+from spnb.lab.segment_suites import SUITES
+from spnb.lab.segments import KINDS
+from spnb.methods.challenger_reasoner import PAYS, Attempt
 from spnb.methods.spice import kept
-from spnb.methods.spice_tasks import PAYS, Attempt, Source
 from spnb.train.plan import make_plan
 
 FROZEN = {"challenger": {"policy": "start", "trainable": False}}
@@ -172,13 +174,13 @@ def test_attempts_go_on_until_there_is_a_valid_task_or_none_are_left():
     ],
 )
 def test_the_subsample_keeps_the_share_of_valid_attempts(valid, count, size, stay):
-    written = Written("Why?", "7", "integer")
-    source = Source("integer")
+    written = Proposal("Why?", "7", kind="integer")
+    source = Context("integer")
     attempts = [Attempt(source, None, written if n < valid else None) for n in range(count)]
     random.Random(0).shuffle(attempts)
     left = kept(attempts, size, random.Random(1))
     assert len(left) == min(size, count)
-    assert sum(one.written is not None for one in left) == stay
+    assert sum(one.task is not None for one in left) == stay
     places = [next(n for n, one in enumerate(attempts) if one is other) for other in left]
     assert places == sorted(places) and len(set(places)) == len(places)
 
@@ -250,7 +252,7 @@ def test_the_strong_challenger_is_right_at_every_level():
         assert made.metrics["method/right"] == made.metrics["method/self_contained"] == 1
         assert made.metrics["method/faithful"] == 1
     questions = [prompt.partition("Question: ")[2] for prompt, _ in world.answered]
-    levels = Counter(judge(Written(question, "", "string")).level for question in questions)
+    levels = Counter(judge(Proposal(question, "", kind="string")).level for question in questions)
     assert not world.asked and set(levels) == {1, 2, 3, 4, 5, 6}
 
 

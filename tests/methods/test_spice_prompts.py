@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from spnb.lab.segments import Written
+from spnb.core.documents import Proposal, Rejected
 from spnb.methods import spice_prompts
 from spnb.methods.spice_prompts import (
-    FIELDS,
+    WORDS,
     challenge,
-    is_valid,
+    fault,
     last_object,
     read_selection,
     read_task,
@@ -45,7 +45,7 @@ OPTIONS = "\n- 3 (A)\n- 4 (B)\n- 5 (C)\n- 6 (D)"
     ],
 )
 def test_answers_are_valid_by_their_type(answer_type, answer, valid):
-    assert is_valid(Written("Why?", answer, answer_type)) == valid
+    assert (not fault(Proposal("Why?", answer, kind=answer_type))) == valid
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,11 @@ def test_answers_are_valid_by_their_type(answer_type, answer, valid):
     ],
 )
 def test_a_choice_has_four_different_options(question, letter, valid):
-    assert is_valid(Written(question, letter, "choice")) == valid
+    assert (not fault(Proposal(question, letter, kind="choice"))) == valid
 
 
 def test_a_type_without_a_validator_is_an_error():
     for call in (
-        lambda: is_valid(Written("Why?", "1.5", "float")),
         lambda: challenge("plain", "float", "text"),
         lambda: read_task("plain", "<question> Why?</question><answer> 1</answer>", "float"),
     ):
@@ -89,7 +88,8 @@ def test_a_type_without_a_validator_is_an_error():
     ],
 )
 def test_plain_texts(text, read):
-    assert read_task("plain", text, "integer") == (Written(*read, "integer") if read else None)
+    found = read_task("plain", text, "integer")
+    assert found == Proposal(*read, kind="integer") if read else isinstance(found, Rejected)
 
 
 def said(**fields):
@@ -119,8 +119,8 @@ FREE = {"question": "Why?", "answer": "7", "answer_type": "Integer"}
     ],
 )
 def test_json_texts(text, valid):
-    expected = Written("Why?", "7", "integer") if valid else None
-    assert read_task("paper", text, "integer") == expected
+    found = read_task("paper", text, "integer")
+    assert found == Proposal("Why?", "7", kind="integer") if valid else isinstance(found, Rejected)
 
 
 def test_options_of_a_json_choice():
@@ -129,8 +129,8 @@ def test_options_of_a_json_choice():
         lines = [mark.replace("A", letter).replace("3", n) for letter, n in pairs]
         fields = {"multiple_choice_question": "Why?\n\n" + "\n".join(lines)}
         fields |= {"multiple_choice_correct": " C "}
-        assert read_task("paper", said(**fields), "choice") == Written(
-            "Why?" + OPTIONS, "C", "choice"
+        assert read_task("paper", said(**fields), "choice") == Proposal(
+            "Why?" + OPTIONS, "C", kind="choice"
         )
 
 
@@ -166,9 +166,12 @@ def test_prompts_have_the_document_and_ask_for_every_field(answer_type):
         (without,) = challenge(style, answer_type, None)
         assert "Rivers flow." in with_text["content"]
         assert "ocument" not in without["content"].replace("a text, document or passage", "")
-    fields = FIELDS["choice" if answer_type == "choice" else "free"]
+    fields = WORDS["fields"]["choice" if answer_type == "choice" else "free"]
     assert all(f'"{name}"' in with_text["content"] for name in fields)
-    assert len(FIELDS["choice"]) == 10 and len(FIELDS["free"]) == 13  # the paper's figure 10
+    assert [len(WORDS["fields"][kind]) for kind in ("choice", "free")] == [
+        10,
+        13,
+    ]  # the paper's figure 10
 
 
 def test_the_reasoner_gets_the_question_alone():

@@ -9,14 +9,18 @@ from spnb.core.method import Share
 from spnb.core.params import validate
 from spnb.methods.spell import Method, Params
 
-SMALL = dict(clusters=6, documents=3, read=2, group_size=4, groups=2, rounds=1)
-SMALL |= dict(static=6, eval_items=1, eval_samples=2, eval_documents=[3], eval_proposals=4)
+SMALL = dict(clusters=6, documents=3, documents_read=2, group_size=4, groups=2, rounds=1)
+SMALL |= dict(
+    static_questions=6, eval_items=1, eval_samples=2, eval_documents=[3], eval_proposals=4
+)
 TYPES = ["journey", "ledger", "choice"]
 
 
 def types_asked(rank, processes, asked):
     """The task types that a process asks for in one round, in their order."""
-    made = Method(validate(Params, SMALL | {"tasks": TYPES, "asked": asked}), CharTokenizer())
+    made = Method(
+        validate(Params, SMALL | {"tasks": TYPES, "questions_per_round": asked}), CharTokenizer()
+    )
     made.share, world = Share(rank, processes), Roles()
     step_of(made, world)
     kinds = []

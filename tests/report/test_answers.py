@@ -3,7 +3,13 @@
 import pandas as pd
 import pytest
 
-from spnb.report.answers import Added, added, different_weights, pooled, read_answers
+from spnb.report.answers import (
+    ItemContributions,
+    different_weights,
+    item_contributions,
+    pooled,
+    read_answers,
+)
 from spnb.report.frame import KEYS, gather
 from spnb.train.runs import open_run
 
@@ -41,7 +47,7 @@ def played(folder):
 def apart(run, role="", **weights):
     rows = gather([run]).results
     rows = rows[rows["metric"].isin(list(weights)) & (rows["role"] == role)]
-    return added(read_answers(run), rows, weights)
+    return item_contributions(read_answers(run), rows, weights)
 
 
 def by_stratum(result):
@@ -86,14 +92,14 @@ def test_cells_count_alike_and_several_answers_to_an_item_are_drawn_together(tmp
     rows += [("b", "accuracy", 1.0, {"difficulty": "hard"})]
     run = write(tmp_path, records, rows)
     results = gather([run]).results.query("metric == 'accuracy' and difficulty == ''")
-    whole = added(read_answers(run), results, {"accuracy": 100})
+    whole = item_contributions(read_answers(run), results, {"accuracy": 100})
     assert by_stratum(whole) == {
         ("", "easy"): {"x": 12.5},
         ("", "hard"): {"x": 25},
         ("", ""): {"y": 0},
     }
     did = gather([run]).results.query("metric == 'did'")
-    assert added(read_answers(run), did, {"did": 1}).bounded, "true or false"
+    assert item_contributions(read_answers(run), did, {"did": 1}).bounded, "true or false"
 
 
 def test_measurements_of_the_same_weights_are_put_together_by_item(tmp_path):
@@ -102,7 +108,7 @@ def test_measurements_of_the_same_weights_are_put_together_by_item(tmp_path):
     key = (0, "a", "random", "", "seat 0", "")
     again = pooled([one, one])
     assert by_stratum(again) == by_stratum(one)
-    other = Added({key: (one.strata[key][0][:1], one.strata[key][1][:1] * 0)}, False)
+    other = ItemContributions({key: (one.strata[key][0][:1], one.strata[key][1][:1] * 0)}, False)
     both = pooled([one, other])
     assert by_stratum(both)["seat 0", ""] == {"0": 10, "2": 0, "4": 10} and not both.bounded
     assert by_stratum(both)["seat 1", ""] == {"1": 0, "3": 0}
@@ -132,4 +138,4 @@ def test_a_metric_may_have_the_name_of_a_label(tmp_path):
 def test_a_run_without_records_has_no_items(tmp_path):
     run = write(tmp_path, [], [("a", "win", 0.5, {})])
     assert read_answers(run) == {}
-    assert added({}, pd.DataFrame(gather([run]).results), {"win": 1}) is None
+    assert item_contributions({}, pd.DataFrame(gather([run]).results), {"win": 1}) is None

@@ -7,7 +7,7 @@ from spnb import reference
 from spnb.core.params import ParamError, variants
 from spnb.report import plots
 from spnb.report.curves import curves_of, load_curves, looks
-from spnb.report.exhibits import owed
+from spnb.report.exhibits import catalogue
 from spnb.report.frame import Measure
 from spnb.report.plots import LINES, PALETTE, Look
 from tests.report.test_tables import rows
@@ -150,7 +150,7 @@ def test_every_entry_has_its_variants_and_its_exhibit(paper):
     entries = load_curves(paper)
     assert entries
     for exhibit, entry in entries.items():
-        assert exhibit in owed() and set(entry.variants) <= set(variants(paper)), exhibit
+        assert exhibit in catalogue() and set(entry.variants) <= set(variants(paper)), exhibit
         panels = entry.panels.values()
         shown = [name for panel in panels for name in panel.variants]
         shown += [line.variant for panel in panels for line in panel.lines.values()]

@@ -17,12 +17,12 @@ from spnb.core.params import ParamError
 from spnb.report import exhibits
 from spnb.report.exhibits import (
     ExhibitError,
+    catalogue,
     check_writable,
     default_folder,
     exhibit_info,
     gallery,
     made_from,
-    owed,
     ranges,
     read_index,
     save_exhibit,
@@ -81,17 +81,17 @@ def test_every_paper_is_listed_in_printed_order() -> None:
         ["spell", "spice", "scope", "spiral", "ssp"],
         ["rlvr", "proposer", "embedded", "speed", "shapes", "dynamics", "pass_at_k"],
     )
-    assert list(dict.fromkeys(info.paper for info in owed().values())) == [*five, *studies]
-    assert {info.kind for info in owed().values()} == {"table", "figure"}
-    assert {info.source for info in owed().values()} == {
+    assert list(dict.fromkeys(info.paper for info in catalogue().values())) == [*five, *studies]
+    assert {info.kind for info in catalogue().values()} == {"table", "figure"}
+    assert {info.source for info in catalogue().values()} == {
         "runs",
         "formula",
         "rollouts",
         "static",
         "shared",
     }
-    names = [info.id.split("/")[1] for info in owed().values() if info.paper in five]
-    kinds = [info.kind for info in owed().values() if info.paper in five]
+    names = [info.id.split("/")[1] for info in catalogue().values() if info.paper in five]
+    kinds = [info.kind for info in catalogue().values() if info.paper in five]
     printed = [pair for pair in zip(names, kinds, strict=True) if re.search(r"-\d+$", pair[0])]
     assert len(printed) >= 60 and all(name.startswith(f"{kind}-") for name, kind in printed)
     assert exhibit_info("spice/figure-7").source == "formula"

@@ -8,7 +8,15 @@ import pytest
 from spnb.core.params import ParamError, validate
 from spnb.evaluate.items import record, row
 from spnb.report import frame
-from spnb.report.frame import Frames, Measure, compare, gather, near, over_seeds, paired_difference
+from spnb.report.frame import (
+    Frames,
+    Measure,
+    compare,
+    gather,
+    over_seeds,
+    paired_difference,
+    rows_nearest_step,
+)
 from spnb.train.runs import RunError, open_run
 
 SCORE = {"win": 100, "draw": 50}
@@ -131,9 +139,11 @@ def test_a_change_is_taken_from_the_first_to_the_last_steps():
 
 def test_the_step_nearest_to_a_share_or_all_within_a_window():
     rows = pd.DataFrame({"step": range(1, 11)})
-    assert near(rows, 0)["step"].tolist() == [1] and near(rows, 1)["step"].tolist() == [10]
-    assert near(rows, 0.42)["step"].tolist() == [4]
-    assert near(rows, 0.5, 0.12)["step"].tolist() == [4, 5, 6]
+    assert rows_nearest_step(rows, 0)["step"].tolist() == [1] and rows_nearest_step(rows, 1)[
+        "step"
+    ].tolist() == [10]
+    assert rows_nearest_step(rows, 0.42)["step"].tolist() == [4]
+    assert rows_nearest_step(rows, 0.5, 0.12)["step"].tolist() == [4, 5, 6]
 
 
 def test_numbers_without_items_are_drawn_by_seed():

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from spnb.report import exhibits, notebooks, show
-from spnb.report.exhibits import ExhibitError, owed, read_index, save_exhibit
+from spnb.report.exhibits import ExhibitError, catalogue, read_index, save_exhibit
 from spnb.report.frame import KEYS, gather
 from spnb.report.show import exhibit, needed_variants, regenerate
 from spnb.train.runs import open_run
@@ -123,7 +123,7 @@ def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
     assert read_index(folder)[0]["variants"] == ["read", "think"]
     assert exhibit("rlvr/learning-curves", one).item, "elsewhere it is made of what there is"
     ran = [run for run in gather(both.all()).runs if run.variant == "read"]
-    shared = owed()["dynamics/length"]
+    shared = catalogue()["dynamics/length"]
     record = {
         "id": "dynamics/length",
         "files": [],
@@ -157,7 +157,7 @@ def test_the_variants_an_exhibit_takes():
     assert needed_variants("proposer/frontier") == FRONTIER
     assert {"read", "read-random", "think", "search"} <= set(needed_variants("rlvr/verdicts"))
     known = notebooks.params.variants("spiral")
-    for info in owed().values():
+    for info in catalogue().values():
         if info.paper == "spiral":
             assert set(needed_variants(info.id)) <= set(known), info.id
 

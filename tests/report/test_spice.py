@@ -9,7 +9,8 @@ from spnb.core.episodes import run as run_episode
 from spnb.core.params import validate
 from spnb.core.types import Chat, Completion
 from spnb.evaluate.items import record
-from spnb.lab.segment_suites import CHALLENGES, GROUPS, SUITES, suite_tasks
+from spnb.evaluate.proposals import CHALLENGES
+from spnb.lab.segment_suites import GROUPS, SUITES, suite_tasks
 from spnb.lab.segments import read_segment
 from spnb.methods.spice import Params
 from spnb.report import curves, load_claims, plots, spice
@@ -204,11 +205,11 @@ def test_documents_are_those_that_the_challenger_was_shown():
     made, engine = method(), world(1, 6)
     spice.play_together({1: spice.paired(made, 1, 1).challenge_suite()}, {"1": engine})
     prompts = [prompt for prompt, _ in engine.asked]
-    texts = [run_episode(made.challenge_source(place), {})[1].text for place in range(4)]
+    texts = [run_episode(made.challenge_context(place), {})[1].texts[0] for place in range(4)]
     assert len(prompts) == 4
     assert all(text in prompt for text, prompt in zip(texts, prompts, strict=True))
     assert len(set(texts)) == 4, "none twice"
-    assert [segment.text for segment in made.held_out] == texts
+    assert [segment.text for segment in made.source.held_out] == texts
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from spnb.games import exact
 from spnb.lab import embedded_path
 from spnb.report import spiral
 from spnb.report.frame import KEYS, gather
-from spnb.report.tables import Own, load_own, load_tables, read_yaml
+from spnb.report.tables import CustomExhibit, load_own, load_tables, read_yaml
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
@@ -141,7 +141,7 @@ def test_the_average_policy_is_of_the_second_half_and_may_be_nearer_to_equilibri
     ]
     assert [spiral.average_exploitability(run) for run in runs] == pytest.approx([7 / 12, 1 / 3])
     entry = load_own("spiral")["spiral/poker-equilibrium"].model_dump()
-    own = Own(**{**entry, "variants": ["no-rae", "full", "batch-mean"]})
+    own = CustomExhibit(**{**entry, "variants": ["no-rae", "full", "batch-mean"]})
     monkeypatch.setattr(spiral, "load_own", lambda paper: {"spiral/poker-equilibrium": own})
     table = spiral.poker_equilibrium(SimpleNamespace(), gather(runs)).item
     words = ["no baseline", "self-play with RAE"]

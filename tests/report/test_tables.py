@@ -5,9 +5,16 @@ import pytest
 
 from spnb.core.params import ParamError, validate, variants
 from spnb.report import frame, tables
-from spnb.report.exhibits import owed
+from spnb.report.exhibits import catalogue
 from spnb.report.frame import Frames, Measure
-from spnb.report.tables import beside_paper, fill_in, load_own, load_tables, printed_table, table_of
+from spnb.report.tables import (
+    beside_paper,
+    fill_placeholders,
+    load_own,
+    load_tables,
+    printed_table,
+    table_of,
+)
 
 MEASURES = {
     "games": {"suite": ["a", "b"], "opponent": "random", "weights": {"win": 100, "draw": 50}},
@@ -228,7 +235,7 @@ def test_a_label_that_is_not_printed_is_named():
 def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
     known = set(variants(paper))
     for exhibit, entry in load_tables(paper).items():
-        assert exhibit in owed() and set(entry.variants) <= known, exhibit
+        assert exhibit in catalogue() and set(entry.variants) <= known, exhibit
         printed = printed_table(entry.printed)
         sides = (
             (printed.columns, printed.index) if entry.turned else (printed.index, printed.columns)
@@ -237,7 +244,7 @@ def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
         assert {label for each in entry.columns for label in each.paper} <= set(sides[1]), exhibit
         assert "bootstrap intervals over seeds" in entry.protocol, exhibit
     for exhibit, own in load_own(paper).items():
-        assert exhibit in owed() and set(own.variants) <= known, exhibit
+        assert exhibit in catalogue() and set(own.variants) <= known, exhibit
 
 
 def test_an_entry_says_which_variants_it_takes():
@@ -261,7 +268,7 @@ def test_a_protocol_names_the_parameters_of_its_runs():
             self.params = params
 
     runs = [Run(steps=30, games=["a", "b"]), Run(steps=90, games=["a", "b"], sizes=[4, 16])]
-    text = fill_in("{steps} steps of {games}, {sizes}", runs)
+    text = fill_placeholders("{steps} steps of {games}, {sizes}", runs)
     assert text == "30 or 90 steps of a, b, 4, 16"
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import papermill
 import pytest
@@ -352,14 +353,14 @@ def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
 def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkeypatch, capsys):
     processes = []
 
-    def sleeper(run):
+    def sleeper(folder):
         processes.append(subprocess.Popen(["sleep", "60"]))
         return processes[-1]
 
     def interrupt(plan):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spnb.train.plan._spawn", sleeper)
+    monkeypatch.setattr("spnb.train.plan._starter", lambda plan: nullcontext(sleeper))
     plan = small_plan(tmp_path, variants=["full", "no-rae"], jobs=2)
     with pytest.raises(Stopped, match="^stopped; finished runs are kept, start again to go on$"):
         run_all(plan, on_poll=interrupt)

@@ -280,19 +280,23 @@ def test_names_of_trl_are_those_of_its_config():
     assert grpo_names("DPO") == {field.name for field in dataclasses.fields(DPOConfig)}
 
 
-SPELL = BASE | dict(steps=2, questions="static", judgments=0, alignment="longpo")
+SPELL = BASE | dict(steps=2, question_source="static", judgments_per_answer=0, alignment="longpo")
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"questions": "self"}, "questions is 'self' with alignment longpo; allowed: static"),
-        ({"judgments": 2}, "judgments is 2 with alignment longpo; allowed: 0"),
+        (
+            {"question_source": "policy"},
+            "question_source is 'policy' with alignment longpo; allowed: static",
+        ),
+        (
+            {"judgments_per_answer": 2},
+            "judgments_per_answer is 2 with alignment longpo; allowed: 0",
+        ),
         ({"context": [2, 4]}, r"context is \[2, 4\] with alignment longpo; allowed: nothing"),
         ({"rewards": "random"}, "rewards is random with alignment longpo; allowed: earned"),
         ({"alignment": "dpo"}, "alignment is 'dpo'; allowed: 'longpo' or 'solopo'"),
-        ({"alignment_beta": 0}, "alignment_beta is 0; allowed: greater than 0"),
-        ({"alignment_lambda": -1}, "alignment_lambda is -1; allowed: greater than 0"),
         ({"grpo": {"beta": 0.3}}, "grpo.beta is 0.3 with the loss of longpo; allowed: 0.0"),
         ({"grpo": {"num_iterations": 2}}, "grpo.num_iterations is 2 with .*; allowed: 1"),
         ({"grpo": {"delta": 2.0}}, "grpo.delta is 2.0 with .*; allowed: one of trl.DPOConfig"),
@@ -307,17 +311,18 @@ def test_parameters_that_do_not_fit_are_answered(values, message):
 
 
 def test_methods_keys_reach_the_loss():
-    values = dict(alignment_beta=0.2, alignment_lambda=0.4, alignment_alpha=5.0, groups=6)
     longpo, solopo = (
-        validate(params_class(Spell), SPELL | values | {"alignment": name}).preference
+        validate(params_class(Spell), SPELL | {"alignment": name, "groups": 6}).preference
         for name in ("longpo", "solopo")
     )
-    assert longpo == Preference("longpo", 6, 0.2, 0.4, "sequence")
-    assert solopo == Preference("solopo", 6, 0.2, 5.0, "sequence")
+    assert longpo == Preference("longpo", 6, beta=0.1, weight=0.01, spans="sequence")
+    assert solopo == Preference("solopo", 6, beta=0.1, weight=3.0, spans="sequence")
     assert validate(params_class(Spell), SPELL | {"alignment": None}).preference is None
 
 
-TINY = dict(steps=4, save_every=1, eval_every=2, eval_items=1, eval_samples=1, groups=2, static=6)
+TINY = dict(
+    steps=4, save_every=1, eval_every=2, eval_items=1, eval_samples=1, groups=2, static_questions=6
+)
 
 
 def plan_of(folder, variant, **values):

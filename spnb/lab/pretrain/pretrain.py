@@ -80,7 +80,8 @@ def fixed_phrases(seed: int) -> list[str]:
     instructions = [
         *prompts.ANSWERING.values(),
         *prompts.SEARCHING.values(),
-        *(prompts.CLOSED, prompts.CHOICE, prompts.ASK + prompts.ASK_BEYOND, prompts.ASK),
+        *(prompts.CLOSED, prompts.CHOICE, prompts.ASKING["question"] + prompts.ASK_BEYOND),
+        prompts.ASKING["question"],
         *(prompts.ASK_SEARCH, prompts.JUDGE, prompts.TASK, prompts.RUBRIC, prompts.GRADE),
     ]
     tags = [f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/")]

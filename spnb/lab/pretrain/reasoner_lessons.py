@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 
 from spnb.core import prompts
+from spnb.core.documents import Proposal
 from spnb.core.types import Task
-from spnb.lab import ladder, programs, segments
+from spnb.games import programs
+from spnb.lab import ladder, segments
 from spnb.lab.ladder import LETTERS, NUMBERS, ORDINALS, RIVALS
 from spnb.lab.pretrain.ladder_lessons import HALF, REWORDED, LearnerRecipe, Lessons, places_of
 from spnb.lab.pretrain.rows import Row, Segment, by_ordinals, draw_pool, turn
-from spnb.lab.segments import GRADES, HIGHEST, KINDS, MAKES, Entry, Written
+from spnb.lab.segments import GRADES, HIGHEST, KINDS, MAKES, Entry
 from spnb.lab.world import names
 from spnb.methods import spice_prompts
 
@@ -197,7 +199,7 @@ class Reasoning(Lessons):
         prompt = spice_prompts.challenge("plain", answer_type, "\n".join(e.text for e in entries))
         return turn(prompt, *thought, (segments.task_text(written), True))
 
-    def worded(self, entry: Entry, level: int, answer_type: str, answer: str = "") -> Written:
+    def worded(self, entry: Entry, level: int, answer_type: str, answer: str = "") -> Proposal:
         """A task in a wording of training; its answer is the result unless another is given."""
         rng, words = self.rng, KINDS[entry.kind]
         right = answer or segments.result(entry.kind, entry.steps[:level])
@@ -205,10 +207,10 @@ class Reasoning(Lessons):
         frame = rng.choice(words.questions["train"])
         text = segments.question(entry.kind, entry.subject, level, frame, notes)
         if answer_type != "choice":
-            return Written(text, right, answer_type)
+            return Proposal(text, right, kind=answer_type)
         options = self.around(entry.kind, right, level)
         letter = LETTERS[options.index(right)]
-        return Written(f"{text}\n{prompts.lettered(options)}", letter, answer_type)
+        return Proposal(f"{text}\n{prompts.lettered(options)}", letter, kind=answer_type)
 
     def around(self, kind: str, right: str, level: int) -> list[str]:
         """Four options as a challenger makes them up: of a word other orders of its letters."""

@@ -8,14 +8,17 @@ import random
 
 import pandas as pd
 
+from spnb.core.documents import Proposal
 from spnb.core.grading import grade_text, read_answer
 from spnb.core.types import Trajectory, derive_seed
-from spnb.lab import programs, segments
+from spnb.evaluate.proposals import JUDGED
+from spnb.games import programs
+from spnb.lab import segments
 from spnb.lab.pretrain.ladder_skills import COLUMNS, texts
 from spnb.lab.pretrain.reasoner_lessons import READ
 from spnb.lab.pretrain.skills import Mark, part_rows
 from spnb.lab.segment_oracle import judge
-from spnb.lab.segment_suites import JUDGED, SUITES, suite_tasks
+from spnb.lab.segment_suites import SUITES, suite_tasks
 from spnb.lab.segments import GRADES, HIGHEST, KINDS
 from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
@@ -47,14 +50,15 @@ def tasks(engine: TorchEngine, answer_type: str, count: int, grounded: bool) -> 
     marks = []
     for text, entries in zip(texts(engine, prompted), read, strict=True):
         written = spice_prompts.read_task("plain", text, answer_type)
-        parts = {"valid": float(written is not None)}
-        if written:
+        valid = isinstance(written, Proposal)
+        parts = {"valid": float(valid)}
+        if isinstance(written, Proposal):
             judged = judge(written, entries if grounded else None)
             said = {name: getattr(judged, name) for name in JUDGED}
             parts |= {name: float(value) for name, value in said.items() if value is not None}
             levels = range(1, HIGHEST + 1)
             parts |= {f"asks level {level}": float(judged.level == level) for level in levels}
-        marks.append((parts, written is not None))
+        marks.append((parts, valid))
     return marks
 
 

@@ -153,7 +153,7 @@ def test_verdicts_on_statements_are_right_as_often_as_stated():
         family = "ledger" if "count" in prompt else "journey"
         if family == "journey":
             assert {*second.split()} <= TOWNS and first.split()[1] in ORDINALS
-        same = clusters.same_meaning(family, first, clusters.Proposal("?", second))
+        same = clusters.same_meaning(family, first, clusters.Proposal("?", second, kind=family))
         right[family, same] += prompts.verdict(reply) == same
         count[family, same] += 1
         thought = prompts.field(reply, "think").split()
@@ -295,7 +295,9 @@ def test_the_shipped_reader_reads_and_knows_no_order(family):
 def test_the_shipped_reader_plays_all_roles():
     """The first step of SPELL: mostly good forms and grounded, true answers; something to learn."""
     policy = load_policy("embedded/reader")
-    made = Method(validate(Params, dict(asked=24, groups=1, group_size=4)), policy.tokenizer)
+    made = Method(
+        validate(Params, dict(questions_per_round=24, groups=1, group_size=4)), policy.tokenizer
+    )
     run(made.rollout(0), {"policy": policy.engine()})
     found = {key.removeprefix("method/"): value for key, value in made.metrics.items()}
     assert found["bad format"] < 0.25 and found["ungrounded"] < 0.3

@@ -10,7 +10,8 @@ from transformers import AutoTokenizer
 
 from spnb.core import prompts
 from spnb.core.grading import grade
-from spnb.lab import embedded_path, programs
+from spnb.games import programs
+from spnb.lab import embedded_path
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain import reasoner_skills
 from spnb.lab.pretrain.build import PAD

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from spnb.core.grading import grade
-from spnb.lab import programs
-from spnb.lab.programs import (
+from spnb.games import programs
+from spnb.games.programs import (
     GRADES,
     MOST_CHARACTERS,
     MOST_NODES,

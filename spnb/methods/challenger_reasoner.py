@@ -1,0 +1,339 @@
+"""What SPICE, R-Zero and Absolute Zero share: a challenger's attempts at tasks, their answers.
+
+An attempt is what a challenger wrote; where it is valid it holds a task. Answers are given to the
+question alone. The oracle's judgement goes into the metrics, never into a reward.
+"""
+
+import random
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from spnb.core import rewards
+from spnb.core.advantages import make_estimator
+from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
+from spnb.core.episodes import Episode
+from spnb.core.grading import grade, majority_vote, read_answer
+from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.params import require
+from spnb.core.types import Sample, Sampling, Trajectory, derive_seed
+from spnb.corpus.segments import GRADES, SegmentSource
+from spnb.evaluate.items import Records, record
+from spnb.evaluate.proposals import CHALLENGES, challenge_rows, judged_columns, task_numbers
+from spnb.methods import spice_prompts
+from spnb.methods.spice_prompts import Style
+
+GENERATED = "lab:segments"
+"""The source of generated documents, and of the oracle."""
+HALVES = ("math", "general")
+"""Of the generated corpus; other names are paths."""
+Pay = Literal["variance", "absolute_zero", "threshold", "r_zero"]
+PAYS = {name: getattr(rewards, name) for name in get_args(Pay)}
+"""The rewards of the paper's figure 7."""
+POLICIES = {"challenger", "policy"}
+"""R-Zero's: the challenger's weights, and the reasoner's."""
+
+
+class Params(MethodParams):
+    """SPICE's own parameters, and those of the methods that it is compared with; defaults are the
+    paper's (section 3.1, table 5).
+
+    `corpus` names halves of the generated corpus, or corpora by path; without any the challenger
+    writes from nothing. `writer: oracle` is the strong challenger. The control `reward: random`
+    permutes what valid tasks pay, and the answers' rewards, within each step. R-Zero takes stages
+    (`challenger`, `policy` in turn) and a policy of this name.
+    """
+
+    role_names = ("challenger", "reasoner")
+
+    algorithm: Literal["spice", "r_zero", "absolute_zero"] = "spice"
+    corpus: list[str] = list(HALVES)
+    documents: int = Field(20_000, ge=1, description="of the generated corpus")
+    segment_tokens: int = Field(5992, ge=1, description="of a segment at most")
+    documents_per_step: int = Field(128, ge=1, description="B")
+    attempts: int = Field(1024, ge=1, description="N: attempts on a document at most")
+    group_size: int = Field(8, ge=1, description="G: attempts that are paid, on one document")
+    answers: int = Field(8, ge=2, description="K: to each valid task")
+    task_types: list[Literal[tuple(GRADES)]] = list(GRADES)  # type: ignore[valid-type]
+    selection: Literal["drawn", "asked"] = "drawn"
+    writer: Literal["policy", "oracle"] = "policy"
+    prompts: Style = "plain"
+    pay: Pay = "variance"
+    invalid_reward: float = Field(-0.1, le=0)
+    reward: Literal["rule", "random"] = "rule"
+    references: int = Field(0, ge=0, description="Absolute Zero: earlier programs in a prompt")
+    eval_items: int = Field(64, ge=1, description="held-out questions of each level and suite")
+    eval_tasks: int = Field(128, ge=1, description="held-out documents to write tasks on")
+
+    @model_validator(mode="after")
+    def _together(self) -> "Params":
+        frozen = sorted(name for name, role in self.roles.items() if role.trainable is False)
+        pay = self.pay if self.algorithm == "spice" else self.algorithm
+        stages = {stage.policy for stage in getattr(self, "stages", None) or []}
+        alone = self.algorithm != "r_zero" or not hasattr(self, "stages")
+        for fits, message in (
+            (
+                self.task_types and len(set(self.task_types)) == len(self.task_types),
+                f"task_types is {self.task_types}; allowed: one or more, each once",
+            ),
+            (
+                len(set(self.corpus)) == len(self.corpus),
+                f"corpus is {self.corpus}; allowed: each once",
+            ),
+            (
+                len(frozen) < len(self.role_names),
+                f"roles {frozen} do not learn; allowed: one that does",
+            ),
+            (
+                self.attempts >= self.group_size,
+                f"attempts is {self.attempts}; allowed: group_size ({self.group_size}) or more",
+            ),
+            (self.pay == pay, f"pay is {self.pay} with algorithm {self.algorithm}; allowed: {pay}"),
+            (
+                alone or stages == POLICIES,
+                f"stages train {sorted(stages)} with r_zero; allowed: {sorted(POLICIES)}",
+            ),
+        ):
+            require(fits, message)
+        check_source(GENERATED, self)
+        return self
+
+    @property
+    def generated(self) -> bool:
+        """Whether the oracle knows some of the documents, or there are none."""
+        return not self.corpus or bool(set(HALVES) & set(self.corpus))
+
+
+@dataclass
+class Attempt:
+    """What a challenger wrote: its row, the task (None: not valid), how it was answered.
+
+    `success` is the share of answers that agree with the stated one, `agreement` with the most
+    frequent one, `label`.
+    """
+
+    context: Context
+    trajectory: Trajectory | None
+    task: Proposal | None
+    judgement: Judgement | None = None
+    success: float = 0.0
+    agreement: float = 0.0
+    label: str | None = None
+    pay: float = 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """A valid task as columns of a record."""
+        facts = {"question": self.task.question, "answer": self.task.answer}
+        facts |= {"success": self.success, "pay": self.pay, "agreement": self.agreement}
+        judged = judged_columns(self.judgement) if self.judgement else {}
+        return facts | {"answer_type": self.context.kind} | judged
+
+
+class ChallengerReasoner(SelfPlayMethod):
+    """Writing and answering tasks. A subclass writes `rollout`, and names its `estimator`.
+
+    Metrics: `valid` (share of attempts); of the answered tasks what `task_numbers` says: the
+    oracle's judgement, level, p, pay, diversity.
+    """
+
+    Params = Params
+    params: Any
+    estimator: ClassVar[str]
+
+    def __init__(self, params: Any, tokenizer: Any):
+        super().__init__(params, tokenizer)
+        self.source: Any = (
+            open_source(GENERATED, params, tokenizer)
+            if params.generated
+            else SegmentSource(params, tokenizer)
+        )
+        self.programs: list[str] = []  # earlier ones, of Absolute Zero
+
+    def default_roles(self) -> dict[str, Role]:
+        """Both learn, on one set of weights; `grpo.beta` holds only the challenger to its start."""
+        sampling = self.params.sampling
+        return {
+            "challenger": Role(sampling, make_estimator(self.estimator)),
+            "reasoner": Role(sampling, make_estimator(self.estimator), kl=False),
+        }
+
+    @abstractmethod
+    def rollout(self, step: int) -> Episode[list[Sample]]:
+        """One step of the algorithm."""
+
+    # --- writing
+
+    def draw(self, count: int, seed: int, read: Sequence[Any] = ()) -> Episode[list[Context]]:
+        """Segments of documents, drawn unless they are given, and the type of answer for each:
+        drawn, or chosen by the challenger (not trained; drawn where it cannot be read)."""
+        rng = random.Random(derive_seed(seed, "sources"))
+        drawn = self.source.draw_several(rng, count, read)
+        if self.params.selection == "drawn" or not self.params.corpus:
+            return drawn
+        prompts = [spice_prompts.select(context.texts[0]) for context in drawn]
+        seeds = partial(derive_seed, seed, "select")
+        groups = yield from self.sample("challenger", prompts, 1, seeds)
+        chosen = []
+        for context, (trajectory,) in zip(drawn, groups, strict=True):
+            kind = spice_prompts.read_selection(trajectory.policy_text)
+            allowed = self.source.allowed(context.texts[0])
+            chosen.append(Context(kind, context.documents) if kind in allowed else context)
+        return chosen
+
+    def propose(
+        self, contexts: Sequence[Context], copies: int, seed: int
+    ) -> Episode[list[list[Attempt]]]:
+        """`copies` attempts at a task on each context."""
+        prompts = [self.challenge(context) for context in contexts]
+        groups = yield from self.sample("challenger", prompts, copies, partial(derive_seed, seed))
+        return [
+            [self.read(context, trajectory) for trajectory in group]
+            for context, group in zip(contexts, groups, strict=True)
+        ]
+
+    def challenge(self, context: Context) -> Any:
+        """The challenger's prompt."""
+        text = context.texts[0] if context.documents else None
+        return spice_prompts.challenge(self.params.prompts, context.kind, text)
+
+    def read(self, context: Context, trajectory: Trajectory) -> Attempt:
+        """An attempt from a challenger's text; a truncated one is not valid."""
+        text = trajectory.policy_text if trajectory.finish != "length" else ""
+        found = spice_prompts.read_task(self.params.prompts, text, context.kind)
+        task = found if isinstance(found, Proposal) else None
+        return self.judged(Attempt(context, trajectory, task))
+
+    def judged(self, attempt: Attempt) -> Attempt:
+        """An attempt with what the oracle says of its task."""
+        if attempt.task:
+            attempt.judgement = self.source.judge(attempt.task, attempt.context)
+        return attempt
+
+    # --- answering
+
+    def answer(self, attempts: Sequence[Attempt], seed: int) -> Episode[list[list[Sample]]]:
+        """K answers to each valid task's question, 1 for one that agrees with the stated answer;
+        sets success, agreement and label."""
+        style = self.params.prompts
+        tag = spice_prompts.answer_tag(style)
+        prompts = [spice_prompts.reason(style, one.task.question) for one in attempts]
+        seeds = partial(derive_seed, seed, "answer")
+        groups = yield from self.sample("reasoner", prompts, self.params.answers, seeds)
+        rows = []
+        for place, (one, group) in enumerate(zip(attempts, groups, strict=True)):
+            kind = GRADES[one.context.kind]
+            answers = [read_answer(trajectory.policy_text, tag) for trajectory in group]
+            one.label = majority_vote(answers)
+            one.success = share_right(answers, one.task.answer, kind)
+            one.agreement = share_right(answers, one.label, kind)
+            new = []
+            for trajectory, answer in zip(group, answers, strict=True):
+                right = share_right([answer], one.task.answer, kind)
+                sample = trajectory.sample(right, "reasoner", place)
+                sample.invalid = answer is None
+                sample.info |= {"gold": one.task.answer, "answer": answer}
+                new.append(sample)
+            rows.append(new)
+        return rows
+
+    def reward(self, attempt: Attempt) -> float:
+        """What a valid task pays. R-Zero's reward is of the agreement with the most frequent
+        answer (section 4.3 of the paper), the others of the share of right ones."""
+        share = attempt.agreement if self.params.pay == "r_zero" else attempt.success
+        return float(PAYS[self.params.pay](share))
+
+    def challenger_rows(self, attempts: Sequence[Attempt], group: int) -> list[Sample]:
+        """A challenger's rows, compared within `group`: a valid task's pay, or the penalty."""
+        samples = []
+        for one in attempts:
+            if one.trajectory is None:
+                continue
+            reward = one.pay if one.task else self.params.invalid_reward
+            sample = one.trajectory.sample(reward, "challenger", group)
+            sample.invalid = one.task is None
+            sample.info |= one.facts() if one.task else {}
+            samples.append(sample)
+        return samples
+
+    # --- training and evaluation
+
+    def select(self, samples: Sequence[Sample]) -> None:
+        """The mean over all rows with a weight, of both roles alike; rows that add nothing to it
+        (no advantage, no KL) are left out."""
+        grpo = self.params.grpo
+        chosen = [one for one in samples if one.weight]
+        if grpo.get("loss_type", "dr_grpo") not in ROW_MEAN_LOSSES:
+            return
+        held = {name for name, role in self.roles.items() if role.kl and grpo.get("beta")}
+        trained = [one for one in chosen if one.advantage or self.role_of(one) in held]
+        for one in chosen:
+            one.weight = 0.0
+        for one in trained:
+            one.weight = len(trained) / len(chosen)
+
+    def log_tasks(
+        self, attempts: Sequence[Attempt], answered: Sequence[Attempt], **numbers: float
+    ) -> None:
+        """The step's metrics: the share of valid attempts; `task_numbers` of the answered ones."""
+        valid = [one for one in attempts if one.task]
+        self.log(
+            **numbers,
+            attempts=len(attempts),
+            answers=len(answered) * self.params.answers,
+            valid=len(valid) / max(1, len(attempts)),
+            **task_numbers([one.facts() for one in answered]),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Absolute Zero's programs too."""
+        return super().state_dict() | {"programs": self.programs}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Restores `state_dict()`."""
+        super().load_state_dict(state)
+        self.programs = state["programs"]
+
+    def suites(self, step: int) -> list[Suite]:
+        """The source's, closed-book and with documents; tasks on held-out documents."""
+        params = self.params
+        suites = self.source.suites(
+            params.eval_items,
+            self.chat,
+            Sampling(params.max_new_tokens),
+            prompt=partial(spice_prompts.reason, params.prompts),
+            tag=spice_prompts.answer_tag(params.prompts),
+            policy=self.roles["reasoner"].policy,
+        )
+        return [*suites, self.challenge_suite()] if params.writer == "policy" else suites
+
+    def challenge_suite(self) -> Suite:
+        """One attempt on each of `eval_tasks` held-out documents, answered K times, each role by
+        its policy: the same documents always, for cross-play too."""
+
+        def ask(place: int) -> Episode[Records]:
+            seed, context = yield from self.challenge_context(place)
+            ((attempt,),) = yield from self.propose([context], 1, seed)
+            if not attempt.task:
+                return [record(CHALLENGES, str(place), 0.0)]
+            yield from self.answer([attempt], seed)
+            attempt.pay = self.reward(attempt)
+            return [record(CHALLENGES, str(place), 1.0, **attempt.facts())]
+
+        return Suite(CHALLENGES, range(self.params.eval_tasks), ask, challenge_rows)
+
+    def challenge_context(self, place: int) -> Episode[tuple[int, Context]]:
+        """The seed of a place in the challenger's suite, and what it is shown there."""
+        seed = derive_seed("evaluation", "challenges", place)
+        read = [self.source.held_out[place]] if self.params.corpus else []
+        (context,) = yield from self.draw(1, seed, read)
+        return seed, context
+
+
+def share_right(answers: Sequence[str | None], gold: str | None, kind: str) -> float:
+    """The share of answers that agree with a gold one."""
+    right = [grade(one, gold, kind) for one in answers if one is not None and gold is not None]
+    return sum(right) / len(answers)

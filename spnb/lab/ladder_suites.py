@@ -83,10 +83,10 @@ class LadderSource:
     """
 
     def __init__(self, params: Any, tokenizer: Any):
-        ladder.check_family(params.family)
-        ladder.check_level(params.highest)
+        check(params)
         ladder.check_names(tokenizer)
         self.params = params
+        self.tokenizer = tokenizer
         self.rivals: int = getattr(params, "rivals", ladder.RIVALS)
         self.kinds = (params.family,)
 
@@ -157,14 +157,6 @@ class LadderSource:
 class ChainSource(LadderSource):
     """The ladder by search: exercises alone, as who asks goes by search too."""
 
-    def __init__(self, params: Any, tokenizer: Any):
-        ladder.check_level(params.highest, chain.HIGHEST)
-        ladder.check_names(tokenizer)
-        self.params = params
-        self.rivals = 0
-        self.kinds = (params.family,)
-        self.tokenizer = tokenizer
-
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """An answer with searches in the pool's library."""
         limits = chain.RESULTS, self.params.max_searches, self.params.max_length
@@ -177,6 +169,14 @@ class ChainSource(LadderSource):
 def library(pool: Pool) -> Retriever:
     """BM25 over the sentences of a pool's chains."""
     return make_retriever("bm25", chain.library(pool))
+
+
+def check(params: Any) -> None:
+    """Raises ValueError for a family or a level that there is not."""
+    if params.family == "chain":
+        return ladder.check_level(params.highest, chain.HIGHEST)
+    ladder.check_family(params.family)
+    ladder.check_level(params.highest)
 
 
 def make_source(params: Any, tokenizer: Any) -> LadderSource:

@@ -21,7 +21,7 @@ from pydantic import Field, NonNegativeFloat, model_validator
 
 from spnb.core import prompts
 from spnb.core.advantages import make_estimator
-from spnb.core.documents import open_source
+from spnb.core.documents import check_source, open_source
 from spnb.core.episodes import Episode, ask_group, single_turn
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
@@ -30,6 +30,7 @@ from spnb.core.types import Chat, Request, Sample, Sampling, Task, Trajectory, d
 from spnb.evaluate.items import ask_suite
 
 Groups = list[list[Trajectory]]
+SOURCE = "lab:ladder"
 ROLE = "ladder"
 """The role that samples are recorded under."""
 
@@ -56,7 +57,9 @@ class Params(MethodParams):
     fixed: int | None = Field(None, ge=1, description="questions drawn once; else always new ones")
     group_size: int = Field(8, ge=2, description="answers to each question")
     reward: Literal["rule", "random"] = "rule"
-    eval_items: int = Field(512, ge=1, description="held-out questions, of each level without mix")
+    eval_items: int = Field(
+        512, ge=1, description="held-out questions, or of each level"
+    )
     eval_temperature: float = Field(1.0, ge=0, description="of sampled answers; others are greedy")
     eval_top_p: float = Field(1.0, gt=0, le=1)
 
@@ -66,6 +69,7 @@ class Params(MethodParams):
             weights = getattr(self, name)
             message = f"{name} is {weights}; allowed: weights of levels, one above 0"
             require(sum(weights) > 0 or not weights, message)
+        check_source(SOURCE, self)
         return self
 
     @property
@@ -106,7 +110,7 @@ class Method(SelfPlayMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        self.source: Any = open_source("lab:ladder", params, tokenizer)
+        self.source: Any = open_source(SOURCE, params, tokenizer)
 
     def default_roles(self) -> dict[str, Role]:
         """One role, compared within the question."""

@@ -23,9 +23,9 @@ from spnb.lab.pretrain import build as games
 from spnb.lab.pretrain import demos, learner
 from spnb.lab.pretrain.demos import KUHN, TICTACTOE, TICTACTOE_PLAIN, Demo
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
-from spnb.lab.pretrain.pretrain import Dtype
 from spnb.lab.pretrain.rows import Row, Segment, answer_tag, turn
 from spnb.lab.pretrain.searcher import Searching
+from spnb.lab.pretrain.training import Dtype
 
 OPENINGS = ("<think>", "<think>", "<answer>", "<answer>", "<answer>")
 """What an answer begins with where it may think or search first: two times in five it does."""

@@ -26,13 +26,6 @@ FLOORS = [
 `lab.pretrain`, which makes the shipped policies with all the rest, is a room at the top."""
 NO_LABORATORY = ("core", "games", "corpus", "evaluate", "methods", "train")
 """Rooms that reach the laboratory by name alone (`spnb.core.documents.open_source`)."""
-DEBTS = {
-    "evaluate.matches": "lab.suites",
-    "methods.rlvr": "lab.chain lab.ladder lab.ladder_suites lab.oracle lab.tasks lab.texts "
-    "lab.world",
-    "methods.spiral": "lab.suites",
-}
-"""Modules of those rooms that still import the laboratory, and what of it: only ever fewer."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(
     path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem == "cli"
@@ -77,21 +70,19 @@ def in_laboratory(name):
 def test_rooms_import_from_floors_below_or_their_own(path):
     name = module_name(path)
     room = room_of(name)
-    debts = DEBTS.get(name, "").split()
-    others = {room_of(other) for other in imports(path) if other not in debts} - {room}
+    others = {room_of(other) for other in imports(path)} - {room}
     above = {other for other in others if FLOOR[other] >= FLOOR[room]}
     assert not above, f"{name} (floor {FLOOR[room]}) imports {above}"
 
 
-def test_the_laboratory_is_reached_by_name_but_for_the_debts():
-    """Fails for a new import of the laboratory, and for a debt that is paid: delete its entry."""
+def test_the_laboratory_is_reached_by_name():
     found = {}
     for path in MODULES:
         name = module_name(path)
         used = {other for other in imports(path) if in_laboratory(other)}
         if used and room_of(name) in NO_LABORATORY:
             found[name] = used
-    assert found == {name: set(debts.split()) for name, debts in DEBTS.items()}
+    assert not found
 
 
 def test_no_circles():

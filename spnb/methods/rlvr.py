@@ -57,9 +57,7 @@ class Params(MethodParams):
     fixed: int | None = Field(None, ge=1, description="questions drawn once; else always new ones")
     group_size: int = Field(8, ge=2, description="answers to each question")
     reward: Literal["rule", "random"] = "rule"
-    eval_items: int = Field(
-        512, ge=1, description="held-out questions, or of each level"
-    )
+    eval_items: int = Field(512, ge=1, description="held-out questions, or of each level")
     eval_temperature: float = Field(1.0, ge=0, description="of sampled answers; others are greedy")
     eval_top_p: float = Field(1.0, gt=0, le=1)
 

@@ -11,7 +11,7 @@ from spnb.report.tables import load_measures
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
-WATCHED = {"read": "thinks", "think": "thinks", "search": "searches"}
+WATCHED = {"think": "thinks", "search": "searches"}
 """RLVR's tasks, and the behaviour of each that may be selected."""
 
 

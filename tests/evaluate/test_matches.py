@@ -34,7 +34,7 @@ from spnb.games.exact import (
     move_values,
 )
 from spnb.games.players import PolicyPlayer, make_player
-from spnb.lab.suites import benchmark
+from spnb.lab import ladder
 
 SAMPLING = Sampling(max_new_tokens=16)
 
@@ -330,9 +330,11 @@ def test_cross_play_is_read_from_both_sides():
 
 def test_a_benchmark_is_graded_greedily_with_an_interval():
     text = "<answer>B</answer>"
-    share = sum(grade_text(text, task) for task in benchmark("choice", 40)) / 40
+    rng = random.Random(0)
+    tasks = [ladder.draw_task("choice", 2, rng) for _ in range(40)]
+    share = sum(grade_text(text, task) for task in tasks) / 40
     engine = Fixed(text)
-    records, rows = played(benchmark_suite(CHAT, "choice", 40), engine)
+    records, rows = played(benchmark_suite(CHAT, "choice", tasks), engine)
     assert set(records["suite"]) == {"choice"} and records["score"].mean() == share
     row = rows["", "", "grade", ""]
     assert (row["value"], row["n"]) == (share, 40) and row["low"] < share < row["high"]

@@ -263,5 +263,5 @@ def test_a_fixed_engine_has_its_own_weights_and_must_read_the_same_tokens():
     assert not torch.equal(rival.model.lm_head.weight, learner.model.lm_head.weight)
     half = fixed_engine("embedded/games-rival", params(dtype="bfloat16"), learner.tokenizer)
     assert half.model.dtype == torch.bfloat16
-    with pytest.raises(PolicyError, match="'embedded/instruct', whose vocabulary is not that of"):
-        fixed_engine("embedded/instruct", params(), learner.tokenizer)
+    with pytest.raises(PolicyError, match="'embedded/player', whose vocabulary is not that of"):
+        fixed_engine("embedded/player", params(), learner.tokenizer)

@@ -12,7 +12,7 @@ have names and wordings that training never uses; they are the same for every st
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any, Literal
@@ -22,14 +22,13 @@ from pydantic import Field, NonNegativeFloat, model_validator
 from spnb.core import prompts
 from spnb.core.advantages import make_estimator
 from spnb.core.documents import check_source, open_source
-from spnb.core.episodes import Episode, ask_group, single_turn
+from spnb.core.episodes import Episode
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.params import require
-from spnb.core.types import Chat, Request, Sample, Sampling, Task, Trajectory, derive_seed
+from spnb.core.types import Request, Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import ask_suite
 
-Groups = list[list[Trajectory]]
 SOURCE = "lab:ladder"
 ROLE = "ladder"
 """The role that samples are recorded under."""
@@ -74,18 +73,6 @@ class Params(MethodParams):
     def highest(self) -> int:
         """The highest level that is asked for."""
         return max(len(self.mix), len(self.transfer))
-
-
-def answer_groups(
-    chat: Chat, role: Role, tasks: Sequence[Task], k: int, seed_of: Callable[[int, int], int]
-) -> Episode[Groups]:
-    """`k` answers of a role to each task, in one turn."""
-
-    def ask(place: int, task: Task, copy: int) -> Episode[Trajectory]:
-        seed = seed_of(place, copy)
-        return single_turn(chat.request(task.messages, role.sampling, seed, role.policy))
-
-    return (yield from ask_group(tasks, k, ask))
 
 
 def behaviour(trajectory: Trajectory) -> dict[str, bool]:

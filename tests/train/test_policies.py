@@ -82,7 +82,7 @@ def test_paths_and_fingerprints(tmp_path, tiny_model):
     [
         ("", "allowed: embedded/<name>, a folder"),
         ("  ", "allowed: embedded/<name>, a folder"),
-        ("embedded/x", "embedded policy is 'x'; allowed: base, games"),
+        ("embedded/x", "embedded policy is 'x'; allowed: games, games-rival"),
         ("../../etc", r"holds no model \(config.json\)"),
         ("params", r"holds no model \(config.json\)"),
         ("/nowhere/at/all", r"holds no model \(config.json\)"),

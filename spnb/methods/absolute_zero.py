@@ -16,6 +16,7 @@ from statistics import fmean
 
 from spnb.core import prompts
 from spnb.core.episodes import Episode
+from spnb.core.grading import graded
 from spnb.core.method import Suite
 from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed
 from spnb.evaluate.proposals import CHALLENGES
@@ -24,7 +25,6 @@ from spnb.games.programs import TASK_KINDS, TaskKind
 from spnb.methods import spice_prompts
 from spnb.methods.challenger_reasoner import PAYS, ChallengerReasoner
 from spnb.methods.challenger_reasoner import Params as Params
-from spnb.methods.rlvr import graded
 
 UNREADABLE = -1.0
 """What a proposal or an answer is paid that cannot be read."""

@@ -31,7 +31,6 @@ def gains(plan: Plan, frames: Frames) -> ExhibitContent | None:
                 "gain": gain.interval(own, task),
                 "gain of control": gain.interval(frames, f"{task}-random"),
                 "more than control": gain.difference(frames, task, f"{task}-random"),
-                "gain without the skill": gain.interval(frames, f"{task}-unskilled"),
             }
             seeds = intervals["end"][3]
             line = {key: format_interval(*each[:3]) for key, each in intervals.items()}

@@ -395,10 +395,7 @@ def test_another_policy_in_the_other_seat_is_asked_and_not_trained():
         (dict(roles={"judge": {}}), "role is 'judge', which is unknown.*opponent, player, quest"),
         (dict(games=["tic_tac_toe", "tic_tac_toe"]), "games is .*; allowed: each game once"),
         (dict(eval_games=["pong"]), "game is 'pong'"),
-        (
-            dict(eval_benchmarks=["raeding-1"]),
-            "eval_benchmarks.0 is 'raeding-1'",
-        ),
+        (dict(eval_benchmarks=["raeding-1"]), "eval_benchmarks.0 is 'raeding-1'"),
         (
             dict(eval_benchmarks=["choice"], eval_questions=0),
             "eval_questions is 0 with eval_benchmarks; allowed: 1 or",

@@ -196,12 +196,12 @@ def migrate(runs: Annotated[str, typer.Argument(help="folder for runs")] = "runs
 def embedded(
     folder: Annotated[Path, typer.Argument(help="where to write the policies")],
     recipe: Annotated[
-        str, typer.Option(help="games, world, learner, learner-even, learner-large, searcher")
+        str, typer.Option(help="games, player, learner, searcher, reader, reasoner, ...")
     ] = "games",
     seed: Seed = 0,
     set_: Set = None,
 ) -> None:
-    """Build embedded policies from a seed: of the games, the document world or a ladder."""
+    """Build embedded policies from a seed: of the games, a ladder or documents."""
     with _clear_errors():
         from spnb.lab.pretrain.make import make
 
@@ -209,32 +209,11 @@ def embedded(
 
 
 @app.command()
-def skills(
-    policy: Annotated[str, typer.Argument(help="embedded/<name>, or a policy's folder")],
-    benchmarks: Annotated[str | None, typer.Option(help="comma-separated names; all")] = None,
-    count: Annotated[int, typer.Option(help="items of each")] = 500,
-    against: Annotated[str | None, typer.Option(help="another; exit 1 where they differ")] = None,
-) -> None:
-    """Measure a policy on held-out benchmarks and in every role, with intervals."""
-    with _clear_errors():
-        from spnb.lab.pretrain.skills import NAMES, compare, report
-        from spnb.train.policies import load_policy
-
-        policies = [load_policy(name) for name in (policy, against) if name]
-        names = _listed(benchmarks) or NAMES
-        tables = [report(one.model.eval(), one.tokenizer, count, names) for one in policies]
-        table = compare(*tables) if against else tables[0]
-        print(table.to_string(index=False, float_format=lambda value: f"{value:.3f}"))
-        if against and not table.within.all():
-            raise typer.Exit(1)
-
-
-@app.command()
 def corpus(
     source: Annotated[str, typer.Argument(help="a JSONL file, a folder of texts, a datasets id")],
     folder: Annotated[str, typer.Argument(help="where to write it; a stopped build goes on")],
     benchmarks: Annotated[
-        str | None, typer.Option(help='texts to keep out, one a line; "world": our own')
+        str | None, typer.Option(help="a file of texts to keep out, one a line")
     ] = None,
     seed: Seed = 0,
     set_: Set = None,
@@ -243,14 +222,9 @@ def corpus(
     with _clear_errors():
         from spnb.core.params import scale_values, validate
         from spnb.corpus.build import CorpusSettings, build_corpus
-        from spnb.lab import suites
 
         settings = validate(CorpusSettings, _values(set_) | {"seed": seed})
-        texts = (
-            Path(benchmarks).read_text().splitlines() if benchmarks not in (None, "world") else []
-        )
-        if benchmarks == "world":
-            texts = [text for name in suites.BENCHMARKS for text in suites.texts(name)]
+        texts = Path(benchmarks).read_text().splitlines() if benchmarks else []
         report = build_corpus(source, folder, settings, texts)
         print(report)
         if warning := report.why_too_small(scale_values("spell", "cpu")["documents"]):
@@ -278,23 +252,6 @@ def serve_retriever(
         place = f"http://{host}:{port}/retrieve"
         print(f"{len(retriever.store):,} documents, {kind}, on {place}", flush=True)
         serve(retriever, host, port, Limits(max_k=max_k))
-
-
-@app.command()
-def world(
-    path: Annotated[Path, typer.Argument(help="JSONL file to write")],
-    count: Annotated[int, typer.Option(min=1, help="documents")] = 1000,
-    seed: Seed = 0,
-) -> None:
-    """Write documents of the generated world: {id, title, text, metadata}, one a line."""
-    with _clear_errors():
-        import json
-
-        from spnb.lab.texts import documents
-
-        with open(path, "w") as file:
-            file.writelines(json.dumps(document) + "\n" for document in documents(count, seed))
-        print(f"written: {path}, {count} documents")
 
 
 if __name__ == "__main__":

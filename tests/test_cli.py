@@ -1,7 +1,7 @@
 """The command line: what a user gets wrong is one clear message."""
 
-import itertools
 import json
+import random
 import subprocess
 import sys
 import time
@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 from spnb.cli import app
 from spnb.core.errors import Stopped
 from spnb.corpus.build import load_corpus
-from spnb.lab import suites
-from spnb.lab.suites import search_corpus
-from spnb.lab.texts import documents
+from spnb.lab import ladder
 from spnb.train.doctor import missing, report
 
 RUNNER = CliRunner()
@@ -60,8 +58,8 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
         (["embedded", "/nowhere", "--recipe", "chess"], "recipe is 'chess'"),
         (["reproduce", "--paper", "chess"], "paper is 'chess', which is unknown"),
         (
-            ["reproduce", "--paper", "rlvr", "--variants", "raed"],
-            "'raed', which is unknown; did yo",
+            ["reproduce", "--paper", "rlvr", "--variants", "thnik"],
+            "'thnik', which is unknown; did yo",
         ),
         (["reproduce", "--variants", "nothing"], "variant is 'nothing', which is unknown; allowed"),
         (
@@ -78,23 +76,21 @@ def test_bad_input_is_one_clear_message(arguments, message):
     assert message in printed.stderr and "Traceback" not in printed.stderr
 
 
-def test_a_corpus_is_kept_free_of_our_own_benchmarks(tmp_path, monkeypatch):
-    """Documents that benchmarks are about are dropped, others stay."""
-    held, other = list(itertools.islice(search_corpus(), 20)), list(documents(20))
-    source = tmp_path / "texts.jsonl"
-    source.write_text("".join(json.dumps(document) + "\n" for document in [*held, *other]))
-    lookup = {"search-lookup": suites.BENCHMARKS["search-lookup"]}
-    monkeypatch.setattr(suites, "BENCHMARKS", lookup)
+def test_a_corpus_is_kept_free_of_the_texts_that_are_named(tmp_path):
+    """Documents that these texts stand in are dropped, others stay."""
+    rng = random.Random(0)
+    texts = [ladder.draw_source(rng, "journey", 16).text for _ in range(40)]
+    source, named = tmp_path / "texts.jsonl", tmp_path / "named.txt"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    named.write_text("\n".join(texts[:20]))
     settings = [
         part for value in ("min_words=5", "min_chars=20", "domains=2") for part in ("--set", value)
     ]
-    done = RUNNER.invoke(
-        app, ["corpus", str(source), str(tmp_path / "out"), "--benchmarks", "world", *settings]
-    )
+    arguments = [str(source), str(tmp_path / "out"), "--benchmarks", str(named)]
+    done = RUNNER.invoke(app, ["corpus", *arguments, *settings])
     assert done.exit_code == 0, done.output
     kept = {row["text"] for row in load_corpus(tmp_path / "out")}
-    assert not kept & {document["text"] for document in held}
-    assert kept & {document["text"] for document in other}
+    assert kept and kept <= {*texts[20:]}
 
 
 WRONG = [

@@ -70,6 +70,21 @@ def read_answer(text: str, tag: str = "answer") -> str | None:
     return extract_boxed(text) if tag == "boxed" else prompts.field(text, tag)
 
 
+def graded(
+    tasks: Sequence[Task], groups: Sequence[Sequence[Trajectory]], role: str
+) -> list[Sample]:
+    """A group of answers to each task as samples, 1 for a right answer; `group` is the place."""
+    samples = []
+    for place, (task, answers) in enumerate(zip(tasks, groups, strict=True)):
+        for trajectory in answers:
+            text = trajectory.policy_text
+            sample = trajectory.sample(grade_text(text, task), role, place)
+            sample.invalid = read_answer(text, task.info.get("tag", "answer")) is None
+            sample.info["gold"] = ", ".join(task.gold)
+            samples.append(sample)
+    return samples
+
+
 def register(kind: str, grader: PartsGrader) -> None:
     """Adds a kind of several parts that needs to know more than text; see `testbed.tasks`."""
     PARTS[kind] = grader
@@ -327,18 +342,3 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "expression": same_expression,
 }
 PARTS: dict[str, PartsGrader] = {"shares": _shares, "statements": _statements}
-
-
-def graded(
-    tasks: Sequence[Task], groups: Sequence[Sequence[Trajectory]], role: str
-) -> list[Sample]:
-    """A group of answers to each task as samples, 1 for a right answer; `group` is the place."""
-    samples = []
-    for place, (task, answers) in enumerate(zip(tasks, groups, strict=True)):
-        for trajectory in answers:
-            text = trajectory.policy_text
-            sample = trajectory.sample(grade_text(text, task), role, place)
-            sample.invalid = read_answer(text, task.info.get("tag", "answer")) is None
-            sample.info["gold"] = ", ".join(task.gold)
-            samples.append(sample)
-    return samples

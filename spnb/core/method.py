@@ -112,6 +112,11 @@ class MethodParams(Settings):
         return Sampling(self.max_new_tokens, self.temperature, self.top_p)
 
     @property
+    def eval_sampling(self) -> Sampling:
+        """How held-out questions are answered."""
+        return Sampling(self.max_new_tokens, self.eval_temperature, self.eval_top_p)
+
+    @property
     def preference(self) -> Preference | None:
         """The loss of a run that learns from pairs; None: from rollouts."""
         return None

@@ -16,8 +16,8 @@ import pydantic.dataclasses
 from pydantic import NonNegativeInt, PositiveInt
 
 from spnb.core import prompts
-from spnb.core.episodes import Episode, run
-from spnb.core.types import Chat, Engine, Request, Sample, Sampling, Task, Trajectory, derive_seed
+from spnb.core.episodes import Episode
+from spnb.core.types import Chat, Request, Sample, Trajectory, derive_seed
 
 
 @dataclass(frozen=True)
@@ -201,18 +201,3 @@ def samples(
         )
         for turn, (start, end) in enumerate(spans)
     ]
-
-
-def search_texts(
-    engine: Engine, tokenizer: Any, retriever: Retriever, tasks: Sequence[Task], max_new_tokens: int
-) -> list[str]:
-    """A policy's own words on each task, greedy, when it may search; without the results."""
-    chat = Chat(tokenizer)
-    sampling = Sampling(max_new_tokens, 0.0)
-    requests = [
-        chat.request(task.messages, sampling, derive_seed("search", place))
-        for place, task in enumerate(tasks)
-    ]
-    questions = [task.question for task in tasks]
-    episode = search_rollouts(requests, questions, Tool(tokenizer, retriever))
-    return [trajectory.policy_text for trajectory in run(episode, {"policy": engine})]

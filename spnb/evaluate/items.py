@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spnb.core import prompts
 from spnb.core.episodes import Episode, parallel, run, single_turn
 from spnb.core.grading import grade_text, read_answer
 from spnb.core.method import Share, Suite
@@ -163,12 +162,3 @@ def require_positive(**counts: int) -> None:
     for key, value in counts.items():
         if value < 1:
             raise ValueError(f"{key} is {value!r}; allowed: 1 or more")
-
-
-def behaviour(trajectory: Trajectory) -> dict[str, bool]:
-    """What the policy does: gives an answer that can be read, thinks in its tag, searches."""
-    return {
-        "parsed": prompts.field(trajectory.policy_text, "answer") is not None,
-        "thinks": any(prompts.fields(trajectory.policy_text, "think")),
-        "searches": bool(trajectory.searches),
-    }

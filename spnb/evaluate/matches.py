@@ -20,7 +20,8 @@ from spnb.games.players import TICTACTOE_GAMES, Player, PolicyPlayer, Transcript
 OUTCOMES = ("win", "draw", "loss", "invalid")
 SEATS = ("seat 0", "seat 1")
 BOOTSTRAP_DRAWS = 200
-"""Room for an answer of the document world with its notes."""
+BENCHMARK_TOKENS = 120
+"""Room for an answer with its thoughts."""
 
 
 def match_suite(
@@ -164,6 +165,13 @@ def question_suite(chat: Chat, sampling: Sampling, tasks: Sequence[Task], seed: 
     """The suite "transfer": one boxed answer to each task near the games, accuracy by kind."""
     seed_of = partial(derive_seed, seed, "questions")
     return items.ask_suite("transfer", tasks, chat, sampling, seed_of)
+
+
+def benchmark_suite(chat: Chat, name: str, tasks: Sequence[Task]) -> Suite:
+    """Tasks that have nothing to do with games, answered greedily."""
+    sampling = Sampling(BENCHMARK_TOKENS, temperature=0.0)
+    how = {"seed_of": lambda place, _: derive_seed("benchmark", place), "metric": "grade"}
+    return items.ask_suite(name, tasks, chat, sampling, **how)
 
 
 def spoken(

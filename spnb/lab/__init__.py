@@ -14,8 +14,6 @@ __all__ = ["SOURCES", "check_source", "embedded_path", "open_source"]
 
 SOURCES = {
     "ladder": "spnb.lab.ladder_suites",
-    "questions": "spnb.lab.questions",
-    "benchmarks": "spnb.lab.suites",
     "clusters": "spnb.lab.cluster_suites",
     "segments": "spnb.lab.segment_suites",
 }

@@ -1,22 +1,23 @@
-"""The ladder as a source of documents, and as a suite: held-out questions of every level."""
+"""The ladders as sources of documents, and as a suite: held-out questions of every level."""
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import cache, partial
+from typing import Any
 
 from spnb.core import prompts
 from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
-from spnb.core.episodes import Episode
+from spnb.core.episodes import Episode, single_turn
 from spnb.core.grading import grade_text
 from spnb.core.method import Chat, Suite
+from spnb.core.search import Retriever, Tool, search_rollouts
 from spnb.core.types import Messages, Request, Sampling, Task, Trajectory, derive_seed
+from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate.items import ask_suite
 from spnb.lab import chain, ladder
 from spnb.lab.world import Pool
 
-Family = Literal["journey", "ledger", "choice", "report", "chain"]
-"""Every ladder: those of `spnb.lab.ladder`, and the one by search."""
 SUITE = "ladder"
 """A record has the score, and whether the text takes each step once as its note says, in any order
 (`consistent`); its difficulty is the level."""
@@ -77,14 +78,16 @@ class LadderContext(Context):
 class LadderSource:
     """The ladder's records of one family (a `DocumentSource`); its oracle knows every answer.
 
-    A proposal is valid only if the stated answer is right.
+    `params`: family, highest (level); rivals and, of who proposes, sources. A proposal is valid
+    only if the stated answer is right.
     """
 
     def __init__(self, params: Any, tokenizer: Any):
-        ladder.check_family(params.family)
-        ladder.check_level(params.highest)
+        check(params)
         ladder.check_names(tokenizer)
         self.params = params
+        self.tokenizer = tokenizer
+        self.rivals: int = getattr(params, "rivals", ladder.RIVALS)
         self.kinds = (params.family,)
 
     def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> LadderContext:
@@ -118,7 +121,7 @@ class LadderSource:
             rng=context.rng,
             pool=context.pool,
             wording=context.pool,
-            rivals=self.params.rivals,
+            rivals=self.rivals,
             options=proposal.options,
         )
 
@@ -136,15 +139,47 @@ class LadderSource:
         _, level = self._asked(proposal, context)
         return Judgement(level=level, answerable=True, right=True, gold=proposal.answer)
 
-    def exercise(self, level: int, rng: random.Random) -> Task:
+    def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
         """The oracle's question of a level, about a record of its own."""
-        return ladder.draw_task(self.params.family, level, rng, rivals=self.params.rivals)
+        return draw_task(self.params.family, level, rng, pool, self.rivals)
+
+    def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
+        """The episode that answers an exercise of a pool: one turn."""
+        return single_turn(request)
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """Held-out questions of every level, sampled."""
-        sampling = Sampling(params.max_new_tokens)
-        size = params.highest, params.eval_items, params.rivals
-        return [ladder_suite(params.family, *size, chat, sampling)]
+        answer = partial(self.answer, pool="heldout")
+        how = params.highest, params.eval_items, self.rivals, chat, params.eval_sampling, answer
+        return [ladder_suite(params.family, *how)]
 
 
-make_source = LadderSource
+class ChainSource(LadderSource):
+    """The ladder by search: exercises alone, as who asks goes by search too."""
+
+    def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
+        """An answer with searches in the pool's library."""
+        limits = chain.RESULTS, self.params.max_searches, self.params.max_length
+        tool = Tool(self.tokenizer, library(pool), *limits)
+        (trajectory,) = yield from search_rollouts([request], [""], tool)
+        return trajectory
+
+
+@cache
+def library(pool: Pool) -> Retriever:
+    """BM25 over the sentences of a pool's chains."""
+    return make_retriever("bm25", chain.library(pool))
+
+
+def check(params: Any) -> None:
+    """Raises ValueError for a family or a level that there is not."""
+    if params.family == "chain":
+        return ladder.check_level(params.highest, chain.HIGHEST)
+    ladder.check_family(params.family)
+    ladder.check_level(params.highest)
+
+
+def make_source(params: Any, tokenizer: Any) -> LadderSource:
+    """The source of `params.family`."""
+    kind = ChainSource if params.family == "chain" else LadderSource
+    return kind(params, tokenizer)

@@ -30,7 +30,7 @@ from spnb.core.episodes import Episode, fill
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.params import require
-from spnb.core.types import Sample, Task, Trajectory, derive_seed
+from spnb.core.types import Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import SUITE, proposal_rows, question_metrics
 
@@ -78,6 +78,11 @@ class Params(MethodParams):
         message = f"trained_questions is {self.trained_questions}; allowed: 1 to proposals"
         require(self.trained_questions <= self.proposals, f"{message} ({self.proposals})")
         return self
+
+    @property
+    def eval_sampling(self) -> Sampling:
+        """Held-out questions are answered at temperature 1."""
+        return Sampling(self.max_new_tokens)
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """RLVR: GRPO on static questions with a rule as reward, the baseline of four of the papers.
 
-Questions and gold answers are an oracle's: new ones every step, or from a set of `fixed` questions.
+An oracle draws questions and their answers: new ones every step, or a set of `fixed` questions.
 Each step asks `prompts_per_step` of them, samples `group_size` answers to each, rewards an answer
 with 1 where the rule finds it right, and compares it with the other answers to the same question
-(GRPO, DeepSeekMath).
+(GRPO, DeepSeekMath). Questions about a chain may be answered by search.
 
     spnb run rlvr --scale cpu --variant think --seed 0
 
@@ -12,79 +12,76 @@ have names and wordings that training never uses; they are the same for every st
 """
 
 import random
+from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
+from spnb.core import prompts
 from spnb.core.advantages import make_estimator
 from spnb.core.documents import check_source, open_source
 from spnb.core.episodes import Episode
-from spnb.core.grading import graded as graded
+from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.params import require
-from spnb.core.types import Request, Sample, Task, Trajectory, derive_seed
-from spnb.evaluate.items import behaviour as behaviour
+from spnb.core.types import Request, Sample, Sampling, Task, Trajectory, derive_seed
+from spnb.evaluate.items import ask_suite
 
-SOURCE = "lab:questions"
+SOURCE = "lab:ladder"
+ROLE = "ladder"
+"""The role that samples are recorded under."""
 
 
 class Params(MethodParams):
     """RLVR's own parameters.
 
-    `task` decides the prompt: read (careful), think (plain: thinking is allowed, not asked for),
-    steps, search (plain, over a library of its own), choice (multiple choice), numeric (a report's
-    figures), ladder (a `family` of the ladder, or `chain`, answered by search; levels are drawn by
-    `mix`). `transfer_*` describe a second, harder evaluation; 0 or none: as in training.
+    `transfer` describes a second, harder evaluation. With it, questions are held out as training
+    draws them and as `transfer` does, sampled and greedy; without, every level, sampled.
     """
 
     role_names = ("solver",)
 
-    task: Literal["read", "think", "steps", "search", "choice", "numeric", "ladder"] = "read"
-    hops: list[int] = Field([1], min_length=1, description="1 to 4, in turn; not for numeric")
-    documents: int = Field(4, ge=1, description="documents in a prompt")
-    same_relation: float = Field(1.0, ge=0, le=1, description="share of rival distractors")
-    facts: int = Field(2, ge=1, le=4, description="facts a document")
-    distances: list[Literal[0, 1, 2]] = Field([0], min_length=1, description="of paraphrases")
-    operations: list[str] = Field(
-        ["cell", "sum", "difference", "highest", "margin"],
-        min_length=1,
-        description="for numeric, in turn",
-    )
-    companies: int = Field(1, ge=1, description="numeric: tables in a prompt")
-    family: Literal["journey", "ledger", "choice", "report", "chain"] | None = Field(
-        None, description="ladder: the kind of answer"
+    family: Literal["journey", "ledger", "choice", "report", "chain"] = Field(
+        "journey", description="the kind of answer; chain: by search"
     )
     mix: list[NonNegativeFloat] = Field(
-        [], description="ladder: how often levels 1, 2, ... are drawn"
+        [1.0], min_length=1, description="how often levels 1, 2, ... are drawn"
     )
-    results: int = Field(2, ge=1, description="search: documents that a search returns")
-    max_searches: int = Field(3, ge=1, description="search: searches of a trajectory")
+    transfer: list[NonNegativeFloat] = Field([], description="as mix, of the harder evaluation")
+    max_searches: int = Field(3, ge=1, description="chain: searches of a trajectory")
     max_length: int = Field(2048, ge=16, description="tokens of prompt and completion together")
     prompts_per_step: int = Field(32, ge=1)
     fixed: int | None = Field(None, ge=1, description="questions drawn once; else always new ones")
     group_size: int = Field(8, ge=2, description="answers to each question")
     reward: Literal["rule", "random"] = "rule"
-    transfer_hops: list[int] = Field([], description="not for numeric")
-    transfer_documents: int = Field(0, ge=0, description="not for search")
-    eval_items: int = Field(512, ge=1, description="held-out questions")
+    eval_items: int = Field(512, ge=1, description="held-out questions, or of each level")
     eval_temperature: float = Field(1.0, ge=0, description="of sampled answers; others are greedy")
     eval_top_p: float = Field(1.0, gt=0, le=1)
 
     @model_validator(mode="after")
     def _levels_exist(self) -> "Params":
-        plain = [("numeric", "transfer_hops"), ("search", "transfer_documents")]
-        plain += [("ladder", "transfer_hops"), ("ladder", "transfer_documents")]
-        for task, name in plain:
-            value = getattr(self, name)
-            message = f"{name} is {value} with task {task}; allowed: nothing"
-            require(self.task != task or not value, message)
-        if self.task == "ladder":
-            require(self.family is not None, "family is None with task ladder; allowed: a family")
-        elif self.family or self.mix:
-            raise ValueError(f"family and mix are set with task {self.task}; allowed: with ladder")
+        for name in ("mix", "transfer"):
+            weights = getattr(self, name)
+            message = f"{name} is {weights}; allowed: weights of levels, one above 0"
+            require(sum(weights) > 0 or not weights, message)
         check_source(SOURCE, self)
         return self
+
+    @property
+    def highest(self) -> int:
+        """The highest level that is asked for."""
+        return max(len(self.mix), len(self.transfer))
+
+
+def behaviour(trajectory: Trajectory) -> dict[str, bool]:
+    """What the policy does: gives an answer that can be read, thinks in its tag, searches."""
+    return {
+        "parsed": prompts.field(trajectory.policy_text, "answer") is not None,
+        "thinks": any(prompts.fields(trajectory.policy_text, "think")),
+        "searches": bool(trajectory.searches),
+    }
 
 
 class Method(SelfPlayMethod):
@@ -105,13 +102,12 @@ class Method(SelfPlayMethod):
         return {"solver": Role(self.params.sampling, make_estimator("group_zscore"))}
 
     def role_of(self, sample: Sample) -> str:
-        """Samples are recorded under the task's name."""
+        """Samples are recorded under the source's name."""
         return "solver"
 
     def rollout(self, step: int) -> Episode[list[Sample]]:
-        """New questions, a group of answers to each, the rule's rewards."""
-        params = self.params
-        size = params.group_size
+        """Questions, a group of answers to each, the rule's rewards."""
+        params, size = self.params, self.params.group_size
         seed = derive_seed(params.seed, "train", step, self.share.rank)
 
         # 1 Draw questions.
@@ -124,14 +120,15 @@ class Method(SelfPlayMethod):
         def answer(place: int, request: Request) -> Episode[Trajectory]:
             return self.source.answer(tasks[place], request)
 
-        prompts = [task.messages for task in tasks]
-        groups = yield from self.sample("solver", prompts, size, seed_of, answer)
+        asked = [task.messages for task in tasks]
+        groups = yield from self.sample("solver", asked, size, seed_of, answer)
 
         # 3 Verify by rule.
-        samples = graded(tasks, groups, params.task)
+        samples = graded(tasks, groups, ROLE)
         rewards = [sample.reward for sample in samples]
         acts = [behaviour(trajectory) for group in groups for trajectory in group]
         mixed = [len(set(rewards[n : n + size])) > 1 for n in range(0, len(rewards), size)]
+        self.metrics = {}
         self.log(**{key: fmean(act[key] for act in acts) for key in acts[0]})
         self.log(accuracy=fmean(rewards), mixed=fmean(mixed))
 
@@ -146,14 +143,39 @@ class Method(SelfPlayMethod):
         """`count` new questions, or some of the fixed set, none again before all have come."""
         params = self.params
         if params.fixed is None:
-            return [self.source.exercise(index, rng) for index in range(count)]
+            return [self.question(params.mix, rng) for _ in range(count)]
         places: list[int] = []
         while len(places) < count:
             places += rng.sample(range(params.fixed), params.fixed)
         seeds = [derive_seed(params.seed, "fixed", place) for place in places[:count]]
-        pairs = zip(places, seeds, strict=False)
-        return [self.source.exercise(place, random.Random(seed)) for place, seed in pairs]
+        return [self.question(params.mix, random.Random(seed)) for seed in seeds]
+
+    def question(self, mix: Sequence[float], rng: random.Random, pool: str = "train") -> Task:
+        """A question of a level drawn by a mix, in names and wordings of a pool."""
+        (level,) = rng.choices(range(1, len(mix) + 1), mix)
+        return self.source.exercise(level, rng, pool)
 
     def suites(self, step: int) -> list[Suite]:
-        """The source's held-out questions."""
-        return self.source.suites(self.chat, self.params, step in (0, self.params.steps))
+        """Held-out questions of every level; with `transfer` those of two mixes."""
+        params = self.params
+        if not params.transfer:
+            return self.source.suites(self.chat, params, end=step in (0, params.steps))
+        greedy = Sampling(params.max_new_tokens, temperature=0.0)
+        decodings = {"sampled": params.eval_sampling, "greedy": greedy}
+        how = {"answer": partial(self.source.answer, pool="heldout"), "behaviour": behaviour}
+        suites = []
+        for name, mix in {"held-out": params.mix, "transfer": params.transfer}.items():
+            rng = random.Random(derive_seed("evaluation", name))
+            tasks = [self.question(mix, rng, "heldout") for _ in range(params.eval_items)]
+            for decoding, sampling in decodings.items():
+                seed_of = partial(_seed, decoding)
+                asked = ask_suite(
+                    name, tasks, self.chat, sampling, seed_of, decoding=decoding, **how
+                )
+                suites.append(asked)
+        return suites
+
+
+def _seed(decoding: str, place: int, sample: int) -> int:
+    """The seed of a held-out answer: the same at every step, in every variant."""
+    return derive_seed("evaluation", decoding, place)

@@ -14,6 +14,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from statistics import fmean
@@ -22,20 +23,35 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from spnb.core.advantages import make_estimator
-from spnb.core.documents import check_source, open_source
+from spnb.core.documents import open_source
 from spnb.core.episodes import Episode, parallel
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.params import require
-from spnb.core.types import Sample, Sampling, derive_seed, role_label, sample_of
+from spnb.core.types import Sample, Sampling, Task, derive_seed, role_label, sample_of
 from spnb.evaluate import matches
 from spnb.games import Game, make_game, players
 from spnb.games.players import PolicyPlayer, Transcript
 from spnb.games.questions import TRANSFER, questions, transfer_suite
 from spnb.methods.sft import imitate
 
-BENCHMARKS = "lab:benchmarks"
 MAX_ROUNDS = 4  # of matches in one step
+Family = Literal["journey", "ledger", "choice", "report"]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The ladder's questions of a family that nothing in a game teaches, up to a level."""
+
+    family: str
+    highest: int = 4
+
+    def tasks(self, count: int, tokenizer: Any) -> list[Task]:
+        """`count` questions in held-out names and wordings, their levels in turn."""
+        source: Any = open_source("lab:ladder", self, tokenizer)
+        rng = random.Random(derive_seed("benchmark", self.family))
+        levels = [1 + place % self.highest for place in range(count)]
+        return [source.exercise(level, rng, "heldout") for level in levels]
 
 
 class Params(MethodParams):
@@ -63,7 +79,7 @@ class Params(MethodParams):
     eval_samples: int = Field(32, ge=1, description="answers at each Kuhn information state")
     eval_questions: int = Field(200, ge=0, description="of the transfer suite and each benchmark")
     eval_games: list[str] = Field([], description="further games, measured at both ends of a run")
-    eval_benchmarks: list[str] = Field([], description="of the document world, at both ends")
+    eval_benchmarks: list[Family] = Field([], description="of the ladder, at both ends")
 
     @model_validator(mode="after")
     def _together(self) -> "Params":
@@ -74,7 +90,6 @@ class Params(MethodParams):
                 players.fixed_player(kind, game)
         for name in self.eval_games:
             make_game(name)
-        check_source(BENCHMARKS, self)
         updates, engine = self.grpo.get("num_iterations", 1), getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
         message = f"games is {self.games}; allowed: each game once"
@@ -225,10 +240,12 @@ class Method(SelfPlayMethod):
         batches = (questions(2 * number, each, TRANSFER) for each in seeds)
         fresh = (task for batch in batches for task in batch if task.question not in excluded)
         tasks = list(islice(fresh, number))
-        prompts = [task.messages for task in tasks]
-        groups = yield from self.sample("questions", prompts, size, partial(derive_seed, seed))
+        seed_of = partial(derive_seed, seed)
+        asked = [task.messages for task in tasks]
+        groups = yield from self.sample("questions", asked, size, seed_of)
         samples = graded(tasks, groups, "questions")
-        self.metrics = {"method/right": fmean(sample.reward for sample in samples)}
+        self.metrics = {}
+        self.log(right=fmean(sample.reward for sample in samples))
         return samples
 
     def select(self, samples: Sequence[Sample]) -> None:
@@ -265,7 +282,7 @@ class Method(SelfPlayMethod):
     def suites(self, step: int) -> list[Suite]:
         """Matches, exact measures, questions; the same deals at every step, in every variant."""
         params, seed = self.params, derive_seed(self.params.seed, "eval")
-        sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
+        sampling = params.eval_sampling
         ends = step in (0, params.steps)
         suites = []
         for name in dict.fromkeys([*params.games, *(params.eval_games if ends else [])]):
@@ -275,8 +292,10 @@ class Method(SelfPlayMethod):
             suites += self.game_suites(make_game(name), sampling, seed, past, many)
         if self.questions:
             suites.append(matches.question_suite(self.chat, sampling, self.questions, seed))
-        documents = open_source(BENCHMARKS, params, self.chat.tokenizer)
-        return suites + documents.suites(self.chat, params, ends)
+        for name in params.eval_benchmarks if ends else []:
+            tasks = Benchmark(name).tasks(params.eval_questions, self.chat.tokenizer)
+            suites.append(matches.benchmark_suite(self.chat, name, tasks))
+        return suites
 
     def game_suites(
         self, game: Game, sampling: Sampling, seed: int, past: bool, many: int

@@ -11,7 +11,7 @@ from spnb.report.tables import load_measures
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
-WATCHED = {"read": "thinks", "think": "thinks", "search": "searches"}
+WATCHED = {"think": "thinks", "search": "searches"}
 """RLVR's tasks, and the behaviour of each that may be selected."""
 
 
@@ -31,7 +31,6 @@ def gains(plan: Plan, frames: Frames) -> ExhibitContent | None:
                 "gain": gain.interval(own, task),
                 "gain of control": gain.interval(frames, f"{task}-random"),
                 "more than control": gain.difference(frames, task, f"{task}-random"),
-                "gain without the skill": gain.interval(frames, f"{task}-unskilled"),
             }
             seeds = intervals["end"][3]
             line = {key: format_interval(*each[:3]) for key, each in intervals.items()}

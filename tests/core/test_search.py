@@ -7,8 +7,8 @@ from fakes import CharTokenizer
 
 from spnb.core import prompts
 from spnb.core.episodes import run
-from spnb.core.search import SYNTAXES, Hit, Tool, samples, search_rollouts, search_texts
-from spnb.core.types import Completion, Request, Sampling, Task, Trajectory
+from spnb.core.search import SYNTAXES, Hit, Tool, samples, search_rollouts
+from spnb.core.types import Completion, Request, Sampling, Trajectory
 from spnb.corpus.retrieval import make_retriever
 
 
@@ -259,15 +259,14 @@ def test_the_policy_of_a_request_is_the_trajectorys():
     assert trajectory.sample(0.0, "r", 0).policy == "solver"
 
 
-TASK = Task([{"role": "user", "content": "a?"}], "Who?")
-
-
 def test_a_document_cannot_answer():
     documents = [
         {"id": "1", "title": "t", "text": "cheese <answer> wrong</answer>", "metadata": {}}
     ]
     engine = Script(a=["<search> cheese</search>", "hm"])
-    (text,) = search_texts(engine, CharTokenizer(), make_retriever("bm25", documents), [TASK], 120)
+    request = Request((ord("a"),), Sampling(120, 0.0), seed=1)
+    tool = Tool(CharTokenizer(), make_retriever("bm25", documents))
+    (trajectory,) = run(search_rollouts([request], [""], tool), {"policy": engine})
+    text = trajectory.policy_text
     assert text == "<search> cheese</search>hm" and prompts.field(text, "answer") is None
     assert b"cheese <answer> wrong" in bytes(i for i in engine.requests[1].prompt_ids if i < 256)
-    assert engine.requests[0].sampling.temperature == 0

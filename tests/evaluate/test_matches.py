@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 from fakes import CharTokenizer
 
+from spnb.core.grading import grade_text
 from spnb.core.types import Chat, Completion, Sampling, Task
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.matches import (
     BOOTSTRAP_DRAWS,
     OUTCOMES,
+    benchmark_suite,
     cross_play,
     exploitability_bounds,
     kuhn_suite,
@@ -32,6 +34,7 @@ from spnb.games.exact import (
     move_values,
 )
 from spnb.games.players import PolicyPlayer, make_player
+from spnb.lab import ladder
 
 SAMPLING = Sampling(max_new_tokens=16)
 
@@ -323,6 +326,19 @@ def test_cross_play_is_read_from_both_sides():
         assert tuple(table.loc[("player", other), ["score", "invalid"]]) == (1, 0)
         assert tuple(table.loc[(other, "player"), ["score", "invalid"]]) == (0, 1)
     assert tuple(table.loc[("mute", "silent"), ["score", "invalid"]]) == (0.5, 0.5)
+
+
+def test_a_benchmark_is_graded_greedily_with_an_interval():
+    text = "<answer>B</answer>"
+    rng = random.Random(0)
+    tasks = [ladder.draw_task("choice", 2, rng) for _ in range(40)]
+    share = sum(grade_text(text, task) for task in tasks) / 40
+    engine = Fixed(text)
+    records, rows = played(benchmark_suite(CHAT, "choice", tasks), engine)
+    assert set(records["suite"]) == {"choice"} and records["score"].mean() == share
+    row = rows["", "", "grade", ""]
+    assert (row["value"], row["n"]) == (share, 40) and row["low"] < share < row["high"]
+    assert {request.sampling for request in engine.requests} == {Sampling(120, temperature=0.0)}
 
 
 def test_what_is_said_in_matches_and_to_tasks():

@@ -14,10 +14,8 @@ from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
 from spnb.core.types import Completion, Sample, derive_seed
 from spnb.evaluate.items import play_suite
-from spnb.lab import chain, ladder, oracle
-from spnb.lab.questions import draw_task, level_of, library
-from spnb.lab.tasks import Level
-from spnb.lab.texts import facts_in
+from spnb.lab import chain, ladder
+from spnb.lab.ladder_suites import library
 from spnb.lab.world import names
 from spnb.methods.rlvr import Method, Params
 from spnb.train.engines.torch import TorchEngine
@@ -27,7 +25,8 @@ from spnb.train.plan import make_plan, run_one
 SMALL = dict(prompts_per_step=3, group_size=4, eval_items=6)
 
 
-LADDER = dict(task="ladder", family="journey", mix=[1, 0, 2])
+LADDER = dict(family="journey", mix=[1, 0, 2])
+CHAIN = dict(family="chain", max_length=4000)
 
 
 class Reader:
@@ -48,14 +47,20 @@ class Reader:
         return answers
 
 
-def truth(question, prompt):
-    """The answer that follows from a prompt's own documents, None where none does."""
-    found = oracle.answer_from(oracle.parse(question), facts_in(prompt))
-    return found and found.text
+def facts(question, prompt):
+    """The steps of a question of the ladder, in order, as the notes state them."""
+    who, level = ladder.parse("journey", question)
+    notes = [set(re.findall(r"\w+", line)) for line in re.findall(r"\[\d+\] (.*)", prompt)]
+    towns = {*names("town", "train"), *names("town", "heldout")}
+    found = []
+    for ordinal in ladder.ORDINALS[:level]:
+        (words,) = [words for words in notes if {who, ordinal} <= words]
+        found.append(f"{who} {ordinal} {next(iter(words & towns))}")
+    return found
 
 
 def right(question, prompt, index):
-    return f"<answer> {truth(question, prompt)}</answer>"
+    return f"<answer> {' '.join(facts(question, prompt))}</answer>"
 
 
 def every_second(question, prompt, index):
@@ -93,7 +98,9 @@ def test_a_right_answer_is_rewarded_and_compared_within_its_question():
         assert row.reward == index % 2 and row.advantage == pytest.approx(
             0.8660254 * (1 if index % 2 else -1)
         )
-        assert row.role == "read" and row.info["gold"] and not row.invalid and set(row.mask) == {1}
+        assert (
+            row.role == "ladder" and row.info["gold"] and not row.invalid and set(row.mask) == {1}
+        )
     shares = {"accuracy": 0.5, "mixed": 1, "parsed": 1, "thinks": 0.5, "searches": 0}
     assert found == {f"method/{key}": value for key, value in shares.items()}
 
@@ -151,38 +158,37 @@ def test_questions_are_fixed_by_seed_step_and_rank():
 @pytest.mark.parametrize(
     ("values", "pattern"),
     [
-        (dict(task="read", hops=[2], documents=3), r"Read the documents with care(.|\n)*\[3\]"),
-        (dict(task="think"), "You may write down the facts"),
-        (dict(task="steps", hops=[1, 2]), "one fact at a time"),
-        (dict(task="search"), "You can query a library"),
-        (dict(task="choice"), r"Choose the option(.|\n)*\(D\)"),
-        (dict(task="numeric", companies=2), r"Accounts of (.|\n)*\[2\] Accounts of "),
+        (dict(family="journey"), "You may write down the facts"),
+        (dict(family="ledger"), "You may write down the facts"),
+        (dict(family="choice"), r"Choose the option(.|\n)*\(D\)"),
+        (dict(family="report"), "Do the task"),
+        (dict(family="chain"), "You can query a library"),
     ],
 )
-def test_each_task_has_its_prompt_and_the_rule_knows_its_answer(values, pattern):
-    params = Params(**values)
-    for index in range(6):
-        task = draw_task(params, random.Random(index), index, "train", False)
-        content, answer = task.messages[0]["content"], ", ".join(task.gold)
+def test_each_family_has_its_prompt_and_the_rule_knows_its_answer(values, pattern):
+    fresh = method(mix=[1, 1, 1], **values)
+    drawn = fresh.draw(20, random.Random(0))
+    for task in drawn:
+        content, answer = task.messages[0]["content"], " ".join(task.gold)
         assert re.search(pattern, content) and task.question in content
         assert grade_text(f"<answer> {answer}</answer>", task) == 1
         assert grade_text("<answer> Nobody</answer>", task) == grade_text(answer, task) == 0
-    drawn = [draw_task(params, random.Random(index), index, "train", False) for index in range(10)]
-    kinds = params.operations if params.task == "numeric" else params.hops
-    assert len({task.difficulty for task in drawn}) == len(kinds)
+    assert {task.difficulty for task in drawn} == {"level 1", "level 2", "level 3"}
 
 
-def test_held_out_questions_share_no_name_and_no_frame_with_training_and_no_seed_with_the_run():
-    known = {name for kind in ("person", "town", "company") for name in names(kind, "train")}
+def test_held_out_questions_share_no_name_and_no_wording_with_training_and_no_seed_with_the_run():
+    known = {name for kind in ("person", "town") for name in names(kind, "train")}
+    frames = [ladder.frames("journey", pool) for pool in ("train", "heldout")]
     requests = []
     for seed in (0, 1):
-        engine, variant = Reader(right), method(seed=seed, transfer_hops=[2], documents=2)
+        engine, variant = Reader(right), method(seed=seed, mix=[1], transfer=[0, 0, 1])
         rows = evaluated(variant, engine, step=7 * seed)
         requests.append(engine.requests)
     assert requests[0] == requests[1] and len(requests[0]) == 6 * 4
     prompts = ["".join(map(chr, request.prompt_ids)) for request in requests[0]]
     assert not any(word.strip(".?") in known for prompt in prompts for word in prompt.split())
-    assert all(re.search("Question: (Tell me|Do you know)", prompt) for prompt in prompts)
+    openings = {frame.split("{")[0] for frame in frames[1]}
+    assert all(any(opening in prompt for opening in openings) for prompt in prompts)
     samplings = {request.sampling.temperature for request in engine.requests}
     assert samplings == {0.0, 1.0}
     labels = ("suite", "decoding", "difficulty", "metric")
@@ -192,62 +198,37 @@ def test_held_out_questions_share_no_name_and_no_frame_with_training_and_no_seed
     for suite, decoding in (("held-out", "greedy"), ("transfer", "sampled")):
         assert value[suite, decoding, "", "accuracy"] == (1, 6)
     assert value["held-out", "greedy", "", "thinks"] == (0, 6)
+    asked = [re.findall(r"Question: (.*)", prompt)[-1].split("<")[0] for prompt in prompts]
+    levels = [ladder.parse("journey", question)[1] for question in asked]
+    assert levels == [1] * 12 + [3] * 12
 
 
-def test_accuracy_by_hops_and_wilsons_bounds():
+def test_accuracy_by_level_and_wilsons_bounds():
     def half(question, prompt, index):
-        return (
-            right(question, prompt, index)
-            if len(oracle.parse(question).nouns) == 1
-            else "<answer> No</answer>"
-        )
+        found = facts(question, prompt)
+        return f"<answer> {found[0]}</answer>"
 
-    rows = evaluated(method(hops=[1, 2], eval_items=10), Reader(half))
+    rows = evaluated(method(mix=[1, 1], transfer=[1], eval_items=10), Reader(half))
     value = {
         row["difficulty"]: row
         for row in rows
-        if (row["decoding"], row["metric"]) == ("greedy", "accuracy")
+        if (row["suite"], row["decoding"], row["metric"]) == ("held-out", "greedy", "accuracy")
     }
-    assert (value[""]["value"], value[""]["n"]) == (0.5, 10)
-    assert (value["1 hop"]["value"], value["2 hops"]["value"]) == (1, 0)
-    # Wilson, 5 of 10: 0.5 -+ 1.96 sqrt(0.25 / 10 + 1.96^2 / 400) / (1 + 1.96^2 / 10).
+    assert (value["level 1"]["value"], value["level 2"]["value"]) == (1, 0)
+    share, n = value[""]["value"], value[""]["n"]
+    assert n == 10 and share * 10 == value["level 1"]["n"]
+    # Wilson: the middle (p + z^2 / 2n) / (1 + z^2 / n), half the width z sqrt(...) / (1 + z^2 / n).
+    z = 1.959964
+    middle = (share + z * z / 20) / (1 + z * z / 10)
+    width = z * (share * (1 - share) / 10 + z * z / 400) ** 0.5 / (1 + z * z / 10)
     bounds = (value[""]["low"], value[""]["high"])
-    assert bounds == pytest.approx((0.2366, 0.7634), abs=1e-4)
-
-
-def test_searching_finds_the_librarys_facts():
-    """A policy that asks for the path's entity reads the fact in the result: right without having
-    seen a document."""
-
-    def seek(question, prompt, index):
-        query = oracle.parse(question)
-        found = truth(question, prompt)
-        return f"<answer> {found}</answer>" if found else f"<search> {query.entity}</search>"
-
-    rows, found = collect(seek, task="search", max_length=4000, results=4)
-    assert found["method/searches"] == 1 and found["method/accuracy"] > 0.5
-    good = next(row for row in rows if row.reward == 1)
-    text = "".join(map(chr, good.completion_ids))
-    assert (
-        set(good.mask) == {0, 1} and good.info["text"] == text and len(good.info["searches"]) == 1
-    )
-    outside = "".join(
-        chr(i) for i, mask in zip(good.completion_ids, good.mask, strict=True) if not mask
-    )
-    assert outside.startswith("\n<information>\n[1] ") and "Question:" in outside
-    assert library("train") is library("train") and len(library("heldout").store) == 6 * 48
+    assert bounds == pytest.approx((middle - width, middle + width), abs=1e-4)
 
 
 def in_order(question, prompt, index):
-    """The steps of a question of the ladder in order; reversed from the third step on."""
-    who, level = ladder.parse("journey", question)
-    notes = [set(re.findall(r"\w+", line)) for line in re.findall(r"\[\d+\] (.*)", prompt)]
-    towns = {*names("town", "train"), *names("town", "heldout")}
-    facts = []
-    for ordinal in ladder.ORDINALS[:level]:
-        (words,) = [words for words in notes if {who, ordinal} <= words]
-        facts.append(f"{who} {ordinal} {next(iter(words & towns))}")
-    return f"<answer> {' '.join(facts if level < 3 else facts[::-1])}</answer>"
+    """The steps of a question in order; reversed from the third step on."""
+    found = facts(question, prompt)
+    return f"<answer> {' '.join(found if len(found) < 3 else found[::-1])}</answer>"
 
 
 def test_the_ladder_is_drawn_by_its_mix_and_graded_by_level():
@@ -276,9 +257,8 @@ def follow(question, prompt, index):
 
 
 def test_the_chain_is_answered_by_search():
-    rows, found = collect(
-        follow, task="ladder", family="chain", mix=[0, 1, 1], prompts_per_step=30, max_length=4000
-    )
+    rows, found = collect(follow, **CHAIN, mix=[0, 1, 1], prompts_per_step=30)
+    assert found["method/searches"] == 1 and found["method/thinks"] == 0
     levels = Counter(len(row.info["searches"]) for row in rows[::4])
     assert set(levels) == {1, 2}  # two steps, or given up after one of three
     right = found["method/accuracy"] - levels[2] / 30
@@ -287,7 +267,8 @@ def test_the_chain_is_answered_by_search():
     assert re.fullmatch(
         r"(\n<information>\n(\[\d\] The .*\n){2}</information>\n)+", "".join(outside)
     )
-    variant = method(task="ladder", family="chain", mix=[1, 1, 1], eval_items=2, max_length=4000)
+    assert library("train") is library("train") and len(library("heldout").store) == 6 * 48
+    variant = method(**CHAIN, mix=[1, 1, 1], eval_items=2)
     (suite,) = variant.suites(0)
     records, scores = play_suite(suite, {"policy": Reader(follow)})
     scores = {row["difficulty"]: row["value"] for row in scores if row["metric"] == "accuracy"}
@@ -319,23 +300,15 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"hops": [5]}, "level.hops is 5; allowed: 1 to 4"),
-        ({"hops": [3], "documents": 2}, "level.documents is 2; allowed: hops"),
-        ({"transfer_hops": [4], "documents": 3}, "level.documents is 3; allowed: hops"),
-        ({"hops": []}, "hops is "),
-        ({"task": "sing"}, "task is 'sing'; allowed: 'read', 'think'"),
-        ({"operations": ["path"]}, "operation is 'path', which is unknown; allowed: cell"),
-        ({"task": "numeric", "transfer_hops": [2]}, "transfer_hops is .* with task numeric"),
-        ({"task": "search", "transfer_documents": 8}, "transfer_documents is 8 with task search"),
-        ({"distances": [3]}, "distances.0 is 3"),
-        ({"task": "ladder", "mix": [1]}, "family is None with task ladder; allowed: a family"),
-        ({"task": "ladder", "family": "novel", "mix": [1]}, "family is 'novel'"),
-        ({**LADDER, "mix": [0, 0]}, r"mix is \[0.0, 0.0\] with family journey; allowed: 1 to"),
-        ({**LADDER, "mix": [1] * 17}, "mix"),
-        ({**LADDER, "family": "chain", "mix": [1] * 7}, "family chain; allowed: 1 to 6 weights"),
+        ({"family": "novel"}, "family is 'novel'; allowed: 'journey', 'ledger'"),
+        ({**LADDER, "mix": [0, 0]}, r"mix is \[0.0, 0.0\]; allowed: weights of levels"),
+        ({**LADDER, "mix": []}, "mix is "),
+        ({**LADDER, "transfer": [0]}, r"transfer is \[0.0\]; allowed: weights of levels"),
+        ({**LADDER, "mix": [1] * 17}, "level is 17; allowed: 1 to 16"),
+        ({**LADDER, "family": "chain", "mix": [1] * 7}, "level is 7; allowed: 1 to 6"),
+        ({**LADDER, "family": "chain", "transfer": [1] * 7}, "level is 7; allowed: 1 to 6"),
         ({**LADDER, "mix": [-1, 2]}, "mix.0 is -1"),
-        ({"mix": [1]}, "family and mix are set with task read; allowed: with ladder"),
-        ({**LADDER, "transfer_hops": [2]}, "transfer_hops is .* with task ladder"),
+        ({"task": "read"}, "task"),
         ({"fixed": 0}, "fixed is 0"),
     ],
 )
@@ -373,7 +346,9 @@ def test_a_search_row_passes_the_trainer(tiny_policy, tmp_path, monkeypatch):
         answers = []
         for request, done in zip(requests, generate(self, requests), strict=True):
             first = "\n<information>\n" not in self.tokenizer.decode(request.prompt_ids)
-            text = "<search> Arnford</search>" if first and request.sampling.stop else done.text
+            text = (
+                "<search> guide of Alana</search>" if first and request.sampling.stop else done.text
+            )
             ids = (
                 self.tokenizer(text, add_special_tokens=False)["input_ids"]
                 if text != done.text
@@ -409,21 +384,3 @@ def test_a_whole_run_with_its_control(tiny_policy, tmp_path):
         run = run_one(plan, variant, 0)
         assert [row["method/accuracy"] for row in run.rows("metrics")] == [0]
         assert {row["step"] for row in run.rows("evals")} == {0, 1}
-
-
-def test_parameters_put_a_level_together():
-    params = validate(Params, dict(documents=6, same_relation=0.25, facts=3, distances=[0, 2]))
-    assert level_of(params, 2) == Level(2, 6, 0.25, 3, (0, 2))
-    assert level_of(params, 2, 9).documents == 9
-    with pytest.raises(ParamError, match="documents is 49; allowed: 48 or fewer"):
-        validate(Params, {"documents": 49})
-
-
-def test_held_out_questions_are_sampled_and_answered_greedily():
-    made = Method(validate(Params, SMALL | dict(max_new_tokens=5, eval_top_p=0.9)), CharTokenizer())
-    reader = Reader(right)
-    for suite in made.suites(0):
-        play_suite(suite, {"policy": reader})
-    used = {(one.sampling.max_new_tokens, one.sampling.temperature) for one in reader.requests}
-    assert used == {(5, 1.0), (5, 0.0)}
-    assert {one.sampling.top_p for one in reader.requests if one.sampling.temperature} == {0.9}

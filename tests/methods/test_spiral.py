@@ -395,7 +395,7 @@ def test_another_policy_in_the_other_seat_is_asked_and_not_trained():
         (dict(roles={"judge": {}}), "role is 'judge', which is unknown.*opponent, player, quest"),
         (dict(games=["tic_tac_toe", "tic_tac_toe"]), "games is .*; allowed: each game once"),
         (dict(eval_games=["pong"]), "game is 'pong'"),
-        (dict(eval_benchmarks=["raeding-1"]), "benchmark is 'raeding-1'.*reading-1"),
+        (dict(eval_benchmarks=["raeding-1"]), "eval_benchmarks.0 is 'raeding-1'"),
         (
             dict(eval_benchmarks=["choice"], eval_questions=0),
             "eval_questions is 0 with eval_benchmarks; allowed: 1 or",
@@ -613,7 +613,7 @@ def test_more_matches_are_played_against_random_play_at_the_last_step_only():
     assert counts == {"past": 6, "expert": 6, "random": 20}
 
 
-def test_benchmarks_of_the_document_world_are_measured_at_the_ends():
+def test_benchmarks_of_the_ladder_are_measured_at_the_ends():
     values = dict(games=["kuhn_poker"], eval_matches=2, eval_benchmarks=["choice"], steps=4)
     rows, _ = evaluated(at_random, **values)
     labels = ("suite", "difficulty", "metric")

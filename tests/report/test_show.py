@@ -25,7 +25,7 @@ def rlvr(root, *variants, steps=(0, 2)):
             for step in steps:
                 for decoding in ("sampled", "greedy"):
                     where = dict.fromkeys(KEYS, "") | {"suite": "held-out", "decoding": decoding}
-                    value = 0.25 + 0.25 * step * (variant == "read")
+                    value = 0.25 + 0.25 * step * (variant == "think")
                     numbers = {"value": value, "low": 0.0, "high": 1.0, "n": 16}
                     row = {"step": step, **where, **numbers}
                     run.append("evals", {**row, "metric": "accuracy"}, {**row, "metric": "thinks"})
@@ -50,13 +50,13 @@ def displayed(shown, monkeypatch):
 
 
 def test_a_figure_is_made_saved_and_shown_as_saved(tmp_path, monkeypatch):
-    shown = exhibit("rlvr/learning-curves", rlvr(tmp_path, "read", "read-random"))
+    shown = exhibit("rlvr/learning-curves", rlvr(tmp_path, "think", "think-random"))
     assert isinstance(shown.item, Figure) and len(shown.item.axes) >= 2
     (record,) = read_index(tmp_path / "figures")
-    assert record["variants"] == ["read", "read-random"] and record["scale"] == "smoke"
+    assert record["variants"] == ["think", "think-random"] and record["scale"] == "smoke"
     assert "policies p, 2 steps of 4 questions" in record["protocol"]
     data = pd.read_csv(tmp_path / "figures/rlvr/learning-curves.csv")
-    assert set(data["quantity"]) == {"read, sampled", "read, greedy"}
+    assert set(data["quantity"]) == {"think, sampled", "think, greedy"}
     picture, text = displayed(shown, monkeypatch)
     assert set(picture) == {"image/png", "text/plain"} and len(picture["text/plain"]) < 50
     html = text["text/html"]
@@ -67,7 +67,7 @@ def test_a_figure_is_made_saved_and_shown_as_saved(tmp_path, monkeypatch):
 
 
 def test_tables_of_claims_and_of_own_code(tmp_path, monkeypatch):
-    plan = rlvr(tmp_path, "read", "read-random")
+    plan = rlvr(tmp_path, "think", "think-random")
     table = exhibit("rlvr/verdicts", plan).item
     assert "verdict" in table and len(table) > 0
     gains = exhibit("rlvr/gains", plan).item.set_index("measure (%)")
@@ -81,7 +81,7 @@ def test_tables_of_claims_and_of_own_code(tmp_path, monkeypatch):
 
 def test_no_cell_is_cut_or_read_as_markup(tmp_path):
     long = "a long answer " * 40 + "<think>\nend"
-    runs = rlvr(tmp_path, "read").all()
+    runs = rlvr(tmp_path, "think").all()
     table = pd.DataFrame({"who": ["007"], "text": [long], "share": [1 / 3]})
     texts = {"caption": "A < B.", "protocol": "Q & A.", "folder": tmp_path}
     save_exhibit("rlvr/gains", table, runs, **texts)
@@ -114,26 +114,26 @@ def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypat
 
 def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
     both, one = (
-        rlvr(tmp_path / name, *v) for name, v in (("a", ["read", "think"]), ("b", ["read"]))
+        rlvr(tmp_path / name, *v) for name, v in (("a", ["think", "search"]), ("b", ["think"]))
     )
     folder = committed_in(monkeypatch, tmp_path / "committed")
     assert exhibit("rlvr/learning-curves", both, folder=folder).item
     shown = exhibit("rlvr/learning-curves", one, folder=folder)
-    assert shown.item is None and "this plan lacks the variants think" in repr(shown)
-    assert read_index(folder)[0]["variants"] == ["read", "think"]
+    assert shown.item is None and "this plan lacks the variants search" in repr(shown)
+    assert read_index(folder)[0]["variants"] == ["think", "search"]
     assert exhibit("rlvr/learning-curves", one).item, "elsewhere it is made of what there is"
-    ran = [run for run in gather(both.all()).runs if run.variant == "read"]
+    ran = [run for run in gather(both.all()).runs if run.variant == "think"]
     shared = catalogue()["dynamics/length"]
     record = {
         "id": "dynamics/length",
         "files": [],
         "runs": dict.fromkeys(
-            ("rlvr/smoke/read/seed-0", "rlvr/smoke/think/seed-0", "rlvr/smoke/gone/seed-0")
+            ("rlvr/smoke/think/seed-0", "rlvr/smoke/search/seed-0", "rlvr/smoke/gone/seed-0")
         ),
     }
     monkeypatch.setattr(show, "read_index", lambda _: [record])
     lost = show._would_lose(shared, SimpleNamespace(runs=ran), folder)
-    assert lost == ["rlvr/think"], "a variant that no file lists any more is not missed"
+    assert lost == ["rlvr/search"], "a variant that no file lists any more is not missed"
 
 
 def test_what_is_neither_made_nor_committed_is_named(tmp_path, monkeypatch):
@@ -155,7 +155,7 @@ def test_the_variants_an_exhibit_takes():
     assert needed_variants("spiral/table-6") == [] and needed_variants("dynamics/length") == []
     assert {"full", "rlvr"} <= set(needed_variants("spiral/table-12"))
     assert needed_variants("proposer/frontier") == FRONTIER
-    assert {"read", "read-random", "think", "search"} <= set(needed_variants("rlvr/verdicts"))
+    assert {"think", "think-random", "search"} <= set(needed_variants("rlvr/verdicts"))
     known = notebooks.params.variants("spiral")
     for info in catalogue().values():
         if info.paper == "spiral":

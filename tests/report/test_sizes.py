@@ -16,18 +16,18 @@ from spnb.report.sizes import (
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50; the targets in comments
     "core": 1_800,
-    "methods": 2_050,
+    "methods": 2_100,
     "train": 3_700,  # 3,000: its files are to be merged
     "games": 1_250,
     "corpus": 1_300,
     "evaluate": 1_050,
-    "lab": 5_350,  # 3,400: the first document world is to go
+    "lab": 3_500,  # 3,400
     "report": 4_300,
     "reference": 100,
     "cli": 300,
 }
-HELPER = 7_500  # 6,500: core, methods and train together
-EVERYTHING = 21_050  # 18,000
+HELPER = 7_550  # 6,500: core, methods and train together
+EVERYTHING = 19_200  # 18,000
 SIZES = room_sizes()
 
 MODULE = '''"""Two lines of

@@ -82,7 +82,7 @@ def test_paths_and_fingerprints(tmp_path, tiny_model):
     [
         ("", "allowed: embedded/<name>, a folder"),
         ("  ", "allowed: embedded/<name>, a folder"),
-        ("embedded/x", "embedded policy is 'x'; allowed: base, games"),
+        ("embedded/x", "embedded policy is 'x'; allowed: games, games-rival"),
         ("../../etc", r"holds no model \(config.json\)"),
         ("params", r"holds no model \(config.json\)"),
         ("/nowhere/at/all", r"holds no model \(config.json\)"),
@@ -261,5 +261,5 @@ def test_a_fixed_engine_has_its_own_weights_and_must_read_the_same_tokens():
     assert not torch.equal(rival.model.lm_head.weight, learner.model.lm_head.weight)
     half = fixed_engine("embedded/games-rival", params(dtype="bfloat16"), learner.tokenizer)
     assert half.model.dtype == torch.bfloat16
-    with pytest.raises(PolicyError, match="'embedded/instruct', whose vocabulary is not that of"):
-        fixed_engine("embedded/instruct", params(), learner.tokenizer)
+    with pytest.raises(PolicyError, match="'embedded/player', whose vocabulary is not that of"):
+        fixed_engine("embedded/player", params(), learner.tokenizer)

@@ -1,7 +1,7 @@
 """Makes the games policy from a seed: tokenizer, small Qwen3, training on demonstrations.
 
 The result is a standard checkpoint with a ChatML template and a pad token other than the end token.
-`spnb.lab.pretrain.pretrain` uses the same batches, model and optimizers.
+`spnb.lab.pretrain.training` uses the same batches, model and optimizers.
 """
 
 import collections

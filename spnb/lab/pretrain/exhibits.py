@@ -1,4 +1,4 @@
-"""What the notebook of the shipped policies shows: learning curves, skills, missed bars."""
+"""What the notebook of the shipped policies shows: learning curves and skills."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,20 +8,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from spnb.lab.ladder import HIGHEST
-from spnb.lab.pretrain import ladder_skills, reasoner_skills, search_skills, skills
+from spnb.lab.pretrain import ladder_skills, reasoner_skills, search_skills
 from spnb.lab.pretrain.build import CURVE_FILE
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe
 from spnb.lab.pretrain.learner import RECIPES
-from spnb.lab.pretrain.pretrain import WorldRecipe
 from spnb.report import plots
 from spnb.report.exhibits import save_exhibit
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import Policy
-
-PARTS = ("all", "balanced", "gold: yes", "gold: no", skills.BASELINE, "beyond", "sampled, all")
-"""The parts of a skills table that its exhibit shows."""
-SIZES = ("base", "instruct")
-FEW = ("reading-1", "reading-8", "numeric", "judge", "ask")
 
 
 def curve_of(folder: Path, title: str, window: int) -> tuple[Figure, pd.DataFrame]:
@@ -36,66 +30,6 @@ def curve_of(folder: Path, title: str, window: int) -> tuple[Figure, pd.DataFram
     ax.set(xlabel=label, ylabel="loss (nats per token)", title=title, ylim=(0, None))
     plt.close(figure)
     return figure, curve
-
-
-def world_curve(folder: Path, recipe: WorldRecipe, figures: str) -> Figure:
-    """Draws and saves the document world's learning curve, with the recipe's stops and courses."""
-    figure, curve = curve_of(folder, "Supervised training, n = 1", 40)
-    (ax,) = figure.axes
-    marks = {"unskilled": recipe.unskilled_at, "base": recipe.base_at}
-    marks |= {"roles begin": recipe.reading_until, "practice begins": recipe.roles_until}
-    for name, at in marks.items():
-        ax.axvline(at / 1e6, color="0.6", linestyle=":")
-        top = ax.get_ylim()[1] * 0.98
-        ax.text(at / 1e6, top, f" {name}", rotation=90, va="top", fontsize=8)
-    save_exhibit(
-        "embedded/learning-curve",
-        figure,
-        [],
-        caption="Loss of the one run behind all three policies; dotted lines: where each was taken "
-        "or a course begins.",
-        protocol="The project's own; one seed. Running mean over 40 batches.",
-        folder=figures,
-        data=curve,
-    )
-    return figure
-
-
-def measure(policies: Mapping[str, Policy], scale: str) -> pd.DataFrame:
-    """The skills of `SIZES`: all of instruct, reading of the base ones, what has a bar of others.
-
-    At the scale smoke 12 items of `FEW`, else 500 of each benchmark and role.
-    """
-    count, names = (12, FEW) if scale == "smoke" else (500, skills.NAMES)
-    barred = [name for name in names if name in skills.BARS or name == "ask"]
-    reading = [name for name in barred if name.startswith("reading")]
-    tables = []
-    for size in SIZES:
-        own = names if size == "instruct" else reading if size.startswith("base") else barred
-        policy = policies[size]
-        table = skills.report(policy.model, policy.tokenizer, count, own)
-        tables.append(table.assign(policy=size))
-    table = pd.concat(tables, ignore_index=True)
-    table.loc[~table["policy"].str.startswith("instruct"), "bar"] = None
-    return table
-
-
-def skills_table(table: pd.DataFrame, figures: str) -> pd.DataFrame:
-    """The whole benchmarks and roles of `measure`, saved."""
-    whole = table[table["part"].isin(PARTS)]
-    whole = whole.set_index(["policy", "benchmark", "part"]).round(3)
-    save_exhibit(
-        "embedded/skills",
-        whole,
-        [],
-        caption="Held-out benchmarks and roles, greedy, careful prompts: share right with 95 % "
-        "interval (Wilson's, or t where an item can be half right), share well-formed, bar. "
-        "Baseline: guessing by the relation alone.",
-        protocol="The project's own; supervised policies before any reinforcement learning, one "
-        "training seed a size.",
-        folder=figures,
-    )
-    return whole
 
 
 def by_level(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -161,10 +95,3 @@ def reasoner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> 
         folder=figures,
     )
     return shown
-
-
-def misses(table: pd.DataFrame) -> pd.DataFrame:
-    """Where instruct is below its bar, or writes fewer than 95 % well-formed outputs."""
-    rows = table[(table["policy"] == "instruct") & table["part"].isin(["all", "balanced"])]
-    missed = rows[(rows["value"] < rows["bar"]) | (rows["parsed"] < 0.95)]
-    return missed[["benchmark", "part", "value", "bar", "parsed"]].reset_index(drop=True)

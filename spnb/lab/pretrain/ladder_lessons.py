@@ -19,8 +19,8 @@ from spnb.core.types import Messages, Task
 from spnb.lab import ladder
 from spnb.lab.ladder import HIGHEST, LETTERS, ORDINALS, RIVALS, WORDING, WORLDS, Source
 from spnb.lab.pretrain import ladder_drills
-from spnb.lab.pretrain.pretrain import TextRecipe
 from spnb.lab.pretrain.rows import Row, Segment, along, answer_tag, by_ordinals, draw_pool, turn
+from spnb.lab.pretrain.training import TextRecipe
 from spnb.lab.world import Pool, names
 
 HALF = 0.5

@@ -16,12 +16,13 @@ from spnb.core import prompts
 from spnb.lab import chain, embedded_path, ladder
 from spnb.lab.ladder import COUNTS, HIGHEST, LETTERS, ORDINALS, WORDING, WORLDS
 from spnb.lab.pretrain import build as games
-from spnb.lab.pretrain import pretrain
+from spnb.lab.pretrain import training
 from spnb.lab.pretrain.build import Batches
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
 from spnb.lab.pretrain.rows import END, START, Row
 from spnb.lab.world import names
 
+TAGS = ("think", "answer", "search", "information", "question", "rubric")
 CONSTANT = 0.4
 """The share of the training with the full learning rate."""
 
@@ -49,7 +50,7 @@ def fixed_phrases() -> list[str]:
     instructions += [prompts.SEARCHING["plain"], prompts.ASK_SEARCH]
     for asking in prompts.ASKING.values():
         instructions += [asking, asking + prompts.ASK_BEYOND]
-    tags = [f"<{slash}{tag}>" for tag in pretrain.TAGS for slash in ("", "/")]
+    tags = [f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/")]
     words = ("Question", "Task", "First", "Second", "Response", "Point")
     labels = [*(f"\n{word}:" for word in words), *(f"\n[{number}]" for number in range(1, 33))]
     rules = [f" {WORDING[world]['rule']}" for world in set(WORLDS.values())]
@@ -88,7 +89,7 @@ def build_tokenizer(
     return games.train_tokenizer(texts, " ?[0-9]", added, recipe.vocabulary, 10)
 
 
-def stream(lessons: Lessons, tokenizer: Any, progress: pretrain.Progress) -> Batches:
+def stream(lessons: Lessons, tokenizer: Any, progress: training.Progress) -> Batches:
     """Batches of lessons, their difficulty following the tokens seen."""
     recipe = lessons.recipe
 
@@ -98,8 +99,8 @@ def stream(lessons: Lessons, tokenizer: Any, progress: pretrain.Progress) -> Bat
             yield row
 
     rng = random.Random(recipe.seed)
-    split = partial(pretrain.split_by_tokens, most=recipe.batch_tokens)
-    return games.batches(rows(), tokenizer, recipe.outside_weight, rng, pretrain.POOL, split)
+    split = partial(training.split_by_tokens, most=recipe.batch_tokens)
+    return games.batches(rows(), tokenizer, recipe.outside_weight, rng, training.POOL, split)
 
 
 def rate(recipe: LearnerRecipe, tokens: int) -> float:
@@ -121,15 +122,15 @@ def build(
     `start`: the embedded policy that it goes on from; from scratch where there is none, with the
     tokenizer that `tokens` makes for the recipe.
     """
-    recipe, progress = lessons.recipe, pretrain.Progress()
+    recipe, progress = lessons.recipe, training.Progress()
     if start:
         tokenizer = AutoTokenizer.from_pretrained(embedded_path(start))
         model = AutoModelForCausalLM.from_pretrained(embedded_path(start), dtype=torch.float32)
     else:
         tokenizer = tokens(recipe)
-        model = pretrain.build_model(recipe, tokenizer)
+        model = training.build_model(recipe, tokenizer)
     batches = stream(lessons, tokenizer, progress)
-    for _ in pretrain.train_course(recipe, model, batches, recipe.tokens, progress, rate):
+    for _ in training.train(recipe, model, batches, recipe.tokens, progress, rate):
         tokens, _, seconds = progress.curve[-1]
         if len(progress.curve) % 50 == 0:
             recent = sum(loss for _, loss, _ in progress.curve[-50:]) / 50

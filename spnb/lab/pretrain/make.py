@@ -5,19 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from spnb.core.params import unknown, validate
-from spnb.lab.pretrain import build, learner, player, pretrain, reader, reasoner, searcher
+from spnb.lab.pretrain import build, learner, player, reader, reasoner, searcher
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
 from spnb.lab.pretrain.reasoner_lessons import ReasonerRecipe, Reasoning
 
-RECIPES = (
-    "games",
-    "world",
-    *learner.RECIPES,
-    "searcher",
-    "player",
-    *reader.RECIPES,
-    *reasoner.RECIPES,
-)
+RECIPES = ("games", *learner.RECIPES, "searcher", "player", *reader.RECIPES, *reasoner.RECIPES)
 
 
 def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
@@ -27,8 +19,6 @@ def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
     """
     if name == "games":
         build.build(validate(build.Recipe, values), folder)
-    elif name == "world":
-        pretrain.build(validate(pretrain.WorldRecipe, values), folder)
     elif name in learner.RECIPES:
         recipe = validate(LearnerRecipe, learner.RECIPES[name] | values)
         learner.build(Lessons(recipe), folder / name)

@@ -23,9 +23,9 @@ from spnb.lab.pretrain import build as games
 from spnb.lab.pretrain import demos, learner
 from spnb.lab.pretrain.demos import KUHN, TICTACTOE, TICTACTOE_PLAIN, Demo
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
-from spnb.lab.pretrain.pretrain import Dtype
 from spnb.lab.pretrain.rows import Row, Segment, answer_tag, turn
 from spnb.lab.pretrain.searcher import Searching
+from spnb.lab.pretrain.training import Dtype
 
 OPENINGS = ("<think>", "<think>", "<answer>", "<answer>", "<answer>")
 """What an answer begins with where it may think or search first: two times in five it does."""
@@ -42,7 +42,8 @@ class PlayerRecipe(LearnerRecipe):
     hidden: int = Field(128, gt=0)
     feed_forward: int = Field(384, gt=0)
     highest: int = Field(chain.HIGHEST, ge=1, le=chain.HIGHEST)
-    tokens: int = Field(9_000_000, gt=0)
+    families: list[ladder.Family] = ["journey", "ledger", "ledger", "report"]
+    tokens: int = Field(10_500_000, gt=0)
     batch_tokens: int = Field(2048, gt=0)
 
 
@@ -66,7 +67,7 @@ def game_demos(seed: int) -> Iterator[Demo]:
 class Playing(Lessons):
     """Rows of one player."""
 
-    shares = {"answer": 0.45, "search": 0.3, "game": 0.25}
+    shares = {"answer": 0.4, "search": 0.25, "game": 0.35}
 
     def __init__(self, recipe: LearnerRecipe):
         super().__init__(recipe)
@@ -74,6 +75,10 @@ class Playing(Lessons):
         self.chains.rng = self.rng
         self.demos = game_demos(recipe.seed)
         self.drills.append(self.chains.drill)
+
+    def level(self) -> int:
+        """Any level: the low ones are those that can be answered at once."""
+        return self.rng.randint(1, self.cap)
 
     def answer(self) -> Row:
         """A question answered right: a count worked out first or not, steps told in order."""

@@ -12,8 +12,8 @@ from spnb.lab import chain
 from spnb.lab.chain import HIGHEST, RELATIONS, Links
 from spnb.lab.ladder import ORDINALS, Family
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
-from spnb.lab.pretrain.pretrain import Dtype
 from spnb.lab.pretrain.rows import Row, answer_tag, by_ordinals, draw_pool, turn
+from spnb.lab.pretrain.training import Dtype
 
 OTHERS = 2
 """Sentences beside those that a question takes."""

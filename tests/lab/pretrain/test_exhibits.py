@@ -1,44 +1,18 @@
-"""What the notebook of the shipped policies shows: exhibits are saved, missed bars are named."""
+"""What the notebook of the shipped policies shows: curves, tables."""
 
-import json
 from types import SimpleNamespace
 
 import pandas as pd
 
 from spnb.lab import embedded_path
 from spnb.lab.pretrain import exhibits
-from spnb.lab.pretrain.pretrain import WorldRecipe
 
 
-def rows(**changes):
-    row = {"policy": "instruct", "benchmark": "judge", "part": "all", "value": 0.9, "bar": 0.85}
-    return row | {"low": 0.8, "high": 1.0, "n": 50, "parsed": 1.0} | changes
-
-
-def test_a_miss_is_a_value_below_its_bar_or_badly_formed_output():
-    table = pd.DataFrame(
-        [
-            rows(),
-            rows(benchmark="choice", value=0.8),
-            rows(benchmark="logic", value=0.5, bar=None, parsed=0.4),
-            rows(policy="base", value=0.1),
-            rows(benchmark="numeric", part="cell, 1 table", value=0.1),
-        ]
-    )
-    assert exhibits.misses(table)["benchmark"].tolist() == ["choice", "logic"]
-
-
-def test_exhibits_are_saved(tmp_path):
-    table = pd.DataFrame([rows(), rows(part="answer: person")])
-    assert len(exhibits.skills_table(table, str(tmp_path))) == 1, "parts of a benchmark stay out"
-    figure = exhibits.world_curve(embedded_path("instruct"), WorldRecipe(), str(tmp_path))
-    (ax,) = figure.axes
-    assert [text.get_text().strip() for text in ax.texts][:2] == ["unskilled", "base"]
-    assert ax.get_xlabel() == "tokens (millions)" and ax.lines[0].get_xdata().max() > 13
+def test_a_curve_is_drawn_over_steps_or_tokens():
     figure, curve = exhibits.curve_of(embedded_path("games"), "games", 20)
     assert figure.axes[0].get_xlabel() == "training step" and len(curve) == 2000
-    records = json.loads((tmp_path / "index.json").read_text())["exhibits"]
-    assert {r["id"] for r in records} == {"embedded/learning-curve", "embedded/skills"}
+    figure, _ = exhibits.curve_of(embedded_path("player"), "player", 20)
+    assert figure.axes[0].get_xlabel() == "tokens (millions)"
 
 
 def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monkeypatch):

@@ -1,0 +1,81 @@
+"""The training of policies that read: initial heads, loss; recipes that cannot be made."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from spnb.lab import embedded_path
+from spnb.lab.pretrain import training
+from spnb.lab.pretrain.build import CURVE_FILE, Recipe
+from spnb.lab.pretrain.ladder_lessons import LearnerRecipe
+from spnb.lab.pretrain.make import make
+
+TINY = LearnerRecipe(hidden=64, layers=2, heads=2, feed_forward=64)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """A shipped policy's tokenizer."""
+    return AutoTokenizer.from_pretrained(embedded_path("learner"))
+
+
+def test_heads_of_the_first_layer_look_their_distance_back(tokenizer):
+    model = training.build_model(LearnerRecipe(), tokenizer)
+    model.set_attn_implementation("eager")
+    ids = torch.randint(300, len(tokenizer), (1, 40), generator=torch.Generator().manual_seed(0))
+    attention_HTT = model(input_ids=ids, output_attentions=True).attentions[0][0]
+    for head in range(4):
+        assert attention_HTT[head, 30, 29 - head] > 0.6
+    plain = training.build_model(LearnerRecipe(offset_heads=False), tokenizer)
+    plain.set_attn_implementation("eager")
+    assert plain(input_ids=ids, output_attentions=True).attentions[0][0][:, 30].max() < 0.6
+
+
+def test_the_loss_is_the_weighted_cross_entropy(tokenizer):
+    model = training.build_model(TINY, tokenizer)
+    ids = torch.randint(3, 500, (2, 12))
+    weights = torch.tensor([[0.3] * 6 + [1.0] * 6, [0.3] * 4 + [1.0] * 4 + [0.0] * 4])
+    loss = training.loss_of(model, ids, weights, [{}, {}], 1.0, torch.Generator().manual_seed(0))
+    logps = (
+        model(input_ids=ids).logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None]).squeeze(2)
+    )
+    expected = -(logps * weights[:, 1:]).sum() / weights[:, 1:].sum()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_token_drawn_from_several_counts_as_the_mean_over_what_it_could_be(tokenizer):
+    model = training.build_model(TINY, tokenizer)
+    ids = torch.randint(3, 500, (2, 8))
+    weights = torch.tensor([[0.0] * 5 + [1.0] * 3, [1.0] * 8])
+    generator = torch.Generator().manual_seed(0)
+    drawn = training.loss_of(model, ids, weights, [{7: [11, 12, 12, 13]}, {}], 0.5, generator)
+    losses = []
+    for token in (11, 12, 12, 13):
+        ids[0, 7] = token  # the last: nothing follows from it
+        losses.append(training.loss_of(model, ids, weights, [{}, {}], 0.5, generator))
+    assert drawn.item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("x", {}, "recipe is 'x', which is unknown; allowed: games, learner, "),
+        ("player", {"steps": 3}, "parameter is 'steps', which is unknown"),
+        ("games", {"steps": 0}, "steps is 0; allowed: greater than 0"),
+    ],
+)
+def test_bad_recipes_are_named(tmp_path, name, values, message):
+    with pytest.raises(ValueError, match=message):
+        make(name, tmp_path, values)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_games_recipe_can_be_changed(tmp_path):
+    size = {"hidden": 32, "layers": 1, "heads": 2, "feed_forward": 32}
+    make("games", tmp_path, {"seed": 1, "steps": 1, "batch": 2, **size})
+    recipe = Recipe(**json.loads((tmp_path / "recipe.json").read_text()))
+    assert (recipe.seed, recipe.steps, recipe.hidden) == (1, 1, 32)
+    assert len((tmp_path / CURVE_FILE).read_text().splitlines()) == 2

@@ -47,7 +47,7 @@ test: lint ## lint, then run all tests; FAST=1: without the slow ones, under 90 
 	  $(if $(filter 1,$(FAST)),-m 'not slow' --dist worksteal,--dist loadfile)
 
 bench: $(READY) ## measure the engine and a training step on this machine, two minutes
-	$(BIN)/spnb bench
+	$(BIN)/python tests/bench/engine_speed.py
 
 rebuild: $(READY) ## train the player again and measure it as it was before it was shipped (half an hour on one core)
 	$(BIN)/spnb embedded runs/rebuilt --recipe player

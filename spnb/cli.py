@@ -193,20 +193,6 @@ def migrate(runs: Annotated[str, typer.Argument(help="folder for runs")] = "runs
 
 
 @app.command()
-def bench(
-    figures: Annotated[
-        str | None, typer.Option(help="default: figures, runs/figures where code has changes")
-    ] = None,
-) -> None:
-    """Measure the torch engine and a training step on this machine (two minutes)."""
-    with _clear_errors():
-        from spnb.report.speed import save_speed
-        from spnb.train.provenance import exhibit_folder, unclean
-
-        print(save_speed(str(exhibit_folder(figures, unclean()))))
-
-
-@app.command()
 def embedded(
     folder: Annotated[Path, typer.Argument(help="where to write the policies")],
     recipe: Annotated[

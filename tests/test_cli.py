@@ -162,7 +162,3 @@ def test_an_exhibits_files_are_printed(monkeypatch):
     monkeypatch.setattr("spnb.report.show.regenerate", lambda *asked: [Path(f"{asked}.csv")])
     done = RUNNER.invoke(app, ["exhibit", "spiral/table-3", "--scale", "smoke"])
     assert done.stdout == "written: ('spiral/table-3', 'smoke').csv\n"
-
-
-def test_bench_is_a_command():
-    assert "two minutes" in RUNNER.invoke(app, ["bench", "--help"]).output

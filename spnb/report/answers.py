@@ -122,7 +122,7 @@ def different_weights(runs: Sequence[Run]) -> int:
 def first_weights(run: Run) -> dict[str, Any]:
     """What decides the weights that a run's trained policies begin with."""
     stages = run.params.get("stages") or [{"policy": POLICY}]
-    trained = {stage["policy"] for stage in stages} | {*run.params.get("beside", {})}
+    trained = {stage["policy"] for stage in stages} | {*run.params.get("co_trained", {})}
     starts = run.params.get("starts", {})
     own = {name: start for name, start in starts.items() if name in trained}
     return {"weights": run.params.get("weights"), "starts": own}

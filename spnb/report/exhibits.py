@@ -43,7 +43,7 @@ OTHERS = ("embedded", "speed", "dynamics", "pass_at_k", "shapes")
 TABLE_ROWS_SHOWN = 40
 THUMBNAIL = 420
 """Width of a picture in the gallery, in pixels."""
-COMMANDS = {"speed": "spnb bench"}
+COMMANDS = {"speed": "make bench"}
 """What makes exhibits that `spnb exhibit` does not make."""
 HOW_TO_READ = """\
 Every table and figure that was made here. A number of ours has its 95 % interval, and the paper's

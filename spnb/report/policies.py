@@ -14,7 +14,7 @@ def load_engine(path: str | Path, params: RunParams) -> tuple[Engine, Chat]:
     from spnb.train.engines.torch import TorchEngine
     from spnb.train.policies import load_policy
 
-    plain = {"backend": "transformers", "engine": "torch", "load_in_4bit": False}
+    plain = {"backend": "transformers", "engine": "torch"}
     policy = load_policy(str(path), params.model_copy(update=plain), trained=False)
     return TorchEngine(policy.model, policy.tokenizer), Chat(policy.tokenizer)
 

@@ -147,7 +147,7 @@ class RunParams(MethodParams):
     policy: str = Field(description="embedded/<name>, a folder, or a hub id of a causal LM")
     policies: dict[str, str] = Field({}, description="further policies by name")
     stages: list[StageParams] = Field([], description="policies trained in turn; default: one")
-    beside: dict[str, dict[str, Any]] = Field(
+    co_trained: dict[str, dict[str, Any]] = Field(
         {}, description="policies that learn in the same steps, each with its changes to grpo"
     )
     start_from: dict[str, str] = Field({}, description="policy: the variant whose final weights")
@@ -158,7 +158,6 @@ class RunParams(MethodParams):
     engine: Literal["torch", "vllm"] = "torch"
     gpu_memory: float = Field(0.5, gt=0, lt=1, description="share of the GPU that vLLM may take")
     max_length: int = Field(2048, ge=16, description="prompt and completion, Unsloth and vLLM")
-    load_in_4bit: bool = False
     lora_rank: int = Field(0, ge=0, description="0 trains all weights")
     lora_alpha: int = Field(32, ge=1)
     gradient_checkpointing: bool = False
@@ -220,7 +219,7 @@ class RunParams(MethodParams):
             ("engine", self.engine, "torch"),
             ("backend", self.backend, "transformers"),
             ("stages", self.stages, []),
-            ("beside", self.beside, {}),
+            ("co_trained", self.co_trained, {}),
             ("grpo.beta", self.grpo.get("beta", 0.0), 0.0),
             ("grpo.num_iterations", self.grpo.get("num_iterations", 1), 1),
         ):
@@ -245,13 +244,13 @@ class RunParams(MethodParams):
         for index, stage in enumerate(self.stages):
             if stage.policy not in names:
                 raise ValueError(unknown(f"stages.{index}.policy", stage.policy, names))
-        for name, changes in self.beside.items():
+        for name, changes in self.co_trained.items():
             if name not in self.policies:
-                raise ValueError(unknown("beside", name, list(self.policies)))
-            validate(GRPOParams, self.grpo | changes, f"beside.{name}.")
-        if self.beside and (self.stages or self.engine == "vllm"):
+                raise ValueError(unknown("co_trained", name, list(self.policies)))
+            validate(GRPOParams, self.grpo | changes, f"co_trained.{name}.")
+        if self.co_trained and (self.stages or self.engine == "vllm"):
             other = "stages" if self.stages else "engine vllm"
-            raise ValueError(f"beside is set with {other}; allowed: one stage, engine torch")
+            raise ValueError(f"co_trained is set with {other}; allowed: one stage, engine torch")
         for name in self.start_from:
             if name not in names:
                 raise ValueError(unknown("start_from", name, names))

@@ -28,7 +28,6 @@ PLAIN = SimpleNamespace(
     engine="torch",
     gpu_memory=0.5,
     max_length=2048,
-    load_in_4bit=False,
     lora_rank=0,
     lora_alpha=32,
     gradient_checkpointing=False,
@@ -81,8 +80,8 @@ def load_policy(
         policy = load(path, params, trained)
     except ImportError as error:
         raise PolicyError(
-            f"policy is {source!r} with backend {params.backend!r} and load_in_4bit "
-            f"{params.load_in_4bit}, which needs a package that is not here ({error})"
+            f"policy is {source!r} with backend {params.backend!r}, which needs a package that is "
+            f"not here ({error})"
         ) from None
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
@@ -142,25 +141,18 @@ def give_pad(model: Any, tokenizer: Any, source: str) -> None:
 
 
 def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
-    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     lora = params.lora_rank > 0
     dtype = torch.float32 if trained and not lora else getattr(torch, params.dtype)
-    four_bit = None
-    if params.load_in_4bit:
-        four_bit = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
-        )
     adapter = (Path(path) / ADAPTER).is_file()
     cls = AutoModelForCausalLM
     if adapter:
         from peft import AutoPeftModelForCausalLM as cls  # noqa: N813
-    model = cls.from_pretrained(
-        path, dtype=dtype, quantization_config=four_bit, trust_remote_code=False
-    )
+    model = cls.from_pretrained(path, dtype=dtype, trust_remote_code=False)
     if adapter:  # a LoRA run's final weights, merged: the next run trains an adapter of its own
         model = model.merge_and_unload()
-    if torch.cuda.is_available() and not params.load_in_4bit:
+    if torch.cuda.is_available():
         model = model.to("cuda")
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     return Policy(model, tokenizer, _lora(params) if trained and lora else None)
@@ -184,7 +176,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     model, tokenizer = FastLanguageModel.from_pretrained(
         model_name=path,
         max_seq_length=params.max_length,
-        load_in_4bit=params.load_in_4bit,
+        load_in_4bit=False,
         fast_inference=params.engine == "vllm",
         max_lora_rank=params.lora_rank or 64,
         full_finetuning=params.lora_rank == 0,

@@ -231,7 +231,7 @@ class StageRun:
         self.engines: dict[str, Any] = {}
         hooks = Hooks(on_step=self.on_step, on_state=self.on_state)
         output = self.run.checkpoints / f"stage-{self.index}"
-        self.partners = {name: self.partner(name) for name in params.beside}
+        self.partners = {name: self.partner(name) for name in params.co_trained}
         if params.preference:
             self.trainer = make_preference_trainer(
                 params, policy, self.method, hooks, output, self.stage
@@ -257,7 +257,7 @@ class StageRun:
 
     def partner(self, name: str) -> Partner:
         """A policy that learns in the same steps, with its trainer and engine."""
-        changed = merge(self.params.grpo, self.params.beside[name])
+        changed = merge(self.params.grpo, self.params.co_trained[name])
         params = self.params.model_copy(update={"grpo": changed})
         policy = load_policy(self.sources[name], params, folder=self.run.folder)
         stage = replace(self.stage, policy=name)

@@ -79,7 +79,8 @@ class RunServer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
         self.reader.join()
 

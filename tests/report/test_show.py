@@ -144,7 +144,7 @@ def test_what_is_neither_made_nor_committed_is_named(tmp_path, monkeypatch):
         exhibit("ssp/table-1")
     with pytest.raises(ValueError, match="option of rlvr/gains is 'evaluations', which is unknown"):
         exhibit("rlvr/gains", evaluations=["x"])
-    with pytest.raises(ExhibitError, match="speed/engine is not in .*; made by: spnb bench"):
+    with pytest.raises(ExhibitError, match="speed/engine is not in .*; made by: make bench"):
         exhibit("speed/engine")
 
 
@@ -203,7 +203,7 @@ def test_what_nothing_makes_is_one_sentence(monkeypatch):
         regenerate("table-3")
     with pytest.raises(ExhibitError, match="ssp/table-1 cannot be made.*: ssp is not there yet"):
         regenerate("ssp/table-1")
-    with pytest.raises(ExhibitError, match="speed/engine .*made by: spnb bench"):
+    with pytest.raises(ExhibitError, match="speed/engine .*made by: make bench"):
         regenerate("speed/engine")
     monkeypatch.setattr(show, "find_runs", lambda scale: [])
     monkeypatch.setattr(show, "exhibit", lambda name, frames: show.Exhibit(name, "made"))

@@ -15,19 +15,19 @@ from spnb.report.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50; the targets in comments
-    "core": 1_850,
-    "methods": 2_400,
-    "train": 3_600,
-    "games": 1_050,
-    "corpus": 1_200,
-    "evaluate": 950,
-    "lab": 5_500,  # 3,400
+    "core": 1_800,
+    "methods": 2_100,
+    "train": 3_700,  # 3,000: its files are to be merged
+    "games": 1_250,
+    "corpus": 1_300,
+    "evaluate": 1_050,
+    "lab": 3_500,  # 3,400
     "report": 4_300,
     "reference": 100,
     "cli": 300,
 }
-HELPER = 7_800  # 6,500: core, methods and train together
-EVERYTHING = 21_000  # 18,000
+HELPER = 7_550  # 6,500: core, methods and train together
+EVERYTHING = 19_200  # 18,000
 SIZES = room_sizes()
 
 MODULE = '''"""Two lines of

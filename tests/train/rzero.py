@@ -94,6 +94,7 @@ def make_run(root, **values):
 def train(run):
     """Trains the run with this method in place of the registered ones."""
     run_module.method_module = lambda paper: SimpleNamespace(Method=Method)
+    run_module.method_class = lambda paper, params: Method
     return run_module.train_run(run)
 
 

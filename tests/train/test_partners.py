@@ -22,7 +22,7 @@ from spnb.train.trainer import make_trainer
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
 BESIDE = dict(
     stages=[], steps=6, save_every=2, roles={"solver": {"policy": "policy"}},
-    policies={"challenger": "embedded/games"}, beside={"challenger": {"learning_rate": 3e-3}},
+    policies={"challenger": "embedded/games"}, co_trained={"challenger": {"learning_rate": 3e-3}},
 )  # fmt: skip
 
 
@@ -113,11 +113,11 @@ def test_a_run_of_two_policies_killed_and_resumed_is_bit_identical(tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"beside": {"judge": {}}}, "beside is 'judge', which is unknown; allowed: other"),
-        ({"beside": {"other": {"learning_rate": -1}}}, "beside.other.learning_rate is -1"),
+        ({"co_trained": {"judge": {}}}, "co_trained is 'judge', which is unknown; allowed: other"),
+        ({"co_trained": {"other": {"learning_rate": -1}}}, "co_trained.other.learning_rate is -1"),
         (
-            {"beside": {"other": {}}, "stages": [{"policy": "other", "steps": 2}]},
-            "beside is set with stages",
+            {"co_trained": {"other": {}}, "stages": [{"policy": "other", "steps": 2}]},
+            "co_trained is set with stages",
         ),
     ],
 )

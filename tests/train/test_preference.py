@@ -301,7 +301,10 @@ SPELL = BASE | dict(steps=2, question_source="static", judgments_per_answer=0, a
         ({"grpo": {"num_iterations": 2}}, "grpo.num_iterations is 2 with .*; allowed: 1"),
         ({"grpo": {"delta": 2.0}}, "grpo.delta is 2.0 with .*; allowed: one of trl.DPOConfig"),
         ({"engine": "vllm", "dtype": "bfloat16"}, "engine is 'vllm' with .*; allowed: 'torch'"),
-        ({"policies": {"b": "y"}, "beside": {"b": {}}}, "beside is .* with the loss of longpo"),
+        (
+            {"policies": {"b": "y"}, "co_trained": {"b": {}}},
+            "co_trained is .* with the loss of longpo",
+        ),
         ({"stages": [{"policy": "policy", "steps": 2}]}, "stages is .* with the loss of longpo"),
     ],
 )

@@ -23,7 +23,7 @@ def test_folder_identity_and_hash(tmp_path):
     assert config["hash"] == run.config_hash == config_hash(dict(reversed(PARAMS.items())))
     assert config["params"] == PARAMS and len(run.config_hash) == 12
     assert config_hash({**PARAMS, "learning_rate": 0.2}) != run.config_hash
-    later = {"start": None, "roles": {"solver": {"kl": None}}, "beside": {}, "names": []}
+    later = {"start": None, "roles": {"solver": {"kl": None}}, "co_trained": {}, "names": []}
     assert config_hash({**PARAMS, **later}) == run.config_hash  # empty ones do not count
     assert config_hash({**PARAMS, "shuffled": False}) != run.config_hash
 

@@ -1,10 +1,9 @@
 """The exhibit of the bench, from numbers by hand."""
 
+import engine_speed as bench
 import pandas as pd
 
 from spnb.report.exhibits import read_index
-from spnb.report.speed import save_speed
-from spnb.train import bench
 
 
 def test_the_bench_becomes_an_exhibit(tmp_path, monkeypatch):
@@ -13,7 +12,7 @@ def test_the_bench_becomes_an_exhibit(tmp_path, monkeypatch):
     lines = [{**row, **numbers, "work": "generate", "bar": 4.0}]
     lines.append({**row, **numbers, "work": "train", "bar": 1.05})
     monkeypatch.setattr(bench, "bench", lambda: pd.DataFrame(lines))
-    printed = save_speed(str(tmp_path))
+    printed = bench.save_speed(str(tmp_path))
     assert "at least 4" in printed and "speed/engine.csv" in printed
     table = pd.read_csv(tmp_path / "speed/engine.csv")
     assert list(table.columns) == [
@@ -23,4 +22,4 @@ def test_the_bench_becomes_an_exhibit(tmp_path, monkeypatch):
         *(150_000, "training step", "0.5 s", "2.25 s", 4.5, "at most 1.05", 0.123)
     ]
     (record,) = read_index(tmp_path)
-    assert record["command"] == "spnb bench" and record["runs"] == {}
+    assert record["command"] == "make bench" and record["runs"] == {}

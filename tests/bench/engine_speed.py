@@ -4,6 +4,8 @@ For two models (0.15 and 0.7 million weights), on one thread: tokens a second of
 of transformers' `generate` on the same requests, and the time of one training step of our trainer
 and of TRL's on the same rows. Both also as a share of the rate at which the machine multiplies
 matrices (operations: 2 a weight and token forward, 6 in training).
+
+    make bench      # two minutes; writes the exhibit speed/engine
 """
 
 import random
@@ -25,16 +27,26 @@ from spnb.core.method import Role, SelfPlayMethod
 from spnb.core.types import Chat, Completion, Request, Sample, Sampling, derive_seed, sample_of
 from spnb.games import make_game
 from spnb.games.base import messages
+from spnb.report.exhibits import save_exhibit
 from spnb.train.config import RunParams
 from spnb.train.engines.decoders import padded
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import Policy, load_policy
+from spnb.train.provenance import exhibit_folder, unclean
 
 GAMES = ("kuhn_poker", "TicTacToe-v0", "SimpleNegotiation-v0")
 BARS = {"generate": 4.0, "train": 1.05}
 """At least so many times the tokens a second of `generate`; at most so many times TRL's step."""
 MICRO_BATCHES = 4
 COLUMNS = ("prompt_ids", "completion_ids")
+WORK = {"generate": "generate", "train": "training step"}
+BAR = {"generate": "at least {:g}", "train": "at most {:g}"}
+TEXTS = {
+    "caption": "CPU seconds of the torch engine and of a training step beside the libraries' own.",
+    "protocol": "No paper has this table. One thread, medians of 7 in turns; 32 prompts, 8 answers "
+    "each. Theirs: transformers' generate (its time scaled to our number of tokens), TRL's "
+    "step. Ratio: their time over ours in generation, ours over theirs in training.",
+}
 END_SCALE = 25
 """Makes a random model's answers of various lengths (17 tokens on average)."""
 
@@ -211,3 +223,20 @@ def _seconds(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
     started = time.process_time()
     result = work(*arguments)
     return time.process_time() - started, result
+
+
+def save_speed(figures: str) -> str:
+    """Runs the bench, saves its exhibit below `figures`; returns the table and the files' paths."""
+    rows = bench()
+    table = pd.DataFrame({"model (weights)": rows["weights"], "what": rows["work"].map(WORK)})
+    for side in ("ours", "theirs"):
+        table[side] = rows[f"{side}_seconds"].map("{:.3g} s".format)
+    table["ratio"] = rows["ratio"].round(2)
+    table["bar"] = [BAR[row.work].format(row.bar) for row in rows.itertuples()]
+    table["share of GEMM rate"] = rows["gemm_share"].round(3)
+    files = save_exhibit("speed/engine", table, [], folder=figures, **TEXTS)
+    return "\n".join([table.to_string(index=False), *map(str, files)])
+
+
+if __name__ == "__main__":
+    print(save_speed(str(exhibit_folder(None, unclean()))))

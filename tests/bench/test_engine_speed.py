@@ -1,9 +1,8 @@
 """The measurement itself, on a tiny setting: what it counts and what it returns."""
 
+import engine_speed as bench
 import pytest
 import torch
-
-from spnb.train import bench
 
 
 @pytest.mark.slow

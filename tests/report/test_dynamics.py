@@ -246,8 +246,8 @@ def test_a_figure_names_what_it_leaves_out():
     both = pd.concat([frame, long_frame("a", ["length/p"], "spiral")])
     shown, _ = dynamics.drawn(both, {})
     assert shown.groupby("paper")["panel"].nunique().to_dict() == {"rlvr": 3, "spiral": 1}
-    shown, left_out = dynamics.drawn(long_frame([*"abcdefgh", "read", "think"], ["length/s"]), {})
-    assert list(shown["variant"].unique()) == ["read", "think"], "run by default, of ten"
+    shown, left_out = dynamics.drawn(long_frame([*"abcdefgh", "think", "search"], ["length/s"]), {})
+    assert list(shown["variant"].unique()) == ["think", "search"], "run by default, of ten"
     assert left_out == "Not drawn, only in the CSV: a, b, c, d, e, f, g, h."
     shown, _ = dynamics.drawn(long_frame("abcdefghi", ["length/s"]), {})
     assert list(shown["variant"].unique()) == list("abcdefgh")
@@ -257,7 +257,7 @@ def test_a_figure_names_what_it_leaves_out():
 def test_small_multiples_have_a_block_a_paper_and_one_scale_in_it():
     frame = pd.concat(
         [
-            long_frame(["read", "b"], ["x", "y", "z", "w", "v"]),
+            long_frame(["think", "b"], ["x", "y", "z", "w", "v"]),
             long_frame(["c"], ["x"], "spiral").assign(value=9.0),
         ]
     )
@@ -272,7 +272,7 @@ def test_small_multiples_have_a_block_a_paper_and_one_scale_in_it():
     assert bottom == 0 and 2 < top < 3 and second.axes[0].get_ylim()[1] > 9
     assert [ax.get_ylabel() for ax in first.axes] == ["tokens", "", "", "", ""]
     legend = [text.get_text() for text in first.legends[0].get_texts()]
-    assert legend == ["read: rule (n=2)", "b (n=2)"]
+    assert legend == ["think: rule (n=2)", "b (n=2)"]
     assert figure.get_size_inches()[1] * plots.DPI < 1100
     plt.close(figure)
 

@@ -21,23 +21,23 @@ def write_run(root, variant="full", seed=0, date="2026-01-01T00:00:00", **change
 
 
 def test_runs_come_in_their_papers_order_and_are_chosen_by_name_and_seed(tmp_path):
-    for variant in ("zeta", "search", "read"):
+    for variant in ("zeta", "search", "think"):
         for seed in (1, 0):
             write_run(tmp_path, variant, seed)
     open_run(
-        tmp_path, {"paper": "rlvr", "scale": "cpu", "variant": "think", "seed": 0}
+        tmp_path, {"paper": "rlvr", "scale": "cpu", "variant": "search-random", "seed": 0}
     )  # unfinished
     everything = [(run.variant, run.seed) for run in find_runs(str(tmp_path))]
     assert everything == [
-        ("read", 0),
-        ("read", 1),
+        ("think", 0),
+        ("think", 1),
         ("search", 0),
         ("search", 1),
         ("zeta", 0),
         ("zeta", 1),
     ]
-    chosen = find_runs(str(tmp_path), ["rlvr"], variants=["zeta", "read"], seeds=[1])
-    assert [(run.variant, run.seed) for run in chosen] == [("zeta", 1), ("read", 1)]
+    chosen = find_runs(str(tmp_path), ["rlvr"], variants=["zeta", "think"], seeds=[1])
+    assert [(run.variant, run.seed) for run in chosen] == [("zeta", 1), ("think", 1)]
 
 
 def test_of_runs_with_other_parameters_those_like_the_last_are_taken(tmp_path):

@@ -8,6 +8,7 @@ because its parent has ended or was killed, the server stops its children and en
 """
 
 import ctypes
+import gc
 import json
 import os
 import selectors
@@ -216,6 +217,7 @@ if __name__ == "__main__":
 
     from spnb.train.run import main
 
+    gc.freeze()  # no child looks at what it shares with the server
     started = serve()
     if started:
         main(started)

@@ -426,10 +426,11 @@ def test_a_fixed_rival_belongs_to_the_runs_identity_and_plays_the_other_seat(tmp
 
 def test_snapshots_exist_only_where_a_method_asks_for_them(tmp_path):
     values = dict(
-        runs=str(tmp_path), variants=["read"], seeds=[0], steps=1, prompts_per_step=2, group_size=2,
+        runs=str(tmp_path), variants=["think"], seeds=[0], steps=1, prompts_per_step=2,
+        group_size=2,
         eval_items=2, max_new_tokens=4,
     )  # fmt: skip
-    run = run_one(make_plan("rlvr", "smoke", **values), "read", 0)
+    run = run_one(make_plan("rlvr", "smoke", **values), "think", 0)
     assert not (run.folder / "snapshots").exists() and run.rows("items")
 
 
@@ -438,23 +439,24 @@ def test_published_benchmarks_are_measured_at_both_ends_and_belong_to_the_runs_i
     file = tmp_path / "gsm8k.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     values = dict(
-        runs=str(tmp_path), variants=["read"], seeds=[0], steps=2, prompts_per_step=2, group_size=2,
+        runs=str(tmp_path), variants=["think"], seeds=[0], steps=2, prompts_per_step=2,
+        group_size=2,
         eval_items=2, eval_every=1, max_new_tokens=4,
     )  # fmt: skip
     plan = make_plan("rlvr", "smoke", **values)
     use = {"path": str(file), "samples": 2}
     measured = make_plan("rlvr", "smoke", benchmarks={"gsm8k": use}, **values)
-    run = run_one(measured, "read", 0)
+    run = run_one(measured, "think", 0)
     table = run.table("evals").query("suite == 'gsm8k'")
     assert sorted(set(table["step"])) == [0, 2]
     assert {"accuracy", "parsed", "pass@1", "pass@2"} == set(table["metric"])
     assert len(run.table("items").query("suite == 'gsm8k'")) == 2 * 3 * 2
 
-    hashes = {one.open("read", 0).config_hash for one in (plan, measured)}
+    hashes = {one.open("think", 0).config_hash for one in (plan, measured)}
     hub = make_plan("rlvr", "smoke", benchmarks={"gsm8k": None}, **values)
-    hashes |= {hub.open("read", 0).config_hash}
+    hashes |= {hub.open("think", 0).config_hash}
     file.write_text(json.dumps(rows[0]))
     os.utime(file, (1, 1))
-    hashes |= {measured.open("read", 0).config_hash}
+    hashes |= {measured.open("think", 0).config_hash}
     assert len(hashes) == 4
-    assert plan.identity("read", 0)["data"] == {}
+    assert plan.identity("think", 0)["data"] == {}

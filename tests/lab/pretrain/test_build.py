@@ -315,6 +315,6 @@ def test_the_shipped_policy_is_the_default_recipe_made_by_this_code(tokenizer):
     assert [int(row["step"]) for row in curve] == list(range(1, Recipe().steps + 1))
     assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() < 1_000_000
     with pytest.raises(
-        ValueError, match="embedded policy is 'chess'; allowed: base, games, games-rival, inst"
+        ValueError, match="embedded policy is 'chess'; allowed: games, games-rival, learner"
     ):
         embedded_path("chess")

@@ -27,6 +27,7 @@ sys.modules[f"{__name__}.rewards"] = rewards
 _ROOMS = {
     "spnb.core.advantages": ("make_estimator",),
     "spnb.core.episodes": ("ask_group", "fill", "parallel", "run", "single_turn"),
+    "spnb.core.documents": ("Context", "Proposal"),
     "spnb.core.grading": ("extract_boxed", "grade", "graded", "majority_vote"),
     "spnb.core.stats": ("pass_at_k",),
     "spnb.core.types": ("Chat", "Request", "Sample", "Sampling", "Task"),

@@ -47,13 +47,13 @@ class LiveCurves:
         soon = time.monotonic() - self.drawn < self.every
         if soon and not all(run.finished for run in plan.all()):
             return
-        self.drawn = time.monotonic()
         try:
             frames = gather(plan.all())
         except (OSError, RunError):  # a file that is being written: the next drawing has it
             return
         if frames.metrics.empty and frames.results.empty:
             return
+        self.drawn = time.monotonic()
         figure = draw(frames, plan.paper, self.panels)
         if self.handle is None:
             self.handle = display(figure, display_id=True)

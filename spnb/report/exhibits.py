@@ -34,9 +34,8 @@ from spnb.core.errors import OneLine
 from spnb.core.params import unknown
 from spnb.core.paths import resolve
 from spnb.report.plots import DPI
-from spnb.train import provenance
-from spnb.train.provenance import exhibit_folder, unclean
-from spnb.train.runs import Run
+from spnb.train import runs as run_folders
+from spnb.train.runs import Run, exhibit_folder, unclean
 
 OTHERS = ("embedded", "speed", "dynamics", "pass_at_k", "shapes")
 """What has exhibits and no runs of its own."""
@@ -269,8 +268,8 @@ def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
         "seeds": sorted({run.seed for run in runs}),
         "variants": list(dict.fromkeys(run.variant for run in runs)),
         "runs": {run.run_id: run.config_hash for run in runs},
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
+        "versions": run_folders.versions(),
+        "commit": run_folders.commit(),
         "trained_at": sorted({commit for run in runs if (commit := getattr(run, "commit", None))}),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": COMMANDS.get(info.paper, f"spnb exhibit {info.id} --scale {scale or 'cpu'}"),

@@ -21,10 +21,8 @@ from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import check_writable, default_folder, ranges
 from spnb.report.find import find_runs
-from spnb.train.checkpoints import write_json
 from spnb.train.plan import Plan, make_plan, run_all
-from spnb.train.provenance import TRIALS
-from spnb.train.runs import Run, config_hash
+from spnb.train.runs import TRIALS, Run, config_hash, write_json
 
 TIMINGS = Path("figures/timings.json")
 SHARED = ("dynamics", "pass_at_k")

@@ -53,7 +53,7 @@ from spnb.report.find import find_runs
 from spnb.report.frame import Frames, gather
 from spnb.report.tables import CustomExhibit, Table, fill_placeholders, load_own, load_tables
 from spnb.train.plan import Plan, make_plan, run_all
-from spnb.train.provenance import COMMITTED
+from spnb.train.runs import COMMITTED
 
 MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **spice_tables.MAKERS, **studies.MAKERS}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}

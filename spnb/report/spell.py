@@ -182,8 +182,8 @@ def contexts(run: Run) -> pd.DataFrame:
     """How long the prompts of a run's suites are: columns suite (in words), item, tokens."""
     from transformers import AutoTokenizer
 
+    from spnb.train.policies import policy_path
     from spnb.train.run import run_params
-    from spnb.train.sources import policy_path
 
     params = run_params(run)
     chat = Chat(AutoTokenizer.from_pretrained(policy_path(params.policy)))

@@ -259,7 +259,7 @@ def first_of_halves(params: RunParams, places: Iterable[int]) -> Iterator[tuple[
     """The first place with a held-out document of each half, and the document's text."""
     from transformers import AutoTokenizer
 
-    from spnb.train.sources import policy_path
+    from spnb.train.policies import policy_path
 
     tokenizer = AutoTokenizer.from_pretrained(policy_path(params.policy))
     drawn = params.model_copy(update={"selection": "drawn"})  # no policy is asked for the type

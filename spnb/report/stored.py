@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from PIL import Image
 
 from spnb.core.paths import ROOT, resolve
-from spnb.train import provenance
+from spnb.train import runs
 
 SCALE = "cpu"
 LIMIT = 400_000
@@ -69,7 +69,7 @@ def store(executed: Path, source: Path) -> None:
         "source": source_hash(cells),
         "scale": SCALE,
         "executed": copy.metadata.papermill.start_time[:10],
-        "commit": provenance.commit(),
+        "commit": runs.commit(),
     }
     if found := faults(notebook):
         raise StoredError(f"{source.name} with the outputs of {executed}: " + "; ".join(found))
@@ -138,13 +138,13 @@ def _check_run(copy: NotebookNode, executed: Path) -> None:
     if record.get("exception"):
         raise StoredError(f"{executed} ended with an error; run make reproduce again")
     values: Mapping[str, Any] = record.get("parameters", {})
-    figures = values.get("figures", provenance.COMMITTED)
+    figures = values.get("figures", runs.COMMITTED)
     own = {"scale": values.get("scale"), "figures": resolve(figures)}
     other = sorted(set(values) - {"scale", "figures", "variants"})
-    if own != {"scale": SCALE, "figures": resolve(provenance.COMMITTED)} or other:
+    if own != {"scale": SCALE, "figures": resolve(runs.COMMITTED)} or other:
         raise StoredError(
             f"{executed} was executed with {dict(values)}; allowed: scale {SCALE!r}, variants, and "
-            f"figures {provenance.COMMITTED!r}"
+            f"figures {runs.COMMITTED!r}"
         )
 
 

@@ -6,61 +6,30 @@ a variant and the caller are merged in this order (`grpo`, `roles` and `policies
 validated once.
 """
 
-import ast
-import importlib.util
+import math
+import os
 from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
 
-from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
+from spnb.core.errors import OneLine
+from spnb.core.method import POLICY, SNAPSHOTS, MethodParams, Preference
 from spnb.core.params import StrictData, unknown, validate
 from spnb.evaluate.benchmarks import Use, read_uses
 
-GRPO_OWNED = {
-    "max_steps": "steps",
-    "num_train_epochs": "steps",
-    "max_completion_length": "max_new_tokens",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "seed": "seed",
-    "data_seed": "seed",
-    "save_steps": "save_every",
-    "report_to": "report_to",
-    "use_vllm": "engine",
-    "bf16": "dtype",
-    "fp16": "dtype",
-    "gradient_checkpointing": "gradient_checkpointing",
-    "vllm_gpu_memory_utilization": "gpu_memory",
-    "vllm_max_model_length": "max_length",
-    "scale_rewards": "a role's estimator",
-    "num_generations": "the method's group size",
-    "generation_batch_size": "the method's step quantities",
-    "steps_per_generation": "grpo.gradient_accumulation_steps",
-    "per_device_train_batch_size": "grpo.gradient_accumulation_steps",
-    **dict.fromkeys(
-        (
-            "output_dir",
-            "save_strategy",
-            "save_total_limit",
-            "eval_strategy",
-            "resume_from_checkpoint",
-        ),
-        "the run's folder",
-    ),
-    **dict.fromkeys(
-        ("logging_steps", "logging_strategy", "disable_tqdm", "use_cpu", "remove_unused_columns"),
-        "the trainer",
-    ),
-    **dict.fromkeys(("reward_weights", "mask_truncated_completions"), "the method"),
-}
-"""Settings of `trl.GRPOConfig` that the trainer sets, and what decides them instead."""
 GRPO_ALONE = frozenset(
     ["beta", "epsilon", "epsilon_high", "importance_sampling_level", "loss_type", "num_iterations"]
 )
 """Settings under `grpo:` that a loss over pairs does not have."""
+
+
+class TrainerError(OneLine, RuntimeError):
+    """Training cannot go on, or would silently train something else."""
 
 
 class GRPOParams(StrictData):
@@ -90,10 +59,9 @@ class GRPOParams(StrictData):
     @model_validator(mode="after")
     def _names_of_trl(self) -> "GRPOParams":
         for name, value in (self.model_extra or {}).items():
-            if name in GRPO_OWNED:
-                owner = GRPO_OWNED[name]
+            if owner := trl_names()["owned"].get(name):
                 raise ValueError(f"grpo.{name} is {value!r}; allowed: nothing, {owner} decides it")
-            if name not in grpo_names():
+            if name not in trl_names()["GRPOConfig"]:
                 raise ValueError(unknown("parameter", f"grpo.{name}", _allowed_grpo()))
             if isinstance(value, float) and not abs(value) < float("inf"):
                 raise ValueError(f"grpo.{name} is {value!r}; allowed: a finite number")
@@ -101,28 +69,18 @@ class GRPOParams(StrictData):
 
 
 @cache
-def grpo_names(name: str = "GRPO") -> frozenset[str]:
-    """The fields of `trl.GRPOConfig` (or DPO's), read from its source: importing it takes
-    seconds."""
-    names: set[str] = set()
-    for package, path, classes in (
-        ("trl", f"trainer/{name.lower()}_config.py", {f"{name}Config"}),
-        ("trl", "trainer/base_config.py", {"_BaseConfig"}),
-        ("transformers", "training_args.py", {"TrainingArguments"}),
-    ):
-        spec = importlib.util.find_spec(package)
-        file = Path(spec.origin).parent / path if spec and spec.origin else None
-        if file is None or not file.is_file():
-            continue
-        for node in ast.parse(file.read_text()).body:
-            if isinstance(node, ast.ClassDef) and node.name in classes:
-                fields = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
-                names.update(target.id for target in fields if isinstance(target, ast.Name))
-    return frozenset(names)
+def trl_names() -> dict[str, Any]:
+    """TRL's names as data: the fields of its configurations, by class, and under `owned` those that
+    the trainer sets, with what decides them instead. A test compares them with the pinned TRL."""
+    text = (files("spnb") / "train" / "trl_names.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)
 
 
 def _allowed_grpo() -> list[str]:
-    return [f"grpo.{name}" for name in sorted(grpo_names() - set(GRPO_OWNED))]
+    return [
+        f"grpo.{name}"
+        for name in sorted(set(trl_names()["GRPOConfig"]) - set(trl_names()["owned"]))
+    ]
 
 
 class StageParams(StrictData):
@@ -225,7 +183,7 @@ class RunParams(MethodParams):
         ):
             if value != allowed:
                 raise ValueError(f"{key} is {value!r} {loss}; allowed: {allowed!r}")
-        if odd := sorted(set(self.grpo) - GRPO_ALONE - grpo_names("DPO")):
+        if odd := sorted(set(self.grpo) - GRPO_ALONE - set(trl_names()["DPOConfig"])):
             value = self.grpo[odd[0]]
             raise ValueError(f"grpo.{odd[0]} is {value!r} {loss}; allowed: one of trl.DPOConfig")
         return self
@@ -288,13 +246,13 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def differing(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+def changed_values(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
     """What of `values` is not in `base` already; mappings in them are compared key by key."""
     left: dict[str, Any] = {}
     for key, value in values.items():
         before = base.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
-            if inner := differing(value, before):
+            if inner := changed_values(value, before):
                 left[key] = inner
         elif key not in base or value != before:
             left[key] = value
@@ -304,3 +262,106 @@ def differing(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, A
 def variant_layers(entry: Mapping[str, Any], scale: str) -> dict[str, Any]:
     """What an entry of variants.yaml changes at a scale."""
     return merge(entry.get("set", {}), entry.get("at", {}).get(scale, {}))
+
+
+def processes() -> int:
+    """How many processes train together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def pieces(params: RunParams) -> int:
+    """Into how many pieces each process cuts an update."""
+    return max(1, math.ceil(params.grpo["gradient_accumulation_steps"] / processes()))
+
+
+def owned_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
+    """What a run decides of any trainer; updates are counted by the caller."""
+    import torch
+
+    cuda = torch.cuda.is_available()
+    return {
+        "output_dir": str(output_dir),
+        "gradient_accumulation_steps": pieces(params),
+        "bf16": params.dtype == "bfloat16" and cuda,
+        "fp16": False,
+        "use_cpu": not cuda,
+        "gradient_checkpointing": params.gradient_checkpointing,
+        "seed": params.seed,
+        "save_strategy": "steps",
+        "save_total_limit": 2,
+        "logging_steps": 1,
+        "report_to": params.report_to,
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": False,
+    }
+
+
+def grpo_arguments(params: RunParams, steps: int, output_dir: Path) -> dict[str, Any]:
+    """Arguments of `trl.GRPOConfig`."""
+    grpo = dict(params.grpo)
+    if grpo["epsilon_high"] is None:
+        grpo["epsilon_high"] = grpo["epsilon"]
+    owned = {
+        "max_steps": steps * grpo["num_iterations"],
+        "save_steps": params.save_every * grpo["num_iterations"],
+        "per_device_train_batch_size": 2,
+        "num_generations": 2,
+        "steps_per_generation": pieces(params),
+        "max_completion_length": params.max_new_tokens,
+        "temperature": params.temperature,
+        "scale_rewards": "none",
+        "mask_truncated_completions": False,
+        "use_vllm": params.engine == "vllm",
+        "vllm_gpu_memory_utilization": params.gpu_memory,
+        "vllm_max_model_length": params.max_length,
+    }
+    defaults = {
+        "vllm_mode": "colocate",
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": 3.0,
+        "ddp_timeout": 7200,
+    }
+    return defaults | grpo | owned_arguments(params, output_dir) | owned
+
+
+def dpo_arguments(
+    params: RunParams, preference: Preference, steps: int, output_dir: Path
+) -> dict[str, Any]:
+    """Arguments of `trl.DPOConfig`; `preference.batch` pairs make an update.
+
+    Raises:
+        TrainerError: the pairs of an update cannot be divided evenly.
+    """
+    cut = pieces(params) * processes()
+    if preference.batch % cut:
+        raise TrainerError(
+            f"an update of {preference.batch} pairs is cut into {cut} pieces (processes and "
+            "grpo.gradient_accumulation_steps); allowed: a number that divides it"
+        )
+    weight = preference.weight if preference.loss == "longpo" else 1.0
+    owned = {
+        "max_steps": steps,
+        "save_steps": params.save_every,
+        "per_device_train_batch_size": preference.batch // cut,
+        "loss_type": ["sigmoid"],
+        "loss_weights": [weight],
+        "beta": preference.beta,
+        "max_length": None,
+        "precompute_ref_log_probs": True,
+        "train_sampling_strategy": "sequential",
+    }
+    shared = {key: value for key, value in params.grpo.items() if key not in GRPO_ALONE}
+    return {"ddp_timeout": 7200} | shared | owned_arguments(params, output_dir) | owned
+
+
+def check_settings(args: Any, explicit: Mapping[str, Any]) -> None:
+    """Raises TrainerError for a setting that is not what was asked for."""
+    for key, value in explicit.items():
+        given = getattr(args, key)
+        if key == "report_to":
+            given = (given or ["none"])[0] if isinstance(given, list) else given
+        if getattr(given, "value", given) != value:
+            name = type(args).__name__
+            raise TrainerError(f"{key} became {given!r} in trl.{name}; asked for {value!r}")

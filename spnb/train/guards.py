@@ -2,55 +2,20 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 import torch
 
-from spnb.core.errors import OneLine
 from spnb.core.types import Sample, role_label
+from spnb.train.config import TrainerError, trl_names
 
 CHUNK = 256
 """Positions whose logits over the whole vocabulary are held in memory at a time."""
 ENGINE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05}
 """Nats a token, in the mean, that an engine may differ from the trainer, by the engine's dtype."""
-METHODS = {
-    "_generate_and_score_completions": ("self", "inputs"),
-    "_get_per_token_logps_and_entropies": (
-        "self",
-        "model",
-        "input_ids",
-        "attention_mask",
-        "logits_to_keep",
-        "batch_size",
-        "compute_entropy",
-    ),
-    "_save_checkpoint": ("self", "model", "trial"),
-    "_load_optimizer_and_scheduler": ("self", "checkpoint"),
-    "log": ("self", "logs", "start_time"),
-}
-"""Methods of TRL's trainer that are overridden, with their first parameters."""
-ATTRIBUTES = (
-    "_step",
-    "_metrics",
-    "_last_loaded_step",
-    "vllm_generation",
-    "rollout_func",
-    "num_iterations",
-    "num_generations",
-    "loss_type",
-    "temperature",
-    "beta",
-)
-"""Attributes of TRL's trainer that are read or set."""
-KEYS = ("env_mask", "advantages", "ref_per_token_logps", "clip_ratio/region_mean")
-"""Keys of TRL's dictionaries; without `env_mask` observations would be trained on."""
-
-
-class TrainerError(OneLine, RuntimeError):
-    """Training cannot go on, or would silently train something else."""
 
 
 @dataclass(frozen=True)
@@ -175,31 +140,27 @@ def check_finite(loss: float, grad_norm: float | None, step: int) -> None:
             )
 
 
-def check_contract(
-    trainer_class: type,
-    methods: Mapping[str, tuple[str, ...]] = METHODS,
-    names_and_keys: Sequence[str] | None = None,
-) -> None:
+def check_contract(trainer_class: type, name: str = "GRPOTrainer") -> None:
     """That TRL's trainer, as it is or rewritten by Unsloth, still has what ours stands on.
 
     Args:
-        methods: those that are overridden, with their first parameters.
-        names_and_keys: attributes and keys that are used; default: `trl.GRPOTrainer`'s.
+        name: the trainer's name in TRL, under which `trl_names.yaml` lists methods that are
+            overridden, with their first parameters, and attributes and keys that are used.
 
     Raises:
         TrainerError: methods with other parameters, or names and keys that are gone.
     """
-    needed = (*ATTRIBUTES, *KEYS) if names_and_keys is None else names_and_keys
+    contract = trl_names()["contract"][name]
     faults = []
-    for name, expected in methods.items():
-        method = getattr(trainer_class, name, None)
-        parameters = inspect.signature(method).parameters if method else {}
-        names = tuple(parameters)[: len(expected)]
+    for method, expected in contract["methods"].items():
+        there = getattr(trainer_class, method, None)
+        parameters = inspect.signature(there).parameters if there else {}
+        first = list(parameters)[: len(expected)]
         open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
-        if names != expected and not (open_ended and names):
-            faults.append(f"{name}{names or ' (gone)'}, expected {expected}")
+        if first != expected and not (open_ended and first):
+            faults.append(f"{method} with {first or 'nothing (gone)'}, expected {expected}")
     present = set(_names(trainer_class))
-    faults += [f"{name} (gone)" for name in needed if name not in present]
+    faults += [f"{used} (gone)" for used in contract["names"] if used not in present]
     if faults:
         raise TrainerError(
             f"{trainer_class.__name__} is not the one that spnb is written for: "

@@ -1,6 +1,6 @@
 """Gives earlier runs today's names of parameters, so that none of them is computed again.
 
-Parameters are a run's identity: where one was renamed (`spnb.train.renames`), an earlier run would
+Parameters are a run's identity: where one was renamed (`renames.yaml`), an earlier run would
 not be found any more. `spnb migrate` rewrites the `config.json` of each.
 """
 
@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spnb.train.checkpoints import write_json
-from spnb.train.renames import current
-from spnb.train.runs import Run, config_hash, read_run
+from spnb.train.runs import Run, config_hash, current, read_run, write_json
 
 
 def migrate(root: Path) -> list[str]:

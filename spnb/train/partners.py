@@ -15,7 +15,7 @@ from greenlet import greenlet
 from spnb.core.episodes import Episode
 from spnb.core.method import Role, SelfPlayMethod
 from spnb.core.types import Sample
-from spnb.train.checkpoints import read_state
+from spnb.train.runs import read_state
 
 
 class Fed(SelfPlayMethod):

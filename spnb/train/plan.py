@@ -23,12 +23,11 @@ from spnb.core.params import ParamError, Settings, scale_values, unknown, valida
 from spnb.core.paths import ROOT, resolve
 from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
-from spnb.train.config import RunParams, differing, merge, params_class, variant_layers
+from spnb.train.config import RunParams, changed_values, merge, params_class, variant_layers
+from spnb.train.policies import data_fingerprint, policy_fingerprint
 from spnb.train.progress import Progress
-from spnb.train.provenance import exhibit_folder, unclean
-from spnb.train.runs import Run, RunError, config_hash, open_run
+from spnb.train.runs import Run, RunError, config_hash, exhibit_folder, open_run, unclean
 from spnb.train.server import ENVIRONMENT, LOG, ForkedRun, RunServer
-from spnb.train.sources import data_fingerprint, policy_fingerprint
 
 Key = tuple[str, int]
 """A run of a plan: its variant and seed."""
@@ -171,7 +170,7 @@ def make_plan(
                 f"{key} is {values[key]!r}, which cannot be set here; use variants, seeds"
             )
     file = scale_values(paper, scale)
-    given = merge(differing(_set(values), file), _set(exact or {}))
+    given = merge(changed_values(_set(values), file), _set(exact or {}))
     known = variants(paper)
     own = {key: value for key, value in (file | given).items() if key in _SESSION}
     own.setdefault("variants", [name for name, entry in known.items() if entry.get("headline")])

@@ -1,24 +1,27 @@
-"""Policies: loading them, past selves as snapshots, and which engine answers for them."""
+"""Policies: their files, loading them, past selves as snapshots, which engine answers for them.
 
+What only looks at files needs no torch, so that a plan is made without it.
+"""
+
+import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
-from transformers.utils import logging
-
+from spnb.core.errors import OneLine
+from spnb.core.paths import embedded_path, resolve
 from spnb.core.types import Completion, Engine, Request
 from spnb.train.engines import end_ids, named_end_ids, special_ids
-from spnb.train.engines.torch import TorchEngine
-from spnb.train.sources import ADAPTER, ALLOWED, PolicyError, policy_path
 
-logging.disable_progress_bar()  # of loading weights: noise in logs, dead widgets in saved notebooks
-
+ADAPTER = "adapter_config.json"
+ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
+Weights = dict[str, Any]
+"""A model's weights by name, torch tensors."""
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
 """What a special token that may serve as pad is called, best first."""
@@ -36,6 +39,68 @@ PLAIN = SimpleNamespace(
 """How a policy is loaded outside of a run."""
 
 
+class PolicyError(OneLine, ValueError):
+    """The policy cannot be used as it is; the message says why."""
+
+
+def policy_path(source: str) -> str:
+    """Where the weights are: "embedded/<name>" ships with the project, then a folder, or a hub id.
+
+    Raises:
+        PolicyError: there is no such embedded policy, no model in the folder, or no such folder.
+    """
+    if not source.strip():
+        raise PolicyError(f"policy is {source!r}; allowed: {ALLOWED}")
+    if source.startswith("embedded/"):
+        try:
+            return str(embedded_path(source.removeprefix("embedded/")))
+        except ValueError as error:
+            raise PolicyError(f"policy is {source!r}: {error}") from None
+    folder = resolve(source)
+    if any((folder / name).is_file() for name in ("config.json", ADAPTER)):
+        return str(folder)
+    if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
+        raise PolicyError(
+            f"policy is {source!r}, and {folder} holds no model (config.json); allowed: {ALLOWED}"
+        )
+    return source
+
+
+def policy_fingerprint(source: str) -> str:
+    """12 hex digits over a local policy's files, so that a rebuilt one counts as another.
+
+    For a hub id it is the id. In a folder of your own the template or the architecture may change
+    alone, so these files count there too.
+    """
+    folder = Path(policy_path(source))
+    if not folder.is_dir():
+        return source
+    patterns = ("*.safetensors", "tokenizer*.json", ADAPTER)
+    if not source.startswith("embedded/"):
+        patterns += ("*.bin", "config.json", "*.jinja")
+    digest = hashlib.sha256()
+    for pattern in patterns:
+        for path in sorted(folder.glob(pattern)):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def data_fingerprint(source: str) -> str:
+    """12 hex digits over a local file, or over all in a folder, so that a changed one counts as
+    another."""
+    path = resolve(source)
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    stats = [(str(file), file.stat().st_mtime_ns) for file in files if file.is_file()]
+    return hashlib.sha256("".join(_content(*one) for one in stats).encode()).hexdigest()[:12]
+
+
+@cache
+def _content(file: str, changed: int) -> str:
+    """A file's digest, taken once for the time it was `changed`."""
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 @dataclass
 class Policy:
     """A causal LM with its tokenizer; `peft_config` is for a trainer that has to apply LoRA."""
@@ -49,9 +114,9 @@ class Policy:
         """The tokens that end a completion."""
         return end_ids(self.model, self.tokenizer)
 
-    def engine(self) -> TorchEngine:
+    def engine(self) -> Engine:
         """An engine that answers with the policy in this process."""
-        return TorchEngine(self.model, self.tokenizer)
+        return _engine(self.model, self.tokenizer)
 
 
 def load_policy(
@@ -141,7 +206,11 @@ def give_pad(model: Any, tokenizer: Any, source: str) -> None:
 
 
 def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # noise in logs, dead widgets in saved notebooks
 
     lora = params.lora_rank > 0
     dtype = torch.float32 if trained and not lora else getattr(torch, params.dtype)
@@ -195,16 +264,22 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     return Policy(model, tokenizer)
 
 
+def _engine(model: Any, tokenizer: Any) -> Engine:
+    from spnb.train.engines.torch import TorchEngine
+
+    return TorchEngine(model, tokenizer)
+
+
 def make_engine(params: Any, trainer: Any) -> Engine:
     """The engine of a run, answering with the trainer's weights as they are at each call."""
     if params.engine == "vllm":
         from spnb.train.engines.vllm import VLLMEngine
 
         return VLLMEngine(trainer)
-    return TorchEngine(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class)
+    return _engine(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class)
 
 
-def fixed_engine(source: str, params: Any, tokenizer: Any) -> TorchEngine:
+def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
     """An engine with another policy's weights, which stay as they are.
 
     Raises:
@@ -218,16 +293,16 @@ def fixed_engine(source: str, params: Any, tokenizer: Any) -> TorchEngine:
             "allowed: the same one"
         )
     other.model.eval().requires_grad_(False)
-    return TorchEngine(other.model, other.tokenizer)
+    return _engine(other.model, other.tokenizer)
 
 
-def trained_weights(model: Any) -> dict[str, torch.Tensor]:
+def trained_weights(model: Any) -> Weights:
     """Copies on the CPU of the weights in training: all of them, or the LoRA adapter."""
     parameters = model.named_parameters()
     return {name: p.detach().to("cpu", copy=True) for name, p in parameters if p.requires_grad}
 
 
-def put_weights(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
+def put_weights(model: Any, weights: Weights) -> None:
     """Writes weights into a model in place, bit by bit.
 
     Raises:
@@ -236,27 +311,33 @@ def put_weights(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
     parameters = dict(model.named_parameters())
     if missing := sorted(set(weights) - set(parameters)):
         raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(missing)}")
+    import torch
+
     with torch.no_grad():
         for name, value in weights.items():
             parameters[name].copy_(value)
 
 
-def save_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
+def save_weights(weights: Weights, path: Path) -> None:
     """Writes a snapshot as safetensors; a reader sees no half-written file."""
+    from safetensors.torch import save_file
+
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     save_file({name: value.contiguous() for name, value in weights.items()}, temporary)
     os.replace(temporary, path)
 
 
-def load_weights(path: Path) -> dict[str, torch.Tensor]:
+def load_weights(path: Path) -> Weights:
     """A snapshot written by `save_weights`, on the CPU."""
+    from safetensors.torch import load_file
+
     return load_file(path)
 
 
 class SnapshotEngine:
     """Answers with earlier weights of the same model, without a second copy on its device."""
 
-    def __init__(self, engine: Engine, model: Any, weights: Mapping[str, torch.Tensor]):
+    def __init__(self, engine: Engine, model: Any, weights: Weights):
         self.engine = engine
         self.model = model
         self.weights = weights

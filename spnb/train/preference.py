@@ -45,23 +45,13 @@ from spnb.core.episodes import run
 from spnb.core.method import Preference, SelfPlayMethod
 from spnb.core.types import Engine, Pair, Sample, derive_seed
 from spnb.train import guards
-from spnb.train.arguments import dpo_arguments
-from spnb.train.checkpoints import CheckpointError
-from spnb.train.config import RunParams
-from spnb.train.guards import TrainerError, token_logps
-from spnb.train.hooks import Hooks, RunMixin, Stage, attach
+from spnb.train.config import RunParams, TrainerError, dpo_arguments
+from spnb.train.guards import token_logps
 from spnb.train.metrics import mean_of
+from spnb.train.runs import CheckpointError
+from spnb.train.trainer import Hooks, RunMixin, Stage, attach
 
-METHODS = {
-    "_prepare_dataset": ("self", "dataset", "processing_class", "args", "dataset_name"),
-    "_precompute_ref_logps": ("self", "dataset", "name", "batch_size"),
-    "_compute_loss": ("self", "model", "inputs", "return_outputs"),
-    "_save_checkpoint": ("self", "model", "trial"),
-    "log": ("self", "logs", "start_time"),
-}
-"""Methods of TRL's trainer that are overridden, with their first parameters."""
-NAMES = ("_metrics", "ref_chosen_logps", "ref_rejected_logps", "completion_mask", "rewards/margins")
-"""Attributes and keys of TRL's trainer that are read or set."""
+UPDATE = ("loss", "grad_norm", "learning_rate", "entropy")
 REPORTED = {
     "chosen": "rewards/chosen",
     "rejected": "rewards/rejected",
@@ -145,25 +135,19 @@ class PreferenceMixin(RunMixin):
         self._metrics["train"][name].append(self.accelerator.gather(term.detach()).mean().item())
         return (loss, outputs) if return_outputs else loss
 
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+    def updated(self, logs: dict[str, float]) -> None:
         """TRL's numbers of an update, and the step's row for the run."""
-        if "loss" not in logs:
-            return super().log(logs, start_time)
-        guards.check_finite(logs["loss"], logs.get("grad_norm"), self.state.global_step)
         row = self._step_row(logs)
         samples = [sample for place in self._places for sample in self._samples(place)]
         self._places = []
-        super().log(logs, start_time)
         self.hooks.on_step(row, samples)
 
     def _step_row(self, logs: dict[str, float]) -> dict[str, float]:
         """The metrics of a step, the same in every process."""
-        own = self._metrics["train"]
         row = {"step": self.stage.first + self.state.global_step}
-        row |= {key: logs[key] for key in ("loss", "grad_norm", "learning_rate") if key in logs}
-        row["entropy"] = mean_of(own["entropy"])
+        row |= {key: logs[key] for key in UPDATE if key in logs}
         names = REPORTED | {TERMS[self.preference.loss]: TERMS[self.preference.loss]}
-        row |= {f"preference/{name}": mean_of(own[key]) for name, key in names.items()}
+        row |= {f"preference/{name}": logs[key] for name, key in names.items()}
         pairs = [self.pairs[place] for place in gather_object(self._places)]
         row["samples"] = 2 * len(pairs)
         for index, role in enumerate(("chosen", "rejected")):
@@ -226,7 +210,7 @@ def make_preference_trainer(
     preference = params.preference
     if preference is None:
         raise TrainerError("the run has no preference loss; allowed: a method's params.preference")
-    guards.check_contract(trl.DPOTrainer, METHODS, NAMES)
+    guards.check_contract(trl.DPOTrainer, "DPOTrainer")
     stage = stage or Stage(steps=params.steps)
     explicit = dpo_arguments(params, preference, stage.steps, output_dir)
     trainer = type("PreferenceTrainer", (PreferenceMixin, trl.DPOTrainer), {})(

@@ -9,8 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from spnb.train.checkpoints import MANIFEST
-from spnb.train.runs import Run
+from spnb.train.runs import MANIFEST, Run
 
 FORMAT = "{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} steps [{elapsed}<{remaining}] {desc}"
 

@@ -28,10 +28,8 @@ from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
-from spnb.train.checkpoints import CheckpointError, digest, last_checkpoint, read_state, write_json
 from spnb.train.config import RunParams, merge, params_class
 from spnb.train.guards import TrainerError
-from spnb.train.hooks import Hooks, Stage
 from spnb.train.partners import Fed, Partner
 from spnb.train.policies import (
     SnapshotEngine,
@@ -43,8 +41,17 @@ from spnb.train.policies import (
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
-from spnb.train.runs import Run, RunError, read_run
-from spnb.train.trainer import make_trainer
+from spnb.train.runs import (
+    CheckpointError,
+    Run,
+    RunError,
+    digest,
+    last_checkpoint,
+    read_run,
+    read_state,
+    write_json,
+)
+from spnb.train.trainer import Hooks, Stage, make_trainer
 
 SAMPLES_KEPT = 16
 """Rows written to rollouts.jsonl at each evaluation."""

@@ -7,38 +7,62 @@
 steps), `model/` (final weights) and, once all is done, `finished.json`.
 A finished run with the same hash is never computed again; one with other parameters gets a folder
 of its own beside it.
+
+A checkpoint's `manifest.json` holds the sha-256 of each of its files and our own state as JSON, the
+number of rows of each record in it. It is written last and checked first: a checkpoint without one
+was cut off while it was written and is ignored. Nothing here can execute code when it is read.
 """
 
 import hashlib
+import importlib.metadata
 import json
 import math
 import os
+import platform
 import re
 import socket
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 from filelock import FileLock, Timeout
 
 from spnb.core.errors import OneLine
+from spnb.core.params import ParamError
+from spnb.core.paths import ROOT, resolve
 from spnb.evaluate.items import RECORD, ROW
-from spnb.train import provenance
-from spnb.train.checkpoints import write_json
 from spnb.train.metrics import METRICS
-from spnb.train.renames import current
 
 RECORDS = ("metrics", "evals", "items", "rollouts")
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
+MANIFEST = "manifest.json"
+OLD_STATE = "selfplay_state.pt"
+FORMAT = 2
+"""Of checkpoints; those before had a pickle and no manifest."""
+EVERY = "every"
+"""In `renames.yaml`: the runs of all papers."""
+PACKAGES = ("spnb", "torch", "transformers", "trl", "numpy", "open_spiel", "textarena")
+COMMITTED = "figures"
+"""The folder of committed exhibits, written only with the committed settings and code."""
+TRIALS = "runs/figures"
+"""Where all other exhibits go."""
 
 
 class RunError(OneLine, RuntimeError):
     """A run's folder cannot be used; the message says what to do, and nothing in it was changed."""
+
+
+class CheckpointError(OneLine, RuntimeError):
+    """A checkpoint cannot be used; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +102,7 @@ class Run:
 
     def finish(self, **facts: Any) -> None:
         """Marks the run as done: commit, versions, rows of each record, facts such as its time."""
-        where = {"commit": provenance.commit(), "versions": provenance.versions()}
+        where = {"commit": commit(), "versions": versions()}
         rows = self.row_counts()
         write_json(self.folder / "finished.json", {"date": _now(), "rows": rows, **where, **facts})
 
@@ -294,3 +318,153 @@ def _check_schema(name: str, row: Mapping[str, Any]) -> None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@cache
+def _renames() -> dict[str, dict[str, Any]]:
+    text = (files("spnb") / "train" / "renames.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)
+
+
+def current(params: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's parameters under today's names.
+
+    A parameter that is gone is left out if it has the value that every such run has today, and kept
+    otherwise: that run has no counterpart.
+    """
+    params = dict(params)
+    for group in (EVERY, params.get("paper", "")):
+        for old, new in _renames()["renamed"].get(group, {}).items():
+            if old in params:
+                params[new] = params.pop(old)
+        for name, values in _renames()["values"].get(group, {}).items():
+            if name in params:
+                params[name] = values.get(params[name], params[name])
+        for name, value in _renames()["removed"].get(group, {}).items():
+            if name in params and params[name] == value:
+                del params[name]
+    return params
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON so that a reader sees the old file or the whole new one."""
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    temporary.write_text(json.dumps(value, indent=1, default=str, allow_nan=False) + "\n")
+    os.replace(temporary, path)
+
+
+def digest(path: Path) -> str:
+    """The sha-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(folder: Path, state: Mapping[str, Any]) -> None:
+    """Writes the manifest of a complete checkpoint folder, `state` in it."""
+    files = {
+        p.relative_to(folder).as_posix(): digest(p)
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
+    files.pop(MANIFEST, None)
+    write_json(folder / MANIFEST, {"format": FORMAT, "files": files, "state": dict(state)})
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint below `folder`.
+
+    Raises:
+        CheckpointError: there are only checkpoints of the layout before manifests.
+    """
+    complete = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
+    if not complete and any(folder.parent.glob(f"**/checkpoint-*/{OLD_STATE}")):
+        raise CheckpointError(
+            f"{folder.parent} holds checkpoints of an older layout, which cannot be resumed; "
+            "delete that folder to start the run again"
+        )
+    return max(complete, key=lambda path: int(path.name.rsplit("-", 1)[1]), default=None)
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """The state of a checkpoint, after every file of it was compared with its manifest.
+
+    Raises:
+        CheckpointError: a file is missing or changed, or the manifest cannot be read.
+    """
+    advice = f"delete {checkpoint} to go on from the one before it, or from the start"
+    try:
+        manifest = json.loads((checkpoint / MANIFEST).read_text())
+        files, state = manifest["files"], manifest["state"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{checkpoint / MANIFEST} cannot be read ({error}); {advice}"
+        ) from None
+    for name, expected in files.items():
+        if not (checkpoint / name).is_file():
+            raise CheckpointError(f"{checkpoint / name} is missing; {advice}")
+        if digest(checkpoint / name) != expected:
+            raise CheckpointError(f"{checkpoint / name} is not as it was saved; {advice}")
+    return state
+
+
+def versions() -> dict[str, str | None]:
+    """Version of Python and of each package that decides numbers; None for one that is not
+    installed."""
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def version(package: str) -> str | None:
+    """The installed version of a package, None if it is not there."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def commit() -> str | None:
+    """The commit of the code, with "-dirty" where tracked files differ from it.
+
+    figures/ and notebooks/ do not count: making exhibits writes there. None without git, and where
+    the package lies inside a repository of something else.
+    """
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) != ROOT.resolve():
+            return None
+        paths = (".", f":!{COMMITTED}", ":!notebooks")
+        dirty = git("status", "--porcelain", "--untracked-files=no", "--", *paths)
+        return git("rev-parse", "HEAD") + ("-dirty" if dirty else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def unclean() -> str:
+    """Why the code is not that of a commit, in a sentence; "" if it is."""
+    here = commit()
+    if here is None:
+        return "The code is in no git repository of its own, so its commit is unknown."
+    return f"The code has changes since commit {here[:9]}." if here.endswith("-dirty") else ""
+
+
+def exhibit_folder(named: str | Path | None, why_not: str) -> Path:
+    """Where exhibits go: the named folder; without one figures/, or runs/figures if `why_not`.
+
+    Args:
+        why_not: a sentence that says why figures/ may not be written, "" if it may.
+
+    Raises:
+        ParamError: figures/ was named and may not be written.
+    """
+    if named is None:
+        return resolve(TRIALS if why_not else COMMITTED)
+    folder, committed = resolve(named), resolve(COMMITTED).resolve()
+    if why_not and committed in (folder.resolve(), *folder.resolve().parents):
+        allowed = f"allowed: another folder, or none for {TRIALS}"
+        raise ParamError(f"figures is {str(named)!r}, the committed exhibits; {allowed}. {why_not}")
+    return folder

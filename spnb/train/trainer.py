@@ -2,8 +2,8 @@
 
 `_generate_and_score_completions` plays the method's rollout, hands the rows that are trained to TRL
 through its `rollout_func` and `env_mask` contract, and puts the method's advantages, times their
-weights, in the place of TRL's. `log` adds the rollout's own numbers to what TRL reports. Others
-save and load our state (`spnb.train.hooks`). Log-probabilities, every loss type, KL, optimiser,
+weights, in the place of TRL's. A callback (`RunCallback`) adds the rollout's own numbers to what
+TRL reports and our state to its checkpoints. Log-probabilities, every loss type, KL, optimiser,
 LoRA and checkpoints stay TRL's; what we rely on in it is listed and checked in `spnb.train.guards`.
 
 The loss of a step is the mean over all trained rows of all processes, each row's advantage
@@ -15,26 +15,26 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
+from safetensors import SafetensorError
+from transformers import PrinterCallback, TrainerCallback
 
 from spnb.core.episodes import run
-from spnb.core.method import ROW_MEAN_LOSSES, Role, SelfPlayMethod
+from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
 from spnb.core.types import Engine, Sample
 from spnb.train import guards
-from spnb.train.arguments import grpo_arguments, processes
-from spnb.train.config import RunParams
+from spnb.train.config import RunParams, check_settings, grpo_arguments, processes
 from spnb.train.guards import TrainerError
-from spnb.train.hooks import Hooks, RunMixin, Stage, attach
 from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
-from spnb.train.packing import PackingMixin
 from spnb.train.partners import Partner
-from spnb.train.role_kl import IN_KL, RoleKLMixin
+from spnb.train.runs import seal
 
 CHECKED_ROLLOUTS = 2
 """After each start of a run, so many rollouts must agree with the trainer, or it stops."""
@@ -42,6 +42,124 @@ INERT = "inert"
 """The role of rows that only fill a batch."""
 GAP_EVERY = 10
 """The engine's gap is logged at the first steps and at every tenth."""
+IN_KL = "in_kl"
+"""The key of TRL's dictionaries that says which rows the KL term holds."""
+LENGTH_GROUPS, GROUP_ROWS = 8, 16
+"""Most groups of rows that are run together in an update, and fewest rows in one."""
+REPORTED = {
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "entropy": "entropy",
+    "kl": "kl",
+    "clip_ratio": "clip_ratio/region_mean",
+}
+"""Our names of TRL's numbers of an update."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one trainer trains: a policy's name, the first step (from 0) and how many."""
+
+    policy: str = POLICY
+    first: int = 0
+    steps: int = 1
+
+
+@dataclass
+class Hooks:
+    """What a run wants to hear: each step's metrics and samples, and what to save with them."""
+
+    on_step: Callable[[dict[str, float], list[Sample]], None]
+    on_state: Callable[[], dict[str, Any]] = dict
+
+
+class RunMixin:
+    """Mixed in over any trainer of TRL: our part of its updates and checkpoints."""
+
+    method: SelfPlayMethod
+    hooks: Hooks
+    stage: Stage
+    _step = 0
+    _restored = 0
+    _saving = False
+
+    def train(self, *args: Any, **more: Any) -> Any:
+        """TRL's, with a sentence where a checkpoint cannot be written."""
+        try:
+            return super().train(*args, **more)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            if not self._saving:
+                raise
+            raise TrainerError(
+                f"checkpoint-{self.state.global_step} could not be written ({error}). It will be "
+                "ignored: free some disk space and start the run again, it resumes from the last "
+                f"complete checkpoint in {self.args.output_dir}"
+            ) from error
+
+    def updated(self, logs: dict[str, float]) -> None:
+        """Takes over TRL's numbers of an update, and may change what trackers get."""
+        raise TypeError(f"{type(self).__name__} has no `updated`")
+
+    def seal_checkpoint(self) -> None:
+        """Writes our state and the manifest into the checkpoint of this update."""
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        methods = gather_object([self.method.state_dict()])  # each process has its own baselines
+        if self.accelerator.is_main_process:
+            state = {"step": self._step, "methods": methods, "run": self.hooks.on_state()}
+            seal(folder, state)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over our part of a checkpoint's state, before `train(resume_from_checkpoint)`."""
+        self._restored = state["step"]
+        processes = self.accelerator.num_processes
+        if len(state["methods"]) != processes:
+            raise TrainerError(
+                f"the checkpoint was written by {len(state['methods'])} processes, and {processes} "
+                "run now; allowed: as many"
+            )
+        self.method.load_state_dict(state["methods"][self.accelerator.process_index])
+
+
+class RunCallback(TrainerCallback):
+    """Hears of TRL's updates and checkpoints before any tracker does."""
+
+    def __init__(self, trainer: RunMixin):
+        self.trainer = trainer
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
+        """An update, or TRL's summary at the end of training, which has no loss."""
+        if "loss" in logs:
+            guards.check_finite(logs["loss"], logs.get("grad_norm"), state.global_step)
+            self.trainer.updated(logs)
+            self.trainer._saving = control.should_save
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """TRL's files of a checkpoint are written."""
+        self.trainer.seal_checkpoint()
+        self.trainer._saving = False
+
+
+def attach(
+    trainer: Any, explicit: Mapping[str, Any], method: SelfPlayMethod, hooks: Hooks, stage: Stage
+) -> None:
+    """Gives a new trainer its method, hooks and stage, and the method its share of the work.
+
+    Raises:
+        TrainerError: a setting was changed on the way (Unsloth's patches have other defaults),
+            weights are sharded, or a process sees several GPUs.
+    """
+    check_settings(trainer.args, explicit)
+    guards.refuse_sharded(trainer.accelerator)
+    if trainer.args.n_gpu > 1:
+        raise TrainerError(
+            f"{trainer.args.n_gpu} GPUs are visible to one process; allowed: one "
+            "(CUDA_VISIBLE_DEVICES), or `accelerate launch` with a process for each"
+        )
+    trainer.remove_callback(PrinterCallback)
+    trainer.callback_handler.callbacks.insert(0, RunCallback(trainer))
+    trainer.method, trainer.hooks, trainer.stage = method, hooks, stage
+    method.share = Share(trainer.accelerator.process_index, trainer.accelerator.num_processes)
 
 
 class SelfPlayMixin(RunMixin):
@@ -133,25 +251,14 @@ class SelfPlayMixin(RunMixin):
         inert = Sample(token, token, (0,), (0.0,), reward=0.0, role=INERT, group=INERT)
         return samples + [inert] * missing
 
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """TRL's numbers of an update, and with the last update of a rollout its own metrics."""
-        if "loss" not in logs:
-            return super().log(logs, start_time)
-        guards.check_finite(logs["loss"], logs.get("grad_norm"), self.state.global_step)
-        own = self._metrics["train"]
-        update = {key: logs.get(key) for key in ("loss", "grad_norm", "learning_rate")}
-        for key, name in (
-            ("entropy", "entropy"),
-            ("kl", "kl"),
-            ("clip_ratio/region_mean", "clip_ratio"),
-        ):
-            update[name] = mean_of(own.get(key, []))
-        for key in [key for key in own if key.startswith(("reward", "frac_reward"))]:
-            del own[key]  # TRL's reward function is a constant 0 here
-        self._updates.append(update)
-        row = self._step_row() if len(self._updates) == self.num_iterations else None
-        super().log(logs | _reported(row), start_time)
-        if row is not None:
+    def updated(self, logs: dict[str, float]) -> None:
+        """With the last update of a rollout come its own metrics, for the run and for trackers."""
+        for key in [key for key in logs if key.startswith(("reward", "frac_reward"))]:
+            del logs[key]  # TRL's reward function is a constant 0 here
+        self._updates.append({name: logs.get(key) for name, key in REPORTED.items()})
+        if len(self._updates) == self.num_iterations:
+            row = self._step_row()
+            logs.update(_reported(row))
             self.hooks.on_step(row, self._record["samples"])
 
     def _step_row(self) -> dict[str, float]:
@@ -159,7 +266,8 @@ class SelfPlayMixin(RunMixin):
         updates = self._updates
         self._updates = []
         means = {
-            key: mean_of([u[key] for u in updates if u[key] is not None]) for key in updates[0]
+            name: mean_of([one[name] for one in updates if one[name] is not None])
+            for name in REPORTED
         }
         row = {"step": self.stage.first + self.state.global_step // self.num_iterations}
         row |= {key: value for key, value in means.items() if value is not None}
@@ -180,6 +288,87 @@ class SelfPlayMixin(RunMixin):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             self._step = self._restored
+
+
+class RoleKLMixin:
+    """The KL term of `grpo.beta` on the rows of some roles only: a proposer may need a leash to its
+    start where the solver, on the same weights, must be free to learn. The reference of every other
+    row is the policy as it is: KL and gradient are exactly 0.
+
+    Not for Unsloth, whose compiled loss does not ask for log-probabilities in this way.
+    """
+
+    _in_loss: dict[str, Any] | None = None
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self._in_loss = inputs
+        try:
+            return super()._compute_loss(model, inputs)
+        finally:
+            self._in_loss = None
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **more: Any) -> tuple[Any, ...]:
+        parts = super()._get_per_token_logps_and_entropies(*args, **more)
+        if self._in_loss is not None:
+            free_B = ~self._in_loss[IN_KL]
+            self._in_loss["ref_per_token_logps"][free_B] = parts[0].detach()[free_B]
+        return parts
+
+
+class PackingMixin:
+    """Gives TRL's own function rows of like length together, without the padding they share: on a
+    CPU a third to a half of the work of an update. Not for Unsloth, which has its own loss.
+    """
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        ids_BT: torch.Tensor,
+        mask_BT: torch.Tensor,
+        keep: int,
+        batch_size: int | None = None,
+        *rest: Any,
+        **more: Any,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """TRL's values up to rounding, 0 on a completion's padding, which the loss masks.
+
+        Where there is no gradient, TRL asks for a few rows at a time (`batch_size`); here it is as
+        many as an update holds in memory anyway. Anything beside token ids goes to TRL unchanged.
+        """
+        plain = super()._get_per_token_logps_and_entropies
+        tensors = any(isinstance(value, torch.Tensor) for value in (*rest, *more.values()))
+        if len(rest) > 1 or more.get("compute_aux_loss") or tensors:
+            return plain(model, ids_BT, mask_BT, keep, batch_size, *rest, **more)
+        if batch_size:
+            batch_size = max(batch_size, len(ids_BT) // self.args.steps_per_generation)
+        groups = length_groups(mask_BT)
+        results = []
+        for rows in groups:
+            first, last = _span(mask_BT[rows])
+            cut = min(ids_BT.shape[1] - last, keep - 1)
+            window = slice(first, ids_BT.shape[1] - cut)
+            ids, mask = ids_BT[rows, window], mask_BT[rows, window]
+            parts = plain(model, ids, mask, keep - cut, batch_size, *rest, **more)
+            pad = torch.nn.functional.pad
+            results.append([None if p is None else pad(p, (0, cut)) for p in parts[:2]])
+        order = torch.cat(groups).argsort()
+        logps_BT, entropies_BT = (
+            None if parts[0] is None else torch.cat(parts)[order]
+            for parts in zip(*results, strict=True)
+        )
+        return logps_BT, entropies_BT, None
+
+
+def length_groups(mask_BT: torch.Tensor) -> list[torch.Tensor]:
+    """Row indices sorted by length in equal groups, equally many in every process."""
+    order = mask_BT.sum(dim=1).argsort(stable=True)
+    return list(order.tensor_split(max(1, min(LENGTH_GROUPS, len(order) // GROUP_ROWS))))
+
+
+def _span(mask_BT: torch.Tensor) -> tuple[int, int]:
+    """First column that any row uses, and the one after the last."""
+    used = mask_BT.any(dim=0).nonzero()
+    return int(used[0]), int(used[-1]) + 1
 
 
 def _rollout_columns(prompts: list[str], trainer: Any) -> dict[str, list]:
@@ -256,8 +445,12 @@ def _mixins(
             f"roles.{free[0]}.kl is False with backend unsloth, whose loss has one KL for all "
             "rows; allowed: backend transformers, or grpo.beta 0"
         )
-    packed = not (unsloth or torch.cuda.is_available())
-    return (SelfPlayMixin, *[RoleKLMixin] * by_role, *[PackingMixin] * packed)
+    mixins: list[type] = [SelfPlayMixin]
+    if by_role:
+        mixins.append(RoleKLMixin)
+    if not (unsloth or torch.cuda.is_available()):
+        mixins.append(PackingMixin)
+    return tuple(mixins)
 
 
 def _temperature(roles: list[Any], default: float) -> float:
@@ -276,10 +469,8 @@ def _no_reward(completions: list, **_: Any) -> list[float]:
     return [0.0] * len(completions)
 
 
-def _reported(row: Mapping[str, float] | None) -> dict[str, float]:
+def _reported(row: Mapping[str, float]) -> dict[str, float]:
     """What trackers get of a step: our metrics, and the mean reward over all roles as `reward`."""
-    if row is None:
-        return {}
     rewards = [value for key, value in row.items() if key.startswith("reward/")]
     own = {key: value for key, value in row.items() if key not in ("step", "loss", "grad_norm")}
     return own | ({"reward": mean_of(rewards)} if rewards else {})

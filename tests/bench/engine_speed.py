@@ -32,7 +32,7 @@ from spnb.train.config import RunParams
 from spnb.train.engines.decoders import padded
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import Policy, load_policy
-from spnb.train.provenance import exhibit_folder, unclean
+from spnb.train.runs import exhibit_folder, unclean
 
 GAMES = ("kuhn_poker", "TicTacToe-v0", "SimpleNegotiation-v0")
 BARS = {"generate": 4.0, "train": 1.05}
@@ -176,9 +176,8 @@ def training(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from spnb.train.arguments import grpo_arguments
-    from spnb.train.hooks import Hooks
-    from spnb.train.trainer import make_trainer
+    from spnb.train.config import grpo_arguments
+    from spnb.train.trainer import Hooks, make_trainer
 
     labels = {"role": "role", "group": 0}
     pairs = zip(asked, answers, strict=True)

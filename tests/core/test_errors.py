@@ -7,10 +7,9 @@ from traitlets.config import Config
 from spnb.core.errors import Stopped
 from spnb.core.params import ParamError
 from spnb.report.exhibits import ExhibitError
-from spnb.train.checkpoints import CheckpointError
 from spnb.train.guards import TrainerError
-from spnb.train.runs import RunError
-from spnb.train.sources import PolicyError
+from spnb.train.policies import PolicyError
+from spnb.train.runs import CheckpointError, RunError
 
 
 @pytest.fixture(scope="module")

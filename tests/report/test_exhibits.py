@@ -27,7 +27,6 @@ from spnb.report.exhibits import (
     read_index,
     save_exhibit,
 )
-from spnb.train import provenance
 
 
 @dataclass(frozen=True)
@@ -369,10 +368,10 @@ def test_seeds_are_shown_as_ranges() -> None:
 def test_committed_exhibits_are_of_a_clean_commit_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provenance, "COMMITTED", str(tmp_path / "committed"))
-    monkeypatch.setattr(provenance, "TRIALS", str(tmp_path / "trials"))
+    monkeypatch.setattr("spnb.train.runs.COMMITTED", str(tmp_path / "committed"))
+    monkeypatch.setattr("spnb.train.runs.TRIALS", str(tmp_path / "trials"))
     for commit in ("0123456789abcdef-dirty", None):
-        monkeypatch.setattr(provenance, "commit", lambda commit=commit: commit)
+        monkeypatch.setattr("spnb.train.runs.commit", lambda commit=commit: commit)
         assert default_folder() == tmp_path / "trials"
         for act in (check_writable, save_table):
             with pytest.raises(ParamError, match="committed exhibits; allowed: another folder"):
@@ -380,7 +379,7 @@ def test_committed_exhibits_are_of_a_clean_commit_only(
         save_table(default_folder())
         stamp = "0123456789-dirty." if commit else "seeds 0-2, "
         assert stamp in (tmp_path / "trials/README.md").read_text()
-    monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
     save_table(default_folder())
     assert read_index(tmp_path / "committed")[0]["commit"] == "0123456789abcdef"
 
@@ -422,18 +421,18 @@ def test_the_commit_is_the_projects_and_says_dirty(
         )
         return done.stdout.strip()
 
-    monkeypatch.setattr(exhibits.provenance, "ROOT", tmp_path)
-    assert exhibits.provenance.commit() is None
+    monkeypatch.setattr("spnb.train.runs.ROOT", tmp_path)
+    assert exhibits.run_folders.commit() is None
     (tmp_path / "figures").mkdir()
     for name in ("code.py", "figures/index.json"):
         (tmp_path / name).write_text("1")
     git("init", "-q")
-    assert exhibits.provenance.commit() is None, "no commit yet"
+    assert exhibits.run_folders.commit() is None, "no commit yet"
     git("add", ".")
     git("commit", "-qm", "first")
     (tmp_path / "figures" / "index.json").write_text("2")
-    assert exhibits.provenance.commit() == git("rev-parse", "HEAD")
+    assert exhibits.run_folders.commit() == git("rev-parse", "HEAD")
     (tmp_path / "code.py").write_text("2")
-    assert exhibits.provenance.commit() == git("rev-parse", "HEAD") + "-dirty"
-    monkeypatch.setattr(exhibits.provenance, "ROOT", tmp_path / "figures")
-    assert exhibits.provenance.commit() is None, "inside a repository of something else"
+    assert exhibits.run_folders.commit() == git("rev-parse", "HEAD") + "-dirty"
+    monkeypatch.setattr("spnb.train.runs.ROOT", tmp_path / "figures")
+    assert exhibits.run_folders.commit() is None, "inside a repository of something else"

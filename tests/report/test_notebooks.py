@@ -26,7 +26,6 @@ from spnb.report.notebooks import (
     shared_folder,
     with_notebook,
 )
-from spnb.train import provenance
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
@@ -366,7 +365,7 @@ KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "languag
 def test_shared_exhibits_go_where_those_of_their_runs_do(told, tmp_path, monkeypatch):
     """With the committed plan's runs where its plan's go, with any other run where trials go."""
     monkeypatch.setattr(notebooks, "find_runs", lambda **_: runs)
-    monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
     seeds = {"seeds": [0]}
     runs = make_plan("spiral", "smoke", runs=str(tmp_path)).all()
     execute(SHARED[0], "smoke", **seeds)
@@ -376,7 +375,7 @@ def test_shared_exhibits_go_where_those_of_their_runs_do(told, tmp_path, monkeyp
     assert shared_folder(runs) == ROOT / "figures"
     other = make_plan("spiral", "cpu", variants=["full"], steps=2, runs=str(tmp_path))
     assert shared_folder([*runs[1:], other.all()[0]]) == ROOT / "runs/figures"
-    monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef-dirty")
+    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef-dirty")
     assert shared_folder(runs) == ROOT / "runs/figures"
 
 

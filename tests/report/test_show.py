@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from spnb.report import exhibits, notebooks, show
+from spnb.report import notebooks, show
 from spnb.report.exhibits import ExhibitError, catalogue, read_index, save_exhibit
 from spnb.report.frame import KEYS, gather
 from spnb.report.show import exhibit, needed_variants, regenerate
@@ -37,7 +37,7 @@ def rlvr(root, *variants, steps=(0, 2)):
 def committed_in(monkeypatch, folder):
     """Makes a folder the committed one of a clean commit; returns it."""
     monkeypatch.setattr(show, "COMMITTED", str(folder))
-    monkeypatch.setattr(exhibits.provenance, "commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
     return folder
 
 

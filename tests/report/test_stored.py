@@ -13,7 +13,7 @@ from PIL import Image
 from spnb.core.paths import ROOT
 from spnb.report import stored
 from spnb.report.stored import StoredError, faults, source_hash, store
-from spnb.train import provenance
+from spnb.train import runs
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CODE = ['scale = "cpu"', "train()", "table"]
@@ -103,7 +103,7 @@ def test_pictures_tables_and_text_are_stored_and_nothing_else(pair):
         "source": hashlib.sha256("\0".join(CODE).encode()).hexdigest(),
         "scale": "cpu",
         "executed": "2026-11-22",
-        "commit": provenance.commit(),
+        "commit": runs.commit(),
     }
     assert "widgets" not in notebook.metadata
     assert faults(notebook) == []

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from spnb.train.checkpoints import CheckpointError, digest, last_checkpoint, read_state, seal
+from spnb.train.runs import CheckpointError, digest, last_checkpoint, read_state, seal
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ import pytest
 from spnb.core.params import SCALES, ParamError, papers, scale_values, validate, variants
 from spnb.methods import method_module
 from spnb.train.config import (
-    GRPO_OWNED,
     GRPOParams,
     RunParams,
-    differing,
-    grpo_names,
+    changed_values,
     merge,
     params_class,
+    trl_names,
     variant_layers,
 )
 from spnb.train.plan import Session
@@ -34,12 +33,14 @@ def test_every_shipped_scale_and_variant_is_valid(paper):
     assert any(entry.get("headline") for entry in variants(paper).values())
 
 
-def test_names_of_trl_are_those_of_its_config():
-    from trl import GRPOConfig
+def test_names_of_trl_are_those_of_the_pinned_one():
+    import trl
 
-    fields = {field.name for field in dataclasses.fields(GRPOConfig)}
-    assert grpo_names() == fields
-    assert set(GRPO_OWNED) | set(GRPOParams.model_fields) <= fields
+    names = trl_names()
+    for config in ("GRPOConfig", "DPOConfig"):
+        fields = sorted(field.name for field in dataclasses.fields(getattr(trl, config)))
+        assert names[config] == fields, f"{config} of trl_names.yaml should be: {fields}"
+    assert set(names["owned"]) | set(GRPOParams.model_fields) <= set(names["GRPOConfig"])
 
 
 def test_any_other_name_of_trl_may_be_set():
@@ -66,11 +67,14 @@ def test_layers_merge_key_by_key():
 
 def test_only_what_differs_is_left():
     base = {"steps": 5, "games": ["a"], "grpo": {"beta": 0.1, "epsilon": 0.2}, "roles": {"x": {}}}
-    assert differing(base, base) == {}
+    assert changed_values(base, base) == {}
     values = {"steps": 5, "games": ["a", "b"], "grpo": {"beta": 0.1, "epsilon": 0.3, "delta": None}}
-    assert differing(values, base) == {"games": ["a", "b"], "grpo": {"epsilon": 0.3, "delta": None}}
+    assert changed_values(values, base) == {
+        "games": ["a", "b"],
+        "grpo": {"epsilon": 0.3, "delta": None},
+    }
     roles = {"roles": {"x": {"policy": "start"}}}
-    assert differing(roles, base) == roles and differing({"grpo": 3}, base) == {"grpo": 3}
+    assert changed_values(roles, base) == roles and changed_values({"grpo": 3}, base) == {"grpo": 3}
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from spnb.train import migrate as module
-from spnb.train import renames
-from spnb.train.checkpoints import write_json
+from spnb.train import runs
 from spnb.train.migrate import migrate
-from spnb.train.runs import RunError, config_hash, open_run, read_run
+from spnb.train.runs import RunError, config_hash, open_run, read_run, write_json
 
 RENAMES = {
     "renamed": {"every": {"beside": "co_trained"}, "p": {"asked": "questions_per_round"}},
@@ -22,7 +21,7 @@ NEW = IDENTITY | {"questions_per_round": 12, "source": "policy", "co_trained": {
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch):
-    monkeypatch.setattr(renames, "_renames", lambda: RENAMES)
+    monkeypatch.setattr("spnb.train.runs._renames", lambda: RENAMES)
 
 
 def old_run(root, params, name=""):
@@ -36,12 +35,12 @@ def old_run(root, params, name=""):
 
 
 def test_names_and_values_are_todays_and_what_never_differed_is_gone():
-    assert renames.current(OLD) == NEW
-    assert renames.current(NEW) == NEW
-    assert renames.current(OLD | {"paper": "q"}).keys() - {"asked"} == NEW.keys() - {
+    assert runs.current(OLD) == NEW
+    assert runs.current(NEW) == NEW
+    assert runs.current(OLD | {"paper": "q"}).keys() - {"asked"} == NEW.keys() - {
         "questions_per_round"
     }
-    assert renames.current(IDENTITY | {"load_in_4bit": True})["load_in_4bit"] is True
+    assert runs.current(IDENTITY | {"load_in_4bit": True})["load_in_4bit"] is True
 
 
 def test_an_earlier_run_is_refused_by_name_until_it_is_migrated(tmp_path):

@@ -13,11 +13,10 @@ from test_trainer import Fixed, ragged_rows, run_params
 
 from spnb.core.params import ParamError, validate
 from spnb.train.config import RunParams
-from spnb.train.hooks import Hooks, Stage
 from spnb.train.metrics import TIMINGS
 from spnb.train.partners import Fed, Partner
 from spnb.train.policies import Policy
-from spnb.train.trainer import make_trainer
+from spnb.train.trainer import Hooks, Stage, make_trainer
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
 BESIDE = dict(

@@ -18,11 +18,10 @@ from safetensors.torch import load_file
 from spnb.core.errors import Stopped
 from spnb.core.params import SCALES, ParamError, papers, scale_values, variants
 from spnb.core.paths import ROOT, resolve
-from spnb.train.checkpoints import CheckpointError, read_state
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import deviations, make_plan, run_all, run_one
-from spnb.train.runs import RunError
-from spnb.train.sources import PolicyError
+from spnb.train.policies import PolicyError
+from spnb.train.runs import CheckpointError, RunError, read_state
 
 SMALL = dict(
     games=["kuhn_poker"],
@@ -334,7 +333,7 @@ def test_a_variant_may_have_seeds_of_its_own(monkeypatch):
 def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
     monkeypatch, scale, values, commit, why
 ):
-    monkeypatch.setattr("spnb.train.provenance.commit", lambda: commit)
+    monkeypatch.setattr("spnb.train.runs.commit", lambda: commit)
     plan = make_plan("spiral", scale, **values)
     assert why in plan.why_not_committed() and bool(why) == bool(plan.why_not_committed())
     folder = plan.session.figures or ("runs/figures" if why else "figures")

@@ -13,17 +13,19 @@ from spnb.train.engines import end_ids
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import (
     PLAIN,
+    PolicyError,
     SnapshotEngine,
     fixed_engine,
     give_pad,
     load_policy,
     load_weights,
     make_engine,
+    policy_fingerprint,
+    policy_path,
     put_weights,
     save_weights,
     trained_weights,
 )
-from spnb.train.sources import PolicyError, policy_fingerprint, policy_path
 
 
 def params(**values):

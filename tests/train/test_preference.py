@@ -22,16 +22,14 @@ from spnb.core.method import Preference
 from spnb.core.params import ParamError, validate
 from spnb.core.types import Pair, Sample
 from spnb.methods.spell import Method as Spell
-from spnb.train import preference
-from spnb.train.checkpoints import CheckpointError, last_checkpoint, read_state
-from spnb.train.config import RunParams, grpo_names, params_class
+from spnb.train.config import RunParams, params_class, trl_names
 from spnb.train.guards import TrainerError, check_contract
-from spnb.train.hooks import Hooks
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_one
 from spnb.train.policies import LORA_TARGETS, Policy
 from spnb.train.preference import make_preference_trainer, starting_pairs, with_reference
-from spnb.train.runs import RunError
+from spnb.train.runs import CheckpointError, RunError, last_checkpoint, read_state
+from spnb.train.trainer import Hooks
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", save_every=2, seed=3)
 LONGPO = Preference("longpo", batch=4, beta=0.7, weight=0.3)
@@ -263,21 +261,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_model, tokenizer
 def test_trls_trainer_is_the_one_that_ours_stands_on(monkeypatch):
     import trl
 
-    check_contract(trl.DPOTrainer, preference.METHODS, preference.NAMES)
-    for name in preference.METHODS:
+    check_contract(trl.DPOTrainer, "DPOTrainer")
+    for name in trl_names()["contract"]["DPOTrainer"]["methods"]:
         with pytest.raises(TrainerError, match=f"{name}.*expected"), monkeypatch.context() as m:
             m.setattr(trl.DPOTrainer, name, lambda one: None)
-            check_contract(trl.DPOTrainer, preference.METHODS, preference.NAMES)
+            check_contract(trl.DPOTrainer, "DPOTrainer")
+    contract = {"DPOTrainer": {"methods": {}, "names": ["no_such_key"]}}
+    monkeypatch.setattr("spnb.train.guards.trl_names", lambda: {"contract": contract})
     with pytest.raises(TrainerError, match="no_such_key"):
-        check_contract(trl.DPOTrainer, preference.METHODS, ["no_such_key"])
-
-
-def test_names_of_trl_are_those_of_its_config():
-    import dataclasses
-
-    from trl import DPOConfig
-
-    assert grpo_names("DPO") == {field.name for field in dataclasses.fields(DPOConfig)}
+        check_contract(trl.DPOTrainer, "DPOTrainer")
 
 
 SPELL = BASE | dict(steps=2, question_source="static", judgments_per_answer=0, alignment="longpo")

@@ -11,10 +11,8 @@ from transformers import AutoModelForCausalLM
 from spnb.core.advantages import make_estimator
 from spnb.core.method import Role, RoleParams
 from spnb.train.guards import TrainerError
-from spnb.train.hooks import Hooks
 from spnb.train.policies import Policy
-from spnb.train.role_kl import RoleKLMixin
-from spnb.train.trainer import make_trainer
+from spnb.train.trainer import Hooks, RoleKLMixin, make_trainer
 
 
 class TwoRoles(Fixed):

@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from spnb.evaluate.items import RECORD, ROW
-from spnb.train.checkpoints import write_json
 from spnb.train.metrics import METRICS
-from spnb.train.runs import RunError, config_hash, open_run, read_run
+from spnb.train.runs import RunError, config_hash, open_run, read_run, write_json
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 

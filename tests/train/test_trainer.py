@@ -7,20 +7,17 @@ import signal
 import oracle
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, TrainerCallback
 
 from spnb.core.advantages import make_estimator
 from spnb.core.method import Role, SelfPlayMethod
 from spnb.core.types import Sample
-from spnb.train.arguments import grpo_arguments
-from spnb.train.checkpoints import last_checkpoint
-from spnb.train.config import RunParams
+from spnb.train.config import RunParams, grpo_arguments
 from spnb.train.guards import TrainerError
-from spnb.train.hooks import Hooks, Stage
 from spnb.train.metrics import kl_sums, role_sums, rollout_metrics
-from spnb.train.packing import GROUP_ROWS
 from spnb.train.policies import LORA_TARGETS, Policy
-from spnb.train.trainer import make_trainer
+from spnb.train.runs import last_checkpoint
+from spnb.train.trainer import GROUP_ROWS, Hooks, Stage, make_trainer
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", max_new_tokens=16, save_every=100)
 
@@ -296,8 +293,19 @@ def test_metrics_of_a_step(tmp_path, tiny_model, tokenizer):
 
 def test_trackers_get_the_rollouts_metrics_and_no_constant_reward(tmp_path, tiny_model, tokenizer):
     rows = [sample(0.5, 2.0, logps=None), sample(1.0, -1.0, logps=None)]
-    trainer, _ = trained(tmp_path, tiny_model, tokenizer, [rows])
-    logged = next(entry for entry in trainer.state.log_history if "loss" in entry)
+    params, tracked = run_params(1), []
+
+    class Tracker(TrainerCallback):
+        def on_log(self, args, state, control, logs, **_):
+            tracked.append(dict(logs))
+
+    hooks = Hooks(on_step=lambda row, samples: None)
+    policy = Policy(tiny_model, tokenizer)
+    trainer = make_trainer(params, policy, Fixed([rows], params), {}, hooks, tmp_path)
+    trainer.add_callback(Tracker)
+    trainer.train()
+    logged = tracked[0]
+    assert logged["loss"] is not None and logged["entropy"] > 0
     assert logged["reward"] == logged["reward/g/0"] == 0.75
     assert logged["method/calls"] == 1 and logged["trained/g/0"] == 1.0
     assert not [key for key in logged if key.startswith(("rewards/", "frac_reward", "reward_std"))]

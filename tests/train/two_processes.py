@@ -10,9 +10,8 @@ from pathlib import Path
 
 from test_trainer import Fixed, ragged_rows, run_params
 
-from spnb.train.hooks import Hooks
 from spnb.train.policies import load_policy
-from spnb.train.trainer import make_trainer
+from spnb.train.trainer import Hooks, make_trainer
 
 
 class Shared(Fixed):

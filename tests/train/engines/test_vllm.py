@@ -34,9 +34,8 @@ from spnb.core.types import Request, Sampling, derive_seed, sample_of  # noqa: E
 from spnb.train.config import RunParams  # noqa: E402
 from spnb.train.engines.vllm import VLLMEngine  # noqa: E402
 from spnb.train.guards import token_logps  # noqa: E402
-from spnb.train.hooks import Hooks  # noqa: E402
 from spnb.train.policies import LORA_TARGETS, Policy, SnapshotEngine, make_engine, trained_weights  # noqa: E402
-from spnb.train.trainer import make_trainer  # noqa: E402
+from spnb.train.trainer import Hooks, make_trainer  # noqa: E402
 
 pytestmark = pytest.mark.vllm
 if not current_platform.is_cpu():

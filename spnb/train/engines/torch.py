@@ -1,8 +1,8 @@
 """The torch engine: batched decoding of all pending requests with any causal LM of transformers.
 
 What makes it fast on a CPU: every live episode decodes in one batch, a prompt shared by several
-requests is prefilled once, finished rows leave the batch, and small models are run by
-`Qwen3Decoder`. What makes it repeatable: each request draws its random numbers from its own seed,
+requests is prefilled once, finished rows leave the batch, and tiny models have a decoder of their
+own. What makes it repeatable: each request draws its random numbers from its own seed,
 so a completion does not depend on what else is in the batch.
 """
 

@@ -7,6 +7,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from spnb.core.types import Request, Sampling
+from spnb.lab import decoder
 from spnb.train.engines import decoders
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import load_policy
@@ -24,7 +25,7 @@ def requests(tokenizer, count, group=1, seed=0, longest=90):
 
 def by_transformers(engine, asked, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(decoders.Qwen3Decoder, "fits", staticmethod(lambda model: False))
+        patch.setattr(decoder.Qwen3Decoder, "fits", staticmethod(lambda model: False))
         return engine.generate(asked)
 
 
@@ -39,7 +40,7 @@ def by_transformers(engine, asked, monkeypatch):
 def test_the_embedded_policy_answers_the_same(count, group, monkeypatch):
     policy = load_policy("embedded/games")
     engine = policy.engine()
-    assert decoders.Qwen3Decoder.fits(policy.model)
+    assert decoder.Qwen3Decoder.fits(policy.model)
     asked = requests(policy.tokenizer, count, group, seed=count)
     expected = by_transformers(engine, asked, monkeypatch)
     answers = engine.generate(asked)
@@ -51,7 +52,7 @@ def test_the_embedded_policy_answers_the_same(count, group, monkeypatch):
 
 
 def test_prompts_of_one_length_and_long_prefills_in_parts(tiny_model, tokenizer, monkeypatch):
-    monkeypatch.setattr(decoders, "PREFILL_TOKENS", 64)
+    monkeypatch.setattr(decoder, "PREFILL_TOKENS", 64)
     engine = TorchEngine(tiny_model, tokenizer)
     asked = [Request(tuple(range(5 + i, 25 + i)), Sampling(16), i) for i in range(9)]
     expected = by_transformers(engine, asked, monkeypatch)
@@ -68,7 +69,7 @@ def changed(**values):
 def test_only_what_it_knows_is_run_by_the_fast_decoder(tokenizer):
     from peft import LoraConfig, get_peft_model, inject_adapter_in_model
 
-    fits = decoders.Qwen3Decoder.fits
+    fits = decoder.Qwen3Decoder.fits
     assert fits(changed())
     assert not fits(changed().to(torch.bfloat16))
     assert not fits(changed(num_key_value_heads=1))
@@ -83,12 +84,12 @@ def test_only_what_it_knows_is_run_by_the_fast_decoder(tokenizer):
 
 def test_other_models_are_run_by_transformers():
     model = changed(num_key_value_heads=1).eval()
-    decoder = decoders.make_decoder(model, 0)
-    assert type(decoder) is decoders.Decoder
+    plain = decoders.make_decoder(model, 0)
+    assert type(plain) is decoders.Decoder
     with torch.no_grad():
-        logits = decoder.prefill([(5, 6, 7), (8,)], torch.tensor([0, 1, 1]), 4)
-        decoder.keep(torch.tensor([0, 2]))
-        after = decoder.step(torch.tensor([9, 10]))
+        logits = plain.prefill([(5, 6, 7), (8,)], torch.tensor([0, 1, 1]), 4)
+        plain.keep(torch.tensor([0, 2]))
+        after = plain.step(torch.tensor([9, 10]))
         expected = [model(torch.tensor([ids])).logits[0, -1] for ids in ([5, 6, 7, 9], [8, 10])]
     assert logits.shape == (3, 64)
     torch.testing.assert_close(after, torch.stack(expected), atol=1e-5, rtol=1e-5)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from spnb.core.types import Request, Sampling, sample_of
-from spnb.train.engines import decoders
+from spnb.lab import decoder
 from spnb.train.engines.torch import TorchEngine, has_stop
 from spnb.train.guards import token_logps
 
@@ -66,13 +66,13 @@ def test_a_shared_prompt_is_prefilled_once_and_answers_are_as_without_sharing(
     prompt = requests(tokenizer, Sampling(12))[0]
     group = [Request(prompt.prompt_ids, prompt.sampling, seed) for seed in range(6)]
     sizes = []
-    prefill = decoders.Qwen3Decoder.prefill
+    prefill = decoder.Qwen3Decoder.prefill
 
     def counted(self, prompts, rows, room):
         sizes.append(len(prompts))
         return prefill(self, prompts, rows, room)
 
-    monkeypatch.setattr(decoders.Qwen3Decoder, "prefill", counted)
+    monkeypatch.setattr(decoder.Qwen3Decoder, "prefill", counted)
     answers = engine.generate(group)
     assert sizes == [1]
     assert [answer.ids for answer in answers] == [

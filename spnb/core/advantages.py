@@ -219,7 +219,7 @@ def assign(samples: Sequence[Sample], estimators: Mapping[Hashable, Estimator]) 
             sample.advantage = value
 
 
-def drop_uninformative(samples: Sequence[Sample]) -> None:
+def skip_zero_advantage(samples: Sequence[Sample]) -> None:
     """Gives rows with advantage 0 the weight 0, and the others the share of rows that stay.
 
     The mean over the rows that stay, so weighted, is the mean over all of them: the gradient is the

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core.advantages import ESTIMATORS, Estimator, assign, drop_uninformative, make_estimator
+from spnb.core.advantages import ESTIMATORS, Estimator, assign, make_estimator, skip_zero_advantage
 from spnb.core.episodes import Episode, ask_group, overlong, single_turn
 from spnb.core.params import Settings, StrictData, unknown
 from spnb.core.types import Chat, Messages, Pair, Request, Sample, Sampling, Trajectory
@@ -69,15 +69,13 @@ class Preference:
     """A loss over preference pairs, in the place of rollouts (`spnb.train.preference`).
 
     `batch` pairs make an update, over all processes. `beta` scales the implicit reward, `weight` is
-    that of longpo's preference term or of solopo's reward alignment, `spans` what longpo's
-    negative log-likelihood is taken over: the whole sequence or the answer alone.
+    that of longpo's preference term or of solopo's reward alignment.
     """
 
     loss: Literal["longpo", "solopo"]
     batch: int
     beta: float
     weight: float
-    spans: Literal["sequence", "answer"] = "sequence"
 
 
 class MethodParams(Settings):
@@ -122,7 +120,7 @@ class MethodParams(Settings):
         return None
 
     @property
-    def drops_uninformative(self) -> bool:
+    def skips_zero_advantage(self) -> bool:
         """Whether rows with advantage 0 add nothing to the loss but time."""
         mean_of_rows = self.grpo.get("loss_type", "dr_grpo") in ROW_MEAN_LOSSES
         return mean_of_rows and not self.grpo.get("beta", 0)
@@ -252,8 +250,8 @@ class SelfPlayMethod(ABC):
         By default all count alike, except that rows without an advantage are left out where they
         add nothing to the loss but time.
         """
-        if self.params.drops_uninformative:
-            drop_uninformative(samples)
+        if self.params.skips_zero_advantage:
+            skip_zero_advantage(samples)
 
     def suites(self, step: int) -> list[Suite]:
         """What is measured after `step` steps."""

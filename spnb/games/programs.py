@@ -24,7 +24,9 @@ TaskKind = Literal["deduction", "abduction", "induction"]
 TASK_KINDS: tuple[TaskKind, ...] = ("deduction", "abduction", "induction")
 ROUND = 100
 """Numbers are kept modulo this one."""
-MOST_NODES, MOST_CHARACTERS, MOST_STEPS = 64, 400, 2000
+MOST_NODES = 64
+MOST_CHARACTERS = 400
+MOST_STEPS = 2000
 """Of a program: parts, characters, and parts that are evaluated on one input."""
 HIGHEST = 6
 """Steps of a chain at most."""

@@ -4,8 +4,8 @@ them there while the solver learns, and does the solver end better for it?
 The proposer reads records of the ladder (the source "lab:ladder") and asks for the first steps of
 one; how many is the question's level. The oracle says whether a proposal is valid. The solver
 answers each valid question several times; p is its share of right answers. The proposer is paid by
-a function of p (`spnb.core.rewards`, SSP's 1 - p where nothing else is said), `invalid_reward` for
-what is not valid, compared with the step's mean. The solver trains on some of the valid questions,
+a function of p (`spnb.core.rewards`, SSP's 1 - p where nothing else is said), 0 for what is not
+valid, compared with the step's mean. The solver trains on some of the valid questions,
 as SPICE does: 1 for a right answer, compared with its other answers to the question.
 
     spnb run proposer --scale cpu --variant learning --seed 0
@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from spnb.core import rewards
-from spnb.core.advantages import drop_uninformative, make_estimator
+from spnb.core.advantages import make_estimator, skip_zero_advantage
 from spnb.core.documents import Context, Rejected, open_source
 from spnb.core.episodes import Episode, fill
 from spnb.core.grading import graded
@@ -36,7 +36,8 @@ from spnb.evaluate.proposals import SUITE, proposal_rows, question_metrics
 
 ROUNDS = 8
 """Most rounds of proposals in a step; each asks for what is still missing."""
-PROBE_EVERY, PROBED = 4, 16
+PROBE_EVERY = 4
+PROBED = 16
 """The curriculum's oracle measures every level at so many steps' distance, on so many answers."""
 Pay = Literal["gaussian", "variance", "absolute_zero", "r_zero", "threshold", "one_minus"]
 PAYS = {name: getattr(rewards, name) for name in get_args(Pay)}
@@ -53,7 +54,6 @@ class Params(MethodParams):
     levels: list[int] = Field([], description="the only levels that `even` draws; empty: all")
     pay: Pay = "one_minus"
     paid: Literal["earned", "shuffled"] = "earned"
-    invalid_reward: float = Field(0.0, le=0)
     sources: int = Field(2, ge=1, description="that a proposer reads")
     rivals: int = Field(2, ge=0, description="notes on somebody else that a solver reads")
     proposals: int = Field(32, ge=1, description="valid questions a step, each answered and paid")
@@ -198,7 +198,8 @@ class Method(SelfPlayMethod):
 
     def draw(self, count: int, step: int, seed: int) -> Episode[list[Question]]:
         """Questions without a proposer: of even levels, or of levels with mixed answers."""
-        params, rng = self.params, random.Random(derive_seed(seed, "drawn"))
+        params = self.params
+        rng = random.Random(derive_seed(seed, "drawn"))
         levels = params.levels or range(1, params.highest + 1)
         weights = [1.0] * len(levels)
         if params.questions == "curriculum":
@@ -222,7 +223,8 @@ class Method(SelfPlayMethod):
 
     def solve(self, questions: Sequence[Question], seed: int) -> Episode[list[Sample]]:
         """Answers to each question as samples; sets its p and what p pays."""
-        tasks, k = [question.task for question in questions], self.params.answers
+        tasks = [question.task for question in questions]
+        k = self.params.answers
         seeds = partial(derive_seed, seed, "answer")
         prompts = [task.messages for task in tasks]
         groups = yield from self.sample("solver", prompts, k, seeds)
@@ -234,9 +236,10 @@ class Method(SelfPlayMethod):
 
     def pay(self, proposals: Sequence[Attempt], pays: Sequence[float]) -> list[Sample]:
         """The proposals as samples, one group a step."""
-        remaining, samples = iter(pays), []
+        remaining = iter(pays)
+        samples = []
         for proposal in proposals:
-            reward = next(remaining) if proposal.question else self.params.invalid_reward
+            reward = next(remaining) if proposal.question else 0.0
             samples.append(proposal.trajectory.sample(reward, "proposer", "step"))
             samples[-1].invalid = proposal.question is None
             if proposal.question:
@@ -253,7 +256,7 @@ class Method(SelfPlayMethod):
                 row.weight *= trained and role.trainable
             rows = [row for row in rows if row.weight]
             if rows and not role.kl:
-                drop_uninformative(rows)
+                skip_zero_advantage(rows)
             parts.append([row for row in rows if row.weight])
         total = sum(map(len, parts))
         for rows in parts:

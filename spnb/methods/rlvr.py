@@ -107,7 +107,8 @@ class Method(SelfPlayMethod):
 
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """Questions, a group of answers to each, the rule's rewards."""
-        params, size = self.params, self.params.group_size
+        params = self.params
+        size = self.params.group_size
         seed = derive_seed(params.seed, "train", step, self.share.rank)
 
         # 1 Draw questions.

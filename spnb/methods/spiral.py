@@ -83,14 +83,17 @@ class Params(MethodParams):
 
     @model_validator(mode="after")
     def _together(self) -> "Params":
-        steps, phases, opponent = self.steps, self.phases, self.opponent
+        steps = self.steps
+        phases = self.phases
+        opponent = self.opponent
         kinds = {opponent, "expert" if "imitate" in phases else opponent} & {"random", "expert"}
         for game in map(make_game, self.games):
             for kind in kinds:
                 players.fixed_player(kind, game)
         for name in self.eval_games:
             make_game(name)
-        updates, engine = self.grpo.get("num_iterations", 1), getattr(self, "engine", "torch")
+        updates = self.grpo.get("num_iterations", 1)
+        engine = getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
         message = f"games is {self.games}; allowed: each game once"
         require(len(set(self.games)) == len(self.games), message)
@@ -126,7 +129,8 @@ class Method(SelfPlayMethod):
 
     def default_roles(self) -> dict[str, Role]:
         """The player in training, another policy as its opponent, who answers questions."""
-        params, sampling = self.params, self.params.sampling
+        params = self.params
+        sampling = self.params.sampling
         name = {"batch_mean": "group_mean", "none": "raw"}.get(params.baseline, "role_ema")
         options = {"decay": params.ema_decay} if name == "role_ema" else {}
         return {
@@ -141,7 +145,8 @@ class Method(SelfPlayMethod):
 
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """A rollout of the phase that the step belongs to."""
-        params, phases = self.params, self.params.phases
+        params = self.params
+        phases = self.params.phases
         phase = phases[step * len(phases) // params.steps]
         seed = (params.seed, "train", step, self.share.rank)
         quota = max(1, self.share.of(params.turns_per_step // len(self.games)))
@@ -207,7 +212,8 @@ class Method(SelfPlayMethod):
             if turn.request is None or turn.request.policy != self.roles["player"].policy:
                 continue
             role = (transcript.game, turn.seat)
-            reward, group = returns[turn.seat], transcript.seed
+            reward = returns[turn.seat]
+            group = transcript.seed
             sample = sample_of(turn.request, turn.completion, reward=reward, role=role, group=group)
             sample.invalid = turn.action is None
             sample.info = {"text": turn.completion.text, "action": turn.action}
@@ -223,7 +229,8 @@ class Method(SelfPlayMethod):
         groups = [sample.group for sample in samples]
         roles = [sample.role for sample in samples]
         if self.params.baseline == "global_ema":
-            groups, roles = list(zip(groups, roles, strict=True)), ["all"] * len(roles)
+            groups = list(zip(groups, roles, strict=True))
+            roles = ["all"] * len(roles)
         elif self.params.baseline == "batch_mean":
             groups = ["batch"] * len(groups)
         estimator = self.roles["player"].estimator
@@ -258,7 +265,8 @@ class Method(SelfPlayMethod):
         for game in self.games:
             played = [one for one in transcripts if one.game == game.name]
             decided = [one.returns[0] for one in played if one.invalid_seat is None]
-            total, moves = len(played), sum(len(one.turns) for one in played)
+            total = len(played)
+            moves = sum(len(one.turns) for one in played)
             forfeits = 1 - len(decided) / total
             numbers = {"matches": total, "moves": moves / total, "forfeits": forfeits}
             winners = Counter((value > 0) - (value < 0) for value in decided)
@@ -281,7 +289,8 @@ class Method(SelfPlayMethod):
 
     def suites(self, step: int) -> list[Suite]:
         """Matches, exact measures, questions; the same deals at every step, in every variant."""
-        params, seed = self.params, derive_seed(self.params.seed, "eval")
+        params = self.params
+        seed = derive_seed(self.params.seed, "eval")
         sampling = params.eval_sampling
         ends = step in (0, params.steps)
         suites = []
@@ -306,8 +315,10 @@ class Method(SelfPlayMethod):
             opponents["expert"] = players.fixed_player("expert", game)
         if players.plays_at_random(game.match(seed=0)):
             opponents["random"] = players.make_player("random")
-        few, plain = self.params.eval_matches, Sampling(self.params.max_new_tokens)
-        me, suites = PolicyPlayer(self.chat, sampling), []
+        few = self.params.eval_matches
+        plain = Sampling(self.params.max_new_tokens)
+        me = PolicyPlayer(self.chat, sampling)
+        suites = []
         for name, opponent in opponents.items():
             count = many if name == "random" else few
             suites.append(matches.match_suite(game, me, opponent, count, seed, name))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from spnb.core.method import Role
 from spnb.core.types import Sample, role_label
 from spnb.train.config import TrainerError, trl_names
 
@@ -124,6 +125,21 @@ def refuse_sharded(accelerator: Any) -> None:
             f"weights are sharded by {sharding}; allowed: DDP (accelerate launch without a plugin) "
             "or DeepSpeed ZeRO-2, which shards the optimiser and leaves the weights whole"
         )
+
+
+def one_temperature(roles: Sequence[Role], default: float) -> float:
+    """The one temperature of the roles that learn.
+
+    Raises:
+        TrainerError: they have several.
+    """
+    temperatures = {role.sampling.temperature for role in roles}
+    if len(temperatures) > 1:
+        raise TrainerError(
+            f"roles that learn have temperatures {sorted(temperatures)}; allowed: one, because "
+            "TRL's loss takes one (a role that does not learn may have its own)"
+        )
+    return next(iter(temperatures), default)
 
 
 def check_finite(loss: float, grad_norm: float | None, step: int) -> None:

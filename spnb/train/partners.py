@@ -18,11 +18,12 @@ from spnb.core.types import Sample
 from spnb.train.runs import read_state
 
 
-class Fed(SelfPlayMethod):
+class FollowerMethod(SelfPlayMethod):
     """A method without a rollout of its own: its rows come estimated and weighted from a leader."""
 
     def __init__(self, leader: SelfPlayMethod, fetch: Callable[[], list[Sample]]):
-        self.leader, self.fetch = leader, fetch
+        self.leader = leader
+        self.fetch = fetch
         super().__init__(leader.params, leader.chat.tokenizer)
 
     def default_roles(self) -> dict[str, Role]:

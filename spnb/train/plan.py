@@ -64,7 +64,7 @@ class Plan:
     scale: str
     session: Session
     runs: dict[Key, RunParams] = field(repr=False)
-    weights: dict[str, str] = field(repr=False)
+    fingerprints: dict[str, str] = field(repr=False)
     changed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -118,7 +118,7 @@ class Plan:
         """Everything that decides a run's numbers: parameters, weights, the runs it starts from."""
         params = self.params(variant, seed)
         identity = params.model_dump(mode="json")
-        identity["weights"] = {name: self.weights[name] for name in sources(params)}
+        identity["weights"] = {name: self.fingerprints[name] for name in policy_paths(params)}
         local = {name: use.path for name, use in params.benchmarks.items() if use.path != HUB}
         identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}
         identity["starts"] = {
@@ -141,7 +141,7 @@ class Plan:
         return [(other, key[1]) for other in self.runs[key].start_from.values()]
 
 
-def sources(params: RunParams) -> list[str]:
+def policy_paths(params: RunParams) -> list[str]:
     """Where a run's policies come from, as its parameters name them."""
     return list(dict.fromkeys([params.policy, *params.policies.values()]))
 
@@ -187,10 +187,10 @@ def make_plan(
         one = validate(Session, own | ({} if seeds is None else {"seeds": seeds}))
         keys += [(variant, seed) for seed in one.seeds]
     runs = _resolve(paper, scale, keys, file, given)
-    names = [name for params in runs.values() for name in sources(params)]
-    weights = {name: policy_fingerprint(name) for name in dict.fromkeys(names)}
+    names = [name for params in runs.values() for name in policy_paths(params)]
+    fingerprints = {name: policy_fingerprint(name) for name in dict.fromkeys(names)}
     changed = [name for name in _flat(given) if name not in _NO_NUMBERS]
-    plan = Plan(paper, scale, session, runs, weights, tuple(changed), tuple(left_out))
+    plan = Plan(paper, scale, session, runs, fingerprints, tuple(changed), tuple(left_out))
     exhibit_folder(session.figures, plan.why_not_committed())  # refused now, not after training
     return plan
 
@@ -203,7 +203,8 @@ def _resolve(
     paper: str, scale: str, keys: list[Key], file: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[Key, RunParams]:
     """The parameters of runs, and of those that they start from: these first."""
-    known, model = variants(paper), params_class(method_module(paper).Method)
+    known = variants(paper)
+    model = params_class(method_module(paper).Method)
     allowed = (_SESSION | set(model.model_fields)) - {"paper", "scale", "variant", "seed"}
     if wrong := [unknown("parameter", key, allowed) for key in given if key not in allowed]:
         raise ParamError("\n".join(wrong))

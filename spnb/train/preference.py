@@ -14,8 +14,7 @@ LongPO (arXiv 2502.13922). The chosen y_S answers from S, the rejected y_L from 
 The first line is eq. 12: DPO under the long context whose reference is that of the short one for
 both answers, the short-to-long constraint of eq. 10. TRL computes it, with our reference. The
 second is the likelihood that eq. 14 adds, over the whole sequence, documents too, as in the paper
-and its code; `Preference.spans: answer` leaves the documents out. A sample here has one question
-(eq. 13 adds up several about one document).
+and its code. A sample here has one question (eq. 13 adds up several about one document).
 
 SoLoPO (arXiv 2505.11166), with DPO's reward r(x, y) = beta * log pi(y|x)/pi_0(y|x). Chosen y_w and
 rejected y_l both answer from S.
@@ -82,7 +81,9 @@ class PreferenceMixin(RunMixin):
                 "questions, or more answers to each)"
             )
         rng = random.Random(derive_seed(self.args.seed, "pairs"))
-        self.pairs, self._order, self._places = pairs, [], []
+        self.pairs = pairs
+        self._order = []
+        self._places = []
         while len(self._order) < len(self.train_dataset):
             self._order += rng.sample(range(len(pairs)), len(pairs))
 
@@ -117,8 +118,7 @@ class PreferenceMixin(RunMixin):
         chosen = {name: inputs[name][: len(inputs["input_ids"]) // 2] for name in inputs}
         logits_BTV = outputs.logits[: len(chosen["input_ids"])]
         if aligned is None:
-            whole = self.preference.spans == "sequence"
-            mask = chosen["attention_mask" if whole else "completion_mask"]
+            mask = chosen["attention_mask"]
             logp_B = sequence_logp(logits_BTV, chosen["input_ids"], mask)
             term = -(logp_B / mask[:, 1:].sum(dim=1)).mean()
             loss = loss + term
@@ -163,7 +163,8 @@ class PreferenceMixin(RunMixin):
         rows = []
         for index, role in enumerate(("chosen", "rejected")):
             ids = (pair.chosen_ids, pair.rejected_ids)[index]
-            reward, mask = pair.rewards[index], (1,) * len(ids)
+            reward = pair.rewards[index]
+            mask = (1,) * len(ids)
             info = {"text": self.processing_class.decode(ids, skip_special_tokens=True)}
             rows.append(Sample(prompt, ids, mask, None, reward, role, place, info=info))
         return rows
@@ -222,7 +223,8 @@ def make_preference_trainer(
     )
     attach(trainer, explicit, method, hooks, stage)
     trainer.preference = preference
-    trainer.pad, trainer.data_collator = trainer.data_collator, trainer.collate
+    trainer.pad = trainer.data_collator
+    trainer.data_collator = trainer.collate
     return trainer
 
 

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
 from spnb.train.config import RunParams, merge, params_class
 from spnb.train.guards import TrainerError
-from spnb.train.partners import Fed, Partner
+from spnb.train.partners import FollowerMethod, Partner
 from spnb.train.policies import (
     SnapshotEngine,
     fixed_engine,
@@ -159,7 +160,10 @@ class StageRun:
     def __init__(
         self, run: Run, params: RunParams, stage: Stage, index: int, sources: dict[str, str]
     ):
-        self.run, self.params, self.stage, self.index = run, params, stage, index
+        self.run = run
+        self.params = params
+        self.stage = stage
+        self.index = index
         self.sources = sources
         self.folder = stage_folder(run, index)
         self.past_file = ""
@@ -268,12 +272,14 @@ class StageRun:
         params = self.params.model_copy(update={"grpo": changed})
         policy = load_policy(self.sources[name], params, folder=self.run.folder)
         stage = replace(self.stage, policy=name)
-        output, hooks = self.partner_checkpoints(name), Hooks(on_step=lambda row, samples: None)
-        partner = Partner(
-            lambda fetch: make_trainer(
-                params, policy, Fed(self.method, fetch), self.engines, hooks, output, stage
-            )
-        )
+        output = self.partner_checkpoints(name)
+        hooks = Hooks(on_step=lambda row, samples: None)
+
+        def make(fetch: Callable[[], list[Sample]]) -> Any:
+            method = FollowerMethod(self.method, fetch)
+            return make_trainer(params, policy, method, self.engines, hooks, output, stage)
+
+        partner = Partner(make)
         self.engines[name] = make_engine(params, partner.trainer)
         return partner
 
@@ -333,7 +339,8 @@ class StageRun:
         """Every process plays its share of the suites; then the weights become the past policy."""
         engine = self.engines[self.stage.policy]
         engine.scored = False  # nobody reads log-probabilities here; vLLM's may cost a pass
-        params, end = self.params, step in (0, self.params.steps)
+        params = self.params
+        end = step in (0, self.params.steps)
         plain = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
         published = run_suites(params.benchmarks, self.method.chat, params.paper, plain, end)
         for suite in [*self.method.suites(step), *published]:

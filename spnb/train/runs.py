@@ -394,7 +394,8 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     advice = f"delete {checkpoint} to go on from the one before it, or from the start"
     try:
         manifest = json.loads((checkpoint / MANIFEST).read_text())
-        files, state = manifest["files"], manifest["state"]
+        files = manifest["files"]
+        state = manifest["state"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{checkpoint / MANIFEST} cannot be read ({error}); {advice}"
@@ -463,7 +464,8 @@ def exhibit_folder(named: str | Path | None, why_not: str) -> Path:
     """
     if named is None:
         return resolve(TRIALS if why_not else COMMITTED)
-    folder, committed = resolve(named), resolve(COMMITTED).resolve()
+    folder = resolve(named)
+    committed = resolve(COMMITTED).resolve()
     if why_not and committed in (folder.resolve(), *folder.resolve().parents):
         allowed = f"allowed: another folder, or none for {TRIALS}"
         raise ParamError(f"figures is {str(named)!r}, the committed exhibits; {allowed}. {why_not}")

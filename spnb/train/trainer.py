@@ -44,7 +44,8 @@ GAP_EVERY = 10
 """The engine's gap is logged at the first steps and at every tenth."""
 IN_KL = "in_kl"
 """The key of TRL's dictionaries that says which rows the KL term holds."""
-LENGTH_GROUPS, GROUP_ROWS = 8, 16
+LENGTH_GROUPS = 8
+GROUP_ROWS = 16
 """Most groups of rows that are run together in an update, and fewest rows in one."""
 REPORTED = {
     "loss": "loss",
@@ -75,7 +76,8 @@ class Hooks:
 
 
 class RunMixin:
-    """Mixed in over any trainer of TRL: our part of its updates and checkpoints."""
+    """Mixed in over any trainer of TRL: our part of its checkpoints. A subclass has `updated`,
+    which takes TRL's numbers of an update and may change what trackers get."""
 
     method: SelfPlayMethod
     hooks: Hooks
@@ -96,10 +98,6 @@ class RunMixin:
                 "ignored: free some disk space and start the run again, it resumes from the last "
                 f"complete checkpoint in {self.args.output_dir}"
             ) from error
-
-    def updated(self, logs: dict[str, float]) -> None:
-        """Takes over TRL's numbers of an update, and may change what trackers get."""
-        raise TypeError(f"{type(self).__name__} has no `updated`")
 
     def seal_checkpoint(self) -> None:
         """Writes our state and the manifest into the checkpoint of this update."""
@@ -124,7 +122,7 @@ class RunMixin:
 class RunCallback(TrainerCallback):
     """Hears of TRL's updates and checkpoints before any tracker does."""
 
-    def __init__(self, trainer: RunMixin):
+    def __init__(self, trainer: Any):
         self.trainer = trainer
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
@@ -158,7 +156,9 @@ def attach(
         )
     trainer.remove_callback(PrinterCallback)
     trainer.callback_handler.callbacks.insert(0, RunCallback(trainer))
-    trainer.method, trainer.hooks, trainer.stage = method, hooks, stage
+    trainer.method = method
+    trainer.hooks = hooks
+    trainer.stage = stage
     method.share = Share(trainer.accelerator.process_index, trainer.accelerator.num_processes)
 
 
@@ -347,7 +347,8 @@ class PackingMixin:
             first, last = _span(mask_BT[rows])
             cut = min(ids_BT.shape[1] - last, keep - 1)
             window = slice(first, ids_BT.shape[1] - cut)
-            ids, mask = ids_BT[rows, window], mask_BT[rows, window]
+            ids = ids_BT[rows, window]
+            mask = mask_BT[rows, window]
             parts = plain(model, ids, mask, keep - cut, batch_size, *rest, **more)
             pad = torch.nn.functional.pad
             results.append([None if p is None else pad(p, (0, cut)) for p in parts[:2]])
@@ -428,8 +429,10 @@ def make_trainer(
     trainer.engines = engines
     trainer.partners = partners or {}
     trainer.engine_tolerance = guards.ENGINE_TOLERANCE[params.dtype]
-    trainer._updates, trainer._rows, trainer._rollouts = [], [], 0
-    trainer.temperature = _temperature(trainer._trained_roles(), params.temperature)
+    trainer._updates = []
+    trainer._rows = []
+    trainer._rollouts = 0
+    trainer.temperature = guards.one_temperature(trainer._trained_roles(), params.temperature)
     return trainer
 
 
@@ -451,17 +454,6 @@ def _mixins(
     if not (unsloth or torch.cuda.is_available()):
         mixins.append(PackingMixin)
     return tuple(mixins)
-
-
-def _temperature(roles: list[Any], default: float) -> float:
-    """The one temperature of the roles that learn."""
-    temperatures = {role.sampling.temperature for role in roles}
-    if len(temperatures) > 1:
-        raise TrainerError(
-            f"roles that learn have temperatures {sorted(temperatures)}; allowed: one, because "
-            "TRL's loss takes one (a role that does not learn may have its own)"
-        )
-    return next(iter(temperatures), default)
 
 
 def _no_reward(completions: list, **_: Any) -> list[float]:

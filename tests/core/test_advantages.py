@@ -2,7 +2,7 @@
 
 import pytest
 
-from spnb.core.advantages import ESTIMATORS, assign, drop_uninformative, make_estimator
+from spnb.core.advantages import ESTIMATORS, assign, make_estimator, skip_zero_advantage
 from spnb.core.types import Sample
 
 
@@ -117,7 +117,7 @@ def test_assign_uses_each_roles_estimator_and_leaves_what_is_set():
 def test_drop_uninformative_keeps_the_mean_over_all_rows():
     advantages, gradients = [0.0, 2.0, -1.0, 0.0, 4.0], [9.0, 1.0, 2.0, 9.0, 3.0]
     rows = [row(0.0, "a", advantage=a, weight=0.5) for a in advantages]
-    drop_uninformative(rows)
+    skip_zero_advantage(rows)
     assert [one.weight for one in rows] == pytest.approx([0, 0.3, 0.3, 0, 0.3])
     assert [one.advantage for one in rows] == advantages
     kept = [(one, g) for one, g in zip(rows, gradients, strict=True) if one.weight]

@@ -20,7 +20,7 @@ from spnb.train.plan import make_plan
 from spnb.train.policies import load_policy
 
 SMALL = dict(highest=4, proposals=6, trained_questions=3, answers=4, eval_items=2, eval_proposals=4)
-SMALL |= dict(pay="r_zero", invalid_reward=-0.1)
+SMALL |= dict(pay="r_zero")
 FROZEN = {"policy": "start", "trainable": False}
 
 
@@ -98,7 +98,7 @@ def test_proposals_are_paid_by_the_share_of_right_answers():
     assert len(proposals) == 7  # one more for the one that is not valid
     for index, sample in enumerate(proposals):
         level = index % 3 + 1
-        expected = -0.1 if index == 2 else {1: 0.0, 2: 1.0, 3: 0.0}[level]
+        expected = 0.0 if index == 2 else {1: 0.0, 2: 1.0, 3: 0.0}[level]
         assert sample.reward == pytest.approx(expected), index
         assert sample.invalid == (index == 2)
     answers = rows_of(samples, "solver")
@@ -155,7 +155,7 @@ def test_shuffled_pay_is_the_same_pay_for_anybody():
     earned, shuffled = play("earned"), play("shuffled")
     assert Counter(one.reward for one in earned) == Counter(one.reward for one in shuffled)
     assert [one.reward for one in earned] != [one.reward for one in shuffled]
-    assert earned[0].reward == shuffled[0].reward == -0.1  # what is not valid keeps its own
+    assert earned[0].reward == shuffled[0].reward == 0.0  # what is not valid keeps its own
 
 
 def test_the_solver_trains_on_as_many_questions_in_every_arm():
@@ -201,7 +201,7 @@ def test_a_step_without_a_valid_question_trains_the_proposer_alone():
     assert {one.role for one in samples} == {"proposer"}
     assert made.metrics["method/questions"] == made.metrics["method/valid"] == 0
     assert len(samples) == 8 * 6  # rounds end
-    assert {one.reward for one in samples} == {-0.1}
+    assert {one.reward for one in samples} == {0.0}
 
 
 def test_even_draws_take_all_levels_or_those_given():

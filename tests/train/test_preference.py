@@ -33,7 +33,6 @@ from spnb.train.trainer import Hooks
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", save_every=2, seed=3)
 LONGPO = Preference("longpo", batch=4, beta=0.7, weight=0.3)
-ANSWER = Preference("longpo", batch=4, beta=0.7, weight=0.3, spans="answer")
 SOLOPO = Preference("solopo", batch=4, beta=0.7, weight=1.3)
 
 
@@ -71,9 +70,8 @@ def longpo_loss(model, start, pair, loss, reference="short", sign=1, likelihood=
     chosen = logp(model, L, pair.chosen_ids) - logp(start, S, pair.chosen_ids)
     rejected = logp(model, L, pair.rejected_ids) - logp(start, S, pair.rejected_ids)
     preferred = -F.logsigmoid(sign * loss.beta * (chosen - rejected))
-    whole = loss.spans == "sequence"
-    tokens = len(pair.chosen_ids) + (len(L) - 1 if whole else 0)
-    nll = -logp(model, L, pair.chosen_ids, whole) / tokens
+    tokens = len(pair.chosen_ids) + len(L) - 1
+    nll = -logp(model, L, pair.chosen_ids, whole=True) / tokens
     return loss.weight * preferred + likelihood * nll
 
 
@@ -121,7 +119,7 @@ def make(folder, model, tokenizer, params, rows=None, peft_config=None, pairs=No
     return trainer
 
 
-@pytest.mark.parametrize("loss", [LONGPO, ANSWER, SOLOPO], ids=["longpo", "answer", "solopo"])
+@pytest.mark.parametrize("loss", [LONGPO, SOLOPO], ids=["longpo", "solopo"])
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_loss_gradient_and_weights_are_the_written_out_ones(
     tmp_path, tiny_model, tokenizer, loss, pieces
@@ -310,8 +308,8 @@ def test_methods_keys_reach_the_loss():
         validate(params_class(Spell), SPELL | {"alignment": name, "groups": 6}).preference
         for name in ("longpo", "solopo")
     )
-    assert longpo == Preference("longpo", 6, beta=0.1, weight=0.01, spans="sequence")
-    assert solopo == Preference("solopo", 6, beta=0.1, weight=3.0, spans="sequence")
+    assert longpo == Preference("longpo", 6, beta=0.1, weight=0.01)
+    assert solopo == Preference("solopo", 6, beta=0.1, weight=3.0)
     assert validate(params_class(Spell), SPELL | {"alignment": None}).preference is None
 
 

@@ -71,7 +71,8 @@ def before(links: Links, relation: str, person: str) -> str:
 
 def follow(links: Links, start: str, relations: Sequence[str]) -> list[str]:
     """The people reached one after the other, the start left out."""
-    reached, person = [], start
+    reached = []
+    person = start
     for relation in relations:
         person = links[relation, person]
         reached.append(person)
@@ -98,7 +99,8 @@ def draw_task(
     is not.
     """
     check_level(level, HIGHEST)
-    start, relations = rng.choice(names("person", pool)), rng.sample(RELATIONS, level)
+    start = rng.choice(names("person", pool))
+    relations = rng.sample(RELATIONS, level)
     text = pose(start, relations, rng, rng.choice(WORDS["questions"][pool]))
     return make_task(text, start, relations, links or links_of(pool))
 

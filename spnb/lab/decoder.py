@@ -59,7 +59,8 @@ class Qwen3Decoder:
         self.eps = config.rms_norm_eps
         everywhere = torch.arange(config.max_position_embeddings)[None]
         cos, sin = model.model.rotary_emb(model.model.embed_tokens.weight, everywhere)
-        self.cos_T1D, self.sin_T1D = cos[0][:, None], sin[0][:, None]
+        self.cos_T1D = cos[0][:, None]
+        self.sin_T1D = sin[0][:, None]
         self.layers = [self._weights(layer) for layer in model.model.layers]
 
     def _weights(self, layer: Any) -> tuple[torch.Tensor, ...]:

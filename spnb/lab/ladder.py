@@ -245,7 +245,8 @@ def pose(
     options: Sequence[str] = (),
 ) -> Task:
     """The question for the first `level` steps of a source, with these notes, in a wording."""
-    family, steps = source.family, source.steps[:level]
+    family = source.family
+    steps = source.steps[:level]
     text = question(family, source.subject, level, frame)
     gold: tuple[str, ...] = (result(source, level),)
     info: dict[str, Any] = {"family": family, "source": source, "level": level}
@@ -297,7 +298,8 @@ def reply(task: Task, order: Sequence[int], guess: str = "") -> str:
     if WORLDS[task.info["family"]] == "journey":
         return _tag("answer", " ".join(facts))
     worked = list(map(str, counts([text.split()[-1] for text in facts])))
-    lines, answer = list(map(" ".join, zip(facts, worked, strict=True))), worked[-1]
+    lines = list(map(" ".join, zip(facts, worked, strict=True)))
+    answer = worked[-1]
     if task.info["family"] == "choice":
         options = task.info["options"]
         found = LETTERS[options.index(answer)] if answer in options else ""
@@ -316,7 +318,8 @@ def order_of(task: Task, text: str) -> tuple[int, ...] | None:
     Consistent: each step comes once, with what its note says, and the answer follows from the
     order, be it the right one or not. (A choice may take any letter where its count is no option.)
     """
-    family, level = task.info["family"], task.info["level"]
+    family = task.info["family"]
+    level = task.info["level"]
     where, size = ("answer", 3) if WORLDS[family] == "journey" else ("think", 4)
     words = (prompts.field(text, where) or "").partition(f" {SO} ")[0].split()
     places = [ORDINALS.index(word) for word in words[1::size] if word in ORDINALS]
@@ -351,7 +354,8 @@ def proposal(source: Source, level: int, frame: str, options: Sequence[str] = ()
     The facts come first, so that after each there is a choice: to stop, or to ask for one more. It
     is the same choice after each: no number says how many there are so far.
     """
-    family, steps = source.family, source.steps[:level]
+    family = source.family
+    steps = source.steps[:level]
     facts = list(steps)
     if WORLDS[family] == "ledger":
         facts = [f"{step} {count}" for step, count in zip(steps, counts(steps), strict=True)]
@@ -384,7 +388,8 @@ def read_proposal(
     are, a choice has four different options; the answer, where one is asked for, is right.
     """
     family = sources[0].family
-    asked, options = prompts.field(text, "question") or "", ()
+    asked = prompts.field(text, "question") or ""
+    options = ()
     if family == "choice":
         asked, *listed = asked.split("\n")
         options = tuple(re.findall(r"- (\d+) \([A-D]\)", "\n".join(listed)))

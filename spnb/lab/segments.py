@@ -248,7 +248,8 @@ def write_task(
     gold = result(entry.kind, entry.steps[:level])
     if answer_type == "choice":
         options = options or draw_options(entry.kind, entry.steps[:level], rng)
-        text, gold = f"{text}\n{prompts.lettered(options)}", LETTERS[list(options).index(gold)]
+        text = f"{text}\n{prompts.lettered(options)}"
+        gold = LETTERS[list(options).index(gold)]
     return Proposal(text, gold, kind=answer_type)
 
 
@@ -267,13 +268,16 @@ def draw_task(
     """
     entry = draw_entry(rng, kind, level, pool)
     info = {"kind": kind, "entry": entry, "level": level}
-    words, gold = KINDS[kind], result(kind, entry.steps)
+    words = KINDS[kind]
+    gold = result(kind, entry.steps)
     options = draw_options(kind, entry.steps, rng) if answer_type == "choice" else []
     if options:
-        info["options"], gold = tuple(options), LETTERS[options.index(gold)]
+        info["options"] = tuple(options)
+        gold = LETTERS[options.index(gold)]
     if not reads:
         written = write_task(entry, level, answer_type, rng, pool, options)
-        messages, text = prompts.reason(written.question), written.question
+        messages = prompts.reason(written.question)
+        text = written.question
     else:
         read = draw_notes(entry, level, rng, words.notes[pool], RIVALS)
         text = question(kind, entry.subject, level, rng.choice(words.questions[pool]))
@@ -292,7 +296,8 @@ def reply(task: Task, order: Sequence[int], guess: str = "") -> str:
     A choice repeats what this order comes to, notes its letter, and takes `guess` where no option
     is it.
     """
-    entry, options = task.info["entry"], task.info.get("options", ())
+    entry = task.info["entry"]
+    options = task.info.get("options", ())
     steps = [entry.steps[place] for place in order]
     lines = working(entry, order)
     answer = result(entry.kind, steps)

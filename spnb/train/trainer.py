@@ -104,8 +104,7 @@ class RunMixin:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         methods = gather_object([self.method.state_dict()])  # each process has its own baselines
         if self.accelerator.is_main_process:
-            state = {"step": self._step, "methods": methods, "run": self.hooks.on_state()}
-            seal(folder, state)
+            seal(folder, {"step": self._step, "methods": methods, "run": self.hooks.on_state()})
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over our part of a checkpoint's state, before `train(resume_from_checkpoint)`."""
@@ -190,11 +189,10 @@ class SelfPlayMixin(RunMixin):
         scale = self._row_scale(len(rows), len(trained))
         self.beta = self.args.beta * scale * self._kl_weight(trained)
         weighted = [(row.advantage or 0.0) * row.weight for row in rows]
-        device = out["advantages"].device
-        out["advantages"] = scale * torch.tensor(weighted, device=device)
+        out["advantages"] = scale * out["advantages"].new_tensor(weighted)
         if isinstance(self, RoleKLMixin):
             held = [row.role != INERT and self._role_of(row).kl for row in rows]
-            out[IN_KL] = torch.tensor(held, device=device)
+            out[IN_KL] = torch.tensor(held, device=out["advantages"].device)
         self._record = {"samples": samples, "kl": kl_sums(rows, out), "gap": gap}
         self._record |= {"started": started, "generate": generated - started}
         return out

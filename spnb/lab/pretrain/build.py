@@ -196,7 +196,8 @@ def batches(
 def demo_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Batches:
     """Batches of demonstrations, which end with the end token."""
     rows = (turn(demo.messages, (demo.answer, True))[:-1] for demo in demos(recipe.seed + 1))
-    size, rng = recipe.batch, random.Random(recipe.seed)
+    size = recipe.batch
+    rng = random.Random(recipe.seed)
 
     def split(pool: list[Encoded]) -> list[list[Encoded]]:
         return [pool[start : start + size] for start in range(0, len(pool), size)]
@@ -251,7 +252,8 @@ def build(recipe: Recipe, folder: Path, report: Callable[[str], None] = print) -
     model = build_model(recipe, tokenizer)
     optimizers = make_optimizers(model, recipe)
     stream = demo_batches(recipe, tokenizer)
-    started, curve = time.perf_counter(), []
+    started = time.perf_counter()
+    curve = []
     for step in range(recipe.steps):
         warm = min(1.0, (step + 1) / recipe.warmup)
         set_rate(optimizers, warm * 0.5 * (1 + math.cos(math.pi * step / recipe.steps)))

@@ -18,8 +18,11 @@ from spnb.games.negotiation import NEGOTIATION
 from spnb.games.players import random_action
 from spnb.games.questions import questions
 
-KUHN, TICTACTOE, TICTACTOE_PLAIN = "kuhn_poker", "TicTacToe-v0", "tic_tac_toe"
-OTHER_POKER, LARGE_BOARD = "KuhnPoker-v0-short", "TicTacToe-v0-5x5"
+KUHN = "kuhn_poker"
+TICTACTOE = "TicTacToe-v0"
+TICTACTOE_PLAIN = "tic_tac_toe"
+OTHER_POKER = "KuhnPoker-v0-short"
+LARGE_BOARD = "TicTacToe-v0-5x5"
 """Shown without remarks: a policy that cannot read them forfeits every match, and nothing about
 skill is measured."""
 QUESTION_SHARE = 0.4

@@ -7,8 +7,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from spnb.core.types import Chat
 from spnb.lab.ladder import HIGHEST
-from spnb.lab.pretrain import ladder_skills, reasoner_skills, search_skills
+from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.build import CURVE_FILE
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe
 from spnb.lab.pretrain.learner import RECIPES
@@ -54,14 +55,16 @@ def by_level(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
     """What learners and searcher can do; saved."""
-    count, tables = 12 if scale == "smoke" else 200, {}
+    count = 12 if scale == "smoke" else 200
+    tables = {}
     for name, policy in policies.items():
         engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+        chat = Chat(policy.tokenizer)
         if name == "searcher":
-            tables[name] = search_skills.measure(engine, count)
+            suites = skills.search_skills(chat, count)
         else:
-            highest = LearnerRecipe(**RECIPES[name]).highest
-            tables[name] = ladder_skills.measure(engine, highest, count)
+            suites = skills.ladder_skills(chat, LearnerRecipe(**RECIPES[name]).highest, count)
+        tables[name] = skills.measure(engine, suites)
     shown = by_level(tables)
     save_exhibit(
         "embedded/learner",
@@ -78,10 +81,11 @@ def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> p
 
 def reasoner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
     """What reasoners can do; saved."""
-    count, tables = 12 if scale == "smoke" else 200, {}
+    count = 12 if scale == "smoke" else 200
+    tables = {}
     for name, policy in policies.items():
         engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
-        tables[name] = reasoner_skills.measure(engine, count)
+        tables[name] = skills.measure(engine, skills.reasoner_skills(Chat(policy.tokenizer), count))
     shown = by_level(tables)
     save_exhibit(
         "embedded/reasoner",

@@ -26,7 +26,8 @@ def sums(rng: random.Random) -> Row:
     """Counts after one payment more."""
     row: Row = []
     for _ in range(16):
-        count, paid = rng.randrange(COUNTS), rng.choice(PAYMENTS)
+        count = rng.randrange(COUNTS)
+        paid = rng.choice(PAYMENTS)
         row += [(f" {count} {paid}", False), (f" {(2 * count + paid) % COUNTS}", True)]
         row.append((".", False))
     return row

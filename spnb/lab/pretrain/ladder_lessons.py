@@ -46,7 +46,10 @@ BEYOND = 2
 """Levels above the highest whose order is practised."""
 REWORDED = 0.3
 """The shares of documents whose notes, and of questions, are in random words."""
-CROWDED, LATER, OTHERS, LEFT_OUT = 0.2, 3, 3, 8
+CROWDED = 0.2
+LATER = 3
+OTHERS = 3
+LEFT_OUT = 8
 """The share of answers among many notes; of these, the most on later steps, other people, and the
 most notes on them."""
 OFFERED = 0.7
@@ -76,10 +79,13 @@ class LearnerRecipe(TextRecipe):
 class Lessons:
     """Rows of one learner; `progress` (0 to 1) says how far its training is."""
 
-    shares, earlier_share = SHARES, EARLIER
+    shares = SHARES
+    earlier_share = EARLIER
 
     def __init__(self, recipe: LearnerRecipe):
-        self.recipe, self.rng, self.progress = recipe, random.Random(recipe.seed), 1.0
+        self.recipe = recipe
+        self.rng = random.Random(recipe.seed)
+        self.progress = 1.0
         self.work: list[Callable[[], Row]] = [getattr(self, name) for name in self.shares]
         self.drills: list[Callable[[], Row]] = [self.recall, self.drill]
         self.drills += [self.options] * ("choice" in recipe.families)
@@ -121,7 +127,8 @@ class Lessons:
 
     def drill(self) -> Row:
         """Notes on several people, and then the step of each name and ordinal in turn; or sums."""
-        rng, pool = self.rng, draw_pool(self.rng)
+        rng = self.rng
+        pool = draw_pool(self.rng)
         family = rng.choice(self.recipe.families)
         if WORLDS[family] == "ledger" and rng.random() < HALF:
             return self.sums()
@@ -154,9 +161,11 @@ class Lessons:
 
     def answer(self) -> Row:
         """A question answered in any order."""
-        task, rng = self.task(), self.rng
+        task = self.task()
+        rng = self.rng
         level = task.info["level"]
-        order, guess = rng.sample(range(level), level), rng.choice(LETTERS)
+        order = rng.sample(range(level), level)
+        guess = rng.choice(LETTERS)
         if task.kind == "letter" and rng.random() < OFFERED:
             task = self.offer(task, order)
         text = ladder.reply(task, order, guess)
@@ -179,7 +188,9 @@ class Lessons:
 
     def task(self, family: str | None = None) -> Task:
         """A question of any level about a source of a family, else of any that the recipe has."""
-        rng, level, pool = self.rng, self.level(), draw_pool(self.rng)
+        rng = self.rng
+        level = self.level()
+        pool = draw_pool(self.rng)
         crowded = rng.random() < CROWDED
         length = min(level + rng.randint(0, LATER), HIGHEST) if crowded else level
         source = self.source(length, pool, family=family)
@@ -192,7 +203,8 @@ class Lessons:
 
     def crowd(self, source: Source, level: int, pool: Pool, wordings: Sequence[str]) -> list[str]:
         """Notes that an answer leaves out: on later steps, and on several other people."""
-        rng, steps = self.rng, len(source.steps)
+        rng = self.rng
+        steps = len(source.steps)
         notes = [(source, place) for place in range(level, steps)]
         people = ladder.draw_sources(rng, source.family, OTHERS, steps, pool)
         others = [one for one in people if one.subject != source.subject]
@@ -242,7 +254,8 @@ class Lessons:
 
     def closed(self) -> Row:
         """A question without documents: a guess."""
-        task, level = self.task(), self.asked(self.cap)
+        task = self.task()
+        level = self.asked(self.cap)
         guess = self.source(level, draw_pool(self.rng), family=task.info["family"])
         text = ladder.result(guess, level)
         return turn(prompts.closed(task.question), (answer_tag(text), True))
@@ -269,7 +282,8 @@ class Lessons:
 
     def reading(self) -> tuple[list[Source], Source]:
         """Sources that a questioner reads, and the one it asks about."""
-        rng, pool = self.rng, draw_pool(self.rng)
+        rng = self.rng
+        pool = draw_pool(self.rng)
         family = rng.choice(self.recipe.families)
         length = rng.randint(min(SHORTEST, self.recipe.highest), self.recipe.highest)
         sources = ladder.draw_sources(rng, family, rng.choice(SOURCES), length, pool)
@@ -290,7 +304,8 @@ class Lessons:
 
     def proposal(self, source: Source, level: int) -> str:
         """A valid proposal in any wording."""
-        rng, choice = self.rng, source.family == "choice"
+        rng = self.rng
+        choice = source.family == "choice"
         options = ladder.draw_options(source.steps[:level], rng) if choice else ()
         frame = rng.choice(ladder.frames(source.family, "train"))
         return ladder.proposal(source, level, frame, options)
@@ -299,7 +314,8 @@ class Lessons:
         self, source: Source, words: Sequence[str], lowest: int, highest: int
     ) -> Iterator[Segment]:
         """A questioner's thought, which may end after the facts from `lowest` on."""
-        choice, size = source.family == "choice", 1 if WORLDS[source.family] == "journey" else 2
+        choice = source.family == "choice"
+        size = 1 if WORLDS[source.family] == "journey" else 2
         ends = [f" ({letter})" for letter in LETTERS] if choice else ["</think>"]
         for place, word in enumerate(words):
             facts, within = divmod(place, size)
@@ -324,7 +340,8 @@ class Lessons:
 
     def rubric(self) -> Row:
         """Points of a report, in any order, some left out."""
-        rng, task = self.rng, self.task("report")
+        rng = self.rng
+        task = self.task("report")
         points = [point for point in task.gold if rng.random() < LISTED] or [task.gold[0]]
         text = "".join(f"<rubric> {point}</rubric>" for point in rng.sample(points, len(points)))
         prompt = prompts.rubric(task.question, task.info["documents"])
@@ -333,7 +350,8 @@ class Lessons:
     def grade(self) -> Row:
         """Whether a report states a point: what it states, the point's step, and the verdict, not
         always right."""
-        rng, task = self.rng, self.task("report")
+        rng = self.rng
+        task = self.task("report")
         response = prompts.field(self.any_order(task), "answer") or ""
         who, ordinal, step = rng.choice(task.gold).split()
         if rng.random() < HALF:
@@ -346,7 +364,8 @@ class Lessons:
         """Reads the second text along the first up to where they differ; then a verdict, which is
         right in `JUDGED` of ten cases."""
         thought = " ".join(along(first.split(), second.split()))
-        right, wrong = prompts.YES, prompts.NO
+        right = prompts.YES
+        wrong = prompts.NO
         if first != second:
             right, wrong = wrong, right
         verdicts = (*[f" {right}"] * JUDGED, *[f" {wrong}"] * (10 - JUDGED))

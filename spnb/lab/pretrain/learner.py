@@ -122,7 +122,8 @@ def build(
     `start`: the embedded policy that it goes on from; from scratch where there is none, with the
     tokenizer that `tokens` makes for the recipe.
     """
-    recipe, progress = lessons.recipe, training.Progress()
+    recipe = lessons.recipe
+    progress = training.Progress()
     if start:
         tokenizer = AutoTokenizer.from_pretrained(embedded_path(start))
         model = AutoModelForCausalLM.from_pretrained(embedded_path(start), dtype=torch.float32)

@@ -29,7 +29,8 @@ from spnb.lab.pretrain.training import Dtype
 
 OPENINGS = ("<think>", "<think>", "<answer>", "<answer>", "<answer>")
 """What an answer begins with where it may think or search first: two times in five it does."""
-NEGOTIATION_SHARE, OTHER_GAME_SHARES = 0.3, {TICTACTOE: 0.5, KUHN: 0.4, TICTACTOE_PLAIN: 0.1}
+NEGOTIATION_SHARE = 0.3
+OTHER_GAME_SHARES = {TICTACTOE: 0.5, KUHN: 0.4, TICTACTOE_PLAIN: 0.1}
 """Negotiation's share of the game turns, and what the other games' demonstrations are made of."""
 SHORTEST_PHRASE = 12
 """Characters of the games' fixed phrases that become one token each."""

@@ -63,7 +63,8 @@ def shares(records: list[dict[str, Any]]) -> pd.DataFrame:
 def game_suites(engine: TorchEngine, count: int) -> list[Suite]:
     """Matches against random play in each game."""
     chat = Chat(engine.tokenizer)
-    player, rival = make_player("policy", chat, SAMPLING), make_player("random")
+    player = make_player("policy", chat, SAMPLING)
+    rival = make_player("random")
     games = map(make_game, (KUHN, TICTACTOE, NEGOTIATION))
     return [matches.match_suite(game, player, rival, count, 0, "random") for game in games]
 

@@ -23,7 +23,8 @@ SOURCES = (1, 2, 2, 3, 4, 4)
 """How many records a questioner reads, one of these."""
 LENGTHS = (4, 5, 6, 6, 6, 7, 8)
 """Steps of a document, one of these."""
-SPREAD, SOLVED = 0.1, 0.08
+SPREAD = 0.1
+SOLVED = 0.08
 """Shares of answers over notes dealt out to all documents, and behind solved questions."""
 SHARES = {"answer": 0.4, "order": 0.03, "ask": 0.34, "word": 0.03, "closed": 0.02, "judge": 0.18}
 
@@ -54,7 +55,8 @@ RECIPES: dict[str, dict[str, Any]] = {
 class Reading(Lessons):
     """Rows of one reader."""
 
-    shares, earlier_share = SHARES, 0.6
+    shares = SHARES
+    earlier_share = 0.6
 
     @property
     def warmed(self) -> float:
@@ -63,7 +65,8 @@ class Reading(Lessons):
 
     def task(self, family: str | None = None) -> Task:
         """A question of any level about one of several documents."""
-        rng, pool = self.rng, draw_pool(self.rng)
+        rng = self.rng
+        pool = draw_pool(self.rng)
         family = family or rng.choice(self.recipe.families)
         length = rng.choice(LENGTHS)
         sources = ladder.draw_sources(rng, family, rng.choice(DOCUMENTS), length, pool)
@@ -79,10 +82,8 @@ class Reading(Lessons):
     def question(self, family: str, level: int) -> str:
         """A question of a level about anybody, with its answer."""
         source = ladder.draw_source(self.rng, family, level, draw_pool(self.rng))
-        frame, answer = (
-            self.rng.choice(ladder.frames(family, "train")),
-            ladder.result(source, level),
-        )
+        frame = self.rng.choice(ladder.frames(family, "train"))
+        answer = ladder.result(source, level)
         if family == "choice":
             answer = self.rng.choice(LETTERS)
         return clusters.with_answer(ladder.question(family, source.subject, level, frame), answer)
@@ -101,9 +102,11 @@ class Reading(Lessons):
 
     def reading(self) -> tuple[list[Source], Source]:
         """Sources that a questioner reads, and the one it asks about."""
-        rng, pool = self.rng, draw_pool(self.rng)
+        rng = self.rng
+        pool = draw_pool(self.rng)
         family = rng.choice([one for one in self.recipe.families if one in clusters.TYPES])
-        count, length = rng.choice(SOURCES), rng.choice(LENGTHS)
+        count = rng.choice(SOURCES)
+        length = rng.choice(LENGTHS)
         sources = ladder.draw_sources(rng, family, count, length, pool)
         return sources, rng.choice(sources)
 

@@ -76,7 +76,8 @@ class Reasoning(Lessons):
 
     def drill(self) -> Row:
         """Notes on several people, and then the step of each name and ordinal in turn."""
-        rng, kind = self.rng, self.rng.choice(list(KINDS))
+        rng = self.rng
+        kind = self.rng.choice(list(KINDS))
         entries = segments.draw_entries(rng, kind, rng.choice((1, 2, 3)), self.cap, draw_pool(rng))
         places = [(entry, place) for entry in entries for place in range(self.cap)]
         places = rng.sample(places, min(len(places), rng.choice((4, 6, 10))))
@@ -113,7 +114,9 @@ class Reasoning(Lessons):
 
     def task(self, family: str | None = None) -> Task:
         """A question of any level in any wording, and the order in which it is to be answered."""
-        rng, level, pool = self.rng, self.level(), draw_pool(self.rng)
+        rng = self.rng
+        level = self.level()
+        pool = draw_pool(self.rng)
         kind, answer_type = rng.choice(TASKS)
         entry = segments.draw_entry(rng, kind, level, pool)
         info = {"kind": kind, "entry": entry, "level": level}
@@ -132,7 +135,8 @@ class Reasoning(Lessons):
 
     def offered(self, entry: Entry, order: Sequence[int]) -> list[str]:
         """Four options, often with what this order comes to."""
-        rng, steps = self.rng, entry.steps
+        rng = self.rng
+        steps = entry.steps
         options = segments.draw_options(entry.kind, steps, rng)
         taken = segments.result(entry.kind, [steps[place] for place in order])
         if taken not in options and rng.random() < OFFERED:
@@ -177,7 +181,8 @@ class Reasoning(Lessons):
 
     def segment(self) -> tuple[list[Entry], Entry]:
         """Entries of one kind that a challenger reads, and the one it asks about."""
-        rng, kind = self.rng, self.rng.choice(list(KINDS))
+        rng = self.rng
+        kind = self.rng.choice(list(KINDS))
         length = rng.randint(segments.SHORTEST, HIGHEST)
         entries = segments.draw_entries(rng, kind, rng.choice(READ[kind]), length, draw_pool(rng))
         return entries, rng.choice(entries)
@@ -201,7 +206,8 @@ class Reasoning(Lessons):
 
     def worded(self, entry: Entry, level: int, answer_type: str, answer: str = "") -> Proposal:
         """A task in a wording of training; its answer is the result unless another is given."""
-        rng, words = self.rng, KINDS[entry.kind]
+        rng = self.rng
+        words = KINDS[entry.kind]
         right = answer or segments.result(entry.kind, entry.steps[:level])
         notes = segments.draw_notes(entry, level, rng, words.notes["train"])
         frame = rng.choice(words.questions["train"])
@@ -214,7 +220,8 @@ class Reasoning(Lessons):
 
     def around(self, kind: str, right: str, level: int) -> list[str]:
         """Four options as a challenger makes them up: of a word other orders of its letters."""
-        rng, options = self.rng, {right: None}
+        rng = self.rng
+        options = {right: None}
         while len(options) < len(LETTERS):
             other = segments.random_result(kind, level, rng)
             if kind == "code" and rng.random() < HALF:
@@ -224,8 +231,10 @@ class Reasoning(Lessons):
 
     def alone(self) -> Row:
         """A task from nothing: how many steps, made up and worked out in any order, the task."""
-        rng, pool = self.rng, draw_pool(self.rng)
-        kind, level = rng.choice(list(KINDS)), self.asked(self.cap)
+        rng = self.rng
+        pool = draw_pool(self.rng)
+        kind = rng.choice(list(KINDS))
+        level = self.asked(self.cap)
         entry = segments.draw_entry(rng, kind, level, pool)
         answer_type = rng.choice(KINDS[kind].types)
         order = rng.sample(range(level), level)
@@ -246,8 +255,10 @@ class Reasoning(Lessons):
 
     def propose(self) -> Row:
         """A program with an input, or inputs of a program."""
-        rng, numbers = self.rng, programs.draw_chain(self.rng, self.asked(self.cap))
-        text, kind = programs.chain(numbers), self.rng.choice(programs.TASK_KINDS)
+        rng = self.rng
+        numbers = programs.draw_chain(self.rng, self.asked(self.cap))
+        text = programs.chain(numbers)
+        kind = self.rng.choice(programs.TASK_KINDS)
         inputs = "".join(f"<input> {x}</input>" for x in rng.sample(range(10), INPUTS))
         if kind == "induction":
             return turn(spice_prompts.propose(kind, program=text), (inputs, True))
@@ -256,7 +267,8 @@ class Reasoning(Lessons):
 
     def deduce(self) -> Row:
         """What comes out of a program, its steps taken in any order."""
-        rng, x = self.rng, self.rng.randrange(10)
+        rng = self.rng
+        x = self.rng.randrange(10)
         numbers = programs.draw_chain(rng, self.level())
         order = rng.sample(range(len(numbers)), len(numbers))
         taken = [numbers[place] for place in order]
@@ -268,7 +280,8 @@ class Reasoning(Lessons):
 
     def abduce(self) -> Row:
         """What went into a program: right in half of the cases."""
-        rng, x = self.rng, self.rng.randrange(10)
+        rng = self.rng
+        x = self.rng.randrange(10)
         program = programs.chain(programs.draw_chain(rng, self.asked(self.cap)))
         output = programs.run(program, x) or 0
         said = x if rng.random() < HALF else rng.randrange(10)
@@ -277,7 +290,8 @@ class Reasoning(Lessons):
 
     def induce(self) -> Row:
         """A program for pairs of inputs and outputs: right in half of the cases."""
-        rng, numbers = self.rng, programs.draw_chain(self.rng, self.asked(self.cap))
+        rng = self.rng
+        numbers = programs.draw_chain(self.rng, self.asked(self.cap))
         pairs = [(x, programs.trace(numbers, x)[-1]) for x in rng.sample(range(10), INPUTS // 2)]
         said = numbers if rng.random() < HALF else programs.draw_chain(rng, len(numbers))
         prompt = spice_prompts.solve("induction", "", pairs)

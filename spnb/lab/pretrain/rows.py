@@ -9,7 +9,8 @@ from spnb.core.types import Messages
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.world import Pool
 
-START, END = "<|im_start|>", "<|im_end|>"
+START = "<|im_start|>"
+END = "<|im_end|>"
 Segment = tuple[str, bool | tuple[str, ...]]
 Row = list[Segment]
 """A training text in pieces. True marks what the policy is to write; several texts of one token

@@ -36,7 +36,8 @@ class Searching(Lessons):
 
     def drill(self) -> Row:
         """Sentences, and then in turn who is what to somebody, and to whom somebody is it."""
-        links, pairs = self.links(), []
+        links = self.links()
+        pairs = []
         row: Row = [("", False)]
         for relation, person in self.rng.sample(list(links), 8):
             row[0] = (f"{row[0][0]} {chain.fact(links, relation, person)}", False)
@@ -63,7 +64,8 @@ class Searching(Lessons):
 
     def question_of(self, links: Links) -> Task:
         """A question of any level in a wording of training."""
-        start, relations = self.person(links), self.rng.sample(RELATIONS, self.level())
+        start = self.person(links)
+        relations = self.rng.sample(RELATIONS, self.level())
         wordings = chain.WORDS["questions"]
         frame = self.question_frame(wordings["train"], wordings["heldout"], ["{e}", "{s}"])
         text = chain.pose(start, relations, self.rng, frame)
@@ -102,7 +104,8 @@ class Searching(Lessons):
     def told(self) -> Row:
         """A question answered from the sentences that its chain takes, among others."""
         links = self.links()
-        task, rng = self.question_of(links), self.rng
+        task = self.question_of(links)
+        rng = self.rng
         documents = [*task.info["documents"]]
         documents += [chain.fact(links, *key) for key in rng.sample(list(links), OTHERS)]
         relations = task.info["relations"]

@@ -1,28 +1,462 @@
-"""Marks of a policy's texts as rows of a table, for the measurements of shipped policies."""
+"""What shipped policies can do before reinforcement learning, as suites: each text is sampled once
+at temperature 1, names and wordings are held out.
 
-from collections.abc import Sequence
+Answers by level, proposals, judging, rubrics and grading on the ladder; answers and questions by
+search over the chain; SPICE's answers and tasks; Absolute Zero's tasks; moves and remarks in games.
+The demonstrations are right as often as `spnb.lab.pretrain.learner` says.
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from spnb.evaluate.items import score_row
+from spnb.core import prompts
+from spnb.core.documents import Proposal
+from spnb.core.episodes import Episode, single_turn
+from spnb.core.grading import grade_text, read_answer
+from spnb.core.method import Suite
+from spnb.core.search import Tool, search_rollouts
+from spnb.core.types import Chat, Engine, Messages, Request, Sampling, Task, Trajectory, derive_seed
+from spnb.corpus.retrieval import make_retriever
+from spnb.evaluate import matches
+from spnb.evaluate.items import Records, Rows, play_suite, record, row, score_row, share_row
+from spnb.evaluate.proposals import JUDGED
+from spnb.games import InvalidAction, Match, make_game, programs
+from spnb.games.base import messages, parse_action
+from spnb.games.demonstrations import REMARKS
+from spnb.games.negotiation import ACCEPT, CHAT, DENY, position
+from spnb.games.players import TICTACTOE_GAMES, make_player, random_action
+from spnb.games.questions import questions
+from spnb.lab import chain, ladder, segments
+from spnb.lab.pretrain.demos import GAME_SHARES
+from spnb.lab.pretrain.reasoner_lessons import READ
+from spnb.lab.segment_oracle import judge
+from spnb.lab.segment_suites import SUITES, suite_tasks
+from spnb.lab.world import Pool, names
+from spnb.methods import absolute_zero, spice_prompts
 
-Mark = tuple[dict[str, float], bool]
-"""A text's grade (0 to 1) in each part of the table it counts in; whether it is well-formed."""
+SAMPLING = Sampling(max_new_tokens=128)
+TURN = Sampling(max_new_tokens=64)
+"""How a turn with searches is sampled."""
+MAX_LENGTH = 1024
+"""Tokens of prompt, turns and results together."""
+POOL: Pool = "heldout"
+SOURCES = 2
+"""That a proposal is written about."""
+GAME_SAMPLING = Sampling(max_new_tokens=48)
+CHANCE_OPTIMAL = 0.402
+"""Share of optimal moves of uniformly random play on the 431 tic-tac-toe positions."""
+COMPARE = {
+    **{"legal moves": "bar 0.98", "short remark true": "", "full remark true": ""},
+    **{"utility": "random play 0", "exploitability": "random play 0.458"},
+    **{"optimal": f"random play {CHANCE_OPTIMAL}", "accuracy": ""},
+}
+"""The metrics of the games policy, and what to compare them with."""
+Grade = Callable[[int, str], tuple[Mapping[str, float], bool]]
+"""Of a text at its place: the grade (0 to 1) in each part that it counts in; is it well-formed?"""
 
 
-def part_rows(name: str, marks: Sequence[Mark]) -> list[dict[str, Any]]:
-    """A row for each part: its mean grade with an interval, and the share of well-formed texts.
+def skill(
+    name: str,
+    chat: Chat,
+    prompted: Sequence[Messages],
+    grade: Grade,
+    key: str,
+    answer: Callable[[Request], Episode[Trajectory]] = single_turn,
+    sampling: Sampling = SAMPLING,
+) -> Suite:
+    """A text of the policy to each prompt, with a seed of `key` and its place.
 
-    Parts stand in the order of the marks; after them, sorted by name, those with a colon.
+    A row "grade" for each part, its name as the difficulty, and a row "parsed": the share of
+    well-formed texts.
     """
-    grades = [(part, value, well) for parts, well in marks for part, value in parts.items()]
-    frame = pd.DataFrame(grades, columns=["part", "grade", "parsed"])
+
+    def ask(place: int) -> Episode[Records]:
+        request = chat.request(prompted[place], sampling, derive_seed(key, place))
+        trajectory = yield from answer(request)
+        parts, well = grade(place, trajectory.policy_text)
+        return [
+            record(name, str(place), value, difficulty=part, parsed=well)
+            for part, value in parts.items()
+        ]
+
+    return Suite(name, range(len(prompted)), ask, partial(part_rows, name))
+
+
+def part_rows(name: str, records: Records) -> Rows:
+    """The rows of each part, in the order in which they first come; bounds within [0, 1]."""
     rows = []
-    for part, group in frame.groupby("part", sort=False):
-        row = score_row(name, "grade", group["grade"].tolist())
-        bounds = {"low": max(row["low"], 0.0), "high": min(row["high"], 1.0), "n": row["n"]}
-        parsed = float(group["parsed"].mean())
-        columns = {"benchmark": name, "part": part, "value": row["value"]}
-        rows.append(columns | bounds | {"parsed": parsed})
-    return sorted(rows, key=lambda row: row["part"] if ": " in row["part"] else "")
+    for part, group in pd.DataFrame(records).groupby("difficulty", sort=False):
+        graded = score_row(name, "grade", group["score"].tolist(), difficulty=part)
+        rows.append(graded | {"low": max(graded["low"], 0.0), "high": min(graded["high"], 1.0)})
+        rows.append(row(name, "parsed", float(group["parsed"].mean()), difficulty=part))
+    return rows
+
+
+def measure(engine: Engine, suites: Sequence[Suite]) -> pd.DataFrame:
+    """Plays suites of skills on a policy.
+
+    Columns: benchmark, part, value (0 to 1), low, high (95 %), n, parsed (share of well-formed
+    texts).
+    """
+    rows = [row for suite in suites for row in play_suite(suite, {"policy": engine})[1]]
+    table = pd.DataFrame(rows).rename(columns={"suite": "benchmark", "difficulty": "part"})
+    graded = table[table["metric"] == "grade"].reset_index(drop=True)
+    graded["parsed"] = table.loc[table["metric"] == "parsed", "value"].tolist()
+    return graded[["benchmark", "part", "value", "low", "high", "n", "parsed"]]
+
+
+def answers(
+    name: str, chat: Chat, tasks: Sequence[Task], order_of: Any, key: str, **others: Any
+) -> Suite:
+    """Answers by level; well-formed where `order_of` finds each step once, in any order."""
+
+    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
+        task = tasks[place]
+        part = task.difficulty or level(task.info["level"])
+        return {part: grade_text(text, task)}, order_of(task, text) is not None
+
+    return skill(f"answer {name}", chat, [task.messages for task in tasks], grade, key, **others)
+
+
+def level(number: int) -> str:
+    """A level as a part of a table."""
+    return f"level {number}"
+
+
+def asked(number: int | None, highest: int) -> dict[str, float]:
+    """Which level a proposal asks for; nothing where it is not valid."""
+    if number is None:
+        return {}
+    return {f"asks {level(one)}": float(one == number) for one in range(1, highest + 1)}
+
+
+# --- the ladder
+
+
+def ladder_skills(chat: Chat, highest: int, count: int = 200) -> list[Suite]:
+    """A learner's: `count` answers a level, and outputs of every other role."""
+    suites = []
+    for family in ladder.WORLDS:
+        suites += [
+            ladder_answers(chat, family, highest, count),
+            ladder_proposals(chat, family, highest, count),
+        ]
+    verdicts = [ladder_verdicts(chat, role, highest, count) for role in ("judge", "grade")]
+    return [*suites, *verdicts, ladder_rubrics(chat, highest, count)]
+
+
+def draw(family: str, number: int, rng: random.Random) -> Task:
+    """A question of the ladder in held-out names and wording."""
+    return ladder.draw_task(family, number, rng, POOL, POOL, ladder.RIVALS)
+
+
+def ladder_answers(chat: Chat, family: str, highest: int, count: int) -> Suite:
+    """Answers of a family by level."""
+    rng = random.Random(derive_seed("ladder skills", family))
+    tasks = [draw(family, number, rng) for number in range(1, highest + 1) for _ in range(count)]
+    return answers(family, chat, tasks, lambda *of: ladder.order_of(*of) or None, "ladder skills")
+
+
+def ladder_proposals(chat: Chat, family: str, highest: int, count: int) -> Suite:
+    """Whether proposals ask for each level; well-formed where they are valid."""
+    rng = random.Random(derive_seed("ladder skills", "ask", family))
+    read = [ladder.draw_sources(rng, family, SOURCES, highest, POOL) for _ in range(count)]
+
+    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
+        valid = ladder.read_proposal(text, read[place])
+        parts = asked(valid[1] if valid else None, highest)
+        return {"valid": float(valid is not None)} | parts, valid is not None
+
+    prompted = [ladder.ask(sources) for sources in read]
+    return skill(f"ask {family}", chat, prompted, grade, "ladder skills")
+
+
+def ladder_verdicts(chat: Chat, role: str, highest: int, count: int) -> Suite:
+    """Verdicts of a judge (two answers to one question) or a grader (a point of a report)."""
+    rng = random.Random(derive_seed("ladder skills", role))
+    prompted = []
+    golds = []
+    for _ in range(count):
+        family = "report" if role == "grade" else "journey"
+        task = draw(family, rng.randint(2, highest), rng)
+        steps = range(task.info["level"])
+        first, second = (_written(task, rng.sample(steps, len(steps))) for _ in range(2))
+        same = rng.random() < 1 / 2
+        if role == "judge":
+            second = first if same else second
+            prompted.append(prompts.judge(task.question, first, second))
+            golds.append(first == second)
+        else:
+            point = rng.choice(task.gold)
+            other = draw(family, 1, rng).gold[0].split()[-1]
+            wrong = " ".join([*point.split()[:-1], other])
+            prompted.append(prompts.grade(first, point if same else wrong))
+            golds.append(same or wrong == point)
+
+    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
+        verdict = prompts.verdict(text)
+        return {"right": float(verdict == golds[place])}, verdict is not None
+
+    return skill(role, chat, prompted, grade, "ladder skills")
+
+
+def _written(task: Task, order: Sequence[int]) -> str:
+    return prompts.field(ladder.reply(task, order), "answer") or ""
+
+
+def ladder_rubrics(chat: Chat, highest: int, count: int) -> Suite:
+    """Points of rubrics that the documents state, and the share of all points that are listed."""
+    rng = random.Random(derive_seed("ladder skills", "rubric"))
+    tasks = [draw("report", rng.randint(2, highest), rng) for _ in range(count)]
+
+    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
+        points = set(prompts.fields(text, "rubric"))
+        right = len(points & set(tasks[place].gold))
+        parts = {"points right": right / len(points)} if points else {}
+        return parts | {"points listed": right / len(tasks[place].gold)}, bool(points)
+
+    prompted = [prompts.rubric(task.question, task.info["documents"]) for task in tasks]
+    return skill("rubric", chat, prompted, grade, "ladder skills")
+
+
+# --- the chain
+
+
+def search_skills(chat: Chat, count: int = 200) -> list[Suite]:
+    """A searcher's: by search over the library of `spnb.lab.chain`, and from what a chain takes."""
+    tool = Tool(
+        chat.tokenizer,
+        make_retriever("bm25", chain.library(POOL)),
+        k=chain.RESULTS,
+        max_searches=chain.HIGHEST,
+        max_length=MAX_LENGTH,
+    )
+
+    def search(request: Request) -> Episode[Trajectory]:
+        (trajectory,) = yield from search_rollouts([request], [""], tool)
+        return trajectory
+
+    return [
+        chain_answers(chat, count, search),
+        chain_answers(chat, count),
+        chain_proposals(chat, count, search),
+    ]
+
+
+def chain_answers(
+    chat: Chat, count: int, search: Callable[[Request], Episode[Trajectory]] | None = None
+) -> Suite:
+    """Answers of the chain by level: by search, or from its sentences, shuffled."""
+    rng = random.Random(derive_seed("search skills", "answer"))
+    numbers = [number for number in range(1, chain.HIGHEST + 1) for _ in range(count)]
+    tasks = [chain.draw_task(number, rng, POOL) for number in numbers]
+    if search:
+        more = {"answer": search, "sampling": TURN}
+        return answers("chain", chat, tasks, chain.order_of, "search skills", **more)
+    told = []
+    for task in tasks:
+        documents = rng.sample(task.info["documents"], task.info["level"])
+        prompt = prompts.answer(task.question, documents, "plain")
+        told.append(Task(prompt, task.question, task.gold, task.kind, task.difficulty, task.info))
+    return answers("chain, told", chat, told, lambda *_: True, "search skills", sampling=TURN)
+
+
+def chain_proposals(
+    chat: Chat, count: int, search: Callable[[Request], Episode[Trajectory]]
+) -> Suite:
+    """Whether questions have each level; well-formed where they lead to the answer they are for."""
+    rng = random.Random(derive_seed("search skills", "ask"))
+    targets = [rng.choice(names("person", POOL)) for _ in range(count)]
+
+    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
+        task = chain.read_proposal(text, targets[place], POOL)
+        parts = asked(task.info["level"] if task else None, chain.HIGHEST)
+        return {"valid": float(task is not None)} | parts, task is not None
+
+    prompted = [chain.ask(target) for target in targets]
+    return skill("ask chain", chat, prompted, grade, "search skills", search, TURN)
+
+
+# --- SPICE's roles, Absolute Zero's tasks
+
+
+def reasoner_skills(chat: Chat, count: int = 200) -> list[Suite]:
+    """A reasoner's: `count` answers a level, and tasks of every type."""
+    suites = [
+        answers(suite, chat, suite_tasks(suite, count), segments.order_of, "ladder skills")
+        for suite in SUITES
+    ]
+    for answer_type in segments.GRADES:
+        suites += [challenges(chat, answer_type, count, grounded) for grounded in (True, False)]
+    for kind in programs.TASK_KINDS:
+        suites += [programs_proposed(chat, kind, count), programs_solved(chat, kind, count)]
+    return suites
+
+
+def challenges(chat: Chat, answer_type: str, count: int, grounded: bool) -> Suite:
+    """What the oracle says of tasks from held-out segments, or from nothing; well-formed: valid."""
+    rng = random.Random(derive_seed("reasoner skills", answer_type))
+    kinds = [kind for kind, one in segments.KINDS.items() if answer_type in one.types]
+    read = []
+    for place in range(count):
+        kind = kinds[place % len(kinds)]
+        length = rng.randint(segments.SHORTEST, segments.HIGHEST)
+        number = rng.choice(READ[kind])
+        read.append(segments.draw_entries(rng, kind, number, length, POOL))
+    shown = ["\n".join(entry.text for entry in entries) for entries in read]
+
+    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
+        task = spice_prompts.read_task("plain", text, answer_type)
+        if not isinstance(task, Proposal):
+            return {"valid": 0.0}, False
+        judged = judge(task, read[place] if grounded else None)
+        said = {name: getattr(judged, name) for name in JUDGED}
+        parts = {name: float(value) for name, value in said.items() if value is not None}
+        return {"valid": 1.0} | parts | asked(judged.level or 0, segments.HIGHEST), True
+
+    prompted = [
+        spice_prompts.challenge("plain", answer_type, text if grounded else None) for text in shown
+    ]
+    name = "challenge" if grounded else "alone"
+    return skill(f"{name} {answer_type}", chat, prompted, grade, "ladder skills")
+
+
+def programs_proposed(chat: Chat, kind: programs.TaskKind, count: int) -> Suite:
+    """Whether proposals of Absolute Zero's tasks are valid; well-formed: they can be read."""
+    rng = random.Random(derive_seed("reasoner skills", "propose", kind))
+    drawn = [programs.draw_chain(rng, 1 + n % segments.HIGHEST) for n in range(count)]
+    subjects = list(map(programs.chain, drawn)) if kind == "induction" else [""] * count
+
+    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
+        found = absolute_zero.read(kind, Trajectory((), policy_text=text), subjects[place])
+        return {"valid": float(found.task is not None)}, found.readable
+
+    prompted = [spice_prompts.propose(kind, (), one) for one in subjects]
+    return skill(f"propose {kind}", chat, prompted, grade, "ladder skills")
+
+
+def programs_solved(chat: Chat, kind: programs.TaskKind, count: int) -> Suite:
+    """Solutions of tasks on chains of each number of steps; well-formed: an answer."""
+    rng = random.Random(derive_seed("reasoner skills", kind))
+    numbers = [number for number in range(1, segments.HIGHEST + 1) for _ in range(count)]
+    tasks = []
+    for number in numbers:
+        program = programs.chain(programs.draw_chain(rng, number))
+        inputs = rng.sample(range(10), 4)
+        outputs = programs.runs(program, inputs) or []
+        pairs = list(zip(inputs, outputs, strict=True))
+        tasks.append(absolute_zero.make_task(kind, program, pairs))
+
+    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
+        part = level(numbers[place])
+        return {part: grade_text(text, tasks[place])}, read_answer(text) is not None
+
+    prompted = [task.messages for task in tasks]
+    return skill(f"solve {kind}", chat, prompted, grade, "ladder skills")
+
+
+# --- games
+
+
+def game_skills(chat: Chat, count: int = 1000, seed: int = 0) -> list[Suite]:
+    """Moves, remarks, play against random players, questions near the games."""
+    player = make_player("policy", chat, GAME_SAMPLING)
+    rival = make_player("random")
+    suites = []
+    for name in GAME_SHARES:
+        game = make_game(name)
+        suites.append(moves(name, chat, count, seed))
+        suites.append(matches.match_suite(game, player, rival, count, seed, "random"))
+        if name in TICTACTOE_GAMES:
+            suites.append(matches.tictactoe_suite(game, chat, GAME_SAMPLING, 1, seed))
+    suites.append(matches.kuhn_suite(chat, GAME_SAMPLING, max(2, count // 12), seed))
+    items = questions(max(count, 8), derive_seed("transfer suite"))
+    return [*suites, matches.question_suite(chat, GAME_SAMPLING, items, seed)]
+
+
+def measure_games(engine: Engine, suites: Sequence[Suite]) -> pd.DataFrame:
+    """Plays the suites of a policy of games.
+
+    Columns: suite (a game, or transfer), metric, difficulty, value, low, high (95 %), n, compare.
+    """
+    rows = [row for suite in suites for row in play_suite(suite, {"policy": engine})[1]]
+    table = pd.DataFrame(rows).sort_values("suite", kind="stable", ignore_index=True)
+    table["compare"] = table["metric"].map(COMPARE)
+    columns = ["suite", "metric", "difficulty", "value", "low", "high", "n", "compare"]
+    return table.loc[table["compare"].notna(), columns]
+
+
+def moves(name: str, chat: Chat, count: int, seed: int) -> Suite:
+    """One move at each of `count` positions of random play: its remark's detail and truth (where
+    the game has remarks), and whether the game takes it."""
+    stopped = positions(name, count, seed)
+
+    def ask(place: int) -> Episode[Records]:
+        match = stopped[place]
+        request = chat.request(messages(match), GAME_SAMPLING, derive_seed(seed, place))
+        text = (yield from single_turn(request)).policy_text
+        detail, true = remark_of(match, text) if name in REMARKS else ("none", True)
+        legal = is_legal(match, text)
+        return [record(name, str(place), float(legal), kind=detail, true=true)]
+
+    def rows_of(records: Records) -> Rows:
+        rows = []
+        for detail in ("short", "full") if name in REMARKS else ():
+            hits = [one["true"] for one in records if one["kind"] == detail]
+            rows.append(share_row(name, f"{detail} remark true", hits))
+        return [*rows, share_row(name, "legal moves", [one["score"] for one in records])]
+
+    return Suite(name, range(count), ask, rows_of)
+
+
+def positions(name: str, count: int, seed: int) -> list[Match]:
+    """Matches stopped somewhere in the middle of random play, a seat to move in each."""
+    rng = random.Random(derive_seed(seed, name))
+    game = make_game(name)
+    stopped: list[Match] = []
+    while len(stopped) < count:
+        match = game.match(rng.getrandbits(32))
+        for _ in range(rng.randrange(8)):
+            if match.player is not None:
+                match.play(random_action(match, rng))
+        if match.player is not None:
+            stopped.append(match)
+    return stopped
+
+
+def is_legal(match: Match, text: str) -> bool:
+    """Whether an answer holds a move that the game takes; the match goes on with it if so.
+
+    In negotiation any words are taken; there it must be an offer, a reply to one that is open, or a
+    known line of chat.
+    """
+    action = parse_action(text, match.legal_actions())
+    if action is None or (match.legal_actions() is None and not is_trade(action, match)):
+        return False
+    try:
+        match.play(action)
+    except InvalidAction:
+        return False
+    return True
+
+
+def is_trade(action: str, match: Match) -> bool:
+    """Whether a negotiation's action is an offer, a reply to an open one, or random play's chat."""
+    if action in (ACCEPT, DENY):
+        return position(match).offer is not None
+    lines = [re.escape(line).replace(r"\{\}", r"\w+") for line in CHAT]
+    return action.startswith("[Offer:") or any(re.fullmatch(line, action) for line in lines)
+
+
+def remark_of(match: Match, text: str) -> tuple[str, bool]:
+    """How full an answer's remark is (none, short, full), and if it is the true one by the word."""
+    remark = text.split("\\boxed")[0].strip()
+    if not remark:
+        return "none", True
+    full = re.match(r"Mine:", remark) or re.search(r"risks|worth|would|do not have", remark)
+    return ("full" if full else "short"), remark == REMARKS[match.name](match, 2 if full else 1)

@@ -18,8 +18,11 @@ from spnb.lab.pretrain import build as games
 from spnb.lab.pretrain.build import Batches, Encoded, ModelRecipe
 
 Dtype = Literal["float32", "bfloat16"]
-CONSTANT, EMBEDDING_STD, QK_GAIN = 0.6, 0.08, 1.6
-POOL, LONGEST = 384, 512
+CONSTANT = 0.6
+EMBEDDING_STD = 0.08
+QK_GAIN = 1.6
+POOL = 384
+LONGEST = 512
 """Rows that are drawn at once; rows of more tokens than the second are left out."""
 
 
@@ -38,7 +41,8 @@ class TextRecipe(ModelRecipe):
 
 def build_model(recipe: TextRecipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     """A Qwen3 with random weights, layer 0's heads set to look a fixed distance back."""
-    rope, std = {"rope_type": "default", "rope_theta": 1e6}, recipe.matrix_std
+    rope = {"rope_type": "default", "rope_theta": 1e6}
+    std = recipe.matrix_std
     config = {"rope_parameters": rope, "initializer_range": std}
     model = games.random_model(recipe, tokenizer, 2048, **config)
     if recipe.offset_heads:
@@ -62,7 +66,8 @@ def set_offset_heads(model: Any) -> None:
         layer.self_attn.q_norm.weight.fill_(QK_GAIN)
         layer.self_attn.k_norm.weight.fill_(QK_GAIN)
     attention = model.model.layers[0].self_attn
-    size, theta = attention.head_dim, model.config.rope_parameters["rope_theta"]
+    size = attention.head_dim
+    theta = model.config.rope_parameters["rope_theta"]
     speeds = theta ** (-torch.arange(0, size, 2) / size)
     fast = speeds > 0.05
     query = torch.cat([fast.float(), torch.zeros(size // 2)])

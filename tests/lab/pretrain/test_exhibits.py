@@ -21,10 +21,12 @@ def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monk
     parts += [("judge", "right", 0.4, 1.0)]
     keys = ("benchmark", "part", "value", "parsed")
     measured = pd.DataFrame([dict(zip(keys, part, strict=True)) for part in parts])
-    monkeypatch.setattr(exhibits.ladder_skills, "measure", lambda *given: measured)
     monkeypatch.setattr(exhibits, "TorchEngine", lambda *given, **named: None)
     found = measured[:1].assign(benchmark="answer chain", value=0.75)
-    monkeypatch.setattr(exhibits.search_skills, "measure", lambda *given: found)
+    monkeypatch.setattr(exhibits, "Chat", lambda tokenizer: None)
+    for name, table in (("ladder_skills", measured), ("search_skills", found)):
+        monkeypatch.setattr(exhibits.skills, name, lambda *given, table=table: table)
+    monkeypatch.setattr(exhibits.skills, "measure", lambda engine, suites: suites)
     nothing = SimpleNamespace(model=None, tokenizer=None)
     policies = {"learner": nothing, "searcher": nothing}
     table = exhibits.learner_table(policies, "smoke", str(tmp_path))

@@ -4,13 +4,15 @@ ships."""
 import pytest
 from transformers import AutoModelForCausalLM
 
-from spnb.core.types import Completion
+from spnb.core.types import Chat, Completion
+from spnb.evaluate.items import play_suite
 from spnb.games import make_game, match_at
 from spnb.games.exact import decision_positions, kuhn_states, move_values
 from spnb.games.negotiation import NEGOTIATION
 from spnb.lab import embedded_path
-from spnb.lab.pretrain import game_skills
+from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.demos import KUHN, LARGE_BOARD, OTHER_POKER, TICTACTOE, TICTACTOE_PLAIN
+from spnb.train.engines.torch import TorchEngine
 
 GAMES = (KUHN, TICTACTOE, TICTACTOE_PLAIN)
 COUNT = 96
@@ -19,9 +21,9 @@ COUNT = 96
 @pytest.fixture(scope="module")
 def measured(tokenizer):
     """The shipped policy's report."""
-    return game_skills.report(
-        AutoModelForCausalLM.from_pretrained(embedded_path("games")), tokenizer, count=COUNT
-    )
+    model = AutoModelForCausalLM.from_pretrained(embedded_path("games"))
+    suites = skills.game_skills(Chat(tokenizer), COUNT)
+    return skills.measure_games(TorchEngine(model, tokenizer), suites)
 
 
 def rows_of(table, metric):
@@ -32,36 +34,40 @@ def rows_of(table, metric):
 def test_chance_is_the_share_of_optimal_moves_in_uniform_play():
     tables = [list(move_values(history).values()) for history in decision_positions()]
     share = sum(values.count(max(values)) / len(values) for values in tables) / len(tables)
-    assert share == pytest.approx(game_skills.CHANCE_OPTIMAL, abs=5e-4)
+    assert share == pytest.approx(skills.CHANCE_OPTIMAL, abs=5e-4)
 
 
 @pytest.mark.parametrize("name", GAMES)
 def test_positions_have_a_seat_to_move_and_follow_the_seed(name):
-    matches = game_skills.positions(name, 60, seed=1)
+    matches = skills.positions(name, 60, seed=1)
     assert len(matches) == 60 and {match.player for match in matches} == {0, 1}
     assert (
         len({tuple(match.history) for match in matches}) >= 4
     )  # Kuhn poker has no more: none, check, bet, check bet
     seen = [match.observation() for match in matches]
-    assert seen == [match.observation() for match in game_skills.positions(name, 60, seed=1)]
-    assert seen != [match.observation() for match in game_skills.positions(name, 60, seed=2)]
+    assert seen == [match.observation() for match in skills.positions(name, 60, seed=1)]
+    assert seen != [match.observation() for match in skills.positions(name, 60, seed=2)]
 
 
 class Always:
     """An engine that gives one answer."""
 
-    def __init__(self, tokenizer, text):
-        self.tokenizer, self.text = tokenizer, text
+    def __init__(self, text):
+        self.text = text
 
     def generate(self, requests):
         return [Completion((0,), (0.0,), self.text, "stop") for _ in requests]
 
 
-def test_answers_stand_beside_the_positions_they_were_given_at(tokenizer):
-    answers = game_skills.answers(Always(tokenizer, r"\boxed{4}"), TICTACTOE_PLAIN, 20, seed=0)
-    assert [text for _, text in answers] == [r"\boxed{4}"] * 20
-    expected = game_skills.positions(TICTACTOE_PLAIN, 20, seed=0)
-    assert [match.history for match, _ in answers] == [match.history for match in expected]
+def test_moves_are_graded_at_the_positions_they_are_asked_for(tokenizer):
+    suite = skills.moves(TICTACTOE_PLAIN, Chat(tokenizer), 40, seed=0)
+    records, rows = play_suite(suite, {"policy": Always(r"I can win at 4. \boxed{4}")})
+    free = ["4" in match.legal_actions() for match in skills.positions(TICTACTOE_PLAIN, 40, seed=0)]
+    assert [one["score"] for one in records] == list(map(float, free)) and 0 < sum(free) < 40
+    found = {row["metric"]: row for row in rows}
+    assert found["legal moves"]["value"] == sum(free) / 40
+    assert found["short remark true"]["n"] == 40 and found["full remark true"]["n"] == 0
+    assert 0 < found["short remark true"]["value"] < 1
 
 
 KING = kuhn_states()[2].match
@@ -95,7 +101,7 @@ THREAT = match_at(
     ],
 )
 def test_remarks_are_graded_word_for_word(match, text, expected):
-    assert game_skills.remark_of(match, text) == expected
+    assert skills.remark_of(match, text) == expected
 
 
 @pytest.mark.slow
@@ -149,6 +155,6 @@ def test_the_shipped_policy_remarks_and_does_not_say_the_same_always(measured):
 )
 def test_a_negotiators_turn_is_an_offer_a_reply_or_a_line_of_chat(action, expected):
     match = make_game(NEGOTIATION).match(1)
-    assert game_skills.is_trade(action, match) is expected
+    assert skills.is_trade(action, match) is expected
     match.play("[Offer: 1 Ore -> 2 Wood]")
-    assert game_skills.is_trade(action, match) is (expected or action == "[Accept]")
+    assert skills.is_trade(action, match) is (expected or action == "[Accept]")

@@ -10,9 +10,10 @@ import pytest
 from transformers import AutoTokenizer
 
 from spnb.core import prompts
+from spnb.core.types import Chat
 from spnb.lab import embedded_path, ladder
 from spnb.lab.ladder import ORDINALS, WORDING, WORLDS
-from spnb.lab.pretrain import ladder_skills
+from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.build import PAD, encode
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
 from spnb.lab.pretrain.learner import RECIPES, build, build_tokenizer, rate
@@ -233,18 +234,18 @@ def test_the_shipped_learners_are_their_recipes(name):
 @pytest.mark.parametrize("family", ["journey", "ledger", "report"])
 def test_the_shipped_learner_reads_and_knows_no_order(family):
     """What every study on the ladder stands on."""
-    policy, count = load_policy("embedded/learner"), 60
+    policy = load_policy("embedded/learner")
     engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
-    marks = ladder_skills.answers(engine, family, 10, count)
-    assert sum(consistent for _, consistent in marks) / len(marks) > 0.95
-    right = [sum(score.values()) for score, _ in marks]
-    share = [sum(right[at : at + count]) / count for at in range(0, len(right), count)]
+    chat = Chat(policy.tokenizer)
+    table = skills.measure(engine, [skills.ladder_answers(chat, family, 10, 60)])
+    assert table["parsed"].mean() > 0.95
+    share = table["value"].tolist()
     assert share[0] > 0.93 and 0.3 < share[1] < 0.7 and 0.05 < share[2] < 0.4
     assert max(share[4:]) < 0.1
-    asked = [parts for parts, valid in ladder_skills.questions(engine, family, 10, 150) if valid]
-    assert len(asked) / 150 > 0.8
-    easy = sum(parts["asks level 1"] for parts in asked) / len(asked)
-    assert 0.35 < easy < 0.65 and sum(p["asks level 2"] for p in asked) > 0.1 * len(asked)
+    asked = skills.measure(engine, [skills.ladder_proposals(chat, family, 10, 150)])
+    share = asked.set_index("part")["value"]
+    assert share["valid"] > 0.8
+    assert 0.35 < share["asks level 1"] < 0.65 and share["asks level 2"] > 0.1
 
 
 @pytest.mark.slow

@@ -10,10 +10,11 @@ from transformers import AutoTokenizer
 
 from spnb.core import prompts
 from spnb.core.grading import grade
+from spnb.core.types import Chat
 from spnb.games import programs
 from spnb.lab import embedded_path
 from spnb.lab.ladder import ORDINALS
-from spnb.lab.pretrain import reasoner_skills
+from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.build import PAD
 from spnb.lab.pretrain.ladder_lessons import places_of
 from spnb.lab.pretrain.learner import build
@@ -21,6 +22,7 @@ from spnb.lab.pretrain.reasoner import RECIPES, build_tokenizer, words
 from spnb.lab.pretrain.reasoner_lessons import TASKS, ReasonerRecipe, Reasoning
 from spnb.lab.pretrain.rows import END
 from spnb.lab.segment_oracle import judge
+from spnb.lab.segment_suites import suite_tasks
 from spnb.lab.segments import HIGHEST, KINDS, order_of, read_segment
 from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
@@ -184,18 +186,19 @@ def test_the_shipped_reasoners_are_their_recipes(name):
 
 @pytest.mark.slow
 def test_the_shipped_reasoner_writes_valid_tasks_and_knows_no_order():
-    policy, count = load_policy("embedded/reasoner"), 60
+    policy = load_policy("embedded/reasoner")
     engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
-    marks = reasoner_skills.answers(engine, "string", count)
-    assert sum(consistent for _, consistent in marks) / len(marks) > 0.9
-    right = [sum(score.values()) for score, _ in marks]
-    share = [sum(right[at : at + count]) / count for at in range(0, len(right), count)]
+    chat = Chat(policy.tokenizer)
+    tasks = suite_tasks("string", 60)
+    suite = skills.answers("string", chat, tasks, order_of, "reasoner")
+    table = skills.measure(engine, [suite])
+    assert table["parsed"].mean() > 0.9
+    share = table["value"].tolist()
     assert share[0] > 0.9 and 0.3 < share[1] < 0.7 and 0.03 < share[2] < 0.4
     assert max(share[4:]) < 0.1
-    written = reasoner_skills.tasks(engine, "string", 100, grounded=True)
-    assert sum(valid for _, valid in written) > 90
-    easy = sum(parts.get("asks level 1", 0) for parts, _ in written) / 100
-    assert 0.35 < easy < 0.65
+    written = skills.measure(engine, [skills.challenges(chat, "string", 100, grounded=True)])
+    share = written.set_index("part")["value"]
+    assert share["valid"] > 0.9 and 0.35 < share["asks level 1"] < 0.65
 
 
 @pytest.mark.slow

@@ -6,9 +6,10 @@ from collections import Counter
 import pytest
 
 from spnb.core import prompts
+from spnb.core.types import Chat
 from spnb.lab import chain
 from spnb.lab.ladder import ORDINALS
-from spnb.lab.pretrain import search_skills
+from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.learner import build_tokenizer
 from spnb.lab.pretrain.rows import END
 from spnb.lab.pretrain.searcher import SearcherRecipe, Searching
@@ -115,13 +116,12 @@ def test_pieces_that_are_drawn_are_one_token_each():
 
 @pytest.mark.slow
 def test_the_shipped_searcher_searches_and_knows_no_order():
-    policy, count = load_policy("embedded/searcher"), 40
+    policy = load_policy("embedded/searcher")
     engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
-    marks = search_skills.answers(engine, count)
-    assert sum(consistent for _, consistent in marks) / len(marks) > 0.9
-    right = [sum(score.values()) for score, _ in marks]
-    share = [sum(right[at : at + count]) / count for at in range(0, len(right), count)]
+    table = skills.measure(engine, skills.search_skills(Chat(policy.tokenizer), 60))
+    found = table[table["benchmark"] == "answer chain"]
+    assert found["parsed"].mean() > 0.9
+    share = found["value"].tolist()
     assert share[0] > 0.9 and 0.25 < share[1] < 0.75 and max(share[3:]) < 0.2
-    asked = [parts for parts, valid in search_skills.questions(engine, 100) if valid]
-    assert len(asked) > 90
-    assert 0.35 < sum(parts["asks level 1"] for parts in asked) / len(asked) < 0.65
+    asked = table[table["benchmark"] == "ask chain"].set_index("part")["value"]
+    assert asked["valid"] > 0.9 and 0.35 < asked["asks level 1"] < 0.65

@@ -1,34 +1,160 @@
-"""Marks as rows: every interval holds its value."""
+"""How policies are measured: known texts have known grades, and every interval holds its value."""
+
+from dataclasses import dataclass
 
 import pytest
 
+from spnb.core.types import Completion, Request, Sampling
+from spnb.evaluate.items import play_suite, record
+from spnb.lab import ladder
 from spnb.lab.pretrain import skills
+
+
+@dataclass(frozen=True)
+class Prompted(Request):
+    """A request that still has its words."""
+
+    prompt: str = ""
+
+
+class Words:
+    """In the place of a chat and of an engine: `write(place, prompt)` is the policy."""
+
+    def __init__(self, write):
+        self.write = write
+
+    def request(self, messages, sampling, seed):
+        return Prompted((0,), sampling, seed, prompt=messages[0]["content"])
+
+    def generate(self, requests):
+        texts = [self.write(place, one.prompt) for place, one in enumerate(requests)]
+        return [Completion((0,), (0.0,), text, "stop") for text in texts]
+
+
+def graded(write, suite, *given):
+    """Grade by part and whether well-formed, for each text."""
+    words = Words(write)
+    records, _ = play_suite(suite(words, *given), {"policy": words})
+    marks = {}
+    for one in records:
+        parts, _ = marks.setdefault(one["item"], ({}, one["parsed"]))
+        parts[one["difficulty"]] = one["score"]
+    return list(marks.values())
 
 
 def numbers(row, *keys):
     return pytest.approx([row[key] for key in keys or ("value", "low", "high")], abs=1e-4)
 
 
-def whole(grades, well_formed=True):
-    """The row of all, from grades alone."""
-    (row,) = skills.part_rows("x", [({"all": grade}, well_formed) for grade in grades])
-    return row
+def rows_of(grades, part="all"):
+    """The rows "grade" and "parsed" of grades, of which those above 0 are well-formed."""
+    records = [record("x", "0", one, difficulty=part, parsed=one > 0) for one in grades]
+    return skills.part_rows("x", records)
 
 
 def test_right_and_wrong_have_wilsons_interval_and_shares_a_t_interval():
-    marks = [({"all": grade}, grade > 0) for grade in [1.0] * 8 + [0.0] * 2]
-    (row,) = skills.part_rows("x", marks)
-    expected = [0.8, 0.4902, 0.9433, 10, 0.8]
-    assert expected == numbers(row, "value", "low", "high", "n", "parsed")
+    grade, parsed = rows_of([1.0] * 8 + [0.0] * 2)
+    assert numbers(grade, "value", "low", "high", "n") == [0.8, 0.4902, 0.9433, 10]
+    assert (parsed["metric"], parsed["value"], parsed["difficulty"]) == ("parsed", 0.8, "all")
     # sd 0.2582, t(15) 2.1314: half 2.1314 * 0.2582 / 4
-    assert numbers(whole([0.25, 0.75] * 8)) == [0.5, 0.3624, 0.6376]
-    assert numbers(whole([0.5, 1.0])) == [0.75, 0.0, 1.0]
+    assert numbers(rows_of([0.25, 0.75] * 8)[0]) == [0.5, 0.3624, 0.6376]
+    assert numbers(rows_of([0.5, 1.0])[0]) == [0.75, 0.0, 1.0]
 
 
-def test_parts_of_a_kind_stand_together():
-    marks = [
-        ({"all": 1.0, "gold: no": 1.0, "1 hop": 1.0}, True),
-        ({"all": 0.0, "answer: town": 0.0, "2 hops": 0.0, "gold: yes": 0.0}, True),
-    ]
-    order = ["all", "1 hop", "2 hops", "answer: town", "gold: no", "gold: yes"]
-    assert [row["part"] for row in skills.part_rows("x", marks)] == order
+def test_a_text_is_sampled_with_a_seed_of_its_place_and_counts_in_its_parts():
+    seeds = []
+
+    class Kept(Words):
+        def request(self, messages, sampling, seed):
+            seeds.append((seed, sampling))
+            return super().request(messages, sampling, seed)
+
+    words = Kept(lambda place, prompt: prompt * 2)
+    prompted = [[{"role": "user", "content": text}] for text in "abc"]
+    grade = lambda place, text: ({text: place / 2, "all": 1.0}, place > 0)  # noqa: E731
+    suite = skills.skill("x", words, prompted, grade, "key", sampling=Sampling(7))
+    table = skills.measure(words, [suite])
+    assert table["part"].tolist() == ["aa", "all", "bb", "cc"]
+    assert table["value"].tolist() == [0.0, 1.0, 0.5, 1.0]
+    assert table["parsed"].tolist() == pytest.approx([0.0, 2 / 3, 1.0, 1.0])
+    assert set(table["benchmark"]) == {"x"}
+    assert seeds == [(skills.derive_seed("key", place), Sampling(7)) for place in range(3)]
+
+
+@pytest.fixture
+def tasks(monkeypatch):
+    """The tasks that are drawn, in order."""
+    drawn = []
+    draw = skills.draw
+
+    def kept(*given):
+        drawn.append(draw(*given))
+        return drawn[-1]
+
+    monkeypatch.setattr(skills, "draw", kept)
+    return drawn
+
+
+def backwards(task):
+    return ladder.reply(task, range(task.info["level"])[::-1], "A")
+
+
+@pytest.mark.parametrize("family", ["journey", "report"])
+def test_the_wrong_order_is_consistent_and_not_right(family, tasks):
+    write = lambda place, prompt: backwards(tasks[place])  # noqa: E731
+    marks = graded(write, skills.ladder_answers, family, 4, 3)
+    assert [parts for parts, _ in marks[:3]] == [{"level 1": 1.0}] * 3
+    assert all(consistent for _, consistent in marks)
+    assert [parts for parts, _ in marks[-3:]] == [{"level 4": 0.0}] * 3
+    write = lambda place, prompt: "<answer> who knows</answer>"  # noqa: E731
+    tasks.clear()
+    assert not any(
+        consistent for _, consistent in graded(write, skills.ladder_answers, family, 2, 2)
+    )
+
+
+def test_questions_count_where_they_are_valid():
+    frame = ladder.frames("journey", "train")[0]
+
+    def write(place, prompt):
+        (_, line) = prompt.split("\n")[1:3]
+        words = line.replace(":", "").replace(".", "").split()
+        source = ladder.Source("journey", words[3], tuple(words[5::2]))
+        return ladder.proposal(source, 2 if place else 9, frame)
+
+    marks = graded(write, skills.ladder_proposals, "journey", 4, 3)
+    assert marks[0] == ({"valid": 0.0}, False), "more steps than there are"
+    expected = {"valid": 1.0, **{f"asks level {level}": float(level == 2) for level in range(1, 5)}}
+    assert marks[1:] == [(expected, True)] * 2
+
+
+@pytest.mark.parametrize("role", ["judge", "grade"])
+def test_one_verdict_for_all_is_right_in_about_half(role):
+    write = lambda place, prompt: "<answer> yes</answer>"  # noqa: E731
+    yes = graded(write, skills.ladder_verdicts, role, 5, 200)
+    write = lambda place, prompt: "<answer> no</answer>"  # noqa: E731
+    no = graded(write, skills.ladder_verdicts, role, 5, 200)
+    right = sum(parts["right"] for parts, _ in yes)
+    assert 80 < right < 130
+    assert [a["right"] + b["right"] for (a, _), (b, _) in zip(yes, no, strict=True)] == [1.0] * 200
+    write = lambda place, prompt: "<answer> perhaps</answer>"  # noqa: E731
+    assert graded(write, skills.ladder_verdicts, role, 5, 3) == [({"right": 0.0}, False)] * 3
+
+
+def test_rubrics_are_marked_by_right_and_by_listed_points(tasks):
+    def write(place, prompt):
+        first = tasks[place].gold[0]
+        return "" if place == 0 else f"<rubric> {first}</rubric><rubric> {first} twice</rubric>"
+
+    marks = graded(write, skills.ladder_rubrics, 5, 3)
+    assert marks[0] == ({"points listed": 0.0}, False)
+    for task, (parts, well) in zip(tasks[1:], marks[1:], strict=True):
+        assert well and parts == {"points right": 0.5, "points listed": 1 / len(task.gold)}
+
+
+def test_held_out_wordings_and_names_are_used():
+    seen = []
+    write = lambda place, prompt: seen.append(prompt) or ""  # noqa: E731
+    graded(write, skills.ladder_answers, "journey", 3, 5)
+    trained = {*ladder.names("person", "train"), *ladder.names("town", "train")}
+    assert not trained & set(" ".join(seen).replace(".", " ").split())

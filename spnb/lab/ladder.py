@@ -303,7 +303,7 @@ def reply(task: Task, order: Sequence[int], guess: str = "") -> str:
     if task.info["family"] == "choice":
         options = task.info["options"]
         found = LETTERS[options.index(answer)] if answer in options else ""
-        lines += [SO, answer, *([f"({found})"] * bool(found))]
+        lines += [SO, answer, f"({found})"] if found else [SO, answer]
         answer = found or guess
     return _tag("think", " ".join(lines)) + _tag("answer", answer)
 

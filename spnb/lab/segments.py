@@ -303,7 +303,7 @@ def reply(task: Task, order: Sequence[int], guess: str = "") -> str:
     answer = result(entry.kind, steps)
     if options:
         letter = LETTERS[options.index(answer)] if answer in options else ""
-        lines += [SO, answer, *([f"({letter})"] * bool(letter))]
+        lines += [SO, answer, f"({letter})"] if letter else [SO, answer]
         answer = letter or guess
     return f"<think> {' '.join(lines)}</think><answer> {answer}</answer>"
 

@@ -68,15 +68,27 @@ class Params(MethodParams):
         proposer = "proposer" not in frozen and self.questions == "proposer"
         arm = f"questions {self.questions} and frozen roles {frozen}"
         somebody = proposer or "solver" not in frozen
-        require(somebody, f"{arm} train nobody; allowed: a role that learns")
-        message = f"paid is shuffled with {arm}; allowed: a proposer that learns"
-        require(self.paid == "earned" or proposer, message)
-        message = f"levels is {self.levels}; allowed: 1 to highest ({self.highest})"
-        require(all(1 <= level <= self.highest for level in self.levels), message)
-        message = f"levels is {self.levels} with questions {self.questions}; allowed: with even"
-        require(not self.levels or self.questions == "even", message)
-        message = f"trained_questions is {self.trained_questions}; allowed: 1 to proposals"
-        require(self.trained_questions <= self.proposals, f"{message} ({self.proposals})")
+        for fits, message in (
+            (somebody, f"{arm} train nobody; allowed: a role that learns"),
+            (
+                self.paid == "earned" or proposer,
+                f"paid is shuffled with {arm}; allowed: a proposer that learns",
+            ),
+            (
+                all(1 <= level <= self.highest for level in self.levels),
+                f"levels is {self.levels}; allowed: 1 to highest ({self.highest})",
+            ),
+            (
+                not self.levels or self.questions == "even",
+                f"levels is {self.levels} with questions {self.questions}; allowed: with even",
+            ),
+            (
+                self.trained_questions <= self.proposals,
+                f"trained_questions is {self.trained_questions}; allowed: 1 to proposals "
+                f"({self.proposals})",
+            ),
+        ):
+            require(fits, message)
         return self
 
     @property

@@ -95,20 +95,28 @@ class Params(MethodParams):
         updates = self.grpo.get("num_iterations", 1)
         engine = getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
-        message = f"games is {self.games}; allowed: each game once"
-        require(len(set(self.games)) == len(self.games), message)
-        message = f"phases are {len(phases)} in {steps} steps; allowed: at most one a step"
-        require(len(phases) <= steps, message)
-        message = "eval_questions is 0 with eval_benchmarks; allowed: 1 or more"
-        require(self.eval_questions or not self.eval_benchmarks, message)
-        message = (
-            f"imitate with grpo.num_iterations {updates}, engine {engine}; allowed: 1 and torch"
-        )
-        require("imitate" not in phases or (updates == 1 and engine == "torch"), message)
-        message = (
-            f"opponent {opponent!r} with roles.opponent.policy {rival!r}; allowed: both or none"
-        )
-        require(bool(rival) == (opponent == "policy"), message)
+        imitates = f"imitate with grpo.num_iterations {updates}, engine {engine}"
+        against = f"opponent {opponent!r} with roles.opponent.policy {rival!r}"
+        for fits, message in (
+            (
+                len(set(self.games)) == len(self.games),
+                f"games is {self.games}; allowed: each game once",
+            ),
+            (
+                len(phases) <= steps,
+                f"phases are {len(phases)} in {steps} steps; allowed: at most one a step",
+            ),
+            (
+                self.eval_questions or not self.eval_benchmarks,
+                "eval_questions is 0 with eval_benchmarks; allowed: 1 or more",
+            ),
+            (
+                "imitate" not in phases or (updates == 1 and engine == "torch"),
+                f"{imitates}; allowed: 1 and torch",
+            ),
+            (bool(rival) == (opponent == "policy"), f"{against}; allowed: both or none"),
+        ):
+            require(fits, message)
         return self
 
 

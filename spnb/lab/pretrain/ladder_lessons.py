@@ -19,12 +19,22 @@ from spnb.core.types import Messages, Task
 from spnb.lab import ladder
 from spnb.lab.ladder import HIGHEST, LETTERS, ORDINALS, RIVALS, WORDING, WORLDS, Source
 from spnb.lab.pretrain import ladder_drills
-from spnb.lab.pretrain.rows import Row, Segment, along, answer_tag, by_ordinals, draw_pool, turn
+from spnb.lab.pretrain.rows import (
+    Row,
+    Segment,
+    answer_tag,
+    by_ordinals,
+    corrected_text,
+    draw_pool,
+    turn,
+)
 from spnb.lab.pretrain.training import TextRecipe
 from spnb.lab.world import Pool, names
 
-HALF = 0.5
-"""Of a coin; also how much rarer each level is among easy questions than the one below."""
+COIN = 0.5
+"""The chance of each of two ways to write something."""
+RARER = 0.5
+"""How much rarer each level is among easy questions than the one below."""
 SOURCES = (1, 2, 2, 2, 2, 3, 4)
 """How many sources a questioner reads, one of these."""
 SHORTEST = 6
@@ -88,7 +98,8 @@ class Lessons:
         self.progress = 1.0
         self.work: list[Callable[[], Row]] = [getattr(self, name) for name in self.shares]
         self.drills: list[Callable[[], Row]] = [self.recall, self.drill]
-        self.drills += [self.options] * ("choice" in recipe.families)
+        if "choice" in recipe.families:
+            self.drills.append(self.options)
 
     @property
     def warmed(self) -> float:
@@ -118,7 +129,7 @@ class Lessons:
         """A level to ask for, as the recipe says."""
         levels = range(1, highest + 1)
         easy = self.recipe.asks == "easy"
-        return self.rng.choices(levels, [HALF**level if easy else 1.0 for level in levels])[0]
+        return self.rng.choices(levels, [RARER**level if easy else 1.0 for level in levels])[0]
 
     def source(self, length: int, pool: Pool, family: str | None = None) -> Source:
         """A source of a family, else of any that the recipe has."""
@@ -130,12 +141,12 @@ class Lessons:
         rng = self.rng
         pool = draw_pool(self.rng)
         family = rng.choice(self.recipe.families)
-        if WORLDS[family] == "ledger" and rng.random() < HALF:
+        if WORLDS[family] == "ledger" and rng.random() < COIN:
             return self.sums()
         sources = ladder.draw_sources(rng, family, rng.choice((2, 2, 3)), self.cap, pool)
         places = [(source, place) for source in sources for place in range(len(source.steps))]
         places = rng.sample(places, min(len(places), rng.choice((4, 6, 10))))
-        wordings = ["{e} {n} {v}."] if rng.random() < HALF else self.wordings(family)
+        wordings = ["{e} {n} {v}."] if rng.random() < COIN else self.wordings(family)
         notes = (ladder.note(source, place, rng.choice(wordings)) for source, place in places)
         row: Row = [("".join(f" {note}" for note in notes), False)]
         for source, place in rng.sample(places, len(places)):
@@ -334,7 +345,7 @@ class Lessons:
         """Whether two answers are the same."""
         task = self.task()
         first, second = (prompts.field(self.any_order(task), "answer") or "" for _ in range(2))
-        if self.rng.random() < HALF:
+        if self.rng.random() < COIN:
             second = first
         return self.compare(prompts.judge(task.question, first, second), first, second)
 
@@ -354,7 +365,7 @@ class Lessons:
         task = self.task("report")
         response = prompts.field(self.any_order(task), "answer") or ""
         who, ordinal, step = rng.choice(task.gold).split()
-        if rng.random() < HALF:
+        if rng.random() < COIN:
             step = self.town()
         stated = next(fact for fact in _facts(response) if fact.split()[1] == ordinal)
         point = f"{who} {ordinal} {step}"
@@ -363,11 +374,12 @@ class Lessons:
     def compare(self, prompt: Messages, first: str, second: str) -> Row:
         """Reads the second text along the first up to where they differ; then a verdict, which is
         right in `JUDGED` of ten cases."""
-        thought = " ".join(along(first.split(), second.split()))
+        thought = " ".join(corrected_text(first.split(), second.split()))
         right = prompts.YES
         wrong = prompts.NO
         if first != second:
-            right, wrong = wrong, right
+            right = prompts.NO
+            wrong = prompts.YES
         verdicts = (*[f" {right}"] * JUDGED, *[f" {wrong}"] * (10 - JUDGED))
         said = (self.rng.choice(verdicts), verdicts)
         return turn(prompt, (f"<think> {thought}</think><answer>", True), said, ("</answer>", True))

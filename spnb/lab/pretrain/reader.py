@@ -14,7 +14,7 @@ from spnb.core import prompts
 from spnb.core.types import Task
 from spnb.lab import clusters, ladder
 from spnb.lab.ladder import LETTERS, Source
-from spnb.lab.pretrain.ladder_lessons import HALF, LearnerRecipe, Lessons
+from spnb.lab.pretrain.ladder_lessons import COIN, LearnerRecipe, Lessons
 from spnb.lab.pretrain.rows import Row, answer_tag, draw_pool, turn
 
 DOCUMENTS = (1, 2, 4, 4, 4, 8, 8, 16)
@@ -114,7 +114,7 @@ class Reading(Lessons):
         """Whether a response agrees with a stated answer, of a journey by its steps alone."""
         task = self.task()
         first, second = (prompts.field(self.any_order(task), "answer") or "" for _ in range(2))
-        if self.rng.random() < HALF:
+        if self.rng.random() < COIN:
             second = first
         compared = first
         if task.info["family"] == "journey":

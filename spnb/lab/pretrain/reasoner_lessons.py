@@ -18,7 +18,7 @@ from spnb.core.types import Task
 from spnb.games import programs
 from spnb.lab import ladder, segments
 from spnb.lab.ladder import LETTERS, NUMBERS, ORDINALS, RIVALS
-from spnb.lab.pretrain.ladder_lessons import HALF, REWORDED, LearnerRecipe, Lessons, places_of
+from spnb.lab.pretrain.ladder_lessons import COIN, REWORDED, LearnerRecipe, Lessons, places_of
 from spnb.lab.pretrain.rows import Row, Segment, by_ordinals, draw_pool, turn
 from spnb.lab.segments import GRADES, HIGHEST, KINDS, MAKES, Entry
 from spnb.lab.world import names
@@ -81,7 +81,7 @@ class Reasoning(Lessons):
         entries = segments.draw_entries(rng, kind, rng.choice((1, 2, 3)), self.cap, draw_pool(rng))
         places = [(entry, place) for entry in entries for place in range(self.cap)]
         places = rng.sample(places, min(len(places), rng.choice((4, 6, 10))))
-        wordings = ["{e} {n} {v}."] if rng.random() < HALF else self.wordings(kind)
+        wordings = ["{e} {n} {v}."] if rng.random() < COIN else self.wordings(kind)
         notes = (segments.note(entry, place, rng.choice(wordings)) for entry, place in places)
         row: Row = [("".join(f" {note}" for note in notes), False)]
         for entry, place in rng.sample(places, len(places)):
@@ -125,7 +125,8 @@ class Reasoning(Lessons):
         reads = rng.random() < READS
         notes = segments.draw_notes(entry, level, rng, self.wordings(kind), RIVALS * reads)
         text = self.question_of(entry, level, [] if reads else notes)
-        messages = prompts.reason("\n".join([text, *[prompts.lettered(options)] * bool(options)]))
+        asked = f"{text}\n{prompts.lettered(options)}" if options else text
+        messages = prompts.reason(asked)
         if reads:
             messages = prompts.answer(text, notes, "plain")
         if reads and options:
@@ -224,7 +225,7 @@ class Reasoning(Lessons):
         options = {right: None}
         while len(options) < len(LETTERS):
             other = segments.random_result(kind, level, rng)
-            if kind == "code" and rng.random() < HALF:
+            if kind == "code" and rng.random() < COIN:
                 other = "".join(rng.sample(right, level))
             options[other] = None
         return rng.sample(list(options), len(options))
@@ -284,7 +285,7 @@ class Reasoning(Lessons):
         x = self.rng.randrange(10)
         program = programs.chain(programs.draw_chain(rng, self.asked(self.cap)))
         output = programs.run(program, x) or 0
-        said = x if rng.random() < HALF else rng.randrange(10)
+        said = x if rng.random() < COIN else rng.randrange(10)
         prompt = spice_prompts.solve("abduction", program, [(x, output)])
         return turn(prompt, (f"<answer> {said}</answer>", True))
 
@@ -293,6 +294,6 @@ class Reasoning(Lessons):
         rng = self.rng
         numbers = programs.draw_chain(self.rng, self.asked(self.cap))
         pairs = [(x, programs.trace(numbers, x)[-1]) for x in rng.sample(range(10), INPUTS // 2)]
-        said = numbers if rng.random() < HALF else programs.draw_chain(rng, len(numbers))
+        said = numbers if rng.random() < COIN else programs.draw_chain(rng, len(numbers))
         prompt = spice_prompts.solve("induction", "", pairs)
         return turn(prompt, (f"<answer> {programs.chain(said)}</answer>", True))

@@ -47,7 +47,7 @@ def by_ordinals(text: str, ordinals: Sequence[str]) -> Row:
     return row
 
 
-def along(first: Sequence[str], second: Sequence[str]) -> list[str]:
+def corrected_text(first: Sequence[str], second: Sequence[str]) -> list[str]:
     """The words of the second text up to the first that differs, then what the first one has."""
     pairs = list(itertools.zip_longest(first, second, fillvalue=""))
     same = list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -17,7 +17,7 @@ from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.build import PAD, encode
 from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
 from spnb.lab.pretrain.learner import RECIPES, build, build_tokenizer, rate
-from spnb.lab.pretrain.rows import END, along
+from spnb.lab.pretrain.rows import END, corrected_text
 from spnb.lab.pretrain.searcher import SearcherRecipe
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import load_policy
@@ -185,7 +185,7 @@ def test_words_of_the_ladder_are_one_token_each():
     ("a b", "a", "a b"),
 ])  # fmt: skip
 def test_texts_are_read_along_up_to_where_they_differ(first, second, words):
-    assert " ".join(along(first.split(), second.split())) == words
+    assert " ".join(corrected_text(first.split(), second.split())) == words
 
 
 def test_the_next_ordinal_is_drawn_from_those_that_are_left():

@@ -1,12 +1,11 @@
 """Policies that learn in the same steps, each like one trained alone on its own rows."""
 
 import copy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import finish
 from rzero import make_run
 from safetensors.torch import load_file
 from test_trainer import Fixed, ragged_rows, run_params
@@ -86,8 +85,7 @@ def test_a_run_of_two_policies_killed_and_resumed_is_bit_identical(tmp_path):
     whole, killed = (make_run(tmp_path / name, **BESIDE) for name in ("whole", "killed"))
 
     def train(run, *die_at):
-        command = [sys.executable, SCRIPT, str(run.folder), *map(str, die_at)]
-        return subprocess.run(command, capture_output=True, text=True)
+        return finish(run.folder / "log.txt", SCRIPT, run.folder, *die_at)
 
     done = train(whole)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 import papermill
 import pytest
 import yaml
+from processes import RUN, start
 from safetensors.torch import load_file
 
 from spnb.core.errors import Stopped
@@ -47,17 +48,15 @@ def command(run, *launcher):
 def kill_after(plan, rows, delay):
     """Starts the run and kills it `delay` seconds after it has recorded `rows` steps."""
     run = plan.open("full", 0)
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    process = subprocess.Popen(command(run), env=environment, **pipes)
+    process = start(run.folder / "log.txt", RUN, run.folder)
     deadline = time.monotonic() + 240
     while len(run.rows("metrics")) < rows:
-        assert process.poll() is None, process.stdout.read()
+        assert process.is_alive(), (run.folder / "log.txt").read_text()
         assert time.monotonic() < deadline
         time.sleep(0.01)
     time.sleep(delay)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
 
 
 def comparable(run):

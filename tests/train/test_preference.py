@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from oracle import row_logps
 from peft import LoraConfig
+from processes import RUN, start
 from safetensors.torch import load_file
 from test_trainer import Fixed
 
@@ -335,13 +335,13 @@ def test_a_run_killed_and_resumed_is_bit_identical(tmp_path, variant):
     whole = run_one(plan_of(tmp_path / "whole", variant), variant, 0)
     plan = plan_of(tmp_path / "killed", variant)
     run = plan.open(variant, 0)
-    child = subprocess.Popen(process(run), env=os.environ | {"OMP_NUM_THREADS": "1"})
+    child = start(run.folder / "log.txt", RUN, run.folder)
     deadline = time.monotonic() + 240
     while len(run.rows("metrics")) < 2:
-        assert child.poll() is None and time.monotonic() < deadline
+        assert child.is_alive() and time.monotonic() < deadline
         time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    child.kill()
+    child.join()
     assert not run.finished
     resumed = run_one(plan, variant, 0)
     assert resumed.facts()["resumed"] and not whole.facts()["resumed"]

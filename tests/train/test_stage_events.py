@@ -3,11 +3,10 @@
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import finish
 from rzero import make_run
 
 from spnb.train.metrics import TIMINGS
@@ -21,8 +20,7 @@ EVENTS = ("row-3", "row-5", "move-1", "finish")
 
 
 def start(run, *event):
-    command = [sys.executable, SCRIPT, str(run.folder), *event]
-    return subprocess.run(command, capture_output=True, text=True)
+    return finish(run.folder / "log.txt", SCRIPT, run.folder, *event)
 
 
 def state(run):

@@ -1,11 +1,10 @@
 """Several policies, stages, kept checkpoints, and runs that start from other runs."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import finish
 from rzero import make_run
 from safetensors.torch import load_file
 
@@ -39,8 +38,7 @@ def same(first, second):
 
 
 def train(run, die_at=None):
-    command = [sys.executable, SCRIPT, str(run.folder), *([str(die_at)] if die_at else [])]
-    return subprocess.run(command, capture_output=True, text=True)
+    return finish(run.folder / "log.txt", SCRIPT, run.folder, *([die_at] if die_at else []))
 
 
 @pytest.mark.slow

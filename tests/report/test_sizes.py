@@ -14,20 +14,22 @@ from spnb.report.sizes import (
     write,
 )
 
-BUDGET = {  # lines of code and docstrings: today's, to the next 50; the targets in comments
+BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 1_800,
-    "methods": 2_100,
-    "train": 3_700,  # 3,000: its files are to be merged
+    "methods": 2_150,
+    "train": 3_450,
     "games": 1_250,
     "corpus": 1_300,
     "evaluate": 1_050,
-    "lab": 3_500,  # 3,400
+    "lab": 3_800,
     "report": 4_300,
     "reference": 100,
     "cli": 300,
 }
-HELPER = 7_550  # 6,500: core, methods and train together
-EVERYTHING = 19_200  # 18,000
+HELPER = 7_300
+"""Core, methods and train together; 6,500 is where they should be."""
+EVERYTHING = 19_200
+"""18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 
 MODULE = '''"""Two lines of

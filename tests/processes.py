@@ -1,7 +1,6 @@
 """Scripts run in processes of their own that need not import torch, transformers and TRL again.
 
-They are forked from a server that has imported these and run no tensor operation; see
-`spnb.train.server`, which does the same for the runs of a plan.
+They are forked from the server that forks the runs of a plan (`spnb.train.server`).
 """
 
 import multiprocessing
@@ -11,10 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from spnb.train.server import PRELOAD
+
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["trl.trainer.grpo_trainer", "transformers.models.qwen3.modeling_qwen3", "spnb.train.run"]
-)
+CONTEXT.set_forkserver_preload([PRELOAD])
 RUN = "spnb.train.run"
 """Trains the run of a folder."""
 

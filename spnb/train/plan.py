@@ -6,13 +6,10 @@ of their own. A run that starts from another one waits for it. Finished runs are
 ones go on where they were.
 """
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +24,12 @@ from spnb.train.config import RunParams, changed_values, merge, params_class, va
 from spnb.train.policies import data_fingerprint, policy_fingerprint
 from spnb.train.progress import Progress
 from spnb.train.runs import Run, RunError, config_hash, exhibit_folder, open_run, unclean
-from spnb.train.server import ENVIRONMENT, LOG, ForkedRun, RunServer
+from spnb.train.server import LOG, start
 
 Key = tuple[str, int]
 """A run of a plan: its variant and seed."""
 FORKED = frozenset(["smoke", "cpu"])
-"""Scales whose runs need no GPU."""
+"""Scales whose runs need no GPU: no fork survives CUDA."""
 POLL = 0.5
 """Seconds between two looks at the runs in progress."""
 
@@ -288,11 +285,12 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     """
     waiting = [key for key in plan.runs if not plan.open(*key).finished]
     queue = list(waiting)
-    active: dict[Key, subprocess.Popen | ForkedRun] = {}
+    active: dict[Key, BaseProcess] = {}
     failed: list[Key] = []
     if not waiting:
         return _checked(plan)
-    with _starter(plan) as start, Progress([plan.open(*key) for key in waiting]) as progress:
+    forked = {params.scale for params in plan.runs.values()} <= FORKED
+    with Progress([plan.open(*key) for key in waiting]) as progress:
         try:
             while (queue and not failed) or active:
                 while not failed and len(active) < plan.session.jobs:
@@ -300,10 +298,10 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
                     if key is None:
                         break
                     queue.remove(key)
-                    active[key] = start(plan.open(*key).folder)
+                    active[key] = start(plan.open(*key).folder, forked)
                 time.sleep(POLL)
-                for key in [key for key, process in active.items() if process.poll() is not None]:
-                    if active.pop(key).returncode:
+                for key in [key for key, process in active.items() if not process.is_alive()]:
+                    if active.pop(key).exitcode:
                         failed.append(key)
                 progress.show([plan.open(*key) for key in active])
                 if on_poll is not None:
@@ -327,38 +325,18 @@ def _checked(plan: Plan) -> list[Run]:
     return runs
 
 
-def _stop(processes: list[subprocess.Popen | ForkedRun]) -> None:
+def _stop(processes: list[BaseProcess]) -> None:
     """Ends processes and waits until they are gone, so that their runs can be started again."""
     for process in processes:
         process.terminate()
     for process in processes:
-        process.wait()
+        process.join()
 
 
 def _next(plan: Plan, queue: list[Key]) -> Key | None:
     """The first waiting run whose starting points are finished."""
     ready = (key for key in queue if all(plan.open(*need).finished for need in plan.needs(key)))
     return next(ready, None)
-
-
-@contextmanager
-def _starter(plan: Plan) -> Iterator[Callable[[Path], subprocess.Popen | ForkedRun]]:
-    """How the plan's runs start: forked where they need no GPU, and where torch survives it."""
-    scales = {params.scale for params in plan.runs.values()}
-    if scales <= FORKED and sys.platform == "linux":
-        with RunServer() as server:
-            yield server.start
-    else:
-        yield _spawn
-
-
-def _spawn(folder: Path) -> subprocess.Popen:
-    """Starts the run of a folder as a process, its output at the end of the folder's log."""
-    command = [sys.executable, "-m", "spnb.train.run", str(folder)]
-    with open(folder / LOG, "a") as log:
-        return subprocess.Popen(
-            command, stdout=log, stderr=log, env=os.environ | ENVIRONMENT, cwd=ROOT
-        )
 
 
 def deviations(plan: Plan, variant: str = "") -> dict[str, tuple[Any, Any]]:

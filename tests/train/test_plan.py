@@ -1,6 +1,7 @@
 """Runs from parameters to files: plans, kill and resume, several processes, bad input."""
 
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -8,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 
 import papermill
 import pytest
@@ -351,18 +351,20 @@ def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
 def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkeypatch, capsys):
     processes = []
 
-    def sleeper(folder):
-        processes.append(subprocess.Popen(["sleep", "60"]))
+    def sleeper(folder, forked):
+        assert forked
+        processes.append(multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)))
+        processes[-1].start()
         return processes[-1]
 
     def interrupt(plan):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spnb.train.plan._starter", lambda plan: nullcontext(sleeper))
+    monkeypatch.setattr("spnb.train.plan.start", sleeper)
     plan = small_plan(tmp_path, variants=["full", "no-rae"], jobs=2)
     with pytest.raises(Stopped, match="^stopped; finished runs are kept, start again to go on$"):
         run_all(plan, on_poll=interrupt)
-    assert [process.returncode for process in processes] == [-signal.SIGTERM] * 2
+    assert [process.exitcode for process in processes] == [-signal.SIGTERM] * 2
     assert "0/2 runs; loading full/0, no-rae/0" in capsys.readouterr().out
 
 

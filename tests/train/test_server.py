@@ -1,11 +1,13 @@
 """The server that forks runs: as those that are spawned, quick to start, and nobody is left."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from spnb.train import plan as plans
 from spnb.train.plan import make_plan, run_all
 from spnb.train.runs import RunError
-from spnb.train.server import LOG, RunServer
+from spnb.train.server import LOG, PRELOAD, start
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="runs are forked on Linux alone")
 SMALL = dict(steps=1, eval_every=1, eval_items=1, family="journey", mix=[1, 1], fixed=8)
@@ -51,88 +53,94 @@ def test_a_forked_run_is_what_a_spawned_one_is(tmp_path, monkeypatch):
     for name in ("evals", "items", "rollouts"):
         assert forked.rows(name) == spawned.rows(name) != []
     assert forked.facts()["threads"] == spawned.facts()["threads"] == 1
-    with RunServer() as server:  # the run is finished: this is what a start costs
-        again = server.start(forked.folder)
-        assert again.wait() == 0 and again.seconds < 2
 
 
-def test_who_starts_no_run_starts_no_server(tmp_path, monkeypatch):
+def seconds(file):
+    """What a forked process has taken of a processor once it has all that a run needs."""
+    from spnb.train import run  # noqa: F401
+
+    file.write_text(str(time.process_time()))
+
+
+def test_a_start_takes_less_than_two_seconds_of_a_processor(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOAD])
+    process = context.Process(target=seconds, args=(tmp_path / "seconds",))
+    process.start()
+    process.join()
+    assert float((tmp_path / "seconds").read_text()) < 2
+
+
+def test_finished_runs_start_no_process(tmp_path, monkeypatch):
     plan = plan_of(tmp_path)
     monkeypatch.setattr(plans, "_checked", lambda plan: ["finished"])
     monkeypatch.setattr(plans.Run, "finished", True)
-    monkeypatch.setattr(plans, "RunServer", None)
+    monkeypatch.setattr(plans, "start", None)
     assert run_all(plan) == ["finished"]
 
 
-@pytest.fixture(scope="module")
-def server():
-    with RunServer() as one:
-        yield one
-
-
-def test_a_run_that_fails_says_so_in_its_log(tmp_path, server):
+@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_run_that_fails_says_so_in_its_log(tmp_path, forked):
     (tmp_path / "config.json").write_text("{}")
-    run = server.start(tmp_path)
-    assert run.wait() == run.poll() == 1 and run.seconds < 2
-    assert (tmp_path / LOG).read_text().startswith("error: run folder")
-    other = server.start(tmp_path)
-    assert other.wait() == 1 and (tmp_path / LOG).read_text().count("error: ") == 2
+    for count in (1, 2):
+        run = start(tmp_path, forked)
+        run.join()
+        assert run.exitcode == 1
+        text = (tmp_path / LOG).read_text()
+        assert text.startswith("error: run folder") and text.count("error: ") == count
 
 
-def test_a_run_that_is_stopped_ends_by_the_signal(tmp_path, server):
+def test_a_run_that_is_stopped_ends_by_the_signal(tmp_path):
     os.mkfifo(tmp_path / "config.json")  # who reads it waits
-    # The server reads parameters too: another process gives it what it asks for.
-    feed = f"open({str(tmp_path / 'config.json')!r}, 'w').write('{{}}')"
-    subprocess.Popen([sys.executable, "-c", feed])
-    run = server.start(tmp_path)
-    assert run.poll() is None
+    run = start(tmp_path, forked=True)
+    assert run.is_alive()
     run.terminate()
-    assert run.wait() == -signal.SIGTERM
+    run.join()
+    assert run.exitcode == -signal.SIGTERM
     run.terminate()  # nobody is there any more
 
 
-def test_the_server_has_started_no_threads(server):
-    names = [
-        Path(f"/proc/{server.process.pid}/task/{task}/comm").read_text().strip()
-        for task in os.listdir(f"/proc/{server.process.pid}/task")
-    ]
-    assert len([name for name in names if name != "jemalloc_bg_thd"]) == 1  # pyarrow's memory
+def test_the_server_has_started_no_threads_and_runs_no_script_again(tmp_path):
+    """One for all runs; `PARENT` would start processes without end if a child executed it."""
+    with parent_of(tmp_path) as (_, server, run):
+        assert start_of(run)
+        names = [path.read_text().strip() for path in Path(f"/proc/{server}/task").glob("*/comm")]
+        assert len([name for name in names if name != "jemalloc_bg_thd"]) == 1  # pyarrow's memory
 
 
 PARENT = """
-import json, sys, time
+import json, os, sys, time
+from multiprocessing import forkserver
 from pathlib import Path
-from spnb.train.server import RunServer
+from spnb.train.server import start
 
-server = RunServer()
-run = server.start(Path(sys.argv[1]))
-print(json.dumps([server.process.pid, run.pid]), flush=True)
+run = start(Path(sys.argv[1]), forked=True)
+print(json.dumps([forkserver._forkserver._forkserver_pid, run.pid]), flush=True)
 time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("killed", ["parent", "server"])
-def test_who_is_killed_leaves_nobody(tmp_path, killed):
-    os.mkfifo(tmp_path / "config.json")
-    feed = f"open({str(tmp_path / 'config.json')!r}, 'w').write('{{}}')"
-    subprocess.Popen([sys.executable, "-c", feed])
-    command = [sys.executable, "-c", PARENT, str(tmp_path)]
+@contextmanager
+def parent_of(folder):
+    """A process that has started a run which waits; its server and the run."""
+    os.mkfifo(folder / "config.json")
+    (folder / "parent.py").write_text(PARENT)
+    command = [sys.executable, str(folder / "parent.py"), str(folder)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        server, run = json.loads(parent.stdout.readline())
-        assert start_of(server) and start_of(run)
-        os.kill(parent.pid if killed == "parent" else server, signal.SIGKILL)
-        assert gone(run) and gone(server)
+        yield parent, *json.loads(parent.stdout.readline())
     finally:
         parent.kill()
         parent.wait()
 
 
-def test_a_server_that_ended_is_named(tmp_path):
-    with RunServer() as server:
-        os.kill(server.process.pid, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match="ended with exit code -9; .* start again"):
-            server.start(tmp_path)
+@pytest.mark.parametrize("killed", ["parent", "server"])
+def test_who_is_killed_leaves_nobody(tmp_path, killed):
+    with parent_of(tmp_path) as (parent, server, run):
+        assert start_of(server) and start_of(run)
+        time.sleep(0.5)  # the run has begun
+        os.kill(parent.pid if killed == "parent" else server, signal.SIGKILL)
+        assert gone(run) and gone(server)
 
 
 @pytest.mark.slow

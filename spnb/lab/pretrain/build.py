@@ -22,6 +22,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Split
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging
 
 from spnb.core.params import StrictData
 from spnb.lab.pretrain.demos import Demo, demos
@@ -239,6 +240,7 @@ def save(
     curve: Curve,
 ) -> None:
     """Writes weights (safetensors), tokenizer, recipe and the curve; `unit`: what that counts."""
+    logging.disable_progress_bar()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "recipe.json").write_text(recipe.model_dump_json(indent=1) + "\n")

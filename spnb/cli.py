@@ -3,6 +3,7 @@
 Names are looked up in files before anything heavy is imported: a wrong one is answered at once.
 """
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -133,10 +134,14 @@ def run(
     with _clear_errors():
         values = _values(set_)
         _check_names([paper], scale, [variant])
-        from spnb.train.plan import make_plan, run_one
+        from spnb.train.plan import make_plan, run_all, run_one
 
         plan = make_plan(paper, scale, values, variants=[variant], seeds=[seed], runs=runs)
-        done = run_one(plan, variant, seed)
+        if "WORLD_SIZE" in os.environ:  # of `accelerate launch`, whose processes train together
+            run_one(plan, variant, seed)
+        else:
+            run_all(plan)
+        done = plan.open(variant, seed)
         print(f"{done.run_id} finished: {done.folder}")
 
 

@@ -19,8 +19,10 @@ from spnb.core.paths import ROOT
 SCALES = ("smoke", "cpu", "gpu", "paper")
 PLAN_KEYS = ("variants", "seeds", "jobs")
 """What a parameter file may set beside `scale` and `run`."""
-ENTRY = {"about": str, "headline": bool, "set": dict, "at": dict, "seeds": dict}
+ENTRY = {"about": str, "headline": bool, "set": dict, "at": dict, "seeds": dict, "scales": list}
 """The keys of an entry of variants.yaml, and what each holds."""
+MOST_NAMES = 60
+"""So many allowed names are all listed."""
 VARIANT = re.compile(r"[a-z0-9][a-z0-9.-]*")
 """The name of a variant; a folder has it too."""
 
@@ -87,10 +89,14 @@ def _short(value: Any, limit: int = 200) -> str:
 
 
 def unknown(what: str, value: Any, allowed: Collection[str]) -> str:
-    """The sentence for a name that does not exist: the name, the nearest one, all allowed ones."""
+    """The sentence for a name that does not exist: the name, the nearest one, all allowed ones; of
+    more than `MOST_NAMES` the nearest five."""
     near = difflib.get_close_matches(str(value), list(allowed), n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     names = f"allowed: {', '.join(sorted(allowed))}" if allowed else "allowed: nothing there"
+    if len(allowed) > MOST_NAMES:
+        five = difflib.get_close_matches(str(value), list(allowed), n=5, cutoff=0)
+        names = f"allowed: {len(allowed)} names, the nearest are {', '.join(five)}"
     return f"{what} is {value!r}, which is unknown; {hint}{names}"
 
 
@@ -149,7 +155,8 @@ def variants(paper: str) -> dict[str, dict[str, Any]]:
     """The paper's variants by name.
 
     `about` (one sentence), `set` (changed parameters), `at` (further ones by scale), `seeds` (by
-    scale, instead of the parameter file's), `headline` (run by default).
+    scale, instead of the parameter file's), `headline` (run by default), `scales` (the only ones
+    that it can be run at).
 
     Raises:
         ParamError: unknown paper, or an entry that is not such a mapping.
@@ -165,10 +172,16 @@ def variants(paper: str) -> dict[str, dict[str, Any]]:
         parts = entry.items() if isinstance(entry, dict) else [("", entry)]
         if not all(isinstance(value, ENTRY.get(key, ())) for key, value in parts):
             raise ParamError(f"{where} is {_short(entry)}; allowed: {allowed}")
-        for scale in [*entry.get("at", {}), *entry.get("seeds", {})]:
+        for scale in [*entry.get("at", {}), *entry.get("seeds", {}), *entry.get("scales", [])]:
             if scale not in SCALES:
                 raise ParamError(f"{where}: {unknown('scale', scale, SCALES)}")
     return entries
+
+
+def variants_at(paper: str, scale: str) -> dict[str, dict[str, Any]]:
+    """The paper's variants that can be run at a scale."""
+    entries = variants(paper).items()
+    return {name: entry for name, entry in entries if scale in entry.get("scales", SCALES)}
 
 
 def _folder(paper: str) -> Path:

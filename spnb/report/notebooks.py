@@ -48,8 +48,8 @@ def with_notebook() -> list[str]:
 
 
 def describe(plan: Plan) -> pd.DataFrame:
-    """What a plan will do: a row a variant, how far it is, a run's minutes when last measured."""
-    minutes = timings().get(plan.paper, {}).get(plan.scale, {})
+    """What a plan will do: a row a variant, how far it is, about how many minutes a run takes."""
+    minutes = minutes_of(plan)
     rows: dict[str, dict[str, Any]] = {}
     for variant in plan.variants:
         runs = [run for run in plan.all() if run.variant == variant]
@@ -57,14 +57,23 @@ def describe(plan: Plan) -> pd.DataFrame:
             "seeds": ranges([run.seed for run in runs]),
             "steps": runs[0].params["steps"],
             "finished": f"{sum(run.finished for run in runs)} of {len(runs)}",
-            "minutes a run": minutes.get(variant),
+            "minutes a run": minutes.get(variant, "not measured"),
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("variant").reset_index()
 
 
+def minutes_of(plan: Plan) -> dict[str, float]:
+    """Minutes of a run of each variant, when last measured at this scale, and of the "rest" of the
+    notebook; a variant that nobody measured has the median of the others. Empty: none was."""
+    measured = timings().get(plan.paper, {}).get(plan.scale, {})
+    known = [value for name, value in measured.items() if name not in ("rest", "cores")]
+    typical = dict.fromkeys(plan.variants, round(median(known), 1)) if known else {}
+    return typical | measured
+
+
 def announce(plan: Plan, rest: bool = True) -> str:
     """`describe` and `estimate` as text."""
-    return f"{describe(plan).to_string(index=False, na_rep='not measured')}\n{estimate(plan, rest)}"
+    return f"{describe(plan).to_string(index=False)}\n{estimate(plan, rest)}"
 
 
 def about(plan: Plan) -> pd.DataFrame:
@@ -75,7 +84,7 @@ def about(plan: Plan) -> pd.DataFrame:
 
 def estimate(plan: Plan, rest: bool = True) -> str:
     """One sentence on how long a plan will take, from measured times; `rest`: with its notebook."""
-    minutes = timings().get(plan.paper, {}).get(plan.scale, {})
+    minutes = minutes_of(plan)
     to_do = Counter(run.variant for run in plan.all() if not run.finished)
     if not to_do and not rest:
         return "Every run is finished: nothing is trained."
@@ -89,7 +98,7 @@ def estimate(plan: Plan, rest: bool = True) -> str:
     several = "s" * (to_do.total() > 1)
     trained = [f"{to_do.total()} run{several} ({runs})"] if to_do else []
     parts = " and ".join([*trained, *["the notebook"] * rest])
-    return f"{about} on {minutes['cores']} cores for {parts}, as last measured at this scale."
+    return f"{about} on {minutes['cores']:.0f} cores for {parts}, as last measured at this scale."
 
 
 def timings() -> dict[str, Any]:
@@ -131,7 +140,7 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
     papermill.execute_notebook(
         str(source), str(target), parameters=given, cwd=str(source.parent), extra_arguments=QUIET
     )
-    if plan is not None and scale != "smoke":
+    if plan is not None and (scale != "smoke" or scale not in timings().get(paper, {})):
         note_times(plan, time.perf_counter() - started)
     return target
 
@@ -188,7 +197,7 @@ def reproduce(
     every = list(variants or []) == ["all"]
     values: dict[str, dict[str, Any]] = {}
     for name in [paper] if paper else with_notebook():
-        names = list(params.variants(name)) if every else list(variants or [])
+        names = list(params.variants_at(name, scale)) if every else list(variants or [])
         values[name] = common | ({"variants": names} if names else {})
         plan = make_plan(name, scale, **values[name])
         print(f"\n{notebook_of(name).name} at scale {scale}:")

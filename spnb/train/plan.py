@@ -16,7 +16,15 @@ from typing import Any
 from pydantic import Field
 
 from spnb.core.errors import Stopped
-from spnb.core.params import ParamError, Settings, scale_values, unknown, validate, variants
+from spnb.core.params import (
+    ParamError,
+    Settings,
+    scale_values,
+    unknown,
+    validate,
+    variants,
+    variants_at,
+)
 from spnb.core.paths import ROOT, resolve
 from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
@@ -170,7 +178,8 @@ def make_plan(
     given = merge(changed_values(_set(values), file), _set(exact or {}))
     known = variants(paper)
     own = {key: value for key, value in (file | given).items() if key in _SESSION}
-    own.setdefault("variants", [name for name, entry in known.items() if entry.get("headline")])
+    there = [name for name, entry in known.items() if scale in entry.get("scales", [scale])]
+    own.setdefault("variants", [name for name in there if known[name].get("headline")])
     left_out = []
     if "corpus" in given and "variants" not in given:
         left_out = [name for name in own["variants"] if _why_not(paper, scale, name, given)]
@@ -180,6 +189,9 @@ def make_plan(
     for variant in session.variants:
         if variant not in known:
             raise ParamError(unknown("variant", variant, known))
+        if variant not in there:
+            scales = " or ".join(known[variant]["scales"])
+            raise ParamError(f"variant is {variant!r} at scale {scale}; allowed: scale {scales}")
         seeds = own.get("seeds") if "seeds" in given else known[variant].get("seeds", {}).get(scale)
         one = validate(Session, own | ({} if seeds is None else {"seeds": seeds}))
         keys += [(variant, seed) for seed in one.seeds]
@@ -288,6 +300,9 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     active: dict[Key, BaseProcess] = {}
     failed: list[Key] = []
     if not waiting:
+        print(f"{len(plan.runs)} of {len(plan.runs)} runs are finished already")
+        if on_poll is not None:
+            on_poll(plan)
         return _checked(plan)
     forked = {params.scale for params in plan.runs.values()} <= FORKED
     with Progress([plan.open(*key) for key in waiting]) as progress:
@@ -342,12 +357,15 @@ def _next(plan: Plan, queue: list[Key]) -> Key | None:
 def deviations(plan: Plan, variant: str = "") -> dict[str, tuple[Any, Any]]:
     """Where the plan's scale differs from the paper's settings: parameter to (here, paper).
 
-    Of its first variant, or of the named one.
+    Of its first variant, or of the named one; where that has no settings at the paper's scale, they
+    are those of the first variant that has.
     """
     variant = variant or plan.variants[0]
-    at_paper = make_plan(plan.paper, "paper", variants=[variant])
-    here, paper = (_flat(p.params(variant).model_dump(mode="json")) for p in (plan, at_paper))
-    names = [name for name in {**here, **paper} if name not in ("scale", "seed")]
+    there = variant if variant in variants_at(plan.paper, "paper") else None
+    at_paper = make_plan(plan.paper, "paper", variants=[there] if there else None)
+    both = (plan.params(variant), at_paper.params(there or at_paper.variants[0]))
+    here, paper = (_flat(params.model_dump(mode="json")) for params in both)
+    names = [name for name in {**here, **paper} if name not in ("scale", "seed", "variant")]
     changed = [name for name in names if here.get(name) != paper.get(name)]
     return {name: (here.get(name), paper.get(name)) for name in changed}
 

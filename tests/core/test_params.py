@@ -85,6 +85,29 @@ def test_unknown_without_a_near_match():
     assert unknown("colour", "q", ["red", "blue"]) == sentence
 
 
+def test_of_many_names_the_nearest_five_are_listed():
+    names = [f"{letter}{number}" for letter in "abcd" for number in range(20)] + ["learning_rate"]
+    sentence = unknown("parameter", "lerning_rate", names)
+    assert "did you mean 'learning_rate'? allowed: 81 names, the nearest are learning_rate, " in (
+        sentence
+    )
+    assert sentence.count(",") == 6 and len(sentence) < 200
+
+
+def test_scales_of_a_variant(tmp_path, monkeypatch):
+    folder = tmp_path / "params" / "own"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(params, "ROOT", tmp_path)
+    entries = {"a": {"about": "x."}, "b": {"about": "x.", "scales": ["smoke", "cpu"]}}
+    (folder / "variants.yaml").write_text(yaml.safe_dump(entries))
+    assert list(params.variants_at("own", "cpu")) == ["a", "b"]
+    assert list(params.variants_at("own", "gpu")) == ["a"]
+    entries["b"]["scales"] = ["laptop"]
+    (folder / "variants.yaml").write_text(yaml.safe_dump(entries))
+    with pytest.raises(ParamError, match="variant b: scale is 'laptop', which is unknown"):
+        params.variants("own")
+
+
 @pytest.mark.parametrize("name", ["../../x", "..", "", ".hidden", "Full", "a/b", "-x", 7, "a b"])
 def test_a_variant_is_named_as_a_folder_may_be(name, tmp_path, monkeypatch):
     folder = tmp_path / "params" / "own"

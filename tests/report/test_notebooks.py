@@ -282,7 +282,7 @@ def test_the_estimate_counts_what_is_to_do(tmp_path, monkeypatch):
     plan.open("no-rae", 0).finish(seconds=1, resumed=False)
     assert "About 50 minutes" in estimate(plan, rest=False), "one run takes as long with two jobs"
     del measured["no-rae"]
-    assert estimate(plan) == "Not measured yet on any machine: no-rae."
+    assert estimate(plan).startswith("About 32 minutes"), "what nobody measured is as the others"
     plan.open("no-rae", 1).finish(seconds=1, resumed=False)
     assert (
         estimate(plan) == "About 2 minutes on 2 cores for the notebook, as last measured at "
@@ -291,6 +291,7 @@ def test_the_estimate_counts_what_is_to_do(tmp_path, monkeypatch):
     assert estimate(plan, rest=False) == "Every run is finished: nothing is trained."
     measured["rest"] = 0.4
     assert estimate(plan).startswith("Less than a minute on 2 cores for the notebook")
+    assert describe(plan)["minutes a run"].tolist() == [30, 30]
     del measured["rest"]
     assert estimate(plan) == "Not measured yet on any machine: the notebook."
 

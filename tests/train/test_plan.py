@@ -17,7 +17,7 @@ from processes import RUN, start
 from safetensors.torch import load_file
 
 from spnb.core.errors import Stopped
-from spnb.core.params import SCALES, ParamError, papers, scale_values, variants
+from spnb.core.params import SCALES, ParamError, papers, scale_values, variants, variants_at
 from spnb.core.paths import ROOT, resolve
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import deviations, make_plan, run_all, run_one
@@ -243,7 +243,7 @@ def test_a_parameter_file_passed_whole_changes_nothing(paper, scale):
     file = yaml.safe_load((ROOT / "params" / paper / f"{scale}.yaml").read_text())
     assert set(file) <= {"scale", "variants", "seeds", "jobs", "run"} and file["scale"] == scale
     options = {"seeds": file.get("seeds"), "jobs": file.get("jobs"), **file["run"]}
-    every = list(variants(paper))
+    every = list(variants_at(paper, scale))
     plan = make_plan(paper, scale, variants=every, **options)
     assert plan == make_plan(paper, scale, variants=every) and plan.changed == ()
     whole = make_plan(paper, scale, variants=file.get("variants"), **options)
@@ -380,6 +380,32 @@ def test_parameters_are_checked_without_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("scale", ["gpu", "paper"])
+def test_no_embedded_policy_is_trained_on_a_gpu(scale):
+    for paper in papers():
+        plan = make_plan(paper, scale, variants=list(variants_at(paper, scale)), seeds=[0])
+        for (variant, _), params in plan.runs.items():
+            used = [params.policy, *params.policies.values()]
+            assert not [name for name in used if name.startswith("embedded/")], (paper, variant)
+
+
+def test_a_variant_of_other_scales_is_refused_and_not_a_default():
+    with pytest.raises(ParamError, match="'ladder-even' at scale gpu; allowed: scale smoke or cpu"):
+        make_plan("rlvr", "gpu", variants=["ladder-even"])
+    assert "ladder-even" in make_plan("rlvr", "cpu").variants
+    assert "ladder-even" not in make_plan("rlvr", "gpu").variants
+    assert "mix" in deviations(make_plan("rlvr", "cpu", variants=["ladder-even"]))
+
+
+def test_finished_runs_are_said_and_drawn(tmp_path, monkeypatch, capsys):
+    plan = small_plan(tmp_path, seeds=[0, 1])
+    monkeypatch.setattr("spnb.train.plan._checked", lambda plan: ["runs"])
+    monkeypatch.setattr("spnb.train.plan.Run.finished", True)
+    polls = []
+    assert run_all(plan, on_poll=polls.append) == ["runs"] and polls == [plan]
+    assert capsys.readouterr().out == "2 of 2 runs are finished already\n"
 
 
 def test_deviations_from_the_paper(tmp_path):

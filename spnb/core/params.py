@@ -21,7 +21,7 @@ PLAN_KEYS = ("variants", "seeds", "jobs")
 """What a parameter file may set beside `scale` and `run`."""
 ENTRY = {"about": str, "headline": bool, "set": dict, "at": dict, "seeds": dict, "scales": list}
 """The keys of an entry of variants.yaml, and what each holds."""
-MOST_NAMES = 60
+MOST_NAMES = 100
 """So many allowed names are all listed."""
 VARIANT = re.compile(r"[a-z0-9][a-z0-9.-]*")
 """The name of a variant; a folder has it too."""

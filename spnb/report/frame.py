@@ -97,8 +97,8 @@ class Measure(StrictData):
     """One number a run: filters on the columns, metrics to add up, and what to take of the steps.
 
     A filter is a label or a list of them, * stands for anything, {name} for that parameter of the
-    runs ("journey-{eval_documents[0]}"); one that is left out is the empty label: all roles
-    together, all difficulties. What is selected is averaged.
+    runs ("journey-{eval_documents[0]}"; a list of names is that many labels); one that is left out
+    is the empty label: all roles together, all difficulties. What is selected is averaged.
     """
 
     source: Literal["evals", "metrics"] = "evals"
@@ -132,7 +132,7 @@ class Measure(StrictData):
             return rows, f"no {self.source} named {', '.join(self.weights)}"
         for key in KEYS if self.source == "evals" else ["role"]:
             known = rows[key].unique()
-            labels = [_filled(label, frames.runs) for label in getattr(self, key)]
+            labels = [one for label in getattr(self, key) for one in _filled(label, frames.runs)]
             matched = {label: [n for n in known if fnmatchcase(n, label)] for label in labels}
             if absent := [label for label, names in matched.items() if not names]:
                 return rows[:0], f"no {self.source} with {key} {', '.join(map(repr, absent))}"
@@ -262,14 +262,18 @@ class Measure(StrictData):
 Interval = tuple[float, float, float, int]
 
 
-def _filled(label: str, runs: Sequence[Run]) -> str:
-    """A label with the runs' parameters in it; as it is where there are none of these."""
+def _filled(label: str, runs: Sequence[Run]) -> list[str]:
+    """A label with the runs' parameters in it, or those that a parameter lists; as it is where
+    there are none of these."""
     if "{" not in label or not runs:
-        return label
+        return [label]
+    listed = runs[0].params.get(label.strip("{}"))
+    if isinstance(listed, list):
+        return listed
     try:
-        return label.format(**runs[0].params)
+        return [label.format(**runs[0].params)]
     except (KeyError, IndexError):
-        return label
+        return [label]
 
 
 def rows_nearest_step(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:

@@ -86,9 +86,9 @@ def test_unknown_without_a_near_match():
 
 
 def test_of_many_names_the_nearest_five_are_listed():
-    names = [f"{letter}{number}" for letter in "abcd" for number in range(20)] + ["learning_rate"]
+    names = [f"{letter}{number}" for letter in "abcd" for number in range(30)] + ["learning_rate"]
     sentence = unknown("parameter", "lerning_rate", names)
-    assert "did you mean 'learning_rate'? allowed: 81 names, the nearest are learning_rate, " in (
+    assert "did you mean 'learning_rate'? allowed: 121 names, the nearest are learning_rate, " in (
         sentence
     )
     assert sentence.count(",") == 6 and len(sentence) < 200

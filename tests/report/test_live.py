@@ -17,19 +17,22 @@ ROWS = [  # variant, seed, step, metric, role, value
     *(("full", 0, step, "reward", "poker/1", 0.0) for step in (1, 2)),
     *(("sft", 0, step, "reward", "turns", 1.0) for step in (1, 2)),
 ]
-RUNS = [SimpleNamespace(variant="full"), SimpleNamespace(variant="sft")]
+GAMES = ["TicTacToe-v0", "kuhn_poker"]
+RUNS = [SimpleNamespace(variant=name, params={"games": GAMES}) for name in ("full", "sft")]
 
 
 def frames() -> Frames:
-    """The metrics above, and a score against random play of a quarter won, half drawn."""
-    games = ("TicTacToe-v0", "kuhn_poker", "SimpleNegotiation-v0")
+    """The metrics above, and a score against random play of a quarter won, half drawn; in a game
+    that was not trained all matches are won."""
     labels = dict.fromkeys(KEYS, "") | {"opponent": "random"}
     at = {"variant": "full", "seed": 0, "step": 0, **labels}
     results = [
         {**at, "suite": game, "metric": metric, "value": value}
-        for game in games
+        for game in GAMES
         for metric, value in (("win", 0.25), ("draw", 0.5))
     ]
+    other = {**at, "suite": "Snake-v0"}
+    results += [other | {"metric": "win", "value": 1.0}, other | {"metric": "draw", "value": 0.0}]
     results = pd.DataFrame(results).reindex(columns=RESULTS)
     return Frames(RUNS, results, pd.DataFrame(ROWS, columns=[*INDEX, "metric", "role", "value"]))
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import to_jsonable_python
 
 from spnb.core.errors import OneLine
 from spnb.core.paths import ROOT
@@ -46,6 +47,30 @@ class Settings(StrictData):
         wants_list = get_origin(cls.model_fields[str(info.field_name)].annotation) is list
         single = isinstance(value, str | int | float) and not isinstance(value, bool)
         return [value] if wants_list and single else value
+
+    def need(self, holds: Any, keys: str, allowed: Any) -> None:
+        """A check of several parameters together.
+
+        Args:
+            keys: their names, the faulty one first; dots lead inside ("roles.opponent.policy").
+
+        Raises:
+            ValueError: it does not hold; the keys, their values and what is allowed.
+        """
+        if holds:
+            return
+        first, *others = keys.split()
+        said = ", ".join(f"{key} {_value(self, key)!r}" for key in others)
+        beside = f" with {said}" if others else ""
+        raise ValueError(f"{first} is {_value(self, first)!r}{beside}; allowed: {allowed}")
+
+
+def _value(settings: Any, key: str) -> Any:
+    """What stands under a key, None where nothing does."""
+    for part in key.split("."):
+        known = dict(settings) if isinstance(settings, BaseModel | Mapping) else {}
+        settings = known.get(part)
+    return to_jsonable_python(settings, exclude_none=True)
 
 
 P = TypeVar("P", bound=BaseModel)
@@ -198,9 +223,3 @@ def _mapping(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ParamError(f"{path} holds {type(values).__name__}; allowed: a mapping of names")
     return values
-
-
-def require(holds: Any, message: str) -> None:
-    """A check of several parameters together: a ValueError where it does not hold."""
-    if not holds:
-        raise ValueError(message)

@@ -15,7 +15,6 @@ from typing import Any
 
 from spnb.core.documents import Context, Document, Judgement, Proposal
 from spnb.core.method import Suite
-from spnb.core.params import require
 from spnb.core.types import Chat, Sampling, Task, derive_seed
 from spnb.corpus.clusters import Clusters
 from spnb.corpus.retrieval import make_retriever
@@ -106,8 +105,8 @@ def _solved(rng: random.Random, pool: Pool, but: Sequence[str]) -> Iterator[str]
 def check(params: Any) -> None:
     """ValueError for more documents than there are names."""
     shown = [*params.eval_documents, params.documents, *params.context]
-    message = f"documents, context or eval_documents are {max(shown)}; allowed: 1 to "
-    require(all(1 <= n <= HELDOUT_NAMES for n in shown), f"{message}{HELDOUT_NAMES}, the names")
+    enough = all(1 <= n <= HELDOUT_NAMES for n in shown)
+    params.need(enough, "documents context eval_documents", f"1 to {HELDOUT_NAMES}, the names")
 
 
 class GeneratedClusters(Clusters):

@@ -12,7 +12,6 @@ from typing import Any
 from spnb.core import prompts
 from spnb.core.documents import Context, Judgement, Proposal
 from spnb.core.method import Suite
-from spnb.core.params import require
 from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
 from spnb.corpus.segments import SegmentSource
 from spnb.corpus.store import Corpus
@@ -104,11 +103,9 @@ def check(params: Any) -> None:
     the oracle does not know every document."""
     known = [name for name in params.corpus if name in segments.HALVES]
     kinds = [kind for half in known for kind in segments.kinds_of(half, params.task_types)]
-    message = f"task_types is {params.task_types} with corpus {params.corpus}; allowed: types that"
-    require(kinds or not known, f"{message} its documents have")
+    params.need(kinds or not known, "task_types corpus", "types that its documents have")
     fits = params.writer == "policy" or (known and known == params.corpus)
-    halves = list(segments.HALVES)
-    require(fits, f"writer is {params.writer} with corpus {params.corpus}; allowed: {halves}")
+    params.need(fits, "writer corpus", list(segments.HALVES))
 
 
 class GeneratedSegments(SegmentSource):

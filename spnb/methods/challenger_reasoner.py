@@ -19,7 +19,6 @@ from spnb.core.documents import Context, Judgement, Proposal, check_source, open
 from spnb.core.episodes import Episode
 from spnb.core.grading import grade, majority_vote, read_answer
 from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SelfPlayMethod, Suite
-from spnb.core.params import require
 from spnb.core.types import Sample, Sampling, Trajectory, derive_seed
 from spnb.corpus.segments import GRADES, SegmentSource
 from spnb.evaluate.items import Records, record
@@ -75,30 +74,15 @@ class Params(MethodParams):
         pay = self.pay if self.algorithm == "spice" else self.algorithm
         stages = {stage.policy for stage in getattr(self, "stages", None) or []}
         alone = self.algorithm != "r_zero" or not hasattr(self, "stages")
-        for fits, message in (
-            (
-                self.task_types and len(set(self.task_types)) == len(self.task_types),
-                f"task_types is {self.task_types}; allowed: one or more, each once",
-            ),
-            (
-                len(set(self.corpus)) == len(self.corpus),
-                f"corpus is {self.corpus}; allowed: each once",
-            ),
-            (
-                len(frozen) < len(self.role_names),
-                f"roles {frozen} do not learn; allowed: one that does",
-            ),
-            (
-                self.attempts >= self.group_size,
-                f"attempts is {self.attempts}; allowed: group_size ({self.group_size}) or more",
-            ),
-            (self.pay == pay, f"pay is {self.pay} with algorithm {self.algorithm}; allowed: {pay}"),
-            (
-                alone or stages == POLICIES,
-                f"stages train {sorted(stages)} with r_zero; allowed: {sorted(POLICIES)}",
-            ),
-        ):
-            require(fits, message)
+        need = self.need
+        types = self.task_types
+        need(types and len(set(types)) == len(types), "task_types", "one or more, each once")
+        need(len(set(self.corpus)) == len(self.corpus), "corpus", "each once")
+        need(len(frozen) < len(self.role_names), "roles", "one that learns")
+        size = f"group_size ({self.group_size}) or more"
+        need(self.attempts >= self.group_size, "attempts", size)
+        need(self.pay == pay, "pay algorithm", pay)
+        need(alone or stages == POLICIES, "stages algorithm", f"stages of {sorted(POLICIES)}")
         check_source(GENERATED, self)
         return self
 

@@ -29,7 +29,6 @@ from spnb.core.documents import Context, Rejected, open_source
 from spnb.core.episodes import Episode, fill
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
-from spnb.core.params import require
 from spnb.core.types import Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import SUITE, proposal_rows, question_metrics
@@ -66,29 +65,15 @@ class Params(MethodParams):
     def _together(self) -> "Params":
         frozen = sorted(name for name, role in self.roles.items() if role.trainable is False)
         proposer = "proposer" not in frozen and self.questions == "proposer"
-        arm = f"questions {self.questions} and frozen roles {frozen}"
-        somebody = proposer or "solver" not in frozen
-        for fits, message in (
-            (somebody, f"{arm} train nobody; allowed: a role that learns"),
-            (
-                self.paid == "earned" or proposer,
-                f"paid is shuffled with {arm}; allowed: a proposer that learns",
-            ),
-            (
-                all(1 <= level <= self.highest for level in self.levels),
-                f"levels is {self.levels}; allowed: 1 to highest ({self.highest})",
-            ),
-            (
-                not self.levels or self.questions == "even",
-                f"levels is {self.levels} with questions {self.questions}; allowed: with even",
-            ),
-            (
-                self.trained_questions <= self.proposals,
-                f"trained_questions is {self.trained_questions}; allowed: 1 to proposals "
-                f"({self.proposals})",
-            ),
-        ):
-            require(fits, message)
+        levels = self.levels
+        need = self.need
+        need(proposer or "solver" not in frozen, "questions roles", "a role that learns")
+        need(self.paid == "earned" or proposer, "paid questions roles", "a proposer that learns")
+        known = all(1 <= level <= self.highest for level in levels)
+        need(known, "levels", f"1 to highest ({self.highest})")
+        need(not levels or self.questions == "even", "levels questions", "with questions even")
+        most = f"1 to proposals ({self.proposals})"
+        need(self.trained_questions <= self.proposals, "trained_questions", most)
         return self
 
     @property

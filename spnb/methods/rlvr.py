@@ -25,7 +25,6 @@ from spnb.core.documents import check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
-from spnb.core.params import require
 from spnb.core.types import Request, Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import ask_suite
 
@@ -64,8 +63,7 @@ class Params(MethodParams):
     def _levels_exist(self) -> "Params":
         for name in ("mix", "transfer"):
             weights = getattr(self, name)
-            message = f"{name} is {weights}; allowed: weights of levels, one above 0"
-            require(sum(weights) > 0 or not weights, message)
+            self.need(sum(weights) > 0 or not weights, name, "weights of levels, one above 0")
         check_source(SOURCE, self)
         return self
 

@@ -33,7 +33,6 @@ from spnb.core.documents import Context, Judgement, Proposal, check_source, open
 from spnb.core.episodes import Episode, fill
 from spnb.core.grading import read_answer
 from spnb.core.method import MethodParams, Preference, Role, SelfPlayMethod, Suite
-from spnb.core.params import require
 from spnb.core.types import Messages, Pair, Sample, Task, Trajectory, derive_seed
 from spnb.corpus import clusters
 from spnb.evaluate.items import Records
@@ -98,42 +97,19 @@ class Params(MethodParams):
     @model_validator(mode="after")
     def _together(self) -> "Params":
         static = self.question_source == "static"
-        known = f"corpus is {self.corpus!r} with"
-        nothing = "allowed: nothing, the oracle knows no corpus"
-        pairs = f"with alignment {self.alignment}; allowed"
-        loss = self.grpo.get("loss_type", "grpo")
-        for fits, message in (
-            (
-                self.documents_read <= self.documents,
-                f"documents_read is {self.documents_read} with documents {self.documents}; "
-                "allowed: 1 to documents",
-            ),
-            (
-                static or not self.context,
-                f"context is {self.context} with question_source {self.question_source}; "
-                "allowed: with static",
-            ),
-            (not (self.corpus and static), f"{known} question_source static; {nothing}"),
-            (not self.corpus or self.judge == "rule", f"{known} judge oracle; {nothing}"),
-            (
-                static or not self.alignment,
-                f"question_source is {self.question_source!r} {pairs}: static",
-            ),
-            (
-                not (self.alignment and self.judgments),
-                f"judgments_per_answer is {self.judgments} {pairs}: 0, the judge compares alone",
-            ),
-            (not (self.alignment and self.context), f"context is {self.context} {pairs}: nothing"),
-            (
-                not self.alignment or self.rewards == "earned",
-                f"rewards is {self.rewards} {pairs}: earned",
-            ),
-            (
-                loss == "grpo",
-                f"grpo.loss_type is {loss!r}; allowed: grpo, of whose row means eq. 12 is made",
-            ),
-        ):
-            require(fits, message)
+        paired = self.alignment is not None
+        need = self.need
+        need(self.documents_read <= self.documents, "documents_read documents", "1 to documents")
+        need(static or not self.context, "context question_source", "with static")
+        oracle = "the oracle knows no corpus"
+        need(not (self.corpus and static), "question_source corpus", f"policy, {oracle}")
+        need(not self.corpus or self.judge == "rule", "judge corpus", f"rule, {oracle}")
+        need(static or not paired, "question_source alignment", "static")
+        need(not (paired and self.judgments), "judgments alignment", "0, the judge compares alone")
+        need(not (paired and self.context), "context alignment", "nothing")
+        need(self.rewards == "earned" or not paired, "rewards alignment", "earned")
+        row_means = self.grpo.get("loss_type", "grpo") == "grpo"
+        need(row_means, "grpo.loss_type", "grpo, of whose row means eq. 12 is made")
         if not self.corpus:
             check_source(GENERATED, self)
         return self

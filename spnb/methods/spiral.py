@@ -27,7 +27,6 @@ from spnb.core.documents import open_source
 from spnb.core.episodes import Episode, parallel
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
-from spnb.core.params import require
 from spnb.core.types import Sample, Sampling, Task, derive_seed, role_label, sample_of
 from spnb.evaluate import matches
 from spnb.games import Game, make_game, players
@@ -95,28 +94,15 @@ class Params(MethodParams):
         updates = self.grpo.get("num_iterations", 1)
         engine = getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
-        imitates = f"imitate with grpo.num_iterations {updates}, engine {engine}"
-        against = f"opponent {opponent!r} with roles.opponent.policy {rival!r}"
-        for fits, message in (
-            (
-                len(set(self.games)) == len(self.games),
-                f"games is {self.games}; allowed: each game once",
-            ),
-            (
-                len(phases) <= steps,
-                f"phases are {len(phases)} in {steps} steps; allowed: at most one a step",
-            ),
-            (
-                self.eval_questions or not self.eval_benchmarks,
-                "eval_questions is 0 with eval_benchmarks; allowed: 1 or more",
-            ),
-            (
-                "imitate" not in phases or (updates == 1 and engine == "torch"),
-                f"{imitates}; allowed: 1 and torch",
-            ),
-            (bool(rival) == (opponent == "policy"), f"{against}; allowed: both or none"),
-        ):
-            require(fits, message)
+        need = self.need
+        need(len(set(self.games)) == len(self.games), "games", "each game once")
+        need(len(phases) <= steps, "phases steps", "at most one a step")
+        asked = self.eval_questions or not self.eval_benchmarks
+        need(asked, "eval_questions eval_benchmarks", "1 or more")
+        once = "imitate" not in phases or (updates == 1 and engine == "torch")
+        need(once, "phases grpo.num_iterations engine", "imitate with 1 and torch")
+        both = bool(rival) == (opponent == "policy")
+        need(both, "opponent roles.opponent.policy", "policy and a name, or neither")
         return self
 
 

@@ -156,16 +156,12 @@ class RunParams(MethodParams):
 
     @model_validator(mode="after")
     def _engines_fit(self) -> "RunParams":
-        full = self.lora_rank == 0
-        if self.engine == "vllm" and self.dtype == "float32":
-            raise ValueError("dtype is float32 with engine vllm; allowed: bfloat16, as vLLM has it")
-        if self.backend == "unsloth" and self.engine == "torch":
-            raise ValueError(
-                "backend is unsloth with engine torch, which would generate garbage (Unsloth's "
-                "model returns its own cache); allowed: engine vllm, or backend transformers"
-            )
-        if self.backend == "unsloth" and full:
-            raise ValueError("lora_rank is 0 with backend unsloth; allowed: 1 or more")
+        vllm = self.engine == "vllm"
+        unsloth = self.backend == "unsloth"
+        self.need(not vllm or self.dtype != "float32", "dtype engine", "bfloat16, as vLLM has it")
+        cache = "vllm, or backend transformers: Unsloth's model returns a cache of its own"
+        self.need(vllm or not unsloth, "engine backend", cache)
+        self.need(self.lora_rank or not unsloth, "lora_rank backend", "1 or more")
         return self
 
     @model_validator(mode="after")
@@ -206,19 +202,16 @@ class RunParams(MethodParams):
             if name not in self.policies:
                 raise ValueError(unknown("co_trained", name, list(self.policies)))
             validate(GRPOParams, self.grpo | changes, f"co_trained.{name}.")
-        if self.co_trained and (self.stages or self.engine == "vllm"):
-            other = "stages" if self.stages else "engine vllm"
-            raise ValueError(f"co_trained is set with {other}; allowed: one stage, engine torch")
+        alone = not (self.stages or self.engine == "vllm")
+        self.need(alone or not self.co_trained, "co_trained stages engine", "no stages, torch")
         for name in self.start_from:
             if name not in names:
                 raise ValueError(unknown("start_from", name, names))
-        if self.stages and sum(stage.steps for stage in self.stages) != self.steps:
-            total = sum(stage.steps for stage in self.stages)
-            raise ValueError(f"stages have {total} steps together; allowed: steps ({self.steps})")
-        if len({stage.policy for stage in self.stages}) > 1 and self.engine == "vllm":
-            raise ValueError(
-                "stages train several policies with engine vllm; allowed: engine torch"
-            )
+        total = sum(stage.steps for stage in self.all_stages)
+        self.need(total == self.steps, "steps stages", f"{total}, as many as the stages have")
+        trained = {stage.policy for stage in self.stages}
+        one = len(trained) < 2 or self.engine == "torch"
+        self.need(one, "engine stages", "torch where several policies are trained")
         return self
 
     @property

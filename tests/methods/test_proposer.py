@@ -288,11 +288,14 @@ def test_numbers_of_proposals_by_hand():
         ({"family": "novel"}, "family"),
         ({"highest": 17}, "highest"),
         ({"questions": "even", "levels": [5]}, r"levels is \[5\]; allowed: 1 to highest \(4\)"),
-        ({"levels": [2]}, "levels is .* with questions proposer; allowed: with even"),
-        ({"paid": "shuffled", "questions": "even"}, "paid is shuffled"),
-        ({"paid": "shuffled", "roles": {"proposer": FROZEN}}, "paid is shuffled"),
+        ({"levels": [2]}, "levels is .* with questions 'proposer'; allowed: with questions even"),
+        ({"paid": "shuffled", "questions": "even"}, "paid is 'shuffled' with questions"),
+        ({"paid": "shuffled", "roles": {"proposer": FROZEN}}, "paid is 'shuffled' with questions"),
         ({"trained_questions": 7}, r"trained_questions is 7; allowed: 1 to proposals \(6\)"),
-        ({"roles": {"proposer": FROZEN, "solver": FROZEN}}, "train nobody"),
+        (
+            {"roles": {"proposer": FROZEN, "solver": FROZEN}},
+            "questions is 'proposer' with roles .*; allowed: a role that learns",
+        ),
     ],
 )
 def test_bad_parameters_are_named(values, message):

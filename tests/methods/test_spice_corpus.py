@@ -43,7 +43,7 @@ def test_the_halves_are_those_of_the_laboratory():
     own = {"corpus": ["own.jsonl"]}
     with pytest.raises(ParamError, match="allowed: variants without writer oracle, the oracle"):
         make_plan("spice", "smoke", variants=["strong-challenger"], **own)
-    with pytest.raises(ParamError, match="writer is oracle with corpus .*own.jsonl"):
+    with pytest.raises(ParamError, match="writer is 'oracle' with corpus .*own.jsonl"):
         validate(Params, own | {"writer": "oracle"})
 
 

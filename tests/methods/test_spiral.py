@@ -387,10 +387,10 @@ def test_another_policy_in_the_other_seat_is_asked_and_not_trained():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (dict(opponent="policy"), "opponent 'policy' with roles.opponent.policy None"),
+        (dict(opponent="policy"), "opponent is 'policy' with roles.opponent.policy None"),
         (
             dict(roles={"opponent": {"policy": "rival"}}),
-            "opponent 'self' with roles.opponent.policy 'rival'; allowed: both or none",
+            "opponent is 'self' with roles.opponent.policy 'rival'; allowed: policy and a name",
         ),
         (dict(roles={"judge": {}}), "role is 'judge', which is unknown.*opponent, player, quest"),
         (dict(games=["tic_tac_toe", "tic_tac_toe"]), "games is .*; allowed: each game once"),
@@ -398,15 +398,15 @@ def test_another_policy_in_the_other_seat_is_asked_and_not_trained():
         (dict(eval_benchmarks=["raeding-1"]), "eval_benchmarks.0 is 'raeding-1'"),
         (
             dict(eval_benchmarks=["choice"], eval_questions=0),
-            "eval_questions is 0 with eval_benchmarks; allowed: 1 or",
+            "eval_questions is 0 with eval_benchmarks .*; allowed: 1 or more",
         ),
         (
             dict(phases=["play"] * 3, steps=2),
-            "phases are 3 in 2 steps; allowed: at most one a step",
+            "phases is .* with steps 2; allowed: at most one a step",
         ),
         (
             dict(phases=["imitate"], grpo={"num_iterations": 2}),
-            "imitate with grpo.num_iterations 2, engine torch; allowed: 1 and torch",
+            "grpo.num_iterations 2, engine .*; allowed: imitate with 1 and torch",
         ),
         (dict(phases=["dream"]), "phases"),
         (
@@ -423,7 +423,9 @@ def test_what_does_not_fit_is_refused(values, message):
 def test_imitation_with_vllm_is_refused():
     values = dict(phases=["imitate"], engine="vllm", dtype="bfloat16", policy="embedded/games")
     values |= dict(paper="spiral", scale="gpu", variant="sft")
-    with pytest.raises(ParamError, match="imitate with grpo.num_iterations 1, engine vllm"):
+    with pytest.raises(
+        ParamError, match="grpo.num_iterations .*, engine 'vllm'; allowed: imitate with 1"
+    ):
         validate(params_class(Method), values)
 
 

@@ -95,11 +95,14 @@ def test_only_what_differs_is_left():
         ({"seed": 2**32}, "seed is 4294967296; allowed: less than"),
         ({"learning_rate": 1}, "parameter is 'learning_rate', which is unknown"),
         ({"report_to": "nonsense"}, "report_to is 'nonsense'; allowed: 'none', 'tensorboard'"),
-        ({"engine": "vllm"}, "dtype is float32 with engine vllm; allowed: bfloat16"),
-        ({"backend": "unsloth", "lora_rank": 8}, "backend is unsloth with engine torch.*allowed"),
+        ({"engine": "vllm"}, "dtype is 'float32' with engine 'vllm'; allowed: bfloat16"),
+        (
+            {"backend": "unsloth", "lora_rank": 8},
+            "engine is 'torch' with backend 'unsloth'; allowed",
+        ),
         (
             {"backend": "unsloth", "engine": "vllm", "dtype": "bfloat16"},
-            "lora_rank is 0 with backend unsloth; allowed: 1 or more",
+            "lora_rank is 0 with backend 'unsloth'; allowed: 1 or more",
         ),
         ({"gpu_memory": 2}, r"gpu_memory is 2; allowed: less than 1 \(share of the GPU"),
         ({"keep_checkpoints": [0.0]}, r"keep_checkpoints is \[0.0\]; allowed: shares of the steps"),

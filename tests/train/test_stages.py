@@ -116,7 +116,10 @@ def test_a_run_goes_on_from_a_lora_run(tmp_path, two_variants):
             "roles.player.trainable is True with policy start, earlier weights; allowed: false",
         ),
         ({"stages": [{"policy": "b", "steps": 2}]}, "stages.0.policy is 'b', which is unknown"),
-        ({"stages": [{"policy": "policy", "steps": 1}]}, "stages have 1 steps together; .*steps"),
+        (
+            {"stages": [{"policy": "policy", "steps": 1}]},
+            "steps is 2 with stages .*; allowed: 1, as many",
+        ),
         ({"policies": {"past": "x"}}, "policies names 'past'"),
         (
             {"grpo": {"bta": 1}},

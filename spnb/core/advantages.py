@@ -7,6 +7,7 @@ continues as if it had never stopped.
 """
 
 import math
+import random
 import statistics
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -228,3 +229,24 @@ def skip_zero_advantage(samples: Sequence[Sample]) -> None:
     kept = [sample for sample in samples if sample.advantage]
     for sample in samples:
         sample.weight *= len(kept) / len(samples) if sample.advantage else 0.0
+
+
+def token_mean(groups: Sequence[Sequence[Sample]], rows: int) -> None:
+    """Sets weights that turn a mean over `rows` rows' token means into SPELL's eq. 12.
+
+    Each group is the mean over all of its tokens; groups count alike. The result is the mean over
+    groups: weight = the row's share of its group's tokens, times rows / groups.
+    """
+    for group in groups:
+        tokens = sum(sum(sample.mask) for sample in group)
+        for sample in group:
+            sample.weight = sum(sample.mask) / max(tokens, 1) * rows / len(groups)
+
+
+def permute_rewards(samples: Sequence[Sample], rng: random.Random) -> None:
+    """The control of a reward: each role's rewards go to any of its rows."""
+    for role in dict.fromkeys(sample.role for sample in samples):
+        rows = [sample for sample in samples if sample.role == role]
+        earned = rng.sample([row.reward for row in rows], len(rows))
+        for row, reward in zip(rows, earned, strict=True):
+            row.reward = reward

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from spnb.core import prompts, rewards
-from spnb.core.advantages import make_estimator
+from spnb.core.advantages import make_estimator, permute_rewards, token_mean
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode, fill
 from spnb.core.grading import read_answer
@@ -45,10 +45,8 @@ PHASES = ("questioning", "grounding", "responding", "verifying")
 BAD_FORMAT = -1.0
 UNGROUNDED = -0.5
 """What a questioner gets for a question that is answered without documents."""
-PairLoss = Literal["longpo", "solopo"]
 PREFERENCE_WEIGHTS = {"longpo": 0.01, "solopo": 3.0}
 """lambda of LongPO (eq. 14), alpha of SoLoPO (DPO, Qwen2.5-7B)."""
-PREFERENCE_BETA = 0.1
 
 
 class Params(MethodParams):
@@ -57,9 +55,7 @@ class Params(MethodParams):
     role_names = ("questioner", "responder", "verifier", "external")
 
     corpus: str = Field("", description="JSONL of clusters; empty: generated documents")
-    document_tokens: int | None = Field(
-        None, ge=1, description="of a corpus: documents are cut after so many"
-    )
+    document_tokens: int | None = Field(None, ge=1, description="a corpus's are cut after so many")
     tasks: list[Literal[tuple(clusters.TYPES)]] = Field(  # type: ignore[valid-type]
         list(clusters.TYPES), min_length=1, description="task types, drawn evenly"
     )
@@ -86,9 +82,7 @@ class Params(MethodParams):
     tie: Literal["no", "first"] = "no"
     malformed: Literal["ignored", "penalised"] = "ignored"
     normalise: Literal["batch", "task"] = Field("batch", description="questioners (eq. 9)")
-    alignment: PairLoss | None = Field(
-        None, description="learn from preference pairs (table 9), `groups` pairs a step"
-    )
+    alignment: Literal["longpo", "solopo"] | None = Field(None, description="pairs (table 9)")
     eval_items: int = Field(4, ge=1, description="questions of each type and level")
     eval_samples: int = Field(8, ge=1, description="answers to each")
     eval_documents: list[int] = Field([4, 16], min_length=1, description="the first every time")
@@ -120,7 +114,7 @@ class Params(MethodParams):
         if self.alignment is None:
             return None
         weight = PREFERENCE_WEIGHTS[self.alignment]
-        return Preference(self.alignment, self.groups, PREFERENCE_BETA, weight)
+        return Preference(self.alignment, batch=self.groups, beta=0.1, weight=weight)
 
     @property
     def judgments(self) -> int:
@@ -287,11 +281,8 @@ class Method(SelfPlayMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        self.source: Any = (
-            clusters.CorpusClusters(params, tokenizer)
-            if params.corpus
-            else open_source(GENERATED, params, tokenizer)
-        )
+        source = clusters.CorpusClusters if params.corpus else partial(open_source, GENERATED)
+        self.source: Any = source(params, tokenizer)
         self.memory = Memory(params.memory, params.memory_rule)
         self.static: list[list[Task]] = []
         if params.question_source == "static":
@@ -468,8 +459,7 @@ class Method(SelfPlayMethod):
             if question.trajectory:
                 group = question.family if params.normalise == "task" else "batch"
                 wrong = question.proposal is None
-                trained = place in paid
-                add(question.trajectory, question.pay, "questioner", group, trained, wrong)
+                add(question.trajectory, question.pay, "questioner", group, place in paid, wrong)
                 samples[-1].info |= question.facts()
             for answer, reward in zip(question.answers, question.rewards, strict=True):
                 unread = read_answer(answer.policy_text) is None
@@ -527,21 +517,9 @@ class Method(SelfPlayMethod):
         if question.judgement is None or not question.judgement.answerable:
             return [difficulty(place, cluster.kind, Judgement(), [])]
         size = self.params.eval_samples
-        prompt = self.prompt(question)
-        (answers,) = yield from self.sample("external", [prompt], size, partial(seeds, "solve"))
+        asking = [self.prompt(question)]
+        (answers,) = yield from self.sample("external", asking, size, partial(seeds, "solve"))
         return [difficulty(place, cluster.kind, question.judgement, answers)]
-
-
-def token_mean(groups: Sequence[Sequence[Sample]], rows: int) -> None:
-    """Sets weights that turn a mean over `rows` rows' token means into eq. 12.
-
-    Each group is the mean over all of its tokens; groups count alike. The result is the mean over
-    groups: weight = the row's share of its group's tokens, times rows / groups.
-    """
-    for group in groups:
-        tokens = sum(sum(sample.mask) for sample in group)
-        for sample in group:
-            sample.weight = sum(sample.mask) / max(tokens, 1) * rows / len(groups)
 
 
 def dynamic_sampling(
@@ -580,12 +558,3 @@ def dynamic_sampling(
     ]
     judged = rng.sample(disputed, min(verifier_groups, len(disputed)))
     return {*positive, *negative}, set(judged)
-
-
-def permute_rewards(samples: Sequence[Sample], rng: random.Random) -> None:
-    """The control: each role's rewards go to any of its rows."""
-    for role in dict.fromkeys(sample.role for sample in samples):
-        rows = [sample for sample in samples if sample.role == role]
-        earned = rng.sample([row.reward for row in rows], len(rows))
-        for row, reward in zip(rows, earned, strict=True):
-            row.reward = reward

@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 from fakes import CharTokenizer
 
-from spnb.core.advantages import assign, make_estimator
+from spnb.core.advantages import assign, make_estimator, permute_rewards, token_mean
 from spnb.core.documents import Proposal
 from spnb.core.types import Sample, Trajectory
 from spnb.corpus.clusters import Clusters
@@ -16,14 +16,7 @@ from spnb.lab import ladder
 from spnb.lab.cluster_suites import GeneratedClusters
 from spnb.lab.clusters import Cluster
 from spnb.lab.ladder import Source
-from spnb.methods.spell import (
-    Params,
-    Question,
-    dynamic_sampling,
-    majority,
-    permute_rewards,
-    token_mean,
-)
+from spnb.methods.spell import Params, Question, dynamic_sampling, majority
 
 ALANA = Source("journey", "Alana", ("Arnford", "Belford", "Calford"))
 FULL = "Alana first Arnford Alana second Belford"

@@ -29,6 +29,7 @@ _ROOMS = {
     "spnb.core.episodes": ("ask_group", "fill", "parallel", "run", "single_turn"),
     "spnb.core.documents": ("Context", "Proposal"),
     "spnb.core.grading": ("extract_boxed", "grade", "graded", "majority_vote"),
+    "spnb.core.plugins": ("register_game", "register_reward", "register_source"),
     "spnb.core.stats": ("pass_at_k",),
     "spnb.core.types": ("Chat", "Request", "Sample", "Sampling", "Task"),
     "spnb.games": ("make_game",),

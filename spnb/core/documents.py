@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from spnb.core.method import Suite
 from spnb.core.params import ParamError
+from spnb.core.plugins import REGISTERED
 from spnb.core.types import Chat, Messages, Task
 
 LAB = "lab:"
@@ -140,11 +141,14 @@ class DocumentSource(Protocol):
 
 
 def open_source(name: str, params: Any, tokenizer: Any) -> DocumentSource:
-    """The laboratory's source of this name ("lab:ladder"), set up by a method's parameters.
+    """A source of this name, set up by a method's parameters: a registered one, or the
+    laboratory's ("lab:ladder").
 
     Raises:
         ParamError: there is no source of this name.
     """
+    if make := REGISTERED["source"].get(name):
+        return make(params, tokenizer)
     return _laboratory(name).open_source(name.removeprefix(LAB), params, tokenizer)
 
 

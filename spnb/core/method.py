@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from spnb.core import plugins
 from spnb.core.advantages import ESTIMATORS, Estimator, assign, make_estimator, skip_zero_advantage
 from spnb.core.episodes import Episode, ask_group, overlong, single_turn
 from spnb.core.params import Settings, StrictData, unknown
@@ -87,6 +88,7 @@ class MethodParams(Settings):
 
     role_names: ClassVar[tuple[str, ...]] = ()
 
+    plugins: str = Field("", description="a file with rewards, games, sources of one's own")
     seed: int = Field(0, ge=0, lt=2**32)
     steps: int = Field(100, ge=1, le=10**7, description="rollouts, each with its updates")
     roles: dict[str, RoleParams] = Field({}, description="changes to the method's roles")
@@ -96,6 +98,13 @@ class MethodParams(Settings):
     top_p: float = Field(1.0, gt=0, le=1, description="also while training")
     eval_temperature: float = Field(0.6, ge=0)
     eval_top_p: float = Field(0.95, gt=0, le=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plugins_first(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("plugins"):
+            plugins.load(str(values["plugins"]))
+        return values
 
     @model_validator(mode="after")
     def _roles_exist(self) -> "MethodParams":

@@ -2,6 +2,7 @@
 
 import difflib
 
+from spnb.core.plugins import REGISTERED
 from spnb.games.base import Game, InvalidAction, Match, match_at
 
 __all__ = ["TESTED", "Game", "InvalidAction", "Match", "make_game", "match_at"]
@@ -19,7 +20,8 @@ VERSION = "-v"
 
 
 def make_game(name: str) -> Game:
-    """The game of an OpenSpiel short name, a TextArena id, or one of either's `VARIANTS`.
+    """The game of an OpenSpiel short name, a TextArena id, one of either's `VARIANTS`, or one that
+    was registered (`spnb.core.plugins`).
 
     OpenSpiel parameters may follow in its own notation ("connect_four(rows=4)").
 
@@ -28,9 +30,11 @@ def make_game(name: str) -> Game:
     """
     from spnb.games import openspiel
 
+    if name in REGISTERED["game"]:
+        return REGISTERED["game"][name]()
     if name.split("(")[0] in openspiel.names():
         return openspiel.OpenSpielGame(name)
-    known = [*TESTED, *openspiel.names()]
+    known = [*TESTED, *REGISTERED["game"], *openspiel.names()]
     if VERSION in name:
         from spnb.games import textarena
 

@@ -18,12 +18,13 @@ from spnb.core import prompts
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded
 from spnb.core.method import Suite
+from spnb.core.plugins import reward
 from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed
 from spnb.evaluate.proposals import CHALLENGES
 from spnb.games import programs
 from spnb.games.programs import TASK_KINDS, TaskKind
 from spnb.methods import spice_prompts
-from spnb.methods.challenger_reasoner import PAYS, ChallengerReasoner
+from spnb.methods.challenger_reasoner import ChallengerReasoner
 from spnb.methods.challenger_reasoner import Params as Params
 
 UNREADABLE = -1.0
@@ -88,7 +89,7 @@ class Method(ChallengerReasoner):
         for place, one in enumerate(valid):
             rows = answers[place * params.answers : (place + 1) * params.answers]
             one.success = fmean(sample.reward for sample in rows)
-            one.pay = float(PAYS[params.pay](one.success))
+            one.pay = float(reward(params.pay)(one.success))
             settle(rows, one.kind, rng)
         self.log(**numbers(proposals, params.answers))
         return [row(one) for one in proposals] + answers

@@ -9,16 +9,16 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core import rewards
 from spnb.core.advantages import make_estimator
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import grade, majority_vote, read_answer
 from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.plugins import REGISTERED, reward, reward_name
 from spnb.core.types import Sample, Sampling, Trajectory, derive_seed
 from spnb.corpus.segments import GRADES, SegmentSource
 from spnb.evaluate.items import Records, record
@@ -30,8 +30,7 @@ GENERATED = "lab:segments"
 """The source of generated documents, and of the oracle."""
 HALVES = ("math", "general")
 """Of the generated corpus; other names are paths."""
-Pay = Literal["variance", "absolute_zero", "threshold", "r_zero"]
-PAYS = {name: getattr(rewards, name) for name in get_args(Pay)}
+PAYS = ("variance", "absolute_zero", "threshold", "r_zero")
 """The rewards of the paper's figure 7."""
 POLICIES = {"challenger", "policy"}
 """R-Zero's: the challenger's weights, and the reasoner's."""
@@ -61,7 +60,7 @@ class Params(MethodParams):
     selection: Literal["drawn", "asked"] = "drawn"
     writer: Literal["policy", "oracle"] = "policy"
     prompts: Style = "plain"
-    pay: Pay = "variance"
+    pay: reward_name(*PAYS) = "variance"
     invalid_reward: float = Field(-0.1, le=0)
     reward: Literal["rule", "random"] = "rule"
     references: int = Field(0, ge=0, description="Absolute Zero: earlier programs in a prompt")
@@ -130,11 +129,10 @@ class ChallengerReasoner(SelfPlayMethod):
 
     def __init__(self, params: Any, tokenizer: Any):
         super().__init__(params, tokenizer)
-        self.source: Any = (
-            open_source(GENERATED, params, tokenizer)
-            if params.generated
-            else SegmentSource(params, tokenizer)
-        )
+        own = [name for name in params.corpus if name in REGISTERED["source"]]
+        named = own or params.generated
+        source = partial(open_source, own[0] if own else GENERATED) if named else SegmentSource
+        self.source: Any = source(params, tokenizer)
         self.programs: list[str] = []  # earlier ones, of Absolute Zero
 
     def default_roles(self) -> dict[str, Role]:
@@ -228,7 +226,7 @@ class ChallengerReasoner(SelfPlayMethod):
         """What a valid task pays. R-Zero's reward is of the agreement with the most frequent
         answer (section 4.3 of the paper), the others of the share of right ones."""
         share = attempt.agreement if self.params.pay == "r_zero" else attempt.success
-        return float(PAYS[self.params.pay](share))
+        return float(reward(self.params.pay)(share))
 
     def challenger_rows(self, attempts: Sequence[Attempt], group: int) -> list[Sample]:
         """A challenger's rows, compared within `group`: a valid task's pay, or the penalty."""

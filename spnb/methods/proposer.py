@@ -19,16 +19,16 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core import rewards
 from spnb.core.advantages import make_estimator, skip_zero_advantage
 from spnb.core.documents import Context, Rejected, open_source
 from spnb.core.episodes import Episode, fill
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.plugins import reward, reward_name
 from spnb.core.types import Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import SUITE, proposal_rows, question_metrics
@@ -38,8 +38,7 @@ ROUNDS = 8
 PROBE_EVERY = 4
 PROBED = 16
 """The curriculum's oracle measures every level at so many steps' distance, on so many answers."""
-Pay = Literal["gaussian", "variance", "absolute_zero", "r_zero", "threshold", "one_minus"]
-PAYS = {name: getattr(rewards, name) for name in get_args(Pay)}
+PAYS = ("gaussian", "variance", "absolute_zero", "r_zero", "threshold", "one_minus")
 
 
 class Params(MethodParams):
@@ -51,7 +50,7 @@ class Params(MethodParams):
     highest: int = Field(10, ge=1, le=16, description="levels go from 1 to this one")
     questions: Literal["proposer", "even", "curriculum"] = "proposer"
     levels: list[int] = Field([], description="the only levels that `even` draws; empty: all")
-    pay: Pay = "one_minus"
+    pay: reward_name(*PAYS) = "one_minus"
     paid: Literal["earned", "shuffled"] = "earned"
     sources: int = Field(2, ge=1, description="that a proposer reads")
     rivals: int = Field(2, ge=0, description="notes on somebody else that a solver reads")
@@ -228,7 +227,7 @@ class Method(SelfPlayMethod):
         samples = graded(tasks, groups, "solver")
         for place, question in enumerate(questions):
             question.success = sum(s.reward for s in samples[place * k : (place + 1) * k]) / k
-            question.pay = float(PAYS[self.params.pay](question.success))
+            question.pay = float(reward(self.params.pay)(question.success))
         return samples
 
     def pay(self, proposals: Sequence[Attempt], pays: Sequence[float]) -> list[Sample]:

@@ -27,12 +27,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core import prompts, rewards
+from spnb.core import prompts
 from spnb.core.advantages import make_estimator, permute_rewards, token_mean
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode, fill
 from spnb.core.grading import read_answer
 from spnb.core.method import MethodParams, Preference, Role, SelfPlayMethod, Suite
+from spnb.core.plugins import REGISTERED, reward, reward_name
 from spnb.core.types import Messages, Pair, Sample, Task, Trajectory, derive_seed
 from spnb.corpus import clusters
 from spnb.evaluate.items import Records
@@ -76,7 +77,7 @@ class Params(MethodParams):
     format_penalty: bool = True
     grounding: bool = Field(True, description="whether one answer without documents filters")
     consistency: bool = Field(True, description="verifiers learn where their majority is the rule")
-    mapping: Literal["gaussian", "absolute_zero", "r_zero"] = "gaussian"
+    mapping: reward_name("gaussian", "absolute_zero", "r_zero") = "gaussian"
     sigma: float = Field(1 / 6, gt=0, description="of the Gaussian (eq. 7)")
     rewards: Literal["earned", "random"] = "earned"
     tie: Literal["no", "first"] = "no"
@@ -131,7 +132,7 @@ class Params(MethodParams):
         if success in (0.0, 1.0):
             return 0.0
         options = {"sigma": self.sigma} if self.mapping == "gaussian" else {}
-        return float(getattr(rewards, self.mapping)(success, **options))
+        return float(reward(self.mapping)(success, **options))
 
 
 def majority(votes: Sequence[bool | None], params: Params) -> bool | None:
@@ -281,8 +282,9 @@ class Method(SelfPlayMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        source = clusters.CorpusClusters if params.corpus else partial(open_source, GENERATED)
-        self.source: Any = source(params, tokenizer)
+        path = params.corpus and params.corpus not in REGISTERED["source"]
+        named = partial(open_source, params.corpus or GENERATED)
+        self.source: Any = (clusters.CorpusClusters if path else named)(params, tokenizer)
         self.memory = Memory(params.memory, params.memory_rule)
         self.static: list[list[Task]] = []
         if params.question_source == "static":
@@ -446,9 +448,9 @@ class Method(SelfPlayMethod):
         samples: list[Sample] = []
 
         def add(
-            one: Trajectory, reward: float, role: str, group: Hashable, trained: bool, invalid: bool
+            one: Trajectory, earned: float, role: str, group: Hashable, trained: bool, invalid: bool
         ) -> None:
-            row = one.sample(reward, role, group)
+            row = one.sample(earned, role, group)
             row.invalid = invalid
             if not trained or not any(row.mask):
                 row.weight = 0.0
@@ -461,15 +463,17 @@ class Method(SelfPlayMethod):
                 wrong = question.proposal is None
                 add(question.trajectory, question.pay, "questioner", group, place in paid, wrong)
                 samples[-1].info |= question.facts()
-            for answer, reward in zip(question.answers, question.rewards, strict=True):
+            for answer, right in zip(question.answers, question.rewards, strict=True):
                 unread = read_answer(answer.policy_text) is None
-                add(answer, reward, "responder", place, question in kept, unread)
-            earned = question.verifier_rewards(params)
-            for number, (several, each) in enumerate(zip(question.judgments, earned, strict=True)):
+                add(answer, right, "responder", place, question in kept, unread)
+            agreed_all = question.verifier_rewards(params)
+            for number, (several, each) in enumerate(
+                zip(question.judgments, agreed_all, strict=True)
+            ):
                 key = place, number
-                for one, reward in zip(several, each, strict=True):
+                for one, agreed in zip(several, each, strict=True):
                     neither = prompts.verdict(one.policy_text) is None
-                    add(one, reward, "verifier", key, key in judged, neither)
+                    add(one, agreed, "verifier", key, key in judged, neither)
         if params.rewards == "random":
             permute_rewards(samples, rng)
         return samples

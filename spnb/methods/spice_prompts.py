@@ -26,6 +26,9 @@ MOST_WORDS = 3
 """Of an answer that is a string."""
 MOST_CHARACTERS = 200
 """Of any answer."""
+MOST_OBJECTS = 1000
+"""JSON objects that are tried in a text, which bounds the time it takes."""
+OBJECT = re.compile(r'\{\s*["}]')
 WHOLE = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)")
 WORDS = yaml.safe_load((files("spnb") / "methods" / "spice_prompts.yaml").read_text("utf-8"))
 WANTED = WORDS["wanted"]
@@ -145,18 +148,19 @@ def _lines(text: str) -> list[str]:
 
 
 def last_object(text: str) -> dict[str, Any] | None:
-    """The last JSON object in a text that is not within another, fences or not; None without."""
-    decoder = json.JSONDecoder()
+    """The last JSON object in a text that is not within another, fences or not; None without one,
+    and where more than MOST_OBJECTS seem to start."""
     found = None
-    at = text.find("{")
-    while at >= 0:
+    at = 0
+    for _ in range(MOST_OBJECTS):
+        start = OBJECT.search(text, at)
+        if start is None:
+            return found
         try:
-            value, end = decoder.raw_decode(text, at)
-            found = value
-            at = text.find("{", end)
+            found, at = json.JSONDecoder().raw_decode(text, start.start())
         except (ValueError, RecursionError):
-            at = text.find("{", at + 1)
-    return found
+            at = start.end()
+    return None
 
 
 def _four_options(question: str, answer: str) -> bool:

@@ -1,6 +1,7 @@
 """What a challenger's text has to look like, in both styles; validity by type of answer."""
 
 import json
+import time
 
 import pytest
 
@@ -137,6 +138,14 @@ def test_options_of_a_json_choice():
 def test_the_last_object_that_is_not_within_another():
     assert last_object('{"a": {"b": 1}} {') == {"a": {"b": 1}}
     assert last_object("{" * 5000) is None and last_object("none") is None
+    assert last_object(r"\frac{1}{2} " * 2000 + '{"a": 1}') == {"a": 1}
+
+
+def test_objects_are_looked_for_in_linear_time():
+    start = time.process_time()
+    for text in ("{", '{"', '{"a":', '{"a":[', "{} ", "{ "):
+        last_object(text * (100_000 // len(text)))
+    assert time.process_time() - start < 2.0
 
 
 @pytest.mark.parametrize(

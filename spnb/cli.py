@@ -220,6 +220,9 @@ def corpus(
     benchmarks: Annotated[
         str | None, typer.Option(help="a file of texts to keep out, one a line")
     ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="rows to read, streamed, to try it out")
+    ] = None,
     seed: Seed = 0,
     set_: Set = None,
 ) -> None:
@@ -228,7 +231,7 @@ def corpus(
         from spnb.core.params import scale_values, validate
         from spnb.corpus.build import CorpusSettings, build_corpus
 
-        settings = validate(CorpusSettings, _values(set_) | {"seed": seed})
+        settings = validate(CorpusSettings, _values(set_) | {"seed": seed, "limit": limit})
         texts = Path(benchmarks).read_text().splitlines() if benchmarks else []
         report = build_corpus(source, folder, settings, texts)
         print(report)

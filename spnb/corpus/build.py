@@ -3,9 +3,9 @@
     build_corpus("my/documents.jsonl", "corpora/mine", CorpusSettings(domains=8), questions)
     corpus = load_corpus("corpora/mine")  # id, title, text, metadata {..., domain, cluster}
 
-Every stage is a `datasets.map` whose fingerprint says what decides it: a build that was stopped
-goes on after its last finished stage, and other cluster settings reuse the vectors. Memory holds a
-batch of documents, all vectors, and what `Duplicates` and `Benchmarks` keep.
+Every stage (cleaning, vectors, clusters) is a `datasets.map` whose fingerprint says what decides
+it: a build that was stopped goes on after its last finished stage, and other cluster settings reuse
+the vectors. Memory holds a batch of documents, all vectors, and what `Filter` remembers.
 """
 
 import json
@@ -16,28 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features, Json, List, Value, concatenate_datasets
-from filelock import FileLock, Timeout
+from datasets import Dataset, Features, Json, List, Value
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from spnb.core.paths import resolve
 from spnb.corpus.dense import Encoder, Vectors
-from spnb.corpus.documents import FIELDS, Benchmarks, Duplicates, hash64, judge, open_source
+from spnb.corpus.documents import FIELDS, Filter, Read, hash64, open_source, to_document
 from spnb.corpus.documents import CorpusSettings as CorpusSettings
 from spnb.corpus.store import CorpusError
 from spnb.corpus.store import load_corpus as load_corpus
 
 Encode = Callable[[list[str]], Vectors]
 """Texts to float32 vectors [texts, dimensions]."""
-LAYOUT = 2
+LAYOUT = 3
 """Counts up when the same input would give another corpus, so that no older stage is reused."""
 BATCH = 32
 """Documents in memory at a time, and in one call of the encoder."""
-SHARD = 10_000
-"""Documents whose vectors are one file."""
-STRINGS = dict.fromkeys((*FIELDS, "reason", "digest"), Value("string"))
-JUDGED = Features({**STRINGS, "signature": List(Value("uint32")), "characters": Value("int64")})
 DOCUMENT = Features({**dict.fromkeys(FIELDS, Value("string")), "metadata": Json()})
 EMBEDDING = {"encoder", "embed_chars"}
 CLUSTERING = {"domains", "cluster_size", "seed"}
@@ -90,67 +85,59 @@ def build_corpus(
             are reused.
 
     Raises:
-        CorpusError: a source or an encoder that is of no use, or a folder that is in use.
+        CorpusError: a source or an encoder that is of no use.
     """
-    name = os.fspath(source)
+    source = os.fspath(source)
     folder = resolve(folder)
-    if folder.is_file() or resolve(name) in (folder, *folder.parents):
+    settings = settings or CorpusSettings()
+    if folder.is_file() or resolve(source) in (folder, *folder.parents):
         allowed = "a folder of its own, outside the source"
         raise CorpusError(f"folder is {str(folder)!r}; allowed: {allowed}")
-    (folder / ".stages").mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            return _build(name, folder, settings or CorpusSettings(), list(benchmarks), encode)
-    except Timeout:
-        raise CorpusError(f"folder {folder} is written by another process; wait for it") from None
-
-
-def _build(
-    source: str, folder: Path, settings: CorpusSettings, texts: list[str], encode: Encode | None
-) -> CorpusReport:
     stages = folder / ".stages"
-    report = folder / "corpus.json"
+    stages.mkdir(parents=True, exist_ok=True)
     rows, read = open_source(source, settings, stages)
+    texts = list(benchmarks)
     name = getattr(encode, "__qualname__", type(encode).__qualname__)
-    cleaning = settings.model_dump(exclude={*EMBEDDING, *CLUSTERING})
-    clean = _key(rows._fingerprint, cleaning, texts)
+    clean = _key(rows._fingerprint, settings.model_dump(exclude=EMBEDDING | CLUSTERING), texts)
     embedded = _key(clean, name, settings.model_dump(include=EMBEDDING))
     final = _key(embedded, settings.model_dump(include=CLUSTERING))
     path = folder / f"documents-{final}.arrow"
+    report = folder / "corpus.json"
     if report.is_file() and path.is_file():
         return CorpusReport.model_validate_json(report.read_text())
-    search = Benchmarks(texts, settings.shingle_words, settings.contamination_threshold)
-
-    def judge_row(row: Any, number: int) -> dict[str, Any]:
-        return judge(read(row), number, settings, search)
-
-    file = stages / f"clean-{clean}.arrow"
-    judged = _stage(rows, judge_row, file, JUDGED, with_indices=True)
-    kept, dropped = _keep(judged, settings, stages / f"marks-{clean}.arrow", source)
-    vectors = _embed(kept, settings, encode, stages / f"vectors-{embedded}")
+    rules = Filter(settings, texts)
+    judged = _clean(rows, read, rules, settings, stages / f"clean-{clean}.arrow")
+    dropped = Counter(reason for reason in judged["reason"] if reason)
+    kept = judged.select(np.flatnonzero(np.array(judged["reason"]) == ""))
+    if not len(kept):
+        why = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
+        text = f"gives no usable document of {len(rows)} rows: {why}"
+        raise CorpusError(f"source {source!r} {text}")
+    vectors = _embed(kept, settings, encode, stages / f"vectors-{embedded}.arrow")
     corpus = _cluster(kept, vectors, settings, path)
-    domains = Counter(metadata["domain"] for metadata in corpus["metadata"])
-    clusters = Counter(metadata["cluster"] for metadata in corpus["metadata"])
-    about = CorpusReport(
-        source=source,
-        key=final,
-        read=len(rows),
-        kept=len(kept),
-        dropped=dropped,
-        characters=sum(kept["characters"]),
-        benchmarks=len(search.grams),
-        benchmarks_short=search.short,
-        domains=dict(domains.most_common()),
-        clusters=len(clusters),
-        median_cluster=float(np.median(list(clusters.values()))),
-        smallest_cluster=min(clusters.values()),
-    )
+    counts = {"key": final, "read": len(rows), "kept": len(kept), "dropped": dict(dropped)}
+    about = CorpusReport(source=source, **counts, **_describe(corpus, rules))
     part = folder / ".corpus.json"
     part.write_text(str(about))
     os.replace(part, report)
     for other in set(folder.glob("documents-*.arrow")) - {path}:
         other.unlink()
     return about
+
+
+def _describe(corpus: Dataset, rules: Filter) -> dict[str, Any]:
+    """What a report says of the documents that were kept."""
+    domains = Counter(metadata["domain"] for metadata in corpus["metadata"])
+    clusters = Counter(metadata["cluster"] for metadata in corpus["metadata"])
+    return {
+        "characters": sum(map(len, corpus["text"])),
+        "benchmarks": len(rules.benchmarks),
+        "benchmarks_short": rules.short,
+        "domains": dict(domains.most_common()),
+        "clusters": len(clusters),
+        "median_cluster": float(np.median(list(clusters.values()))),
+        "smallest_cluster": min(clusters.values()),
+    }
 
 
 def _key(*parts: Any) -> str:
@@ -173,29 +160,23 @@ def _stage(data: Dataset, function: Any, path: Path, features: Features, **optio
     )
 
 
-def _keep(
-    judged: Dataset, settings: CorpusSettings, path: Path, source: str
-) -> tuple[Dataset, dict[str, int]]:
-    """The documents that nothing speaks against, duplicates left out; how many were dropped why."""
-    duplicates = Duplicates(settings.permutations, settings.duplicate_threshold)
+def _clean(
+    rows: Dataset, read: Read, rules: Filter, settings: CorpusSettings, path: Path
+) -> Dataset:
+    """A document a row, or the reason why it is none."""
 
-    def mark(reason: str, *document: Any) -> dict[str, str]:
-        return {"reason": reason or duplicates.reason(*document)}
+    def clean(row: Any, number: int) -> dict[str, str]:
+        document = to_document(read(row), number, settings.columns)
+        if isinstance(document, str):
+            return dict.fromkeys(FIELDS, "") | {"reason": document}
+        return document | {"reason": rules.reason(document["id"], document["text"])}
 
-    columns = ["reason", "id", "digest", "signature"]
-    strings = Features({"reason": Value("string")})
-    marks = _stage(judged, mark, path, strings, input_columns=columns)
-    reasons = np.array(marks["reason"])
-    dropped = Counter(reasons[reasons != ""].tolist())
-    if len(reasons) == dropped.total():
-        why = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
-        text = f"gives no usable document of {len(reasons)} rows: {why}"
-        raise CorpusError(f"source {source!r} {text}")
-    return judged.select(np.flatnonzero(reasons == "")), dict(dropped)
+    strings = Features(dict.fromkeys((*FIELDS, "reason"), Value("string")))
+    return _stage(rows, clean, path, strings, with_indices=True)
 
 
 def _embed(kept: Dataset, settings: CorpusSettings, encode: Encode | None, path: Path) -> Dataset:
-    """Unit vectors of title and text, a file for each shard."""
+    """Unit vectors of title and text."""
 
     def embed(titles: list[str], texts: list[str]) -> dict[str, Vectors]:
         nonlocal encode
@@ -212,13 +193,8 @@ def _embed(kept: Dataset, settings: CorpusSettings, encode: Encode | None, path:
         return {"vector": vectors / np.where(lengths == 0, 1, lengths)}
 
     floats = Features({"vector": List(Value("float32"))})
-    shards = []
     options = {"batched": True, "input_columns": ["title", "text"]}
-    for start in range(0, len(kept), SHARD):
-        shard = kept.select(range(start, min(start + SHARD, len(kept))))
-        file = path.with_name(f"{path.name}-{start}.arrow")
-        shards.append(_stage(shard, embed, file, floats, **options))
-    return concatenate_datasets(shards).with_format("numpy")
+    return _stage(kept, embed, path, floats, **options).with_format("numpy")
 
 
 def _cluster(kept: Dataset, vectors: Dataset, settings: CorpusSettings, path: Path) -> Dataset:

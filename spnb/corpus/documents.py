@@ -7,10 +7,10 @@ Jaccard similarity over the threshold, by MinHash and LSH (128 permutations: a s
 
 import glob
 import json
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +33,6 @@ Read = Callable[[Mapping[str, Any]], Any]
 _NO_SPACES = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 WORD = re.compile(rf"[{_NO_SPACES}]|[^\W{_NO_SPACES}]+")
 """A run of letters and digits, or one Chinese or Japanese character: no spaces part their words."""
-BLOCK = 8192
 
 
 class CorpusSettings(StrictData):
@@ -45,6 +44,7 @@ class CorpusSettings(StrictData):
 
     config: str | None = Field(None, description="configuration of a datasets id")
     split: str = Field("train", description="of a datasets id or folder")
+    limit: int | None = Field(None, ge=1, description="rows that are read, from the first on")
     columns: dict[Literal["id", "title", "text", "metadata"], str] = Field({}, description="names")
     min_chars: int = Field(100, ge=1)
     max_chars: int = Field(1_000_000, ge=1)
@@ -67,34 +67,49 @@ class CorpusSettings(StrictData):
 
 def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple[Dataset, Read]:
     """A source's rows, and what reads one: JSONL (.gz too), a folder of .txt and .md files, or else
-    what `datasets` knows; CorpusError where there is nothing that it can load."""
+    what `datasets` knows; CorpusError where there is nothing that it can load.
+
+    With a limit, rows are streamed and no more of them are read (of a file, its first MB).
+    """
     path = resolve(source)
     files = [file for file in sorted(path.rglob("*")) if "/." not in str(file)[len(str(path)) :]]
-    texts = [str(file) for file in files if file.suffix in (".txt", ".md") and file.is_file()]
+    texts = [file for file in files if file.suffix in (".txt", ".md") and file.is_file()]
     if texts and not any(file.name.endswith(DATA) for file in files):
-        changed = [os.stat(file).st_mtime_ns for file in texts]  # part of the fingerprint
-        return Dataset.from_dict({"file": texts, "changed": changed}), partial(_read_text, path)
+        texts = texts[: settings.limit]
+        changed = [file.stat().st_mtime_ns for file in texts]  # part of the fingerprint
+        rows = Dataset.from_dict({"file": [*map(str, texts)], "changed": changed})
+        return rows, partial(_read_text, path)
     try:
-        if path.is_file():
-            text: dict[str, Any] = {"encoding": "utf-8-sig", "encoding_errors": "replace"}
-            text |= {"chunksize": 2**20, "features": Features({"text": Value("string")})}
-            text |= {"data_files": glob.escape(str(path)), "cache_dir": str(cache_dir)}
-            return datasets.load_dataset("text", split="train", **text), _read_line
-        if (path / "state.json").is_file():
-            rows = datasets.load_from_disk(str(path))
-        else:
-            name = str(path) if path.is_dir() else source
-            options = {"split": settings.split, "cache_dir": str(cache_dir)}
-            rows = datasets.load_dataset(name, settings.config, **options)
+        rows = _load(path, source, settings, cache_dir)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = (str(error.__cause__ or error).splitlines() or [""])[0]
         allowed = "a JSONL file, a folder of text files, or an id or folder that datasets loads"
         raise CorpusError(f"source is {source!r}; allowed: {allowed} ({reason})") from None
     column = settings.columns.get("text", "text")
-    if column not in rows.column_names:
+    if not path.is_file() and column not in rows.column_names:
         allowed = f"{', '.join(rows.column_names)} (set columns)"
         raise CorpusError(f"column for text is {column!r}; allowed: {allowed}")
-    return rows, lambda row: row
+    return rows, _read_line if path.is_file() else lambda row: row
+
+
+def _load(path: Path, source: str, settings: CorpusSettings, cache_dir: Path) -> Dataset:
+    """A file's lines, or the rows of a folder or an id of `datasets`."""
+    limit = settings.limit
+    options = {"cache_dir": str(cache_dir), "streaming": limit is not None}
+    if path.is_file():
+        options |= {"encoding": "utf-8-sig", "encoding_errors": "replace", "chunksize": 2**20}
+        options |= {"data_files": glob.escape(str(path)), "split": "train"}
+        options |= {"features": Features({"text": Value("string")})}
+        rows = datasets.load_dataset("text", **options)
+    elif (path / "state.json").is_file():
+        rows = datasets.load_from_disk(str(path))
+        return rows.take(min(limit, len(rows))) if limit else rows
+    else:
+        name = str(path) if path.is_dir() else source
+        rows = datasets.load_dataset(name, settings.config, split=settings.split, **options)
+    if not limit:
+        return rows
+    return Dataset.from_list(list(islice(rows, limit)), features=rows.features)
 
 
 def _read_text(folder: Path, row: Mapping[str, Any]) -> dict[str, str]:
@@ -154,87 +169,67 @@ def hash64(text: str) -> int:
     return xxhash.xxh3_64_intdigest(text.encode(errors="surrogatepass"))
 
 
-def shingles(text: str, n: int) -> Iterator[list[int]]:
-    """Hashes of a text's word n-grams, in blocks; a shorter text is one n-gram, and one without
-    words is one of all its characters."""
+def shingles(text: str, n: int) -> list[int]:
+    """Hashes of a text's word n-grams; a shorter text is one n-gram, and one without words is one
+    of all its characters."""
     words = WORD.findall(text.casefold()) or [text.strip()]
     count = max(1, len(words) - n + 1)
-    for start in range(0, count, BLOCK):
-        grams = (" ".join(words[i : i + n]) for i in range(start, min(start + BLOCK, count)))
-        yield [hash64(gram) for gram in grams]
+    return [hash64(" ".join(words[place : place + n])) for place in range(count)]
 
 
-class Benchmarks:
-    """The n-grams of benchmark texts; those of fewer than n words are counted, not looked for."""
+class Filter:
+    """Why a document is not kept, asked of one after another: the first of duplicates stays.
 
-    def __init__(self, texts: Iterable[str], n: int, threshold: float):
-        self.texts = list(texts)
-        long = [text for text in self.texts if len(WORD.findall(text)) >= n]
-        self.short = len(self.texts) - len(long)
-        self.grams = [set().union(*shingles(text, n)) for text in long]
-        self._all = set().union(*self.grams)
-        self._threshold = threshold
+    It remembers ids, texts and signatures of the documents kept, about 10 kB each, whatever their
+    length, most of it in datasketch's index: 10 GB a million. Benchmark texts of fewer words than
+    an n-gram has are counted (`short`), not looked for.
+    """
 
-    def shared(self, grams: Iterable[int]) -> set[int]:
-        """The n-grams that a benchmark text has too."""
-        return self._all.intersection(grams)
-
-    def contaminate(self, shared: set[int]) -> bool:
-        """Whether these n-grams are the threshold's share of some benchmark text's."""
-        texts = self.grams if shared else ()
-        return any(len(grams & shared) >= self._threshold * len(grams) for grams in texts)
-
-
-@cache
-def sketch(permutations: int) -> MinHash:
-    """An empty MinHash over 64-bit n-gram hashes, to be copied."""
-    return MinHash(permutations, scheme="affine32", hashfunc=(0xFFFFFFFF).__and__)
-
-
-class Duplicates:
-    """Ids, texts and signatures of the documents kept so far, of which the first stays: about 10 kB
-    each, whatever their length, most of it in datasketch's index, so 10 GB a million."""
-
-    def __init__(self, permutations: int, threshold: float):
-        self._threshold = threshold
+    def __init__(self, settings: CorpusSettings, benchmarks: Sequence[str] = ()):
+        self._settings = settings
+        size = settings.shingle_words
+        long = [text for text in benchmarks if len(WORD.findall(text)) >= size]
+        self.short = len(benchmarks) - len(long)
+        self.benchmarks = [set(shingles(text, size)) for text in long]
+        self._benchmark_grams = set().union(*self.benchmarks)
+        permutations = settings.permutations
+        hash32 = (0xFFFFFFFF).__and__
+        self._empty = MinHash(permutations, scheme="affine32", hashfunc=hash32)
         # Bands for recall: a false candidate costs one comparison of whole signatures.
+        threshold = settings.duplicate_threshold
         self._lsh = MinHashLSH(threshold, permutations, weights=(0.05, 0.95))
         self._seen: set[int] = set()
         self._signatures: list[NDArray[np.uint32]] = []
 
-    def reason(self, identity: str, digest: str, signature: list[int]) -> str:
-        """Why a document is not kept; "" keeps it, and later ones are compared with it too."""
+    def reason(self, identity: str, text: str) -> str:
+        """The first of quality, contamination and duplicates that speaks against it; "" keeps it,
+        and later ones are compared with it too."""
+        if broken := quality_reason(text, self._settings):
+            return broken
+        grams = shingles(text, self._settings.shingle_words)
+        if self._is_contaminated(grams):
+            return "benchmark contamination"
+        return self._duplicate_of(identity, " ".join(text.split()), grams)
+
+    def _is_contaminated(self, grams: Sequence[int]) -> bool:
+        """Whether they hold the threshold's share of some benchmark text's n-grams."""
+        shared = self._benchmark_grams.intersection(grams)
+        share = self._settings.contamination_threshold
+        texts = self.benchmarks if shared else ()
+        return any(len(text & shared) >= share * len(text) for text in texts)
+
+    def _duplicate_of(self, identity: str, text: str, grams: Sequence[int]) -> str:
         name = hash64(f"id {identity}")
-        text = hash64(digest)
-        if name in self._seen or text in self._seen:
+        digest = hash64(text)
+        if name in self._seen or digest in self._seen:
             return "repeated id" if name in self._seen else "exact duplicate"
-        candidate = sketch(len(signature)).copy()
-        candidate.hashvalues = values = np.asarray(signature, np.uint32)
-        others = (self._signatures[row] for row in self._lsh.query(candidate))
-        if any(np.mean(other == values) >= self._threshold for other in others):
+        signature = self._empty.copy()
+        signature.update_batch(grams)
+        values = signature.hashvalues
+        others = (self._signatures[row] for row in self._lsh.query(signature))
+        if any(np.mean(other == values) >= self._settings.duplicate_threshold for other in others):
             return "near duplicate"
-        self._seen |= {name, text}
-        self._lsh.insert(len(self._signatures), candidate, check_duplication=False)
+        self._seen |= {name, digest}
+        self._lsh.insert(len(self._signatures), signature, check_duplication=False)
         self._signatures.append(values)
         return ""
-
-
-def judge(row: Any, number: int, settings: CorpusSettings, search: Benchmarks) -> dict[str, Any]:
-    """A row as a document, the first reason that speaks against it, and its signature."""
-    document = to_document(row, number, settings.columns)
-    if isinstance(document, str):
-        document = {**dict.fromkeys(FIELDS, ""), "reason": document}
-    text = document["text"]
-    reason = document.get("reason") or quality_reason(text, settings)
-    signature = sketch(settings.permutations).copy()
-    shared = set()
-    for block in shingles(text, settings.shingle_words) if not reason else ():
-        signature.update_batch(block)
-        shared |= search.shared(block)
-    return {
-        **document,
-        "reason": reason or "benchmark contamination" * search.contaminate(shared),
-        "signature": signature.hashvalues,
-        "digest": xxhash.xxh3_128_hexdigest(" ".join(text.split()).encode()),
-        "characters": len(text),
-    }

@@ -5,10 +5,9 @@ each document's cluster, and its task type under `task` where the corpus says so
 turns).
 """
 
-import json
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +16,8 @@ from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
 from spnb.core.grading import grade
 from spnb.core.method import Suite
 from spnb.core.params import unknown
-from spnb.core.paths import resolve
 from spnb.core.types import Chat, Messages, Task, derive_seed
-from spnb.corpus.store import CorpusError, load_corpus
+from spnb.corpus.store import CorpusError, open_store
 
 LETTERS = "ABCD"
 """Of a choice's options."""
@@ -187,24 +185,11 @@ class CorpusClusters(Clusters):
         super().__init__(every, params.tasks)
 
 
-def _rows(corpus: str) -> Iterable[Mapping[str, Any]]:
-    if not corpus.endswith(".jsonl"):
-        return load_corpus(corpus)
-    path = resolve(corpus)
-    if not path.is_file():
-        raise CorpusError(f"corpus is {str(path)!r}; allowed: an existing file, or a folder")
-    lines = enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
-    return [
-        _document(line, f"line {number} of {corpus!r}") for number, line in lines if line.strip()
-    ]
-
-
-def _document(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise CorpusError(f"{where} is not JSON ({error}); allowed: one document a line") from None
-    known = isinstance(row, dict) and isinstance(row.get("metadata") or {}, dict)
-    if not known or not isinstance(row.get("text"), str):
-        raise CorpusError(f"{where} is no document; allowed: an object with text and metadata")
-    return row
+def _rows(corpus: str) -> Iterator[Mapping[str, Any]]:
+    store = open_store(corpus)
+    for place in range(len(store)):
+        row, where = store.row(place)
+        known = isinstance(row, Mapping) and isinstance(row.get("metadata") or {}, dict)
+        if not known or not isinstance(row.get("text"), str):
+            raise CorpusError(f"{where} is no document; allowed: an object with text and metadata")
+        yield row

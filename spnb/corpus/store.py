@@ -45,12 +45,12 @@ def split_contents(contents: str) -> tuple[str, str]:
 
 
 class Store:
-    """Documents by row, of a list or a `datasets.Dataset`; ValueError for none, and when a row that
-    is no document is read."""
+    """Documents by row, of a list or a `datasets.Dataset`; CorpusError for none, and when a row
+    that is no document is read."""
 
     def __init__(self, rows: Sequence[Any]):
         if not len(rows):
-            raise ValueError("corpus has 0 documents; allowed: 1 or more")
+            raise CorpusError("corpus has 0 documents; allowed: 1 or more")
         self._rows = rows
 
     @cached_property
@@ -68,7 +68,11 @@ class Store:
         return (self[row] for row in range(len(self)))
 
     def __getitem__(self, row: int) -> Hit:
-        return _document(self._rows[row], f"document {row}")
+        return _document(*self.row(row))
+
+    def row(self, row: int) -> tuple[Any, str]:
+        """A document with all its fields, and where it stands."""
+        return self._rows[row], f"document {row}"
 
 
 class JsonlStore(Store):
@@ -89,34 +93,33 @@ class JsonlStore(Store):
         self._name = path.name
         self.key = digest.hexdigest()
 
-    def __getitem__(self, row: int) -> Hit:
+    def row(self, row: int) -> tuple[Any, str]:
         number, start = self._rows[row].tolist()
         end = self._bytes.find(b"\n", start)
         where = f"line {number} of {self._name}"
         try:
-            document = json.loads(self._bytes[start : end if end >= 0 else None])
+            return json.loads(self._bytes[start : end if end >= 0 else None]), where
         except ValueError as error:
             allowed = "allowed: one document a line"
-            raise ValueError(f"{where} is not JSON ({error}); {allowed}") from None
-        return _document(document, where)
+            raise CorpusError(f"{where} is not JSON ({error}); {allowed}") from None
 
 
 def _document(row: Any, where: str) -> Hit:
     if not isinstance(row, Mapping):
         allowed = "allowed: a document with id, title and text"
-        raise ValueError(f"{where} is {type(row).__name__}; {allowed}")
+        raise CorpusError(f"{where} is {type(row).__name__}; {allowed}")
     if "text" not in row and isinstance(row.get("contents"), str):
         title, text = split_contents(row["contents"])
         row = {"id": row.get("id"), "title": title, "text": text}
     for name in ("id", "title", "text"):
         if not isinstance(row.get(name), str):
-            raise ValueError(f"{name} of {where} is {row.get(name)!r}; allowed: a string")
+            raise CorpusError(f"{name} of {where} is {row.get(name)!r}; allowed: a string")
     return Hit(row["id"], row["title"], row["text"], None)
 
 
 def open_store(corpus: Corpus) -> Store:
     """The store of a corpus; a relative path is taken from the project root, and a file that is
-    not there, of another kind or without documents is a ValueError."""
+    not there, of another kind or without documents is a CorpusError."""
     if not isinstance(corpus, str | os.PathLike):
         return Store(corpus)
     path = resolve(corpus)
@@ -124,27 +127,27 @@ def open_store(corpus: Corpus) -> Store:
         return JsonlStore(path)
     import datasets
 
-    if (path / "corpus.json").is_file():
+    if path.is_dir():
         return Store(load_corpus(path))
-    if (path / "state.json").is_file():
-        return Store(datasets.load_from_disk(str(path)))
     if path.suffix == ".parquet" and path.is_file():
         return Store(datasets.Dataset.from_parquet(str(path)))
     allowed = "an existing .jsonl or .parquet file, or a folder of `spnb corpus` or `save_to_disk`"
-    raise ValueError(f"corpus is {str(path)!r}; allowed: {allowed}")
+    raise CorpusError(f"corpus is {str(path)!r}; allowed: {allowed}")
 
 
 def load_corpus(folder: str | os.PathLike[str]) -> Any:
-    """A corpus that `build_corpus` finished, as a memory-mapped `datasets.Dataset`; CorpusError
-    where there is none."""
-    from datasets import Dataset
+    """A corpus that `build_corpus` finished, or one of `datasets`, memory-mapped; CorpusError where
+    there is none."""
+    import datasets
 
-    report = resolve(folder) / "corpus.json"
-    if not report.is_file():
-        allowed = "one that build_corpus wrote"
+    path = resolve(folder)
+    if (path / "state.json").is_file():
+        return datasets.load_from_disk(str(path))
+    if not (path / "corpus.json").is_file():
+        allowed = "a folder of `spnb corpus` or `save_to_disk`"
         raise CorpusError(f"folder {str(folder)!r} holds no finished corpus; allowed: {allowed}")
-    key = json.loads(report.read_text())["key"]
-    return Dataset.from_file(str(report.with_name(f"documents-{key}.arrow")))
+    key = json.loads((path / "corpus.json").read_text())["key"]
+    return datasets.Dataset.from_file(str(path / f"documents-{key}.arrow"))
 
 
 def index_name(kind: str, *parts: str) -> str:

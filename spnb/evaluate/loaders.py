@@ -236,16 +236,8 @@ def truncate_middle(text: str, tokenizer: Any, limit: int) -> str:
     LongBench's rule, which SPELL follows. The cut is made in the text itself, between the
     characters that the tokens stand for: nothing is decoded.
     """
-    return _without_middle(text, _offsets(text, tokenizer), limit)
-
-
-def _offsets(text: str, tokenizer: Any) -> list[tuple[int, int]]:
-    """Where each token begins and ends in a text, in characters."""
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    return encoded["offset_mapping"]
-
-
-def _without_middle(text: str, offsets: Sequence[tuple[int, int]], limit: int) -> str:
+    offsets = encoded["offset_mapping"]
     if len(offsets) <= limit:
         return text
     first = limit - limit // 2
@@ -263,16 +255,16 @@ def _fit(build: Build, text: str, tokenizer: Any, limit: int | None) -> Messages
     if limit is None or not text:
         return build(text)
     chat = Chat(tokenizer)
-    offsets = _offsets(text, tokenizer)
-    cut = lambda room: build(_without_middle(text, offsets, room))  # noqa: E731
     count = lambda prompt: len(chat.request(prompt, Sampling(), 0).prompt_ids)  # noqa: E731
-    room = min(len(offsets), limit)
-    while (excess := count(cut(room)) - limit) > 0:
+    room = min(len(tokenizer(text, add_special_tokens=False)["input_ids"]), limit)
+    prompt = build(truncate_middle(text, tokenizer, room))
+    while (excess := count(prompt) - limit) > 0:
         room -= excess
         if room < 1:
             rest = f"the {count(build(''))} tokens of the rest of the prompt"
             raise BenchmarkError(f"limit is {limit}; allowed: more than {rest}")
-    return cut(room)
+        prompt = build(truncate_middle(text, tokenizer, room))
+    return prompt
 
 
 # --- suites

@@ -30,10 +30,16 @@ kind the task type; level 0: no question that has an answer."""
 def proposal_rows(records: Records) -> Rows:
     """valid; over the valid ones level, success (mean p), pay, and mixed (right and wrong)."""
     valid = [one for one in records if one["score"] == 1]
-    rows = [share_row(SUITE, "valid", [one["score"] for one in records])]
+    return [share_row(SUITE, "valid", [one["score"] for one in records]), *_mean_rows(SUITE, valid)]
+
+
+def _mean_rows(suite: str, valid: Records) -> Rows:
+    """level, success, pay and mixed of valid questions."""
+    rows = []
     for metric in ("level", "success", "pay"):
-        rows.append(mean_row(SUITE, metric, [one[metric] for one in valid]))
-    return [*rows, share_row(SUITE, "mixed", [float(0 < one["success"] < 1) for one in valid])]
+        values = [one[metric] for one in valid if metric in one]
+        rows.append(mean_row(suite, metric, values))
+    return [*rows, share_row(suite, "mixed", [float(0 < one["success"] < 1) for one in valid])]
 
 
 def question_metrics(questions: Records) -> dict[str, float]:
@@ -170,9 +176,7 @@ def challenge_rows(records: Records) -> Rows:
     for name in JUDGED:
         values = [one[name] for one in valid if one.get(name) is not None]
         rows += [share_row(CHALLENGES, name, values)] if values else []
-    for name in ("level", "success", "pay"):
-        rows.append(mean_row(CHALLENGES, name, [one[name] for one in valid if name in one]))
-    rows.append(share_row(CHALLENGES, "mixed", [float(0 < one["success"] < 1) for one in valid]))
+    rows += _mean_rows(CHALLENGES, valid)
     for name in ("distinct", "diversity"):
         if name in numbers:
             rows.append(row(CHALLENGES, name, numbers[name], n=len(valid)))

@@ -173,7 +173,7 @@ def test_separators_of_unicode_stay_in_their_document(tmp_path):
         ([{"text": "A.", "metadata": "x"}], "line 1 of .* is no document"),
         ([["A."]], "line 1 of .* is no document"),
         (rows_of(2), "1 clusters have none of task type 'ledger'; allowed: at least one of each"),
-        ([], "0 clusters have none of task type 'journey'"),
+        ([], "corpus has 0 documents; allowed: 1 or more"),
     ],
 )
 def test_what_a_corpus_lacks_is_named(tmp_path, rows, message):
@@ -187,7 +187,7 @@ def test_what_is_no_corpus_is_named(tmp_path):
     path.write_text('{"text": "A.", "metadata": {"cluster": 1}}\n\n{"text": \n')
     with pytest.raises(CorpusError, match="line 3 of .* is not JSON .*one document a line"):
         read_clusters(str(path), ["journey"], 1, 0)
-    with pytest.raises(CorpusError, match="corpus is .*none.jsonl'; allowed: an existing file"):
+    with pytest.raises(CorpusError, match="corpus is .*none.jsonl'; allowed: an existing .jsonl"):
         read_clusters(str(tmp_path / "none.jsonl"), ["journey"], 1, 0)
     with pytest.raises(CorpusError, match="holds no finished corpus"):
         read_clusters(str(tmp_path), ["journey"], 1, 0)

@@ -90,12 +90,12 @@ def _try_game(name: str, game: Game, seed: int) -> None:
         if match.player is None:
             break
         need(match.player in (0, 1), "player", match.player, "0, 1, or None at the end")
-        need(isinstance(text := match.observation(), str), "observation", text, "text")
         legal = match.legal_actions()
+        texts = legal is None or (legal and all(isinstance(move, str) for move in legal))
+        need(bool(texts), "legal_actions", legal, "moves as text, None where any text is one")
+        need(isinstance(text := match.observation(), str), "observation", text, "text")
         if legal is None:
-            return  # any text may be a move
-        texts = bool(legal) and all(isinstance(move, str) for move in legal)
-        need(texts, "legal_actions", legal, "moves as text, None where any text is one")
+            return
         match.play(rng.choice(legal))
     need(match.player is None, "end", None, f"within {MOST_MOVES} random moves")
     first, second = returns = match.returns()

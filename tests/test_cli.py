@@ -238,7 +238,7 @@ def test_a_new_method_trains_and_passes_its_test_and_makes_its_exhibit(project):
         return done.stdout
 
     python("-m", "spnb.cli", "new-method", "mirror")
-    assert "2 passed" in python("-m", "pytest", "-q", "tests/methods/test_mirror.py")
+    assert "2 passed" in python("-m", "pytest", "tests/methods/test_mirror.py", "-v")
     told = python("-m", "spnb.cli", "exhibit", "mirror/learning", "--scale", "smoke")
     assert "written: " in told and list(project.glob("runs/figures/smoke/mirror/learning.png"))
     (run,) = project.glob("runs/mirror/smoke/full/seed-0")

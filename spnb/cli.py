@@ -99,7 +99,8 @@ def _check_exhibit(exhibit_id: str) -> None:
     text = (files("spnb") / "reference" / "exhibits.yaml").read_text(encoding="utf-8")
     known = {name: [entry["id"] for entry in part] for name, part in yaml.safe_load(text).items()}
     paper = exhibit_id.split("/")[0]
-    allowed = [name for key in ([paper] if paper in known else papers()) for name in known[key]]
+    shown = [paper] if paper in known else papers()
+    allowed = [name for key in shown for name in known.get(key, [])]
     if exhibit_id not in allowed:
         raise ParamError(unknown("exhibit", exhibit_id, allowed))
 

@@ -107,7 +107,7 @@ def load(file: str) -> None:
     Raises:
         PluginError: there is no such file, it does not import, or it registers what cannot be used.
     """
-    path = resolve(file)
+    path = _path(file)
     plugin = Plugin(path, digest(file))
     if path in LOADED and LOADED[path].digest == plugin.digest:
         return
@@ -127,10 +127,15 @@ def load(file: str) -> None:
 
 def digest(file: str) -> str:
     """12 hex digits over a plugin's content; PluginError where there is no such file."""
-    path = resolve(file)
+    path = _path(file)
     if not path.is_file():
         raise PluginError(f"plugins is {file!r}; allowed: an existing file, {path} is none")
     return sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def _path(file: str) -> Path:
+    """A plugin's one path, however it is spelled."""
+    return resolve(file).resolve()
 
 
 def _reason(error: BaseException, path: Path) -> str:
@@ -154,7 +159,7 @@ def _owner(kind: Kind, name: str) -> Plugin | None:
 
 def names(kind: Kind, file: str | None = None) -> list[str]:
     """The registered names of a kind: those of a file ("": of none), or all of this process."""
-    path = resolve(file) if file else None
+    path = _path(file) if file else None
     chosen = [one for one in LOADED.values() if file is None or one.path == path]
     return [name for one in chosen for of, name in one.values if of == kind]
 

@@ -67,6 +67,7 @@ def test_a_relative_path_is_the_projects(monkeypatch, tmp_path, write):
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.chdir("/")
     plugins.load("mine.py")
+    plugins.load("../" + tmp_path.name + "/./mine.py")
     assert plugins.names("reward", "mine.py") == plugins.names("reward") == ["hump"]
     with pytest.raises(PluginError, match="plugins is 'his.py'; allowed: an existing file, /.*his"):
         plugins.load("his.py")

@@ -93,7 +93,8 @@ def _try_game(name: str, game: Game, seed: int) -> None:
         legal = match.legal_actions()
         texts = legal is None or (legal and all(isinstance(move, str) for move in legal))
         need(bool(texts), "legal_actions", legal, "moves as text, None where any text is one")
-        need(isinstance(text := match.observation(), str), "observation", text, "text")
+        text = match.observation()
+        need(isinstance(text, str), "observation", text, "text")
         if legal is None:
             return
         match.play(rng.choice(legal))

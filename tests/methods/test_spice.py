@@ -12,6 +12,7 @@ from spnb.core.documents import Context, Proposal
 from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import ParamError, papers
+from spnb.core.plugins import reward
 from spnb.corpus.store import CorpusError
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import CHALLENGES

@@ -3,7 +3,9 @@
 Names are looked up in files before anything heavy is imported: a wrong one is answered at once.
 """
 
+import keyword
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,8 @@ Listed = Annotated[str | None, typer.Option(help="comma-separated, or all; defau
 Seeds = Annotated[str | None, typer.Option(help="comma-separated; default: the parameter file's")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated")]
 Seed = Annotated[int, typer.Option(help="0 or more")]
+TEMPLATE = Path(__file__).parent / "methods" / "template"
+"""The files of a new method, at their places in the project; NAME stands for its name."""
 RESERVED = ("paper", "scale", "variants", "variant", "seeds", "seed", "runs")
 
 
@@ -95,7 +99,8 @@ def _check_exhibit(exhibit_id: str) -> None:
     text = (files("spnb") / "reference" / "exhibits.yaml").read_text(encoding="utf-8")
     known = {name: [entry["id"] for entry in part] for name, part in yaml.safe_load(text).items()}
     paper = exhibit_id.split("/")[0]
-    allowed = [name for key in ([paper] if paper in known else papers()) for name in known[key]]
+    shown = [paper] if paper in known else papers()
+    allowed = [name for key in shown for name in known.get(key, [])]
     if exhibit_id not in allowed:
         raise ParamError(unknown("exhibit", exhibit_id, allowed))
 
@@ -237,6 +242,49 @@ def corpus(
         print(report)
         if warning := report.why_too_small(scale_values("spell", "cpu")["documents"]):
             typer.echo(warning, err=True)
+
+
+@app.command("new-method")
+def new_method(
+    name: str,
+    folder: Annotated[
+        Path | None, typer.Option(help="a checkout of spnb; default: the one in use")
+    ] = None,
+) -> None:
+    """Write a method of about 60 lines, its parameters, a test and an exhibit, ready to run."""
+    with _clear_errors():
+        from spnb.core.paths import ROOT
+
+        for path in _new_files(name, folder or ROOT):
+            print(f"written: {path}")
+        print(f"next: spnb run {name} --scale smoke; spnb/methods/README.md explains the method")
+
+
+def _new_files(name: str, folder: Path) -> list[Path]:
+    """Writes a method's files; the catalogue of exhibits, which all methods share, grows."""
+    import yaml
+
+    from spnb.core.params import ParamError
+
+    exhibits = folder / "spnb" / "reference" / "exhibits.yaml"
+    if not exhibits.is_file():
+        raise ParamError(f"folder is {str(folder)!r}; allowed: a checkout of spnb")
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        allowed = "small letters, digits and _, a letter first, no word of Python's"
+        raise ParamError(f"NAME is {name!r}; allowed: {allowed}")
+    made = {}
+    for template in sorted(TEMPLATE.rglob("*.*")):
+        place = template.relative_to(TEMPLATE).as_posix().removesuffix(".txt")
+        made[folder / place.replace("NAME", name)] = template.read_text().replace("NAME", name)
+    there = [path for path in made if path.exists() and path != exhibits]
+    if there or name in yaml.safe_load(exhibits.read_text()):
+        known = there[0] if there else exhibits
+        raise ParamError(f"NAME is {name!r}, which {known} has; allowed: a name that is not taken")
+    for path, text in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    return list(made)
 
 
 @app.command("serve-retriever")

@@ -11,6 +11,14 @@ import torch
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def no_plugins(monkeypatch):
+    """What a test's plugins register is gone after it."""
+    from spnb.core import plugins
+
+    monkeypatch.setattr(plugins, "LOADED", {})
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     """The shipped policy's tokenizer."""

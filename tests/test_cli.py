@@ -1,20 +1,26 @@
 """The command line: what a user gets wrong is one clear message."""
 
 import json
+import os
 import random
+import re
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 from papermill import PapermillExecutionError
 from typer.testing import CliRunner
 
 from spnb.cli import app
 from spnb.core.errors import Stopped
+from spnb.core.paths import ROOT, WEIGHTS
 from spnb.corpus.build import load_corpus
 from spnb.lab import ladder
+from spnb.report.sizes import lines_of
 from spnb.train.doctor import missing, report
 
 RUNNER = CliRunner()
@@ -162,3 +168,78 @@ def test_an_exhibits_files_are_printed(monkeypatch):
     monkeypatch.setattr("spnb.report.show.regenerate", lambda *asked: [Path(f"{asked}.csv")])
     done = RUNNER.invoke(app, ["exhibit", "spiral/table-3", "--scale", "smoke"])
     assert done.stdout == "written: ('spiral/table-3', 'smoke').csv\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A copy of the project without figures, notebooks and weights."""
+    for name in ("spnb", "params", "tests"):
+        left_out = shutil.ignore_patterns("__pycache__", "weights")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=left_out)
+    (tmp_path / "spnb/lab/weights").symlink_to(WEIGHTS)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "spell",
+            "NAME is 'spell', which .*params/spell/cpu.yaml has; allowed: a name that is not",
+        ),
+        ("sft", "NAME is 'sft', which .*methods/sft.py has; allowed: a name that is not taken"),
+        ("scope", "NAME is 'scope', which .*exhibits.yaml has; allowed: a name that is not taken"),
+        ("Mirror", "NAME is 'Mirror'; allowed: small letters, digits and _, a letter first, no wo"),
+        ("../x", "NAME is '../x'; allowed: small letters"),
+        ("7up", "NAME is '7up'; allowed: small letters"),
+        ("import", "NAME is 'import'; allowed: small letters"),
+    ],
+)
+def test_a_method_needs_a_name_that_is_not_taken(name, message, project):
+    before = sorted(project.rglob("*"))
+    printed = RUNNER.invoke(app, ["new-method", name, "--folder", str(project)])
+    assert printed.exit_code == 2 and re.search(message, printed.output)
+    assert sorted(project.rglob("*")) == before
+
+
+def test_a_method_is_written_into_a_checkout_alone(tmp_path):
+    printed = RUNNER.invoke(app, ["new-method", "mirror", "--folder", str(tmp_path)])
+    assert printed.exit_code == 2 and "allowed: a checkout of spnb" in printed.output
+
+
+def test_a_new_method_is_short_and_has_the_houses_style(project):
+    printed = RUNNER.invoke(app, ["new-method", "mirror", "--folder", str(project)])
+    assert printed.exit_code == 0 and "spnb run mirror --scale smoke" in printed.output
+    method = project / "spnb/methods/mirror.py"
+    code, _ = lines_of(method.read_text())
+    assert code <= 65 and "NAME" not in method.read_text()
+    files = [str(method), str(project / "tests/methods/test_mirror.py")]
+    for command in (["check"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, *files]
+        done = subprocess.run(ruff, cwd=project, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+    known = yaml.safe_load((project / "spnb/reference/exhibits.yaml").read_text())
+    assert known["mirror"][0]["id"] == "mirror/learning" and "spiral" in known
+
+
+@pytest.mark.slow
+def test_a_new_method_trains_and_passes_its_test_and_makes_its_exhibit(project):
+    def python(*arguments):
+        environment = os.environ | {"PYTHONPATH": str(project)}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=project,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    python("-m", "spnb.cli", "new-method", "mirror")
+    assert "2 passed" in python("-m", "pytest", "tests/methods/test_mirror.py", "-v")
+    told = python("-m", "spnb.cli", "exhibit", "mirror/learning", "--scale", "smoke")
+    assert "written: " in told and list(project.glob("runs/figures/smoke/mirror/learning.png"))
+    (run,) = project.glob("runs/mirror/smoke/full/seed-0")
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 2

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from spnb.core.method import Suite
 from spnb.core.params import ParamError
-from spnb.core.plugins import REGISTERED
+from spnb.core.plugins import find
 from spnb.core.types import Chat, Messages, Task
 
 LAB = "lab:"
@@ -141,15 +141,25 @@ class DocumentSource(Protocol):
 
 
 def open_source(name: str, params: Any, tokenizer: Any) -> DocumentSource:
-    """A source of this name, set up by a method's parameters: a registered one, or the
-    laboratory's ("lab:ladder").
+    """The laboratory's source of this name ("lab:ladder"), set up by a method's parameters.
 
     Raises:
         ParamError: there is no source of this name.
     """
-    if make := REGISTERED["source"].get(name):
-        return make(params, tokenizer)
     return _laboratory(name).open_source(name.removeprefix(LAB), params, tokenizer)
+
+
+def own_source(name: str, kind: type, params: Any, tokenizer: Any) -> Any:
+    """The source that a plugin registered under this name (`spnb.core.plugins`).
+
+    Raises:
+        ParamError: it is not of the `kind` that the method takes.
+    """
+    source = find("source", name)(params, tokenizer)
+    if not isinstance(source, kind):
+        allowed = f"one that makes a {kind.__module__}.{kind.__name__}"
+        raise ParamError(f"source {name!r} makes a {type(source).__name__}; allowed: {allowed}")
+    return source
 
 
 def check_source(name: str, params: Any) -> None:

@@ -88,7 +88,7 @@ class MethodParams(Settings):
 
     role_names: ClassVar[tuple[str, ...]] = ()
 
-    plugins: str = Field("", description="a file with rewards, games, sources of one's own")
+    plugins: str = Field("", description="a file that registers rewards, games, sources")
     seed: int = Field(0, ge=0, lt=2**32)
     steps: int = Field(100, ge=1, le=10**7, description="rollouts, each with its updates")
     roles: dict[str, RoleParams] = Field({}, description="changes to the method's roles")
@@ -102,8 +102,9 @@ class MethodParams(Settings):
     @model_validator(mode="before")
     @classmethod
     def _plugins_first(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and values.get("plugins"):
-            plugins.load(str(values["plugins"]))
+        file = values.get("plugins") if isinstance(values, Mapping) else None
+        if file and isinstance(file, str):
+            plugins.load(file)
         return values
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from pydantic_core import to_jsonable_python
 
 from spnb.core.errors import OneLine
-from spnb.core.paths import ROOT
+from spnb.core.paths import PACKAGED_PARAMS, ROOT
 
 SCALES = ("smoke", "cpu", "gpu", "paper")
 PLAN_KEYS = ("variants", "seeds", "jobs")
@@ -127,7 +127,12 @@ def unknown(what: str, value: Any, allowed: Collection[str]) -> str:
 
 def papers() -> list[str]:
     """The papers and studies that have parameter files."""
-    return sorted(folder.parent.name for folder in (ROOT / "params").glob("*/variants.yaml"))
+    return sorted({path.parent.name for at in _places() for path in at.glob("*/variants.yaml")})
+
+
+def _places() -> tuple[Path, Path]:
+    """The folders of parameter files: the project's, and those of an installed package."""
+    return ROOT / "params", PACKAGED_PARAMS
 
 
 def check_names(paper: str, scale: str, chosen: Collection[str] = ()) -> None:
@@ -152,7 +157,10 @@ def scale_file(paper: str, scale: str) -> Path:
     folder = _folder(paper)
     there = [name for name in SCALES if (folder / f"{name}.yaml").is_file()]
     if scale not in there:
-        raise ParamError(unknown("scale", scale, there))
+        missing = f", and {folder / scale}.yaml does not exist" if scale in SCALES else ""
+        allowed = ", ".join(there) or "a scale with a file"
+        message = f"scale is {scale!r}{missing}; allowed: {allowed}"
+        raise ParamError(message if missing else unknown("scale", scale, there))
     return folder / f"{scale}.yaml"
 
 
@@ -210,9 +218,14 @@ def variants_at(paper: str, scale: str) -> dict[str, dict[str, Any]]:
 
 
 def _folder(paper: str) -> Path:
-    if paper not in papers():
-        raise ParamError(unknown("paper", paper, papers()))
-    return ROOT / "params" / paper
+    known = papers()
+    for place in _places():
+        if paper in known and (place / paper / "variants.yaml").is_file():
+            return place / paper
+        if paper not in known and paper and (place / paper).is_dir():
+            missing = place / paper / "variants.yaml"
+            raise ParamError(f"paper is {paper!r}; allowed: one whose {missing} exists")
+    raise ParamError(unknown("paper", paper, known))
 
 
 def _mapping(path: Path) -> dict[str, Any]:

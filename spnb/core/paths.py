@@ -3,11 +3,17 @@
 import os
 from pathlib import Path
 
+PACKAGE = Path(__file__).resolve().parents[1]
+CHECKOUT = (PACKAGE.parent / "pyproject.toml").is_file()
+"""Whether the package lies in its project; otherwise it was installed by `pip install .`."""
+
 
 def _find_root() -> Path:
-    """The folder that SPNB_HOME names, which must exist, else the parent of this package."""
+    """The folder that SPNB_HOME names, which must exist, else the project that the package lies in,
+    else, where it is installed, the current folder."""
     home = os.environ.get("SPNB_HOME")
-    root = Path(home).expanduser().resolve() if home else Path(__file__).resolve().parents[2]
+    project = PACKAGE.parent if CHECKOUT else Path.cwd()
+    root = Path(home).expanduser().resolve() if home else project
     if not root.is_dir():
         raise ValueError(
             f"SPNB_HOME is {home!r}; "
@@ -18,7 +24,9 @@ def _find_root() -> Path:
 
 ROOT: Path = _find_root()
 """The project root, fixed at import: params/, runs/ and figures/ lie under it."""
-WEIGHTS = Path(__file__).resolve().parents[1] / "lab" / "weights"
+PACKAGED_PARAMS = PACKAGE / "params"
+"""The parameter files of an installed package (setup.py puts them there)."""
+WEIGHTS = PACKAGE / "lab" / "weights"
 """The policies that ship with the package, a folder each."""
 
 

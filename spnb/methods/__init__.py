@@ -1,6 +1,7 @@
 """One file a paper: its game as its algorithm reads. A paper's module has `Params` and `Method`."""
 
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,8 @@ def method_module(paper: str) -> ModuleType:
     """The module of a paper; ParamError where there is none."""
     if paper not in papers():
         raise ParamError(unknown("paper", paper, papers()))
+    if importlib.util.find_spec(f"spnb.methods.{paper}") is None:
+        raise ParamError(f"paper is {paper!r}; allowed: one whose spnb/methods/{paper}.py exists")
     return importlib.import_module(f"spnb.methods.{paper}")
 
 

@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from spnb.core.advantages import make_estimator
-from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
+from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source, own_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import grade, majority_vote, read_answer
 from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SelfPlayMethod, Suite
-from spnb.core.plugins import REGISTERED, reward, reward_name
+from spnb.core.plugins import find, foreign, reward, reward_name
 from spnb.core.types import Sample, Sampling, Trajectory, derive_seed
 from spnb.corpus.segments import GRADES, SegmentSource
 from spnb.evaluate.items import Records, record
@@ -40,10 +40,10 @@ class Params(MethodParams):
     """SPICE's own parameters, and those of the methods that it is compared with; defaults are the
     paper's (section 3.1, table 5).
 
-    `corpus` names halves of the generated corpus, or corpora by path; without any the challenger
-    writes from nothing. `writer: oracle` is the strong challenger. The control `reward: random`
-    permutes what valid tasks pay, and the answers' rewards, within each step. R-Zero takes stages
-    (`challenger`, `policy` in turn) and a policy of this name.
+    `corpus` names halves of the generated corpus, corpora by path, or a plugin's source; without
+    any the challenger writes from nothing. `writer: oracle` is the strong challenger. The control
+    `reward: random` permutes what valid tasks pay, and the answers' rewards, within each step.
+    R-Zero takes stages (`challenger`, `policy` in turn) and a policy of this name.
     """
 
     role_names = ("challenger", "reasoner")
@@ -82,8 +82,18 @@ class Params(MethodParams):
         need(self.attempts >= self.group_size, "attempts", size)
         need(self.pay == pay, "pay algorithm", pay)
         need(alone or stages == POLICIES, "stages algorithm", f"stages of {sorted(POLICIES)}")
+        own = self.own_sources
+        fits = not own or (
+            own == self.corpus[:1] == self.corpus and not foreign("source", own, self.plugins)
+        )
+        need(fits, "corpus plugins", "one source of this run's plugin alone, or corpora")
         check_source(GENERATED, self)
         return self
+
+    @property
+    def own_sources(self) -> list[str]:
+        """Those of `corpus` that a plugin registered."""
+        return [name for name in self.corpus if find("source", name)]
 
     @property
     def generated(self) -> bool:
@@ -129,10 +139,12 @@ class ChallengerReasoner(SelfPlayMethod):
 
     def __init__(self, params: Any, tokenizer: Any):
         super().__init__(params, tokenizer)
-        own = [name for name in params.corpus if name in REGISTERED["source"]]
-        named = own or params.generated
-        source = partial(open_source, own[0] if own else GENERATED) if named else SegmentSource
-        self.source: Any = source(params, tokenizer)
+        if params.own_sources:
+            self.source: Any = own_source(params.corpus[0], SegmentSource, params, tokenizer)
+        elif params.generated:
+            self.source = open_source(GENERATED, params, tokenizer)
+        else:
+            self.source = SegmentSource(params, tokenizer)
         self.programs: list[str] = []  # earlier ones, of Absolute Zero
 
     def default_roles(self) -> dict[str, Role]:

@@ -29,11 +29,11 @@ from pydantic import Field, model_validator
 
 from spnb.core import prompts
 from spnb.core.advantages import make_estimator, permute_rewards, token_mean
-from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
+from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source, own_source
 from spnb.core.episodes import Episode, fill
 from spnb.core.grading import read_answer
 from spnb.core.method import MethodParams, Preference, Role, SelfPlayMethod, Suite
-from spnb.core.plugins import REGISTERED, reward, reward_name
+from spnb.core.plugins import find, foreign, reward, reward_name
 from spnb.core.types import Messages, Pair, Sample, Task, Trajectory, derive_seed
 from spnb.corpus import clusters
 from spnb.evaluate.items import Records
@@ -55,7 +55,7 @@ class Params(MethodParams):
 
     role_names = ("questioner", "responder", "verifier", "external")
 
-    corpus: str = Field("", description="JSONL of clusters; empty: generated documents")
+    corpus: str = Field("", description="a path, or a plugin's source; empty: generated")
     document_tokens: int | None = Field(None, ge=1, description="a corpus's are cut after so many")
     tasks: list[Literal[tuple(clusters.TYPES)]] = Field(  # type: ignore[valid-type]
         list(clusters.TYPES), min_length=1, description="task types, drawn evenly"
@@ -105,6 +105,8 @@ class Params(MethodParams):
         need(self.rewards == "earned" or not paired, "rewards alignment", "earned")
         row_means = self.grpo.get("loss_type", "grpo") == "grpo"
         need(row_means, "grpo.loss_type", "grpo, of whose row means eq. 12 is made")
+        known = not foreign("source", [self.corpus], self.plugins)
+        need(known, "corpus plugins", "a path, or a source of this run's plugin")
         if not self.corpus:
             check_source(GENERATED, self)
         return self
@@ -282,9 +284,12 @@ class Method(SelfPlayMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        path = params.corpus and params.corpus not in REGISTERED["source"]
-        named = partial(open_source, params.corpus or GENERATED)
-        self.source: Any = (clusters.CorpusClusters if path else named)(params, tokenizer)
+        if find("source", params.corpus):
+            self.source: Any = own_source(params.corpus, clusters.Clusters, params, tokenizer)
+        elif params.corpus:
+            self.source = clusters.CorpusClusters(params, tokenizer)
+        else:
+            self.source = open_source(GENERATED, params, tokenizer)
         self.memory = Memory(params.memory, params.memory_rule)
         self.static: list[list[Task]] = []
         if params.question_source == "static":

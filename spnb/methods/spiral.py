@@ -27,6 +27,7 @@ from spnb.core.documents import open_source
 from spnb.core.episodes import Episode, parallel
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.plugins import foreign
 from spnb.core.types import Sample, Sampling, Task, derive_seed, role_label, sample_of
 from spnb.evaluate import matches
 from spnb.games import Game, make_game, players
@@ -96,6 +97,8 @@ class Params(MethodParams):
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
         need = self.need
         need(len(set(self.games)) == len(self.games), "games", "each game once")
+        own = not foreign("game", [*self.games, *self.eval_games], self.plugins)
+        need(own, "games eval_games plugins", "games of this run's plugin, OpenSpiel or TextArena")
         need(len(phases) <= steps, "phases steps", "at most one a step")
         asked = self.eval_questions or not self.eval_benchmarks
         need(asked, "eval_questions eval_benchmarks", "1 or more")

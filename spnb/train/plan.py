@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
+from spnb.core import plugins
 from spnb.core.errors import Stopped
 from spnb.core.params import (
     ParamError,
@@ -125,8 +126,9 @@ class Plan:
         identity = params.model_dump(mode="json")
         identity["weights"] = {name: self.fingerprints[name] for name in policy_paths(params)}
         local = {name: use.path for name, use in params.benchmarks.items() if use.path != HUB}
-        local |= {"plugins": params.plugins} if params.plugins else {}
         identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}
+        if params.plugins:
+            identity["data"]["plugins"] = self.fingerprints[params.plugins]
         identity["starts"] = {
             policy: {"variant": other, "hash": config_hash(self.identity(other, seed))}
             for policy, other in params.start_from.items()
@@ -199,6 +201,8 @@ def make_plan(
     runs = _resolve(paper, scale, keys, file, given)
     names = [name for params in runs.values() for name in policy_paths(params)]
     fingerprints = {name: policy_fingerprint(name) for name in dict.fromkeys(names)}
+    own = {params.plugins for params in runs.values() if params.plugins}
+    fingerprints |= {file: plugins.digest(file) for file in own}
     changed = [name for name in _flat(given) if name not in _NO_NUMBERS]
     plan = Plan(paper, scale, session, runs, fingerprints, tuple(changed), tuple(left_out))
     exhibit_folder(session.figures, plan.why_not_committed())  # refused now, not after training

@@ -23,6 +23,7 @@ import transformers
 from accelerate.utils import gather_object
 from safetensors import SafetensorError
 
+from spnb.core import plugins
 from spnb.core.method import POLICY, SNAPSHOTS
 from spnb.core.params import ParamError, unknown, validate
 from spnb.core.types import Sample, Sampling, role_label
@@ -105,9 +106,17 @@ def train_stages(run: Run, params: RunParams, sources: dict[str, str]) -> None:
 
 
 def run_params(run: Run) -> RunParams:
-    """The parameters in a run's `config.json`, as an instance of its method's class."""
+    """The parameters in a run's `config.json`, as an instance of its method's class.
+
+    Raises:
+        RunError: its plugin is not as it was when the run was planned.
+    """
     model = params_class(method_module(run.paper).Method)
     values = {key: run.params[key] for key in model.model_fields if key in run.params}
+    file = values.get("plugins")
+    if file and plugins.digest(file) != run.params["data"]["plugins"]:
+        allowed = f"the file as {run.run_id} was planned with it; plan again with a changed one"
+        raise RunError(f"plugins is {file!r}, which has changed; allowed: {allowed}")
     return validate(model, values)
 
 

@@ -38,7 +38,7 @@ from filelock import FileLock, Timeout
 
 from spnb.core.errors import OneLine
 from spnb.core.params import ParamError
-from spnb.core.paths import ROOT, resolve
+from spnb.core.paths import CHECKOUT, ROOT, resolve
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train.metrics import METRICS
 
@@ -425,8 +425,8 @@ def version(package: str) -> str | None:
 def commit() -> str | None:
     """The commit of the code, with "-dirty" where tracked files differ from it.
 
-    figures/ and notebooks/ do not count: making exhibits writes there. None without git, and where
-    the package lies inside a repository of something else.
+    figures/ and notebooks/ do not count: making exhibits writes there. None without git, where the
+    package is installed, and where it lies inside a repository of something else.
     """
 
     def git(*arguments: str) -> str:
@@ -436,7 +436,7 @@ def commit() -> str | None:
         return done.stdout.strip()
 
     try:
-        if Path(git("rev-parse", "--show-toplevel")) != ROOT.resolve():
+        if not CHECKOUT or Path(git("rev-parse", "--show-toplevel")) != ROOT.resolve():
             return None
         paths = (".", f":!{COMMITTED}", ":!notebooks")
         dirty = git("status", "--porcelain", "--untracked-files=no", "--", *paths)

@@ -118,5 +118,35 @@ def test_a_variant_is_named_as_a_folder_may_be(name, tmp_path, monkeypatch):
         params.variants("own")
 
 
+def test_a_missing_file_is_named(tmp_path, monkeypatch):
+    folder = tmp_path / "params" / "mirror"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(params, "ROOT", tmp_path)
+    with pytest.raises(ParamError, match=f"paper is 'mirror'; allowed: .*{folder}/variants.yaml"):
+        scale_values("mirror", "smoke")
+    (folder / "variants.yaml").write_text("full: {about: x.}")
+    message = f"scale is 'smoke', and {folder}/smoke.yaml does not exist; allowed: a scale with"
+    with pytest.raises(ParamError, match=message):
+        scale_values("mirror", "smoke")
+    (folder / "cpu.yaml").write_text("scale: cpu")
+    with pytest.raises(ParamError, match="mirror/gpu.yaml does not exist; allowed: cpu$"):
+        scale_values("mirror", "gpu")
+    with pytest.raises(ParamError, match=r"allowed: one whose spnb/methods/mirror.py exists"):
+        method_module("mirror")
+
+
+def test_packaged_files_are_read_where_the_project_has_none(tmp_path, monkeypatch):
+    for place, about in (("project/params", "mine."), ("package", "shipped.")):
+        for name in ("spiral",) if place == "project/params" else ("spell", "spiral"):
+            (tmp_path / place / name).mkdir(parents=True)
+            file = tmp_path / place / name / "variants.yaml"
+            file.write_text(yaml.safe_dump({"full": {"about": about}}))
+    monkeypatch.setattr(params, "ROOT", tmp_path / "project")
+    monkeypatch.setattr(params, "PACKAGED_PARAMS", tmp_path / "package")
+    assert papers() == ["spell", "spiral"]
+    assert variants("spiral")["full"]["about"] == "mine."
+    assert variants("spell")["full"]["about"] == "shipped."
+
+
 def test_the_names_of_all_variants_are_allowed():
     assert all(params.variants(paper) for paper in params.papers())

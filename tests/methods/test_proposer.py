@@ -10,6 +10,7 @@ from fakes import CharTokenizer
 from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
+from spnb.core.plugins import reward
 from spnb.core.types import Completion
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import proposal_rows, question_metrics
@@ -128,7 +129,7 @@ def test_every_reward_pays_what_it_says(pay):
     world = Scripted(lambda sources, index: 2, lambda level, index: index % 4 == 0)
     _, samples = rollout(world, pay=pay)
     expected = BY_HAND[pay]
-    assert float(PAYS[pay](0.25)) == pytest.approx(expected, abs=1e-4)
+    assert float(reward(pay)(0.25)) == pytest.approx(expected, abs=1e-4)
     for sample in rows_of(samples, "proposer"):
         assert sample.reward == pytest.approx(expected, abs=1e-4)
 

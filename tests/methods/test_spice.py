@@ -12,6 +12,7 @@ from spnb.core.documents import Context, Proposal
 from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import ParamError, papers
+from spnb.core.plugins import reward
 from spnb.corpus.store import CorpusError
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import CHALLENGES
@@ -307,7 +308,7 @@ def test_every_reward_pays_what_it_says(pay):
     _, samples = rollout(world, pay=pay, corpus="general", task_types=["string"])
     for one in rows_of(samples, "challenger"):
         assert one.reward == pytest.approx(BY_HAND[pay], abs=1e-4)
-    edges = {pay: [float(PAYS[pay](p)) for p in (0.0, 1.0)] for pay in PAYS}
+    edges = {pay: [float(reward(pay)(p)) for p in (0.0, 1.0)] for pay in PAYS}
     assert edges == {
         "variance": pytest.approx([0.0439, 0.0439], abs=1e-4),
         **{"absolute_zero": [0, 0], "threshold": [0, 0], "r_zero": [0, 0]},

@@ -12,7 +12,7 @@ over a `DocumentSource` and knows nothing else of the documents.
 
 import importlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -140,14 +140,17 @@ class DocumentSource(Protocol):
         ...
 
 
-def open_source(name: str, params: Any, tokenizer: Any) -> DocumentSource:
-    """A source of this name, set up by a method's parameters: a registered one, or the
-    laboratory's ("lab:ladder").
+def open_source(
+    name: str, params: Any, tokenizer: Any, corpus: Callable[[Any, Any], Any] | None = None
+) -> DocumentSource:
+    """A source of this name, set up by a method's parameters: a registered one, the laboratory's
+    ("lab:ladder"), or what `corpus` makes of a corpus of one's own.
 
     Raises:
         ParamError: there is no source of this name.
     """
-    if make := REGISTERED["source"].get(name):
+    make = REGISTERED["source"].get(name) or (None if name.startswith(LAB) else corpus)
+    if make:
         return make(params, tokenizer)
     return _laboratory(name).open_source(name.removeprefix(LAB), params, tokenizer)
 

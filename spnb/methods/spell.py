@@ -187,7 +187,7 @@ class Question:
         pairs = zip(self.rule, self.majorities, strict=True)
         self.rewards = [float(max(rule, bool(verdict))) for rule, verdict in pairs]
         self.success = fmean(self.rewards)
-        self.pay = params.map(self.success)
+        self.pay = params.map(self.success) if self.mixed else 0.0
 
     def verifier_rewards(self, params: Params) -> list[list[float]]:
         """The rewards of all judgments (eq. 5): 1 for agreeing with the majority.

@@ -97,8 +97,8 @@ class Params(MethodParams):
         need = self.need
         need(len(set(self.games)) == len(self.games), "games", "each game once")
         need(len(phases) <= steps, "phases steps", "at most one a step")
-        asked = self.eval_questions or not self.eval_benchmarks
-        need(asked, "eval_questions eval_benchmarks", "1 or more")
+        enough = self.eval_questions or not self.eval_benchmarks
+        need(enough, "eval_questions eval_benchmarks", "1 or more")
         once = "imitate" not in phases or (updates == 1 and engine == "torch")
         need(once, "phases grpo.num_iterations engine", "imitate with 1 and torch")
         both = bool(rival) == (opponent == "policy")
@@ -190,7 +190,7 @@ class Method(SelfPlayMethod):
         """One match: the player in both seats, or in seat `learner` against another opponent."""
         rival = "player" if self.params.opponent == "self" else "opponent"
         roles = [self.roles["player"], self.roles[rival]]
-        seats = [PolicyPlayer(self.chat, role.sampling, role.policy) for role in roles]
+        seats = [PolicyPlayer(self.chat, x.sampling, x.policy, self.has_room) for x in roles]
         if self.params.opponent in ("random", "expert"):
             seats[1] = players.fixed_player(self.params.opponent, game)
         return players.play_match(game, tuple(seats if learner == 0 else seats[::-1]), seed)

@@ -95,9 +95,10 @@ class Params(MethodParams):
         need(static or not self.context, "context question_source", "with static")
         need(not (self.corpus and static), "question_source corpus", "policy, there is no oracle")
         need(not self.corpus or self.judge == "rule", "judge corpus", "rule, there is no oracle")
-        alone = static and not (self.judgments or self.context or self.rewards == "random")
-        names = "alignment question_source judgments_per_answer context rewards"
-        need(alone or not self.alignment, names, "alone, on static questions")
+        need(static or not self.alignment, "question_source alignment", "static")
+        need(not (self.alignment and self.judgments), "judgments_per_answer alignment", "0")
+        need(not (self.alignment and self.context), "context alignment", "nothing")
+        need(self.rewards == "earned" or not self.alignment, "rewards alignment", "earned")
         loss = self.grpo.get("loss_type", "grpo")
         need(loss == "grpo", "grpo.loss_type", "grpo, of whose row means eq. 12 is made")
         if not self.corpus:

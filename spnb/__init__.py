@@ -26,7 +26,7 @@ sys.modules[f"{__name__}.rewards"] = rewards
 
 _ROOMS = {
     "spnb.core.advantages": ("make_estimator",),
-    "spnb.core.episodes": ("ask_group", "fill", "parallel", "run", "single_turn"),
+    "spnb.core.episodes": ("ask_group", "parallel", "run", "single_turn"),
     "spnb.core.documents": ("Context", "Proposal"),
     "spnb.core.grading": ("extract_boxed", "grade", "graded", "majority_vote"),
     "spnb.core.plugins": ("register_reward", "register_source"),

@@ -9,15 +9,47 @@ continues as if it had never stopped.
 import math
 import random
 import statistics
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
-from spnb.core.types import Sample
+from spnb.core.types import Sample, grouped
+
+
+def raw(values: list[float]) -> list[float]:
+    """The reward itself, no baseline: A = R. REINFORCE as SPIRAL's ablation without RAE uses it
+    (SPIRAL eq. 1)."""
+    return values
+
+
+def centred(values: list[float]) -> list[float]:
+    """Reward minus the mean, not scaled: A = r - mean(r). Dr.GRPO, and SPICE's advantages."""
+    mean = statistics.fmean(values)
+    return [value - mean for value in values]
+
+
+def zscores(values: list[float]) -> list[float]:
+    """A = (r - mean) / std, sample standard deviation (n - 1); zeros where all values are equal.
+
+    Source: DeepSeekMath's GRPO, as SPELL, SCOPE and SSP use it; over a batch REINFORCE++. TRL adds
+    1e-4 to the standard deviation; we do not.
+    """
+    if max(values) - min(values) < 1e-9:
+        return [0.0] * len(values)
+    deviation = statistics.stdev(values)
+    return [value / deviation for value in centred(values)]
 
 
 class Estimator:
-    """Base of all estimators: checks the call, groups the samples; stateless unless a subclass says
-    otherwise."""
+    """Applies a rule to the rewards of each role, within its groups or over the whole `batch`.
+
+    Stateless; a subclass may carry something from call to call.
+    """
+
+    def __init__(self, rule: Callable[[list[float]], list[float]] = raw, batch: bool = False):
+        self.rule = rule
+        self.batch = batch
 
     def __call__(
         self, rewards: Sequence[float], groups: Sequence[Hashable], roles: Sequence[Hashable]
@@ -44,7 +76,13 @@ class Estimator:
     def _estimate(
         self, rewards: list[float], groups: list[Hashable], roles: list[Hashable]
     ) -> list[float]:
-        return rewards
+        keys = roles if self.batch else list(zip(groups, roles, strict=True))
+        advantages = [0.0] * len(rewards)
+        for indices in grouped(range(len(rewards)), keys.__getitem__).values():
+            values = self.rule([rewards[index] for index in indices])
+            for index, value in zip(indices, values, strict=True):
+                advantages[index] = value
+        return advantages
 
     def state_dict(self) -> dict[str, Any]:
         """What must survive a restart."""
@@ -54,72 +92,6 @@ class Estimator:
         """Restores `state_dict()`."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, but was given {sorted(state)}")
-
-
-def _normalise(
-    rewards: list[float], keys: Sequence[Hashable], rule: Callable[[list[float]], list[float]]
-) -> list[float]:
-    """Applies `rule` to the rewards of each key and puts the results back in the order given."""
-    members: dict[Hashable, list[int]] = {}
-    for index, key in enumerate(keys):
-        members.setdefault(key, []).append(index)
-    advantages = [0.0] * len(rewards)
-    for indices in members.values():
-        for index, value in zip(indices, rule([rewards[i] for i in indices]), strict=True):
-            advantages[index] = value
-    return advantages
-
-
-def _centred(values: list[float]) -> list[float]:
-    mean = statistics.fmean(values)
-    return [value - mean for value in values]
-
-
-def _zscores(values: list[float]) -> list[float]:
-    """Z-scores with the sample standard deviation (n - 1); zeros where all values are equal."""
-    if max(values) - min(values) < 1e-9:
-        return [0.0] * len(values)
-    deviation = statistics.stdev(values)
-    return [value / deviation for value in _centred(values)]
-
-
-class Raw(Estimator):
-    """The reward itself, no baseline: A = R. REINFORCE as SPIRAL's ablation without RAE uses it
-    (SPIRAL eq. 1)."""
-
-
-class GroupMean(Estimator):
-    """Reward minus the mean of its group and role, not scaled: A = r - mean(r). Dr.GRPO, and
-    SPICE's advantages."""
-
-    def _estimate(
-        self, rewards: list[float], groups: list[Hashable], roles: list[Hashable]
-    ) -> list[float]:
-        return _normalise(rewards, list(zip(groups, roles, strict=True)), _centred)
-
-
-class GroupZScore(Estimator):
-    """GRPO: A = (r - mean) / std within group and role, sample standard deviation; 0 for a group of
-    equal rewards.
-
-    Source: DeepSeekMath's GRPO, as SPELL, SCOPE and SSP use it. A group of one sample has no spread
-    and gives 0. TRL adds 1e-4 to the standard deviation; we do not.
-    """
-
-    def _estimate(
-        self, rewards: list[float], groups: list[Hashable], roles: list[Hashable]
-    ) -> list[float]:
-        return _normalise(rewards, list(zip(groups, roles, strict=True)), _zscores)
-
-
-class BatchZScore(Estimator):
-    """A = (r - mean) / std over all samples of a role in the batch, sample standard deviation
-    (REINFORCE++)."""
-
-    def _estimate(
-        self, rewards: list[float], groups: list[Hashable], roles: list[Hashable]
-    ) -> list[float]:
-        return _normalise(rewards, roles, _zscores)
 
 
 class RoleEMA(Estimator):
@@ -137,6 +109,7 @@ class RoleEMA(Estimator):
     """
 
     def __init__(self, decay: float = 0.95):
+        super().__init__()
         if not 0 <= decay <= 1:
             raise ValueError(f"decay is {decay!r}; allowed: a number from 0 to 1")
         self.decay = decay
@@ -169,11 +142,11 @@ class RoleEMA(Estimator):
         self.baselines = {tuple(k) if isinstance(k, list) else k: v for k, v in pairs}
 
 
-ESTIMATORS: dict[str, type[Estimator]] = {
-    "group_zscore": GroupZScore,
-    "group_mean": GroupMean,
-    "raw": Raw,
-    "batch_zscore": BatchZScore,
+ESTIMATORS: dict[str, Callable[..., Estimator]] = {
+    "group_zscore": partial(Estimator, zscores),
+    "group_mean": partial(Estimator, centred),
+    "raw": partial(Estimator, raw),
+    "batch_zscore": partial(Estimator, zscores, batch=True),
     "role_ema": RoleEMA,
 }
 
@@ -201,11 +174,8 @@ def assign(samples: Sequence[Sample], estimators: Mapping[Hashable, Estimator]) 
         estimators: by the sample's role. A role without one keeps its samples out of the loss:
             advantage 0 and weight 0.
     """
-    by_role: dict[Hashable, list[Sample]] = {}
-    for sample in samples:
-        if sample.advantage is None:
-            by_role.setdefault(sample.role, []).append(sample)
-    for role, members in by_role.items():
+    missing = [sample for sample in samples if sample.advantage is None]
+    for role, members in grouped(missing, attrgetter("role")).items():
         estimator = estimators.get(role)
         if estimator is None:
             for sample in members:
@@ -214,24 +184,29 @@ def assign(samples: Sequence[Sample], estimators: Mapping[Hashable, Estimator]) 
             continue
         rewards = [sample.reward for sample in members]
         groups = [sample.group for sample in members]
-        for sample, value in zip(
-            members, estimator(rewards, groups, [role] * len(members)), strict=True
-        ):
-            sample.advantage = value
+        advantages = estimator(rewards, groups, [role] * len(members))
+        for sample, advantage in zip(members, advantages, strict=True):
+            sample.advantage = advantage
 
 
-def skip_zero_advantage(samples: Sequence[Sample]) -> None:
-    """Gives rows with advantage 0 the weight 0, and the others the share of rows that stay.
+def skip_zero_advantage(
+    samples: Sequence[Sample], counts: Callable[[Sample], Any] = lambda sample: sample.advantage
+) -> None:
+    """Gives rows that add nothing to the gradient the weight 0, the others the share that stays.
 
-    The mean over the rows that stay, so weighted, is the mean over all of them: the gradient is the
-    same and costs less. It holds for losses that are means over rows, without a KL term.
+    The mean over the rows that stay, so weighted, is the mean over all that had a weight: the
+    gradient is the same and costs less. It holds for losses that are means over rows.
+
+    Args:
+        counts: whether a row adds to the gradient; by its advantage, where there is no KL term.
     """
-    kept = [sample for sample in samples if sample.advantage]
-    for sample in samples:
-        sample.weight *= len(kept) / len(samples) if sample.advantage else 0.0
+    weighted = [sample for sample in samples if sample.weight]
+    staying = sum(bool(counts(sample)) for sample in weighted)
+    for sample in weighted:
+        sample.weight *= staying / len(weighted) if counts(sample) else 0.0
 
 
-def token_mean(groups: Sequence[Sequence[Sample]], rows: int) -> None:
+def token_mean(groups: Collection[Sequence[Sample]], rows: int) -> None:
     """Sets weights that turn a mean over `rows` rows' token means into SPELL's eq. 12.
 
     Each group is the mean over all of its tokens; groups count alike. The result is the mean over
@@ -243,10 +218,17 @@ def token_mean(groups: Sequence[Sequence[Sample]], rows: int) -> None:
             sample.weight = sum(sample.mask) / max(tokens, 1) * rows / len(groups)
 
 
+def permute(items: Sequence[Any], rng: random.Random, name: str = "reward") -> None:
+    """The control of a reward: what the items have under `name` goes to any of them."""
+    values = [getattr(item, name) for item in items]
+    rng.shuffle(values)
+    for item, value in zip(items, values, strict=True):
+        setattr(item, name, value)
+
+
 def permute_rewards(samples: Sequence[Sample], rng: random.Random) -> None:
     """The control of a reward: each role's rewards go to any of its rows."""
-    for role in dict.fromkeys(sample.role for sample in samples):
-        rows = [sample for sample in samples if sample.role == role]
+    for rows in grouped(samples, attrgetter("role")).values():
         earned = rng.sample([row.reward for row in rows], len(rows))
         for row, reward in zip(rows, earned, strict=True):
             row.reward = reward

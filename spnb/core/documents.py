@@ -12,7 +12,7 @@ over a `DocumentSource` and knows nothing else of the documents.
 
 import importlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -140,22 +140,23 @@ class DocumentSource(Protocol):
         ...
 
 
-def open_source(name: str, params: Any, tokenizer: Any) -> DocumentSource:
-    """The laboratory's source of this name ("lab:ladder"), set up by a method's parameters.
+def open_source(
+    name: str,
+    params: Any,
+    tokenizer: Any,
+    corpus: Callable[[Any, Any], Any] | None = None,
+    kind: type = object,
+) -> Any:
+    """A source of this name, set up by a method's parameters: the laboratory's ("lab:ladder"), one
+    that a plugin registered (`spnb.core.plugins`), or what `corpus` makes of a corpus of one's own.
 
     Raises:
-        ParamError: there is no source of this name.
+        ParamError: there is no source of this name, or a plugin's is not of the `kind` that the
+            method takes.
     """
-    return _laboratory(name).open_source(name.removeprefix(LAB), params, tokenizer)
-
-
-def own_source(name: str, kind: type, params: Any, tokenizer: Any) -> Any:
-    """The source that a plugin registered under this name (`spnb.core.plugins`).
-
-    Raises:
-        ParamError: it is not of the `kind` that the method takes.
-    """
-    source = find("source", name)(params, tokenizer)
+    if corpus is None or name.startswith(LAB):
+        return _laboratory(name).open_source(name.removeprefix(LAB), params, tokenizer)
+    source = (find("source", name) or corpus)(params, tokenizer)
     if not isinstance(source, kind):
         allowed = f"one that makes a {kind.__module__}.{kind.__name__}"
         raise ParamError(f"source {name!r} makes a {type(source).__name__}; allowed: {allowed}")

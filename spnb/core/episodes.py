@@ -7,14 +7,14 @@ biggest batch there is. The order of everything is fixed by the order of the arg
 timing.
 """
 
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
-from spnb.core.types import Completion, Engine, Request, Trajectory
+from spnb.core.types import Completion, Engine, Request, Trajectory, grouped
 
 T = TypeVar("T")
 Item = TypeVar("Item")
-Key = TypeVar("Key", bound=Hashable)
 
 OVERLONG = "overlong"
 """How a trajectory ended whose prompt was too long to be asked."""
@@ -65,34 +65,28 @@ def answer_all(requests: Sequence[Request], engines: Mapping[str, Engine]) -> li
         ValueError: a request names a policy that is not in `engines`.
     """
     answers: list[Completion | None] = [None] * len(requests)
-    by_engine: dict[str, list[int]] = {}
-    for index, request in enumerate(requests):
-        by_engine.setdefault(request.policy, []).append(index)
-    for name, indices in by_engine.items():
+    places = grouped(range(len(requests)), lambda place: requests[place].policy)
+    for name, of_engine in places.items():
         if name not in engines:
-            raise ValueError(
-                f"request for policy {name!r}; available: {', '.join(sorted(engines))}"
-            )
-        completions = engines[name].generate([requests[i] for i in indices])
-        for i, completion in zip(indices, completions, strict=True):
-            answers[i] = completion
+            known = ", ".join(sorted(engines))
+            raise ValueError(f"request for policy {name!r}; available: {known}")
+        completions = engines[name].generate([requests[place] for place in of_engine])
+        for place, completion in zip(of_engine, completions, strict=True):
+            answers[place] = completion
     return answers  # type: ignore[return-value]
 
 
 def single_turn(request: Request) -> Episode[Trajectory]:
     """One request and its answer as a trajectory."""
     (completion,) = yield [request]
-    trajectory = Trajectory(request.prompt_ids, finish=completion.finish, policy=request.policy)
-    trajectory.append_policy(completion)
-    return trajectory
+    return Trajectory.of(request, completion)
 
 
-def overlong(request: Request) -> Episode[Trajectory]:
+def overlong(request: Request) -> Trajectory:
     """A prompt that no answer fits after: nothing is asked, no token of it can be trained."""
     prompt_ids = request.prompt_ids[:1]
     trajectory = Trajectory(prompt_ids, finish=OVERLONG, policy=request.policy)
     trajectory.append_observation(prompt_ids, "")
-    yield from ()
     return trajectory
 
 
@@ -106,29 +100,5 @@ def ask_group(
             the episode that answers it once.
     """
     copies = [(place, task, copy) for place, task in enumerate(tasks) for copy in range(k)]
-    results = yield from parallel(*(answer(*arguments) for arguments in copies))
-    return [results[start : start + k] for start in range(0, len(results), k)]
-
-
-def fill(
-    play_round: Callable[[int, Mapping[Key, int]], Episode[Mapping[Key, Sequence[T]]]],
-    quota: Mapping[Key, int],
-    max_rounds: int,
-) -> Episode[dict[Key, list[T]]]:
-    """Plays rounds until every key has its quota of usable items, or `max_rounds` are over.
-
-    A round may bring more than was missing; nothing is thrown away here.
-
-    Args:
-        play_round: called as `play_round(number, missing)` with what each key still lacks (0 or
-            more); returns the episode of one round, whose result are the new items by key.
-    """
-    items: dict[Key, list[T]] = {key: [] for key in quota}
-    for number in range(max_rounds):
-        missing = {key: max(0, count - len(items[key])) for key, count in quota.items()}
-        if not any(missing.values()):
-            break
-        new = yield from play_round(number, missing)
-        for key, found in new.items():
-            items[key].extend(found)
-    return items
+    results = iter((yield from parallel(*(answer(*arguments) for arguments in copies))))
+    return [list(islice(results, k)) for _ in tasks]

@@ -15,7 +15,7 @@ from spnb.core import plugins
 from spnb.core.advantages import ESTIMATORS, Estimator, assign, make_estimator, skip_zero_advantage
 from spnb.core.episodes import Episode, ask_group, overlong, single_turn
 from spnb.core.params import Settings, StrictData, unknown
-from spnb.core.types import Chat, Messages, Pair, Request, Sample, Sampling, Trajectory
+from spnb.core.types import Chat, Messages, Pair, Request, Sample, Sampling, Trajectory, derive_seed
 
 POLICY = "policy"
 """The name of a run's one policy where it has no several."""
@@ -23,6 +23,8 @@ ROW_MEAN_LOSSES = ("grpo", "dr_grpo")
 """Losses of TRL that are means over rows, whatever their number of tokens."""
 SNAPSHOTS = ("start", "past")
 """Earlier weights of the policy in training: before its first step, at the evaluation before."""
+SAMPLED = ("temperature", "top_p", "max_new_tokens")
+"""What a role's parameters may change of its sampling."""
 
 
 class RoleParams(StrictData):
@@ -52,17 +54,13 @@ class Role:
 
     def changed(self, params: RoleParams) -> "Role":
         """This role with the parameters that are set; a snapshot never learns."""
-        names = ("temperature", "top_p", "max_new_tokens")
-        sampling = {name: getattr(params, name) for name in names}
-        sampling = {name: value for name, value in sampling.items() if value is not None}
-        trainable = self.trainable if params.trainable is None else params.trainable
-        return Role(
-            sampling=replace(self.sampling, **sampling),
-            estimator=make_estimator(params.estimator) if params.estimator else self.estimator,
-            policy=params.policy or self.policy,
-            trainable=trainable and params.policy not in SNAPSHOTS,
-            kl=self.kl if params.kl is None else params.kl,
-        )
+        changes = params.model_dump(exclude_none=True)
+        sampling = {name: changes.pop(name) for name in SAMPLED if name in changes}
+        if "estimator" in changes:
+            changes["estimator"] = make_estimator(changes["estimator"])
+        if params.policy in SNAPSHOTS:
+            changes["trainable"] = False
+        return replace(self, sampling=replace(self.sampling, **sampling), **changes)
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,9 @@ class MethodParams(Settings):
         return None
 
     @property
-    def skips_zero_advantage(self) -> bool:
-        """Whether rows with advantage 0 add nothing to the loss but time."""
-        mean_of_rows = self.grpo.get("loss_type", "dr_grpo") in ROW_MEAN_LOSSES
-        return mean_of_rows and not self.grpo.get("beta", 0)
+    def frozen(self) -> list[str]:
+        """The roles that are told not to learn."""
+        return sorted(name for name, role in self.roles.items() if role.trainable is False)
 
 
 @dataclass(frozen=True)
@@ -144,8 +141,8 @@ class Share:
     processes: int = 1
 
     def of(self, count: int) -> int:
-        """How many of `count` this process takes; the remainder goes to the first ones."""
-        return count // self.processes + (self.rank < count % self.processes)
+        """How many of `count` this process takes, at least 1; the first ones take the remainder."""
+        return max(1, count // self.processes + (self.rank < count % self.processes))
 
     def part(self, items: Sequence[Any]) -> list[Any]:
         """The items that this process takes: every `processes`-th."""
@@ -176,10 +173,12 @@ class SelfPlayMethod(ABC):
         share: this process's part of global quantities, set by the trainer.
         metrics: the method's own numbers of the last rollout; keys begin with "method/".
         snapshots: which of `SNAPSHOTS` the run must keep for this method.
+        stateful: attributes that must survive a restart; JSON can hold their values.
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
     snapshots: tuple[str, ...] = ()
+    stateful: tuple[str, ...] = ()
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params
@@ -208,6 +207,10 @@ class SelfPlayMethod(ABC):
         yield from ()
         return []
 
+    def step_seed(self, step: int) -> int:
+        """The seed of a training step in this process."""
+        return derive_seed(self.params.seed, "train", step, self.share.rank)
+
     def sample(
         self,
         role: str,
@@ -225,17 +228,21 @@ class SelfPlayMethod(ABC):
             seed_of: the seed of a copy, from its prompt's place and its number.
             answer: the episode that answers the prompt of a place; one turn where not given.
         """
-        asked = self.roles[role]
-        limit = getattr(self.params, "max_length", None)
+        settings = self.roles[role]
 
         def turn(place: int, messages: Messages, copy: int) -> Episode[Trajectory]:
             seed = seed_of(place, copy)
-            request = self.chat.request(messages, asked.sampling, seed, asked.policy)
-            if limit is not None and len(request.prompt_ids) >= limit:
+            request = self.chat.request(messages, settings.sampling, seed, settings.policy)
+            if not self.has_room(request.prompt_ids):
                 return overlong(request)
-            return answer(place, request) if answer else single_turn(request)
+            return (yield from answer(place, request) if answer else single_turn(request))
 
         return (yield from ask_group(prompts, copies, turn))
+
+    def has_room(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether the run's `max_length` leaves room for an answer to a prompt."""
+        limit = getattr(self.params, "max_length", None)
+        return limit is None or len(prompt_ids) < limit
 
     def log(self, **numbers: float) -> None:
         """Adds numbers to the step's metrics, each under "method/"."""
@@ -257,22 +264,28 @@ class SelfPlayMethod(ABC):
     def select(self, samples: Sequence[Sample]) -> None:
         """Sets weights: which rows are trained, how much each counts.
 
-        By default all count alike, except that rows without an advantage are left out where they
-        add nothing to the loss but time.
+        By default all count alike, except that rows are left out which add nothing to the loss but
+        time: in a mean over rows those without an advantage, and without a KL term.
         """
-        if self.params.skips_zero_advantage:
-            skip_zero_advantage(samples)
+        grpo = self.params.grpo
+        held = {name for name, role in self.roles.items() if role.kl and grpo.get("beta")}
+        if grpo.get("loss_type", "dr_grpo") in ROW_MEAN_LOSSES:
+            skip_zero_advantage(
+                samples, lambda sample: sample.advantage or self.role_of(sample) in held
+            )
 
     def suites(self, step: int) -> list[Suite]:
         """What is measured after `step` steps."""
         return []
 
     def state_dict(self) -> dict[str, Any]:
-        """What must survive a restart, as JSON: the estimators' states, what a subclass adds."""
+        """What must survive a restart, as JSON: the estimators' states, and what is `stateful`."""
         states = {name: role.estimator.state_dict() for name, role in self.roles.items()}
-        return {"estimators": states}
+        return {"estimators": states} | {name: getattr(self, name) for name in self.stateful}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores `state_dict()`."""
         for name, value in state["estimators"].items():
             self.roles[name].estimator.load_state_dict(value)
+        for name in self.stateful:
+            setattr(self, name, state[name])

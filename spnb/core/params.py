@@ -60,8 +60,8 @@ class Settings(StrictData):
         if holds:
             return
         first, *others = keys.split()
-        said = ", ".join(f"{key} {_value(self, key)!r}" for key in others)
-        beside = f" with {said}" if others else ""
+        values = ", ".join(f"{key} {_value(self, key)!r}" for key in others)
+        beside = f" with {values}" if others else ""
         raise ValueError(f"{first} is {_value(self, first)!r}{beside}; allowed: {allowed}")
 
 

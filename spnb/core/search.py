@@ -16,7 +16,7 @@ import pydantic.dataclasses
 from pydantic import NonNegativeInt, PositiveInt
 
 from spnb.core import prompts
-from spnb.core.episodes import Episode
+from spnb.core.episodes import Episode, overlong
 from spnb.core.types import Chat, Request, Sample, Trajectory, derive_seed
 
 
@@ -114,20 +114,20 @@ def search_rollouts(
 
     `max_new_tokens` counts for each turn; a turn's seed follows from its request's. `finish` is
     "stop" (end token), "length" (a turn was cut off, or results left no room for another),
-    "searches" (one query too many) or "malformed" (a call without a query).
+    "searches" (one query too many), "malformed" (a call without a query) or "overlong" (a prompt
+    leaves no room for a turn and is not asked).
 
     Raises:
-        ValueError: a prompt leaves no room for a turn, or the lists differ in length.
+        ValueError: the lists differ in length.
     """
     syntax = SYNTAXES[tool.syntax]
-    trajectories = [Trajectory(request.prompt_ids, policy=request.policy) for request in requests]
+    trajectories = [
+        Trajectory(request.prompt_ids, policy=request.policy)
+        if len(request.prompt_ids) + request.sampling.max_new_tokens <= tool.max_length
+        else overlong(request)
+        for request in requests
+    ]
     entries = list(zip(requests, trajectories, questions, strict=True))
-    for request, trajectory, _ in entries:
-        if trajectory.length + request.sampling.max_new_tokens > tool.max_length:
-            raise ValueError(
-                f"max_length is {tool.max_length}; a prompt has {trajectory.length} tokens and a "
-                f"turn {request.sampling.max_new_tokens}; allowed: their sum or more"
-            )
     while live := [entry for entry in entries if entry[1].finish is None]:
         completions = yield [_turn(request, row, tool) for request, row, _ in live]
         for (_, row, _), completion in zip(live, completions, strict=True):

@@ -5,6 +5,7 @@ over the differences of the seeds. The closed formulas are scipy's.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from math import comb, hypot
 
 import numpy as np
@@ -68,24 +69,24 @@ def bootstrap_interval(
     Raises:
         ValueError: a stratum is empty or has a value that is not finite.
     """
-    strata = [[np.asarray(stratum, dtype=float) for stratum in each] for each in seeds]
-    for place, stratum in enumerate(stratum for each in strata for stratum in each):
+    strata = [[np.asarray(stratum, dtype=float) for stratum in items] for items in seeds]
+    for place, stratum in enumerate(chain.from_iterable(strata)):
         if stratum.ndim != 1 or len(stratum) == 0 or not np.isfinite(stratum).all():
             raise ValueError(f"stratum {place} is {stratum}; allowed: one finite number or more")
     count = len(strata)
     if count == 0:
         return float("nan"), float("nan"), float("nan"), 0
-    value = float(np.mean([sum(stratum.sum() for stratum in each) for each in strata]))
-    if bounds is None and count == max(len(s) for each in strata for s in each) == 1:
+    value = float(np.mean([sum(stratum.sum() for stratum in items) for items in strata]))
+    if bounds is None and count == max(map(len, chain.from_iterable(strata))) == 1:
         return value, float("nan"), float("nan"), 1
     rng = np.random.default_rng(0)
-    drawn = np.array([sum(_drawn_sums(s, resamples, rng) for s in each) for each in strata])
+    drawn = np.array([sum(_drawn_sums(s, resamples, rng) for s in items) for items in strata])
     which = rng.integers(count, size=(resamples, count))  # of the seeds, and a draw of its items:
     items = rng.integers(resamples, size=(resamples, count))
     low, high = np.percentile(drawn[which, items].mean(axis=1), (2.5, 97.5))
     if bounds is not None and high - low <= TOLERANCE:
-        one = min(sum(map(len, each)) for each in strata)
-        like = share_interval(one, one)[0]
+        fewest = min(sum(map(len, items)) for items in strata)
+        like = share_interval(fewest, fewest)[0]
         low, high = (value * like + bound * (1 - like) for bound in bounds)
     return value, float(low), float(high), count
 

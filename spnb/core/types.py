@@ -1,9 +1,11 @@
 """What passes between a method and an engine: sampling settings, requests, completions, samples."""
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,13 @@ class Trajectory:
     finish: str | None = None
     policy: str = "policy"
 
+    @classmethod
+    def of(cls, request: Request, completion: Completion) -> "Trajectory":
+        """One turn of the policy."""
+        trajectory = cls(request.prompt_ids, finish=completion.finish, policy=request.policy)
+        trajectory.append_policy(completion)
+        return trajectory
+
     @property
     def length(self) -> int:
         """Tokens of the prompt and of all that followed it."""
@@ -174,11 +183,11 @@ class Trajectory:
         self.logps += logps
         self.mask += [mask] * len(ids)
 
-    def sample(self, reward: float, role: Hashable, group: Hashable) -> Sample:
-        """The trajectory as one row; `info` has its text, and its queries where there are some."""
-        info: dict[str, Any] = {"text": self.text}
-        if self.searches:
-            info["searches"] = list(self.searches)
+    def sample(
+        self, reward: float, role: Hashable, group: Hashable, invalid: bool = False, **info: Any
+    ) -> Sample:
+        """The trajectory as one row; `info` has its text too, and its queries if there are any."""
+        queries = {"searches": list(self.searches)} if self.searches else {}
         return Sample(
             prompt_ids=self.prompt_ids,
             completion_ids=tuple(self.completion_ids),
@@ -189,7 +198,8 @@ class Trajectory:
             group=group,
             policy=self.policy,
             truncated=self.finish == "length",
-            info=info,
+            invalid=invalid,
+            info={"text": self.text} | queries | info,
         )
 
 
@@ -201,22 +211,12 @@ class Engine(Protocol):
         ...
 
 
-def sample_of(
-    request: Request, completion: Completion, *, reward: float, role: Hashable, group: Hashable
-) -> Sample:
-    """The loss row of one request and its answer: every completion token was sampled by the
-    policy."""
-    return Sample(
-        prompt_ids=request.prompt_ids,
-        completion_ids=completion.ids,
-        mask=(1,) * len(completion.ids),
-        logps=completion.logps,
-        reward=reward,
-        role=role,
-        group=group,
-        policy=request.policy,
-        truncated=completion.finish == "length",
-    )
+def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+    """Items by their key, keys and items in the order in which they come."""
+    groups: dict[Any, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def role_label(role: Hashable) -> str:

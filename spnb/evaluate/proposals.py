@@ -52,7 +52,7 @@ def question_metrics(questions: Records) -> dict[str, float]:
         numbers["mixed"] = frame["success"].between(0, 1, inclusive="neither").mean()
         levels = frame["level"].value_counts(normalize=True).sort_index()
         numbers |= {f"level/{level:.0f}": share for level, share in levels.items()}
-    return {f"method/{key}": float(value) for key, value in numbers.items()}
+    return numbers
 
 
 # --- SPELL's
@@ -97,7 +97,7 @@ def spell_numbers(questions: Sequence[Any]) -> dict[str, float]:
     metrics["answered"] = len(answered) / count
     if answered:
         for family, name in TYPES.items():
-            metrics[f"valid/{name}"] = fmean(q.family == family for q in answered)
+            metrics[f"valid/{name}"] = fmean(q.context.kind == family for q in answered)
         facts = [question.facts() for question in answered]
         metrics["answerable"] = fmean("level" in one for one in facts)
         for key in ("success", "pay", "level", "right"):
@@ -118,7 +118,7 @@ def verifier_numbers(questions: Sequence[Any]) -> dict[str, float]:
     the same.
     """
     rows = [
-        (same, rule, bool(verdict), verdict is not None, question.family)
+        (same, rule, bool(verdict), verdict is not None, question.context.kind)
         for question in questions
         for answer, same, rule, verdict in zip(
             question.answers, question.same, question.rule, question.majorities, strict=True

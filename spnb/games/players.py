@@ -1,7 +1,7 @@
 """Who plays a match, and what is recorded of it."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -53,15 +53,22 @@ class Player(Protocol):
 
 @dataclass(frozen=True)
 class PolicyPlayer:
-    """A model that reads the observation and answers in a box."""
+    """A model that reads the observation and answers in a box.
+
+    `has_room`: whether a prompt leaves room for an answer; one that does not is not asked and loses
+    the match.
+    """
 
     chat: Chat
     sampling: Sampling
     policy: str = "policy"
+    has_room: Callable[[Sequence[int]], bool] = bool
 
     def move(self, match: Match, seed: int) -> Episode[Turn]:
         """Asks the engine once; an answer without a legal action gives the action None."""
         request = self.chat.request(messages(match), self.sampling, seed, self.policy)
+        if not self.has_room(request.prompt_ids):
+            return Turn(match.player, None, None, None)
         (completion,) = yield [request]
         action = parse_action(completion.text, match.legal_actions())
         return Turn(match.player, request, completion, action)

@@ -12,14 +12,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from statistics import fmean
+from typing import Any
 
 from spnb.core import prompts
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded
 from spnb.core.method import Suite
 from spnb.core.plugins import reward
-from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed
+from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped
 from spnb.evaluate.proposals import CHALLENGES
 from spnb.games import programs
 from spnb.games.programs import TASK_KINDS, TaskKind
@@ -51,12 +53,23 @@ class Challenge:
     success: float = 0.0
     pay: float = UNREADABLE
 
+    def row(self) -> Sample:
+        """The challenger's row, compared with all of its kind in the step."""
+        role = "challenger", self.kind
+        about = {"program": self.program, "success": self.success}
+        return self.trajectory.sample(self.pay, role, "step", self.task is None, **about)
+
 
 class Method(ChallengerReasoner):
     """Absolute Zero; metrics: shares of valid proposals by kind, and of the valid ones mean p and
     pay, with right and wrong answers (mixed), of different programs (distinct)."""
 
     estimator = "batch_zscore"
+    stateful = ("programs",)
+
+    def __init__(self, params: Params, tokenizer: Any):
+        super().__init__(params, tokenizer)
+        self.programs: list[str] = []  # earlier ones
 
     def role_of(self, sample: Sample) -> str:
         """Rows are recorded under role and kind of task."""
@@ -65,34 +78,35 @@ class Method(ChallengerReasoner):
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """Challenges of the three kinds, answers to them, pay."""
         params = self.params
-        seed = derive_seed(params.seed, "train", step, self.share.rank)
+        seed = self.step_seed(step)
         rng = random.Random(seed)
         count = max(3, self.share.of(params.documents_per_step * params.group_size))
 
         # 1 Propose: as many tasks as SPICE's challenger makes attempts, a third of each kind.
-        proposals: list[Challenge] = []
+        challenges: list[Challenge] = []
         for number, kind in enumerate(TASK_KINDS):
             new = yield from self.challenges(kind, (count + number) // 3, seed, rng)
-            proposals += new
-            kept = [one.program for one in new if one.task and kind != "induction"]
-            self.programs = [*self.programs, *kept][-KEPT:]
+            challenges += new
+            if kind != "induction":
+                self.programs += [challenge.program for challenge in new if challenge.task]
+                self.programs = self.programs[-KEPT:]
 
         # 2 Solve each K times.
-        valid = [one for one in proposals if one.task]
-        tasks = [one.task for one in valid if one.task]
-        seeds = partial(derive_seed, seed, "answer")
+        valid = [challenge for challenge in challenges if challenge.task]
+        tasks = [challenge.task for challenge in valid]
         prompts = [task.messages for task in tasks]
+        seeds = partial(derive_seed, seed, "answer")
         groups = yield from self.sample("reasoner", prompts, params.answers, seeds)
         answers = graded(tasks, groups, "reasoner")
 
         # 3 Pay: proposals by how hard they are, one answer to each by being right.
-        for place, one in enumerate(valid):
+        for place, challenge in enumerate(valid):
             rows = answers[place * params.answers : (place + 1) * params.answers]
-            one.success = fmean(sample.reward for sample in rows)
-            one.pay = float(reward(params.pay)(one.success))
-            settle(rows, one.kind, rng)
-        self.log(**numbers(proposals, params.answers))
-        return [row(one) for one in proposals] + answers
+            challenge.success = fmean(sample.reward for sample in rows)
+            challenge.pay = float(reward(params.pay)(challenge.success))
+            settle(rows, challenge.kind, rng)
+        self.log(**numbers(challenges, params.answers))
+        return [challenge.row() for challenge in challenges] + answers
 
     def challenges(
         self, kind: TaskKind, count: int, seed: int, rng: random.Random
@@ -101,7 +115,7 @@ class Method(ChallengerReasoner):
         known = self.programs or [FIRST]
         subjects = [rng.choice(known) if kind == "induction" else "" for _ in range(count)]
         many = min(self.params.references, len(known))
-        asking = [spice_prompts.propose(kind, rng.sample(known, many), one) for one in subjects]
+        asking = [spice_prompts.propose(kind, rng.sample(known, many), x) for x in subjects]
         groups = yield from self.sample("challenger", asking, 1, partial(derive_seed, seed, kind))
         pairs = zip(groups, subjects, strict=True)
         return [read(kind, trajectory, program) for (trajectory,), program in pairs]
@@ -115,20 +129,18 @@ def read(kind: TaskKind, trajectory: Trajectory, program: str = "") -> Challenge
     """A proposal from a challenger's text, `program` the one that an induction is about."""
     text = trajectory.policy_text
     program = program or prompts.field(text, "program") or ""
-    found = [programs.read_input(one) for one in prompts.fields(text, "input")]
-    inputs = list(dict.fromkeys(x for x in found if x is not None))
-    proposal = Challenge(kind, trajectory, program=program)
+    written = [programs.read_input(field) for field in prompts.fields(text, "input")]
     needed = INPUTS if kind == "induction" else 1
+    inputs = list(dict.fromkeys(x for x in written if x is not None))[:needed]
+    challenge = Challenge(kind, trajectory, program=program)
     if not program or len(inputs) < needed:
-        return proposal
-    proposal.readable = True
-    proposal.pay = WRONG
-    inputs = inputs[:needed]
+        return challenge
+    challenge.readable = True
+    challenge.pay = WRONG
     outputs = programs.runs(program, inputs)
     if outputs is not None:
-        pairs = list(zip(inputs, outputs, strict=True))
-        proposal.task = make_task(kind, program, pairs)
-    return proposal
+        challenge.task = make_task(kind, program, list(zip(inputs, outputs, strict=True)))
+    return challenge
 
 
 def make_task(kind: TaskKind, program: str, pairs: programs.Pairs) -> Task:
@@ -153,25 +165,16 @@ def settle(rows: Sequence[Sample], kind: TaskKind, rng: random.Random) -> None:
             sample.weight = 0.0
 
 
-def row(one: Challenge) -> Sample:
-    """A proposal's row."""
-    sample = one.trajectory.sample(one.pay, ("challenger", one.kind), "step")
-    sample.invalid = one.task is None
-    sample.info |= {"program": one.program, "success": one.success}
-    return sample
-
-
-def numbers(proposals: Sequence[Challenge], answers: int) -> dict[str, float]:
+def numbers(challenges: Sequence[Challenge], answers: int) -> dict[str, float]:
     """The step's metrics; `answers` to each valid proposal."""
-    valid = [one for one in proposals if one.task]
-    found: dict[str, float] = {"attempts": len(proposals), "answers": len(valid) * answers}
-    found |= {"valid": len(valid) / len(proposals), "tasks": len(valid)}
-    for kind in TASK_KINDS:
-        own = [one for one in proposals if one.kind == kind]
-        found[f"valid/{kind}"] = fmean(one.task is not None for one in own) if own else 0.0
+    valid = [challenge for challenge in challenges if challenge.task]
+    counts: dict[str, float] = {"attempts": len(challenges), "answers": len(valid) * answers}
+    counts |= {"valid": len(valid) / len(challenges), "tasks": len(valid)}
+    for kind, group in grouped(challenges, attrgetter("kind")).items():
+        counts[f"valid/{kind}"] = fmean(challenge.task is not None for challenge in group)
     if valid:
-        found["success"] = fmean(one.success for one in valid)
-        found["pay"] = fmean(one.pay for one in valid)
-        found["mixed"] = fmean(0 < one.success < 1 for one in valid)
-        found["distinct"] = len({(one.kind, one.program) for one in valid}) / len(valid)
-    return found
+        counts["success"] = fmean(challenge.success for challenge in valid)
+        counts["pay"] = fmean(challenge.pay for challenge in valid)
+        counts["mixed"] = fmean(0 < challenge.success < 1 for challenge in valid)
+        counts["distinct"] = len({(x.kind, x.program) for x in valid}) / len(valid)
+    return counts

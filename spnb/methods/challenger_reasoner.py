@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from spnb.core.advantages import make_estimator
-from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source, own_source
+from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import grade, majority_vote, read_answer
-from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import find, foreign, reward, reward_name
 from spnb.core.types import Sample, Sampling, Trajectory, derive_seed
 from spnb.corpus.segments import GRADES, SegmentSource
@@ -69,7 +69,6 @@ class Params(MethodParams):
 
     @model_validator(mode="after")
     def _together(self) -> "Params":
-        frozen = sorted(name for name, role in self.roles.items() if role.trainable is False)
         pay = self.pay if self.algorithm == "spice" else self.algorithm
         stages = {stage.policy for stage in getattr(self, "stages", None) or []}
         alone = self.algorithm != "r_zero" or not hasattr(self, "stages")
@@ -77,9 +76,9 @@ class Params(MethodParams):
         types = self.task_types
         need(types and len(set(types)) == len(types), "task_types", "one or more, each once")
         need(len(set(self.corpus)) == len(self.corpus), "corpus", "each once")
-        need(len(frozen) < len(self.role_names), "roles", "one that learns")
-        size = f"group_size ({self.group_size}) or more"
-        need(self.attempts >= self.group_size, "attempts", size)
+        need(len(self.frozen) < len(self.role_names), "roles", "one that learns")
+        enough = self.attempts >= self.group_size
+        need(enough, "attempts", f"group_size ({self.group_size}) or more")
         need(self.pay == pay, "pay algorithm", pay)
         need(alone or stages == POLICIES, "stages algorithm", f"stages of {sorted(POLICIES)}")
         own = self.own_sources
@@ -94,11 +93,6 @@ class Params(MethodParams):
     def own_sources(self) -> list[str]:
         """Those of `corpus` that a plugin registered."""
         return [name for name in self.corpus if find("source", name)]
-
-    @property
-    def generated(self) -> bool:
-        """Whether the oracle knows some of the documents, or there are none."""
-        return not self.corpus or bool(set(HALVES) & set(self.corpus))
 
 
 @dataclass
@@ -134,18 +128,13 @@ class ChallengerReasoner(SelfPlayMethod):
     """
 
     Params = Params
-    params: Any
     estimator: ClassVar[str]
 
     def __init__(self, params: Any, tokenizer: Any):
         super().__init__(params, tokenizer)
-        if params.own_sources:
-            self.source: Any = own_source(params.corpus[0], SegmentSource, params, tokenizer)
-        elif params.generated:
-            self.source = open_source(GENERATED, params, tokenizer)
-        else:
-            self.source = SegmentSource(params, tokenizer)
-        self.programs: list[str] = []  # earlier ones, of Absolute Zero
+        generated = not params.corpus or set(HALVES) & set(params.corpus)
+        name = GENERATED if generated else params.corpus[0]
+        self.source = open_source(name, params, tokenizer, SegmentSource, SegmentSource)
 
     def default_roles(self) -> dict[str, Role]:
         """Both learn, on one set of weights; `grpo.beta` holds only the challenger to its start."""
@@ -182,30 +171,25 @@ class ChallengerReasoner(SelfPlayMethod):
         self, contexts: Sequence[Context], copies: int, seed: int
     ) -> Episode[list[list[Attempt]]]:
         """`copies` attempts at a task on each context."""
-        prompts = [self.challenge(context) for context in contexts]
-        groups = yield from self.sample("challenger", prompts, copies, partial(derive_seed, seed))
-        return [
-            [self.read(context, trajectory) for trajectory in group]
-            for context, group in zip(contexts, groups, strict=True)
+        texts = [context.texts[0] if context.documents else None for context in contexts]
+        prompts = [
+            spice_prompts.challenge(self.params.prompts, context.kind, text)
+            for context, text in zip(contexts, texts, strict=True)
         ]
-
-    def challenge(self, context: Context) -> Any:
-        """The challenger's prompt."""
-        text = context.texts[0] if context.documents else None
-        return spice_prompts.challenge(self.params.prompts, context.kind, text)
+        groups = yield from self.sample("challenger", prompts, copies, partial(derive_seed, seed))
+        pairs = zip(contexts, groups, strict=True)
+        return [[self.read(context, row) for row in group] for context, group in pairs]
 
     def read(self, context: Context, trajectory: Trajectory) -> Attempt:
         """An attempt from a challenger's text; a truncated one is not valid."""
         text = trajectory.policy_text if trajectory.finish != "length" else ""
-        found = spice_prompts.read_task(self.params.prompts, text, context.kind)
-        task = found if isinstance(found, Proposal) else None
-        return self.judged(Attempt(context, trajectory, task))
+        task = spice_prompts.read_task(self.params.prompts, text, context.kind)
+        return self.attempt(context, trajectory, task if isinstance(task, Proposal) else None)
 
-    def judged(self, attempt: Attempt) -> Attempt:
+    def attempt(self, context: Context, trajectory: Any, task: Proposal | None) -> Attempt:
         """An attempt with what the oracle says of its task."""
-        if attempt.task:
-            attempt.judgement = self.source.judge(attempt.task, attempt.context)
-        return attempt
+        judgement = self.source.judge(task, context) if task else None
+        return Attempt(context, trajectory, task, judgement)
 
     # --- answering
 
@@ -214,24 +198,23 @@ class ChallengerReasoner(SelfPlayMethod):
         sets success, agreement and label."""
         style = self.params.prompts
         tag = spice_prompts.answer_tag(style)
-        prompts = [spice_prompts.reason(style, one.task.question) for one in attempts]
+        prompts = [spice_prompts.reason(style, attempt.task.question) for attempt in attempts]
         seeds = partial(derive_seed, seed, "answer")
         groups = yield from self.sample("reasoner", prompts, self.params.answers, seeds)
         rows = []
-        for place, (one, group) in enumerate(zip(attempts, groups, strict=True)):
-            kind = GRADES[one.context.kind]
+        for place, (attempt, group) in enumerate(zip(attempts, groups, strict=True)):
+            gold = attempt.task.answer
+            agree = partial(share_right, kind=GRADES[attempt.context.kind])
             answers = [read_answer(trajectory.policy_text, tag) for trajectory in group]
-            one.label = majority_vote(answers)
-            one.success = share_right(answers, one.task.answer, kind)
-            one.agreement = share_right(answers, one.label, kind)
-            new = []
+            attempt.label = majority_vote(answers)
+            attempt.success = agree(answers, gold)
+            attempt.agreement = agree(answers, attempt.label)
+            samples = []
             for trajectory, answer in zip(group, answers, strict=True):
-                right = share_right([answer], one.task.answer, kind)
-                sample = trajectory.sample(right, "reasoner", place)
-                sample.invalid = answer is None
-                sample.info |= {"gold": one.task.answer, "answer": answer}
-                new.append(sample)
-            rows.append(new)
+                right = agree([answer], gold)
+                about = {"gold": gold, "answer": answer}
+                samples.append(trajectory.sample(right, "reasoner", place, answer is None, **about))
+            rows.append(samples)
         return rows
 
     def reward(self, attempt: Attempt) -> float:
@@ -240,56 +223,31 @@ class ChallengerReasoner(SelfPlayMethod):
         share = attempt.agreement if self.params.pay == "r_zero" else attempt.success
         return float(reward(self.params.pay)(share))
 
-    def challenger_rows(self, attempts: Sequence[Attempt], group: int) -> list[Sample]:
-        """A challenger's rows, compared within `group`: a valid task's pay, or the penalty."""
-        samples = []
-        for one in attempts:
-            if one.trajectory is None:
-                continue
-            reward = one.pay if one.task else self.params.invalid_reward
-            sample = one.trajectory.sample(reward, "challenger", group)
-            sample.invalid = one.task is None
-            sample.info |= one.facts() if one.task else {}
-            samples.append(sample)
-        return samples
+    def challenger_rows(self, groups: Sequence[Sequence[Attempt]]) -> list[Sample]:
+        """A challenger's rows, compared within their group: a valid task's pay, or the penalty."""
+        rows = []
+        for place, group in enumerate(groups):
+            for attempt in group:
+                if attempt.trajectory is None:
+                    continue
+                pay = attempt.pay if attempt.task else self.params.invalid_reward
+                facts = attempt.facts() if attempt.task else {}
+                invalid = attempt.task is None
+                row = attempt.trajectory.sample(pay, "challenger", place, invalid, **facts)
+                rows.append(row)
+        return rows
 
-    # --- training and evaluation
-
-    def select(self, samples: Sequence[Sample]) -> None:
-        """The mean over all rows with a weight, of both roles alike; rows that add nothing to it
-        (no advantage, no KL) are left out."""
-        grpo = self.params.grpo
-        chosen = [one for one in samples if one.weight]
-        if grpo.get("loss_type", "dr_grpo") not in ROW_MEAN_LOSSES:
-            return
-        held = {name for name, role in self.roles.items() if role.kl and grpo.get("beta")}
-        trained = [one for one in chosen if one.advantage or self.role_of(one) in held]
-        for one in chosen:
-            one.weight = 0.0
-        for one in trained:
-            one.weight = len(trained) / len(chosen)
+    # --- evaluation
 
     def log_tasks(
         self, attempts: Sequence[Attempt], answered: Sequence[Attempt], **numbers: float
     ) -> None:
         """The step's metrics: the share of valid attempts; `task_numbers` of the answered ones."""
-        valid = [one for one in attempts if one.task]
-        self.log(
-            **numbers,
-            attempts=len(attempts),
-            answers=len(answered) * self.params.answers,
-            valid=len(valid) / max(1, len(attempts)),
-            **task_numbers([one.facts() for one in answered]),
-        )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Absolute Zero's programs too."""
-        return super().state_dict() | {"programs": self.programs}
-
-    def load_state_dict(self, state: Any) -> None:
-        """Restores `state_dict()`."""
-        super().load_state_dict(state)
-        self.programs = state["programs"]
+        valid = sum(attempt.task is not None for attempt in attempts)
+        facts = [attempt.facts() for attempt in answered]
+        answers = len(answered) * self.params.answers
+        self.log(**numbers, attempts=len(attempts), answers=answers, **task_numbers(facts))
+        self.log(valid=valid / max(1, len(attempts)))
 
     def suites(self, step: int) -> list[Suite]:
         """The source's, closed-book and with documents; tasks on held-out documents."""
@@ -329,5 +287,5 @@ class ChallengerReasoner(SelfPlayMethod):
 
 def share_right(answers: Sequence[str | None], gold: str | None, kind: str) -> float:
     """The share of answers that agree with a gold one."""
-    right = [grade(one, gold, kind) for one in answers if one is not None and gold is not None]
-    return sum(right) / len(answers)
+    read = [answer for answer in answers if answer is not None and gold is not None]
+    return sum(grade(answer, gold, kind) for answer in read) / len(answers)

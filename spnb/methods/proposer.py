@@ -16,16 +16,16 @@ rows; `grpo.beta` holds the proposer to its start, and the solver is free of it.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core.advantages import make_estimator, skip_zero_advantage
-from spnb.core.documents import Context, Rejected, open_source
-from spnb.core.episodes import Episode, fill
+from spnb.core.advantages import make_estimator, permute, skip_zero_advantage
+from spnb.core.documents import Proposal, open_source
+from spnb.core.episodes import Episode
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import reward, reward_name
@@ -62,11 +62,10 @@ class Params(MethodParams):
 
     @model_validator(mode="after")
     def _together(self) -> "Params":
-        frozen = sorted(name for name, role in self.roles.items() if role.trainable is False)
-        proposer = "proposer" not in frozen and self.questions == "proposer"
+        proposer = "proposer" not in self.frozen and self.questions == "proposer"
         levels = self.levels
         need = self.need
-        need(proposer or "solver" not in frozen, "questions roles", "a role that learns")
+        need(proposer or "solver" not in self.frozen, "questions roles", "a role that learns")
         need(self.paid == "earned" or proposer, "paid questions roles", "a proposer that learns")
         known = all(1 <= level <= self.highest for level in levels)
         need(known, "levels", f"1 to highest ({self.highest})")
@@ -82,24 +81,18 @@ class Params(MethodParams):
 
 
 @dataclass
-class Question:
-    """A valid question: the task as the solver gets it, p once it is answered, what p pays."""
+class Attempt:
+    """What a proposer wrote, or a drawn question, which has no trajectory: the task as the solver
+    gets it (None: not valid), p once it is answered, what p pays."""
 
-    task: Task
+    trajectory: Trajectory | None
+    task: Task | None
     success: float = 0.0
     pay: float = 0.0
 
     def facts(self) -> dict[str, float]:
-        """Its level (how many steps it asks for), p and pay."""
+        """Of a valid question its level (how many steps it asks for), p and pay."""
         return {"level": self.task.info["level"], "success": self.success, "pay": self.pay}
-
-
-@dataclass
-class Attempt:
-    """What a proposer wrote; `question` is None where it is not valid."""
-
-    trajectory: Trajectory
-    question: Question | None
 
 
 class Method(SelfPlayMethod):
@@ -107,6 +100,7 @@ class Method(SelfPlayMethod):
     valid proposals, and the answers that solvers gave in the step."""
 
     Params = Params
+    stateful = ("shares",)
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
@@ -124,75 +118,61 @@ class Method(SelfPlayMethod):
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """Proposals, answers, pay; which questions the solver trains on."""
         params = self.params
-        seed = derive_seed(params.seed, "train", step, self.share.rank)
+        seed = self.step_seed(step)
         rng = random.Random(seed)
-        count = max(1, self.share.of(params.proposals))
 
         # 1 Propose until there are enough valid questions, or 2 draw them.
         proposals: list[Attempt] = []
         self.probed = 0
         if params.questions == "proposer":
-            proposals = yield from self.propose(count, "train", seed)
-            questions = [one.question for one in proposals if one.question]
+            proposals = yield from self.propose(self.share.of(params.proposals), seed)
+            questions = [attempt for attempt in proposals if attempt.task]
         else:
-            count = max(1, self.share.of(params.trained_questions))
+            count = self.share.of(params.trained_questions)
             questions = yield from self.draw(count, step, seed)
 
         # 3 Answer and verify.
         answers = yield from self.solve(questions, seed)
 
         # 4 Pay; in the control the same pay goes to any valid proposal.
-        pays = [question.pay for question in questions]
+        rows = [row(attempt) for attempt in proposals]
         if params.paid == "shuffled":
-            rng.shuffle(pays)
-        paid = self.pay(proposals, pays)
+            permute([sample for sample in rows if not sample.invalid], rng)
 
         # 5 Choose what the solver trains on.
-        chosen = max(1, self.share.of(params.trained_questions))
-        self.chosen = set(rng.sample(range(len(questions)), min(chosen, len(questions))))
-        self.note(proposals, questions)
-        return paid + answers
-
-    def note(self, proposals: Sequence[Attempt], questions: Sequence[Question]) -> None:
-        """The step's metrics."""
-        self.metrics = question_metrics([question.facts() for question in questions])
+        count = min(self.share.of(params.trained_questions), len(questions))
+        self.chosen = set(rng.sample(range(len(questions)), count))
+        self.log(**question_metrics([question.facts() for question in questions]))
+        self.log(answers=len(questions) * params.answers + self.probed)
         if proposals:
-            valid = sum(one.question is not None for one in proposals) / len(proposals)
-            self.metrics["method/valid"] = valid
-        answers = len(questions) * self.params.answers + self.probed
-        self.metrics["method/answers"] = float(answers)
+            self.log(valid=len(questions) / len(proposals))
+        return rows + answers
 
-    def propose(self, count: int, pool: str, seed: int) -> Episode[list[Attempt]]:
+    def propose(self, count: int, seed: int) -> Episode[list[Attempt]]:
         """Rounds of proposals until `count` are valid, so that every arm has its full quota."""
         proposals: list[Attempt] = []
-
-        def play_round(number: int, missing: Mapping[str, int]) -> Episode[dict[str, list[Any]]]:
-            new = yield from self.ask(missing["valid"], pool, derive_seed(seed, "round", number))
-            proposals.extend(new)
-            return {"valid": [one for one in new if one.question]}
-
-        yield from fill(play_round, {"valid": count}, ROUNDS)
+        for number in range(ROUNDS):
+            missing = count - sum(attempt.task is not None for attempt in proposals)
+            new = yield from self.ask(max(0, missing), "train", derive_seed(seed, "round", number))
+            proposals += new
         return proposals
 
     def ask(self, count: int, pool: str, seed: int) -> Episode[list[Attempt]]:
-        """`count` proposals, each about sources of its own."""
+        """`count` proposals, each about sources of its own; with a valid one come the notes that a
+        solver reads."""
         rng = random.Random(derive_seed(seed, "sources"))
         contexts = [self.source.draw(rng, place, pool) for place in range(count)]
         prompts = [self.source.ask(context) for context in contexts]
         groups = yield from self.sample("proposer", prompts, 1, partial(derive_seed, seed, "ask"))
-        return [
-            Attempt(trajectory, self.question(trajectory, context))
-            for context, (trajectory,) in zip(contexts, groups, strict=True)
-        ]
+        attempts = []
+        for context, (trajectory,) in zip(contexts, groups, strict=True):
+            proposal = self.source.read(trajectory.policy_text, context)
+            valid = isinstance(proposal, Proposal)
+            task = self.source.task(proposal, context) if valid else None
+            attempts.append(Attempt(trajectory, task))
+        return attempts
 
-    def question(self, trajectory: Trajectory, context: Context) -> Question | None:
-        """The question of a valid proposal, with the notes that a solver reads."""
-        proposal = self.source.read(trajectory.policy_text, context)
-        if isinstance(proposal, Rejected):
-            return None
-        return Question(self.source.task(proposal, context))
-
-    def draw(self, count: int, step: int, seed: int) -> Episode[list[Question]]:
+    def draw(self, count: int, step: int, seed: int) -> Episode[list[Attempt]]:
         """Questions without a proposer: of even levels, or of levels with mixed answers."""
         params = self.params
         rng = random.Random(derive_seed(seed, "drawn"))
@@ -203,44 +183,32 @@ class Method(SelfPlayMethod):
                 yield from self.probe(seed)
             weights = [max(p * (1 - p), 1e-4) ** 2 for p in self.shares]
         drawn = rng.choices(levels, weights, k=count)
-        return [Question(self.source.exercise(level, rng)) for level in drawn]
+        return [Attempt(None, self.source.exercise(level, rng)) for level in drawn]
 
     def probe(self, seed: int) -> Episode[None]:
         """Measures the solver's share of right answers at every level, on questions of its own."""
         rng = random.Random(derive_seed(seed, "probe"))
         levels = range(1, self.params.highest + 1)
         tasks = [self.source.exercise(level, rng) for level in levels for _ in range(PROBED)]
-        seeds = partial(derive_seed, seed, "probe")
-        prompts = [task.messages for task in tasks]
-        groups = yield from self.sample("solver", prompts, 1, seeds)
-        right = [sample.reward for sample in graded(tasks, groups, "solver")]
+        right = [sample.reward for sample in (yield from self.answer(tasks, 1, seed, "probe"))]
         self.shares = [sum(right[at : at + PROBED]) / PROBED for at in range(0, len(right), PROBED)]
         self.probed = len(tasks)
 
-    def solve(self, questions: Sequence[Question], seed: int) -> Episode[list[Sample]]:
+    def solve(self, questions: Sequence[Attempt], seed: int) -> Episode[list[Sample]]:
         """Answers to each question as samples; sets its p and what p pays."""
-        tasks = [question.task for question in questions]
         k = self.params.answers
-        seeds = partial(derive_seed, seed, "answer")
-        prompts = [task.messages for task in tasks]
-        groups = yield from self.sample("solver", prompts, k, seeds)
-        samples = graded(tasks, groups, "solver")
+        tasks = [question.task for question in questions]
+        samples = yield from self.answer(tasks, k, seed, "answer")
         for place, question in enumerate(questions):
             question.success = sum(s.reward for s in samples[place * k : (place + 1) * k]) / k
             question.pay = float(reward(self.params.pay)(question.success))
         return samples
 
-    def pay(self, proposals: Sequence[Attempt], pays: Sequence[float]) -> list[Sample]:
-        """The proposals as samples, one group a step."""
-        remaining = iter(pays)
-        samples = []
-        for proposal in proposals:
-            reward = next(remaining) if proposal.question else 0.0
-            samples.append(proposal.trajectory.sample(reward, "proposer", "step"))
-            samples[-1].invalid = proposal.question is None
-            if proposal.question:
-                samples[-1].info |= proposal.question.facts()
-        return samples
+    def answer(self, tasks: Sequence[Task], copies: int, *seed: Hashable) -> Episode[list[Sample]]:
+        """Graded answers of the solver to each task."""
+        prompts = [task.messages for task in tasks]
+        groups = yield from self.sample("solver", prompts, copies, partial(derive_seed, *seed))
+        return graded(tasks, groups, "solver")
 
     def select(self, samples: Sequence[Sample]) -> None:
         """The mean over the proposer's rows plus the mean over the solver's chosen ones."""
@@ -259,15 +227,6 @@ class Method(SelfPlayMethod):
             for row in rows:
                 row.weight *= total / len(rows)
 
-    def state_dict(self) -> dict[str, Any]:
-        """What the curriculum measured last."""
-        return super().state_dict() | {"shares": self.shares}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`."""
-        super().load_state_dict(state)
-        self.shares = state["shares"]
-
     def suites(self, step: int) -> list[Suite]:
         """Held-out questions of every level, sampled; proposals about held-out sources."""
         ends = step in (0, self.params.steps)
@@ -281,10 +240,16 @@ class Method(SelfPlayMethod):
 
         def ask(place: int) -> Episode[Records]:
             seed = derive_seed("evaluation", "proposals", place)
-            (proposal,) = yield from self.ask(1, "heldout", seed)
-            if proposal.question is None:
+            (attempt,) = yield from self.ask(1, "heldout", seed)
+            if attempt.task is None:
                 return [record(SUITE, str(place), 0.0, level=0, success=0.0, pay=0.0)]
-            yield from self.solve([proposal.question], seed)
-            return [record(SUITE, str(place), 1.0, **proposal.question.facts())]
+            yield from self.solve([attempt], seed)
+            return [record(SUITE, str(place), 1.0, **attempt.facts())]
 
         return Suite(SUITE, range(self.params.eval_proposals), ask, proposal_rows)
+
+
+def row(attempt: Attempt) -> Sample:
+    """A proposal's row, compared with all of the step: what a valid one pays, else 0."""
+    facts = attempt.facts() if attempt.task else {}
+    return attempt.trajectory.sample(attempt.pay, "proposer", "step", attempt.task is None, **facts)

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from spnb.core.episodes import Episode
-from spnb.core.grading import grade
 from spnb.core.types import Sample, derive_seed
 from spnb.corpus.segments import GRADES
 from spnb.evaluate.diversity import shares
-from spnb.methods.challenger_reasoner import Attempt, ChallengerReasoner
+from spnb.methods.challenger_reasoner import Attempt, ChallengerReasoner, share_right
 from spnb.methods.challenger_reasoner import Params as Params
 
 AGREEMENT = 0.25
@@ -32,35 +31,35 @@ class Method(ChallengerReasoner):
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """One step of the stage that is on: questions, answers, labels by majority, pay."""
         params = self.params
-        seed = derive_seed(params.seed, "train", step, self.share.rank)
+        seed = self.step_seed(step)
 
         # 1 Challenger: G attempts at a question, given a type of answer.
-        count = max(1, self.share.of(params.documents_per_step))
-        contexts = yield from self.draw(count, seed)
+        contexts = yield from self.draw(self.share.of(params.documents_per_step), seed)
         groups = yield from self.propose(contexts, params.group_size, derive_seed(seed, "write"))
 
         # 2 Reasoner: K answers to each valid question; the most frequent one is its label.
-        every = [one for group in groups for one in group]
-        valid = [one for one in every if one.task]
+        attempts = [attempt for group in groups for attempt in group]
+        valid = [attempt for attempt in attempts if attempt.task]
         answers = yield from self.answer(valid, seed)
 
         # 3 Pay the challenger: uncertainty, less repetition.
-        for one, near in zip(valid, shares([one.task.question for one in valid]), strict=True):
-            one.pay = max(0.0, self.reward(one) - near)
-        paid = [
-            row for place, group in enumerate(groups) for row in self.challenger_rows(group, place)
-        ]
+        repeated = shares([attempt.task.question for attempt in valid])
+        for attempt, share in zip(valid, repeated, strict=True):
+            attempt.pay = max(0.0, self.reward(attempt) - share)
+        samples = self.challenger_rows(groups)
 
         # 4 Pay the reasoner: agreement with the label, where this is neither sure nor rare.
-        for one, rows in zip(valid, answers, strict=True):
-            relabel(one, rows)
-            trained = abs(one.agreement - 0.5) <= AGREEMENT + 1e-9
+        for attempt, rows in zip(valid, answers, strict=True):
+            kind = GRADES[attempt.context.kind]
+            trained = abs(attempt.agreement - 0.5) <= AGREEMENT + 1e-9
             for sample in rows:
+                sample.reward = share_right([sample.info["answer"]], attempt.label, kind)
+                sample.info["label"] = attempt.label
                 sample.weight = float(trained)
-        self.log_tasks(every, valid, labels=self.right_labels(valid))
+            samples += rows
+        self.log_tasks(attempts, valid, labels=self.right_labels(valid))
 
         # 5 The stage's policy learns.
-        samples = paid + [sample for rows in answers for sample in rows]
         learner = learning(params, step)
         for sample in samples:
             sample.weight *= learner in (None, sample.policy)
@@ -68,21 +67,10 @@ class Method(ChallengerReasoner):
 
     def right_labels(self, valid: Sequence[Attempt]) -> float:
         """The share of labels that the oracle finds right."""
-        judged = [
-            self.source.judge(replace(one.task, answer=one.label or ""), one.context)
-            for one in valid
-        ]
-        return sum(bool(one and one.right) for one in judged) / max(1, len(valid))
-
-
-def relabel(one: Attempt, rows: Sequence[Sample]) -> None:
-    """1 for an answer that agrees with the label."""
-    kind = GRADES[one.context.kind]
-    for sample in rows:
-        answer = sample.info["answer"]
-        agrees = answer is not None and one.label is not None and grade(answer, one.label, kind)
-        sample.reward = float(agrees)
-        sample.info["label"] = one.label
+        labelled = [(replace(a.task, answer=a.label or ""), a.context) for a in valid]
+        judgements = [self.source.judge(task, context) for task, context in labelled]
+        right = sum(judgement is not None and judgement.right for judgement in judgements)
+        return right / max(1, len(valid))
 
 
 def learning(params: object, step: int) -> str | None:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from spnb.core import prompts
-from spnb.core.advantages import make_estimator
+from spnb.core.advantages import make_estimator, permute
 from spnb.core.documents import check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded
@@ -106,11 +106,11 @@ class Method(SelfPlayMethod):
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """Questions, a group of answers to each, the rule's rewards."""
         params = self.params
-        size = self.params.group_size
-        seed = derive_seed(params.seed, "train", step, self.share.rank)
+        size = params.group_size
+        seed = self.step_seed(step)
 
         # 1 Draw questions.
-        tasks = self.draw(max(1, self.share.of(params.prompts_per_step)), random.Random(seed))
+        tasks = self.draw(self.share.of(params.prompts_per_step), random.Random(seed))
 
         # 2 Answer each of them `group_size` times.
         def seed_of(place: int, copy: int) -> int:
@@ -119,23 +119,20 @@ class Method(SelfPlayMethod):
         def answer(place: int, request: Request) -> Episode[Trajectory]:
             return self.source.answer(tasks[place], request)
 
-        asked = [task.messages for task in tasks]
-        groups = yield from self.sample("solver", asked, size, seed_of, answer)
+        prompts = [task.messages for task in tasks]
+        groups = yield from self.sample("solver", prompts, size, seed_of, answer)
 
         # 3 Verify by rule.
         samples = graded(tasks, groups, ROLE)
         rewards = [sample.reward for sample in samples]
         acts = [behaviour(trajectory) for group in groups for trajectory in group]
         mixed = [len(set(rewards[n : n + size])) > 1 for n in range(0, len(rewards), size)]
-        self.metrics = {}
         self.log(**{key: fmean(act[key] for act in acts) for key in acts[0]})
         self.log(accuracy=fmean(rewards), mixed=fmean(mixed))
 
         # 4 Pay; in the control the same rewards go to anybody.
         if params.reward == "random":
-            random.Random(derive_seed(seed, "permuted")).shuffle(rewards)
-        for sample, reward in zip(samples, rewards, strict=True):
-            sample.reward = reward
+            permute(samples, random.Random(derive_seed(seed, "permuted")))
         return samples
 
     def draw(self, count: int, rng: random.Random) -> list[Task]:
@@ -167,11 +164,8 @@ class Method(SelfPlayMethod):
             rng = random.Random(derive_seed("evaluation", name))
             tasks = [self.question(mix, rng, "heldout") for _ in range(params.eval_items)]
             for decoding, sampling in decodings.items():
-                seed_of = partial(_seed, decoding)
-                asked = ask_suite(
-                    name, tasks, self.chat, sampling, seed_of, decoding=decoding, **how
-                )
-                suites.append(asked)
+                arguments = name, tasks, self.chat, sampling, partial(_seed, decoding)
+                suites.append(ask_suite(*arguments, decoding=decoding, **how))
         return suites
 
 

@@ -18,10 +18,10 @@ QwenLong-L1's reward. `alignment` learns from preference pairs on that set (`spe
 import random
 import time
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
 
@@ -29,25 +29,25 @@ from pydantic import Field, model_validator
 
 from spnb.core import prompts
 from spnb.core.advantages import make_estimator, permute_rewards, token_mean
-from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source, own_source
-from spnb.core.episodes import Episode, fill
+from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
+from spnb.core.episodes import Episode
 from spnb.core.grading import read_answer
-from spnb.core.method import MethodParams, Preference, Role, SelfPlayMethod, Suite
-from spnb.core.plugins import find, foreign, reward, reward_name
-from spnb.core.types import Messages, Pair, Sample, Task, Trajectory, derive_seed
+from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.plugins import foreign, reward, reward_name
+from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped
 from spnb.corpus import clusters
 from spnb.evaluate.items import Records
 from spnb.evaluate.proposals import DIFFICULTY, difficulty, difficulty_rows, spell_numbers
-from spnb.methods.spell_pairs import make_pairs
+from spnb.methods.spell_pairs import make_pairs, preference
 
+TaskType = Literal[tuple(clusters.TYPES)]  # type: ignore[valid-type]
 GENERATED = "lab:clusters"
 """The source where there is no corpus."""
-PHASES = ("questioning", "grounding", "responding", "verifying")
+PHASES = dict(ask="questioning", ground="grounding", respond="responding", verify="verifying")
+"""Phases of a round, by what their seeds are derived from, as the log calls them."""
 BAD_FORMAT = -1.0
 UNGROUNDED = -0.5
 """What a questioner gets for a question that is answered without documents."""
-PREFERENCE_WEIGHTS = {"longpo": 0.01, "solopo": 3.0}
-"""lambda of LongPO (eq. 14), alpha of SoLoPO (DPO, Qwen2.5-7B)."""
 
 
 class Params(MethodParams):
@@ -57,9 +57,7 @@ class Params(MethodParams):
 
     corpus: str = Field("", description="a path, or a plugin's source; empty: generated")
     document_tokens: int | None = Field(None, ge=1, description="a corpus's are cut after so many")
-    tasks: list[Literal[tuple(clusters.TYPES)]] = Field(  # type: ignore[valid-type]
-        list(clusters.TYPES), min_length=1, description="task types, drawn evenly"
-    )
+    tasks: list[TaskType] = Field(list(clusters.TYPES), min_length=1, description="drawn evenly")
     clusters: int = Field(24, ge=1, description="generated clusters, of all types together")
     documents: int = Field(4, ge=1, description="n, of a cluster; a responder reads all")
     documents_read: int = Field(2, ge=1, description="m, new ones that a questioner reads")
@@ -92,32 +90,24 @@ class Params(MethodParams):
     @model_validator(mode="after")
     def _together(self) -> "Params":
         static = self.question_source == "static"
-        paired = self.alignment is not None
         need = self.need
         need(self.documents_read <= self.documents, "documents_read documents", "1 to documents")
         need(static or not self.context, "context question_source", "with static")
-        oracle = "the oracle knows no corpus"
-        need(not (self.corpus and static), "question_source corpus", f"policy, {oracle}")
-        need(not self.corpus or self.judge == "rule", "judge corpus", f"rule, {oracle}")
-        need(static or not paired, "question_source alignment", "static")
-        need(not (paired and self.judgments), "judgments alignment", "0, the judge compares alone")
-        need(not (paired and self.context), "context alignment", "nothing")
-        need(self.rewards == "earned" or not paired, "rewards alignment", "earned")
-        row_means = self.grpo.get("loss_type", "grpo") == "grpo"
-        need(row_means, "grpo.loss_type", "grpo, of whose row means eq. 12 is made")
+        need(not (self.corpus and static), "question_source corpus", "policy, there is no oracle")
+        need(not self.corpus or self.judge == "rule", "judge corpus", "rule, there is no oracle")
+        need(static or not self.alignment, "question_source alignment", "static")
+        need(not (self.alignment and self.judgments), "judgments_per_answer alignment", "0")
+        need(not (self.alignment and self.context), "context alignment", "nothing")
+        need(self.rewards == "earned" or not self.alignment, "rewards alignment", "earned")
+        loss = self.grpo.get("loss_type", "grpo")
+        need(loss == "grpo", "grpo.loss_type", "grpo, of whose row means eq. 12 is made")
         known = not foreign("source", [self.corpus], self.plugins)
         need(known, "corpus plugins", "a path, or a source of this run's plugin")
         if not self.corpus:
             check_source(GENERATED, self)
         return self
 
-    @property
-    def preference(self) -> Preference | None:
-        """The loss of the baselines that learn from pairs."""
-        if self.alignment is None:
-            return None
-        weight = PREFERENCE_WEIGHTS[self.alignment]
-        return Preference(self.alignment, batch=self.groups, beta=0.1, weight=weight)
+    preference = property(preference)
 
     @property
     def judgments(self) -> int:
@@ -130,9 +120,7 @@ class Params(MethodParams):
         return max(1, self.groups // max(1, self.judgments))
 
     def map(self, success: float) -> float:
-        """What a mean reward of responders pays the questioner (eq. 7); 0 at 0 and 1."""
-        if success in (0.0, 1.0):
-            return 0.0
+        """What a mean reward of responders pays the questioner (eq. 7)."""
         options = {"sigma": self.sigma} if self.mapping == "gaussian" else {}
         return float(reward(self.mapping)(success, **options))
 
@@ -181,17 +169,13 @@ class Question:
     pay: float = BAD_FORMAT
 
     @property
-    def family(self) -> str:
-        """The task type."""
-        return self.context.kind
-
-    @property
     def mixed(self) -> bool:
         """Whether its answers have different rewards: only then can they be compared."""
         return len(set(self.rewards)) > 1
 
     def settle(self, params: Params, source: Any) -> None:
         """Sets rule, majorities, rewards, success and pay from the answers and judgments."""
+        self.judgement = self.proposal and source.judge(self.proposal, self.context)
         if self.proposal is None or not self.grounded:
             self.pay = UNGROUNDED if self.proposal else BAD_FORMAT
             return
@@ -200,22 +184,22 @@ class Question:
         self.rule = [bool(source.agrees(self.proposal, text)) for text in texts]
         if params.judge == "oracle":
             self.rule = [bool(same) for same in self.same]
-        self.votes = [[prompts.verdict(one.policy_text) for one in of] for of in self.judgments]
-        self.majorities = [majority(votes, params) for votes in self.votes]
-        self.majorities = self.majorities or [None] * len(self.answers)
+        self.votes = [[prompts.verdict(j.policy_text) for j in group] for group in self.judgments]
+        verdicts = [majority(votes, params) for votes in self.votes]
+        self.majorities = verdicts or [None] * len(texts)
         pairs = zip(self.rule, self.majorities, strict=True)
         self.rewards = [float(max(rule, bool(verdict))) for rule, verdict in pairs]
         self.success = fmean(self.rewards)
-        self.pay = params.map(self.success)
+        self.pay = params.map(self.success) if self.mixed else 0.0
 
     def verifier_rewards(self, params: Params) -> list[list[float]]:
         """The rewards of all judgments (eq. 5): 1 for agreeing with the majority.
 
         A judgment that is neither yes nor no gets 0, or -1 where it is `penalised`.
         """
-        other = -1.0 if params.malformed == "penalised" else 0.0
+        neither = -1.0 if params.malformed == "penalised" else 0.0
         return [
-            [other if vote is None else float(vote == verdict) for vote in votes]
+            [neither if vote is None else float(vote == verdict) for vote in votes]
             for votes, verdict in zip(self.votes, self.majorities, strict=bool(self.votes))
         ]
 
@@ -254,7 +238,7 @@ class Memory:
         """(Places of the new documents, the cluster with the places of all documents to read in
         their order, earlier questions with answers)."""
         entries = self.entries.get(cluster.name, [])
-        seen = set(chain.from_iterable(entry["read"] for entry in entries))
+        seen = {place for entry in entries for place in entry["read"]}
         places = range(len(cluster.documents))
         unseen = [place for place in places if self.rule == "paper" or place not in seen]
         new = tuple(sorted(rng.sample(unseen, min(count, len(unseen)))))
@@ -263,13 +247,14 @@ class Memory:
 
     def push(self, question: Question) -> None:
         """Stores a question that is solvable by the memory's rule."""
-        solvable = question.pay > 0 if self.rule == "paper" else question.success >= 0.01
+        success = question.success
+        solvable = 0 < success < 1 if self.rule == "paper" else success >= 0.01
         if not self.size or not solvable or question.trajectory is None:
             return
-        stated = question.proposal or Proposal("", "")
-        entry = {"read": question.read, "question": stated.question, "answer": stated.answer}
-        kept = [*self.entries.get(question.context.name, []), entry]
-        self.entries[question.context.name] = kept[-self.size :]
+        entry = {"read": question.read, "question": question.proposal.question}
+        entry |= {"answer": question.proposal.answer}
+        entries = [*self.entries.get(question.context.name, []), entry]
+        self.entries[question.context.name] = entries[-self.size :]
 
     def mean_length(self) -> float:
         """Questions stored, mean over clusters that have some; 0 without."""
@@ -281,19 +266,18 @@ class Method(SelfPlayMethod):
     memory holds (mean over clusters), and each phase's seconds."""
 
     Params = Params
+    pairs = make_pairs
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        if find("source", params.corpus):
-            self.source: Any = own_source(params.corpus, clusters.Clusters, params, tokenizer)
-        elif params.corpus:
-            self.source = clusters.CorpusClusters(params, tokenizer)
-        else:
-            self.source = open_source(GENERATED, params, tokenizer)
+        name = params.corpus or GENERATED
+        self.source = open_source(
+            name, params, tokenizer, clusters.CorpusClusters, clusters.Clusters
+        )
         self.memory = Memory(params.memory, params.memory_rule)
-        self.static: list[list[Task]] = []
-        if params.question_source == "static":
-            self.static = self.source.static_set()
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        static = params.question_source == "static"
+        self.static: list[list[Task]] = self.source.static_set() if static else []
 
     def default_roles(self) -> dict[str, Role]:
         """Answers and judgments are compared within their group (eq. 8), questioners within the
@@ -310,49 +294,61 @@ class Method(SelfPlayMethod):
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """Rounds of questions until N have mixed answers; role-specific sampling."""
         params = self.params
-        seed = derive_seed(params.seed, "train", step, self.share.rank)
-        count = max(1, self.share.of(params.groups))
+        seed = self.step_seed(step)
         self.seconds = dict.fromkeys(PHASES, 0.0)
+        count = self.share.of(params.groups)
         questions: list[Question] = []
-
-        def play_round(number: int, missing: Mapping[str, int]) -> Episode[dict[str, list[Any]]]:
-            new = yield from self.play_round(step, derive_seed(seed, number))
-            questions.extend(new)
-            return {"mixed": [question for question in new if question.mixed]}
-
-        yield from fill(play_round, {"mixed": count}, params.rounds)
-        kept = [question for question in questions if question.mixed][:count]
-        samples = self.rows(questions, kept, random.Random(derive_seed(seed, "select")))
+        for number in range(params.rounds):
+            questions += yield from self.play_round(step, derive_seed(seed, number))
+            batch = [question for question in questions if question.mixed]
+            if len(batch) >= count:
+                break
+        samples = self.rows(questions, batch[:count], random.Random(derive_seed(seed, "select")))
         self.log(**spell_numbers(questions), memory=self.memory.mean_length())
-        self.log(**{f"seconds/{name}": took for name, took in self.seconds.items()})
+        self.log(**{f"seconds/{PHASES[name]}": took for name, took in self.seconds.items()})
         return samples
 
     def play_round(self, step: int, seed: int) -> Episode[list[Question]]:
         """One round of Algorithm 1, phase by phase over all of its questions."""
         params = self.params
         rng = random.Random(seed)
-        count = max(1, self.share.of(params.questions_per_round))
+        count = self.share.of(params.questions_per_round)
 
-        # 1 Question: m documents of a cluster, what its memory holds.
+        # 1 Question: m documents of a cluster, what its memory holds; task types take turns.
         if params.question_source == "policy":
-            questions = yield from self.timed("questioning", self.ask(count, rng, seed))
+            turns = [self.share.rank + place * self.share.processes for place in range(count)]
+            questions = yield from self.ask(turns, rng, seed)
         else:
             part = len(self.static) * step // params.steps
-            drawn = rng.choices(self.static[part], k=count)
-            questions = [self.static_question(task) for task in drawn]
+            questions = list(map(self.static_question, rng.choices(self.static[part], k=count)))
 
-        # 2 Filter: one answer without documents.
+        # 2 Filter: a question is not grounded if the rule accepts one answer without documents.
         formed = [question for question in questions if question.proposal]
         if params.grounding and params.question_source == "policy":
-            yield from self.timed("grounding", self.ground(formed, seed))
+            closed = [self.prompt(question, documents=False) for question in formed]
+            groups = yield from self.phase("ground", "responder", closed, 1, seed)
+            for question, (answer,) in zip(formed, groups, strict=True):
+                text = read_answer(answer.policy_text)
+                question.grounded = not self.source.agrees(question.proposal, text)
 
-        # 3 Respond: G answers with all documents.
+        # 3 Respond: G answers from all documents of the cluster.
         grounded = [question for question in formed if question.grounded]
-        yield from self.timed("responding", self.respond(grounded, seed))
+        asking = [self.prompt(question) for question in grounded]
+        groups = yield from self.phase("respond", "responder", asking, params.group_size, seed)
+        for question, answers in zip(grounded, groups, strict=True):
+            question.answers = answers
 
-        # 4 Verify: each answer, G times.
-        if params.judgments:
-            yield from self.timed("verifying", self.verify(grounded, seed))
+        # 4 Verify: each answer that can be read, G times; there are no judgments of others.
+        judging = []
+        for question in grounded if params.judgments else []:
+            question.judgments = [[] for _ in question.answers]
+            for group, answer in zip(question.judgments, question.answers, strict=True):
+                if text := read_answer(answer.policy_text):
+                    judging.append((group, text, question.proposal))
+        asking = [prompts.judge(p.question, text, p.answer) for _, text, p in judging]
+        groups = yield from self.phase("verify", "verifier", asking, params.judgments, seed)
+        for (group, *_), judgments in zip(judging, groups, strict=True):
+            group += judgments
 
         # 5 Pay (eq. 4 to 7), remember.
         for question in questions:
@@ -360,103 +356,49 @@ class Method(SelfPlayMethod):
             self.memory.push(question)
         return questions
 
-    def pairs(self) -> Episode[list[Pair]]:
-        """Where `alignment` is set: this process's share of the pairs, from the static set."""
-        seed = derive_seed(self.params.seed, "pairs", self.share.rank)
-        tasks = self.share.part(self.static[0])
-        return make_pairs(self, [self.static_question(task) for task in tasks], seed)
-
-    def timed(self, phase: str, episode: Episode[Any]) -> Episode[Any]:
-        """An episode whose wall time is added to its phase's."""
+    def phase(
+        self, name: str, role: str, asking: list[Messages], copies: int, seed: int
+    ) -> Episode[list[list[Trajectory]]]:
+        """A phase's answers; its wall time is added to the phase's."""
         started = time.perf_counter()
-        result = yield from episode
-        self.seconds[phase] += time.perf_counter() - started
-        return result
+        groups = yield from self.sample(role, asking, copies, partial(derive_seed, seed, name))
+        self.seconds[name] += time.perf_counter() - started
+        return groups
 
-    def ask(self, count: int, rng: random.Random, seed: int) -> Episode[list[Question]]:
-        """`count` proposals, task types in turn over all processes, each about a cluster of its
-        type."""
-        turns = [self.share.rank + place * self.share.processes for place in range(count)]
+    def ask(self, turns: Sequence[int], rng: random.Random, seed: int) -> Episode[list[Question]]:
+        """A proposal for each turn, about a cluster of the task type whose turn it is."""
         drawn = [self.source.draw(rng, turn) for turn in turns]
-        reading = [
-            self.memory.reading(cluster, self.params.documents_read, rng) for cluster in drawn
-        ]
-        asking = [self.source.ask(context, earlier) for _, context, earlier in reading]
-        groups = yield from self.sample("questioner", asking, 1, partial(derive_seed, seed, "ask"))
+        count = self.params.documents_read
+        readings = [self.memory.reading(cluster, count, rng) for cluster in drawn]
+        asking = [self.source.ask(context, earlier) for _, context, earlier in readings]
+        groups = yield from self.phase("ask", "questioner", asking, 1, seed)
         questions = []
-        for (new, context, _), (trajectory,) in zip(reading, groups, strict=True):
-            question = self.question(context, trajectory)
-            question.read = new if self.params.memory_rule == "paper" else context.places or ()
+        for (new, context, _), (trajectory,) in zip(readings, groups, strict=True):
+            proposal = self.source.read(trajectory.policy_text, context)
+            question = Question(context, trajectory)
+            question.proposal = proposal if isinstance(proposal, Proposal) else None
+            question.read = new if self.params.memory_rule == "paper" else context.places
             questions.append(question)
         return questions
-
-    def question(self, context: Context, trajectory: Trajectory) -> Question:
-        """What a questioner wrote about a cluster."""
-        found = self.source.read(trajectory.policy_text, context)
-        if not isinstance(found, Proposal):
-            return Question(context, trajectory)
-        return Question(context, trajectory, found, self.source.judge(found, context))
 
     def static_question(self, task: Task) -> Question:
         """A static question, its true answer as the stated one."""
         proposal, context = self.source.stated(task)
-        judgement = self.source.judge(proposal, context)
-        return Question(context, proposal=proposal, judgement=judgement)
+        return Question(context, proposal=proposal)
 
     def prompt(self, question: Question, documents: bool = True) -> Messages:
         """An answerer's prompt."""
         return self.source.task(question.proposal, question.context, documents).messages
 
-    def ground(self, questions: Sequence[Question], seed: int) -> Episode[None]:
-        """A question is not grounded if the rule accepts one answer without documents."""
-        closed = [self.prompt(question, documents=False) for question in questions]
-        seeds = partial(derive_seed, seed, "ground")
-        groups = yield from self.sample("responder", closed, 1, seeds)
-        for question, (answer,) in zip(questions, groups, strict=True):
-            text = read_answer(answer.policy_text)
-            question.grounded = not self.source.agrees(question.proposal, text)
-
-    def respond(self, questions: Sequence[Question], seed: int) -> Episode[None]:
-        """G answers to each question from all documents of its cluster."""
-        asking = [self.prompt(question) for question in questions]
-        size = self.params.group_size
-        seeds = partial(derive_seed, seed, "respond")
-        groups = yield from self.sample("responder", asking, size, seeds)
-        for question, answers in zip(questions, groups, strict=True):
-            question.answers = answers
-
-    def verify(self, questions: Sequence[Question], seed: int) -> Episode[None]:
-        """Judgments of each answer that can be read, against the stated one; none of others."""
-        places = []
-        asking = []
-        for question in questions:
-            question.judgments = [[] for _ in question.answers]
-            stated = question.proposal or Proposal("", "")
-            for place, answer in enumerate(question.answers):
-                if text := read_answer(answer.policy_text):
-                    places.append((question, place))
-                    asking.append(prompts.judge(stated.question, text, stated.answer))
-        seeds = partial(derive_seed, seed, "verify")
-        groups = yield from self.sample("verifier", asking, self.params.judgments, seeds)
-        for (question, place), group in zip(places, groups, strict=True):
-            question.judgments[place] = group
-
     def rows(
-        self, questions: Sequence[Question], kept: Sequence[Question], rng: random.Random
+        self, questions: Sequence[Question], batch: Sequence[Question], rng: random.Random
     ) -> list[Sample]:
-        """Every row of the step. Those that dynamic sampling leaves out have weight and advantage
-        0, so that eq. 9 compares the questioners of the batch alone; so have those of a prompt
-        that was too long to be asked."""
-        params = self.params
-        groups = max(1, self.share.of(params.verifier_groups))
-        paid, judged = dynamic_sampling(questions, kept, groups, params, rng)
+        """Every row of the step. What dynamic sampling leaves out, and a prompt that was too long,
+        has weight and advantage 0, so that eq. 9 compares the questioners of the batch alone."""
+        paid, judged = self.dynamic_sampling(questions, batch, rng)
         samples: list[Sample] = []
 
-        def add(
-            one: Trajectory, earned: float, role: str, group: Hashable, trained: bool, invalid: bool
-        ) -> None:
-            row = one.sample(earned, role, group)
-            row.invalid = invalid
+        def add(trained: bool, row: Sample) -> None:
             if not trained or not any(row.mask):
                 row.weight = 0.0
                 row.advantage = 0.0
@@ -464,36 +406,56 @@ class Method(SelfPlayMethod):
 
         for place, question in enumerate(questions):
             if question.trajectory:
-                group = question.family if params.normalise == "task" else "batch"
-                wrong = question.proposal is None
-                add(question.trajectory, question.pay, "questioner", group, place in paid, wrong)
-                samples[-1].info |= question.facts()
-            for answer, right in zip(question.answers, question.rewards, strict=True):
-                unread = read_answer(answer.policy_text) is None
-                add(answer, right, "responder", place, question in kept, unread)
-            agreed_all = question.verifier_rewards(params)
-            for number, (several, each) in enumerate(
-                zip(question.judgments, agreed_all, strict=True)
-            ):
-                key = place, number
-                for one, agreed in zip(several, each, strict=True):
-                    neither = prompts.verdict(one.policy_text) is None
-                    add(one, agreed, "verifier", key, key in judged, neither)
-        if params.rewards == "random":
+                group = question.context.kind if self.params.normalise == "task" else "batch"
+                row = question.trajectory.sample(question.pay, "questioner", group)
+                row.invalid = question.proposal is None
+                row.info |= question.facts()
+                add(question in paid, row)
+            for answer, earned in zip(question.answers, question.rewards, strict=True):
+                invalid = read_answer(answer.policy_text) is None
+                add(question in batch, answer.sample(earned, "responder", place, invalid))
+            for number, rewards in enumerate(question.verifier_rewards(self.params)):
+                several = question.judgments[number], question.votes[number], rewards
+                for judgment, vote, earned in zip(*several, strict=True):
+                    row = judgment.sample(earned, "verifier", (place, number), vote is None)
+                    add((question, number) in judged, row)
+        if self.params.rewards == "random":
             permute_rewards(samples, rng)
         return samples
+
+    def dynamic_sampling(
+        self, questions: Sequence[Question], batch: Sequence[Question], rng: random.Random
+    ) -> tuple[set[Question], set[tuple[Question, int]]]:
+        """The questions, and the answers (question, number), whose proposal or judgments train.
+
+        Questioners: those of the batch, and as many of each task type that pay nothing or less
+        (wrong form unless it costs nothing, not grounded, all answers alike); where a type has too
+        few, others fill up. Verifiers: so many groups of disputed answers, see `Question.disputed`.
+        """
+        penalty = self.params.format_penalty
+        pool = [q for q in questions if not q.mixed and (penalty or q.proposal)]
+        rng.shuffle(pool)
+        wanted = Counter(question.context.kind for question in batch)
+        negative = []
+        for question in pool:
+            if wanted[question.context.kind] > 0:
+                wanted[question.context.kind] -= 1
+                negative.append(question)
+        others = [question for question in pool if question not in negative]
+        negative += others[: len(batch) - len(negative)]
+        answers = [(question, n) for question in batch for n, _ in enumerate(question.votes)]
+        disputed = [(q, n) for q, n in answers if q.disputed(n, self.params.consistency)]
+        count = self.share.of(self.params.verifier_groups)
+        judged = rng.sample(disputed, min(count, len(disputed)))
+        return {*batch, *negative}, set(judged)
 
     def select(self, samples: Sequence[Sample]) -> None:
         """Weights of eq. 10 and 12: the sum over roles of the mean over groups, a group being the
         mean over its tokens; a questioner's proposal is a group of its own."""
         trained = [sample for sample in samples if sample.weight]
-        for role in self.roles:
-            groups: dict[Hashable, list[Sample]] = {}
-            for number, sample in enumerate(trained):
-                if sample.role == role:
-                    key = number if role == "questioner" else sample.group
-                    groups.setdefault(key, []).append(sample)
-            token_mean(list(groups.values()), len(trained))
+        for role, rows in grouped(trained, attrgetter("role")).items():
+            groups = grouped(rows, attrgetter("group")).values()
+            token_mean([[row] for row in rows] if role == "questioner" else groups, len(trained))
 
     def state_dict(self) -> dict[str, Any]:
         """The memory."""
@@ -517,53 +479,13 @@ class Method(SelfPlayMethod):
         """A question about one of the training's clusters with its memory, answered by the external
         policy, graded by the oracle: 1 - pass@1 is its difficulty (figure 4)."""
         rng = random.Random(derive_seed("evaluation", "difficulty", place))
-        cluster = self.source.draw(rng, place)
-        seeds = partial(derive_seed, derive_seed("difficulty", place))
-        _, context, earlier = self.memory.reading(cluster, self.params.documents_read, rng)
-        prompt = self.source.ask(context, earlier)
-        ((asked,),) = yield from self.sample("questioner", [prompt], 1, partial(seeds, "ask"))
-        question = self.question(context, asked)
-        if question.judgement is None or not question.judgement.answerable:
-            return [difficulty(place, cluster.kind, Judgement(), [])]
-        size = self.params.eval_samples
+        seed = derive_seed("difficulty", place)
+        (question,) = yield from self.ask([place], rng, seed)
+        kind = question.context.kind
+        judgement = question.proposal and self.source.judge(question.proposal, question.context)
+        if not judgement or not judgement.answerable:
+            return [difficulty(place, kind, Judgement(), [])]
         asking = [self.prompt(question)]
-        (answers,) = yield from self.sample("external", asking, size, partial(seeds, "solve"))
-        return [difficulty(place, cluster.kind, question.judgement, answers)]
-
-
-def dynamic_sampling(
-    questions: Sequence[Question],
-    kept: Sequence[Question],
-    verifier_groups: int,
-    params: Params,
-    rng: random.Random,
-) -> tuple[set[int], set[tuple[int, int]]]:
-    """Places of the questioners and (question, answer) of the verifier groups that are trained.
-
-    Questioners: those of the kept questions, and as many of each task type that pay nothing or less
-    (wrong form unless it costs nothing, not grounded, all answers alike); where a type has too few,
-    others fill up. Verifiers: so many groups of disputed answers, see `Question.disputed`.
-    """
-    positive = [place for place, question in enumerate(questions) if question in kept]
-    pool = [
-        place
-        for place, question in enumerate(questions)
-        if not question.mixed and (params.format_penalty or question.proposal)
-    ]
-    rng.shuffle(pool)
-    wanted = Counter(questions[place].family for place in positive)
-    negative = []
-    for place in pool:
-        if wanted[questions[place].family] > 0:
-            wanted[questions[place].family] -= 1
-            negative.append(place)
-    others = [place for place in pool if place not in negative]
-    negative += others[: len(positive) - len(negative)]
-    disputed = [
-        (place, number)
-        for place in positive
-        for number in range(len(questions[place].votes))
-        if questions[place].disputed(number, params.consistency)
-    ]
-    judged = rng.sample(disputed, min(verifier_groups, len(disputed)))
-    return {*positive, *negative}, set(judged)
+        seeds = partial(derive_seed, seed, "solve")
+        (group,) = yield from self.sample("external", asking, self.params.eval_samples, seeds)
+        return [difficulty(place, kind, judgement, group)]

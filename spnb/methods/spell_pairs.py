@@ -11,7 +11,8 @@ about (SPELL takes the m documents that its questioner read), the long one all n
   0.85) chosen is one that the judge finds right, rejected one that it finds wrong, the first of
   each (our choice); questions without either give no pair.
 
-The losses are in `spnb.train.preference`.
+A context that leaves no room for an answer gives no pair. The losses are in
+`spnb.train.preference`.
 """
 
 from collections.abc import Sequence
@@ -20,15 +21,25 @@ from functools import partial
 from typing import Any
 
 from spnb.core.episodes import Episode
+from spnb.core.method import Preference
 from spnb.core.types import Messages, Pair, Trajectory, derive_seed
 
+WEIGHTS = {"longpo": 0.01, "solopo": 3.0}
+"""lambda of LongPO (eq. 14), alpha of SoLoPO (DPO, Qwen2.5-7B)."""
 
-def make_pairs(method: Any, questions: Sequence[Any], seed: int) -> Episode[list[Pair]]:
-    """The pairs of `method.params.alignment` that the responder's answers to static questions give.
 
-    `method` is SPELL's, `questions` its own of the static set.
-    """
+def preference(params: Any) -> Preference | None:
+    """The loss of a run with `alignment`, None of others; `params` are SPELL's."""
+    name = params.alignment
+    return name and Preference(name, batch=params.groups, beta=0.1, weight=WEIGHTS[name])
+
+
+def make_pairs(method: Any) -> Episode[list[Pair]]:
+    """The pairs of `alignment` that the responder's answers to static questions give; of the
+    questions a process takes its share. `method` is SPELL's."""
     params = method.params
+    seed = derive_seed(params.seed, "pairs", method.share.rank)
+    questions = list(map(method.static_question, method.share.part(method.static[0])))
     short = [short_prompt(method, question) for question in questions]
     long = [method.prompt(question) for question in questions]
 
@@ -38,20 +49,20 @@ def make_pairs(method: Any, questions: Sequence[Any], seed: int) -> Episode[list
     if params.alignment == "longpo":
         chosen = yield from answers(short, 1, "short")
         rejected = yield from answers(long, 1, "long")
-        chances = [(*one, *other) for one, other in zip(chosen, rejected, strict=True)]
+        groups = [[*first, *second] for first, second in zip(chosen, rejected, strict=True)]
     else:
-        chances = yield from answers(short, params.group_size, "short")
+        groups = yield from answers(short, params.group_size, "short")
     sampling = method.roles["responder"].sampling
     pairs = []
-    for place, (question, group) in enumerate(zip(questions, chances, strict=True)):
-        question.answers = list(group)
+    for *asking, question, group in zip(short, long, questions, groups, strict=True):
+        question.answers = group
         question.settle(params, method.source)
         picked = pick(params.alignment, group, question.rewards)
-        if picked:
-            ids = [method.chat.request(one[place], sampling, 0).prompt_ids for one in (short, long)]
-            answered = [tuple(group[index].completion_ids) for index in picked]
-            earned = tuple(question.rewards[index] for index in picked)
-            pairs.append(Pair(*ids, *answered, earned))
+        contexts = [method.chat.request(prompt, sampling, 0).prompt_ids for prompt in asking]
+        if picked and all(map(method.has_room, contexts)):
+            completions = [tuple(group[index].completion_ids) for index in picked]
+            rewards = tuple(question.rewards[index] for index in picked)
+            pairs.append(Pair(*contexts, *completions, rewards))
     return pairs
 
 

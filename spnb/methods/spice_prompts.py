@@ -59,8 +59,8 @@ def challenge(style: Style, answer_type: str, text: str | None) -> Messages:
     fields = "\n".join(f'- "{name}": {about}' for name, about in WORDS["fields"][kind].items())
     wanted = f"Write {WANTED[answer_type]}, hard enough for an exam. The answer: "
     document = [f"Text:\n{text}"] if text is not None else ["Choose a subject yourself."]
-    asked = TYPE_NAMES.get(answer_type, "a letter")
-    rule = f"{WORDS['rules'][answer_type]} ({asked})."
+    name = TYPE_NAMES.get(answer_type, "a letter")
+    rule = f"{WORDS['rules'][answer_type]} ({name})."
     rest = [WORDS[name] for name in ("steps", "empty", "json only")]
     return _user(wanted + rule, *document, *rest, fields)
 
@@ -89,13 +89,13 @@ def _user(*parts: str) -> Messages:
 
 def read_selection(text: str) -> str | None:
     """The type of answer that was chosen, None where the object is not as asked for."""
-    found = last_object(text) or {}
-    choice = found.get("suitable_for_mcq")
-    free = found.get("suitable_for_free_form")
+    selection = last_object(text) or {}
+    choice = selection.get("suitable_for_mcq")
+    free = selection.get("suitable_for_free_form")
     if choice is True and free is False:
         return "choice"
     names = {name: answer for answer, name in TYPE_NAMES.items()}
-    best = found.get("best_answer_type")
+    best = selection.get("best_answer_type")
     return names.get(str(best)) if free is True and choice is False else None
 
 
@@ -130,12 +130,12 @@ def _read_plain(text: str) -> tuple[str, str] | None:
 
 
 def _read_json(text: str, answer_type: str) -> tuple[str, str] | None:
-    found = last_object(text)
+    fields = last_object(text) or {}
     names = QUESTION_FIELDS.get(answer_type, ("question", "answer"))
-    question, answer = ((found or {}).get(name) for name in names)
+    question, answer = map(fields.get, names)
     if answer_type == "integer" and type(answer) is int:
         answer = str(answer)
-    if answer_type != "choice" and (found or {}).get("answer_type") != TYPE_NAMES[answer_type]:
+    if answer_type != "choice" and fields.get("answer_type") != TYPE_NAMES[answer_type]:
         return None
     if not (isinstance(question, str) and isinstance(answer, str)):
         return None
@@ -201,7 +201,7 @@ def propose(kind: str, references: Sequence[str] = (), program: str = "") -> Mes
     for inputs of a given program."""
     if kind == "induction":
         return _user(PROPOSING[kind], f"Program: {program}")
-    before = [WORDS["different"], *(f"- {one}" for one in references)] if references else []
+    before = [WORDS["different"], *(f"- {program}" for program in references)] if references else []
     return _user(PROPOSING[kind], *before)
 
 

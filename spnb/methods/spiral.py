@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice
+from itertools import chain, count, islice
 from statistics import fmean
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from spnb.core.episodes import Episode, parallel
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import foreign
-from spnb.core.types import Sample, Sampling, Task, derive_seed, role_label, sample_of
+from spnb.core.types import Sample, Sampling, Task, Trajectory, derive_seed, role_label
 from spnb.evaluate import matches
 from spnb.games import Game, make_game, players
 from spnb.games.players import PolicyPlayer, Transcript
@@ -100,8 +100,8 @@ class Params(MethodParams):
         own = not foreign("game", [*self.games, *self.eval_games], self.plugins)
         need(own, "games eval_games plugins", "games of this run's plugin, OpenSpiel or TextArena")
         need(len(phases) <= steps, "phases steps", "at most one a step")
-        asked = self.eval_questions or not self.eval_benchmarks
-        need(asked, "eval_questions eval_benchmarks", "1 or more")
+        enough = self.eval_questions or not self.eval_benchmarks
+        need(enough, "eval_questions eval_benchmarks", "1 or more")
         once = "imitate" not in phases or (updates == 1 and engine == "torch")
         need(once, "phases grpo.num_iterations engine", "imitate with 1 and torch")
         both = bool(rival) == (opponent == "policy")
@@ -117,6 +117,7 @@ class Method(SelfPlayMethod):
 
     Params = Params
     snapshots = ("past",)
+    stateful = ("turns_per_match",)
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
@@ -143,16 +144,15 @@ class Method(SelfPlayMethod):
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """A rollout of the phase that the step belongs to."""
         params = self.params
-        phases = self.params.phases
-        phase = phases[step * len(phases) // params.steps]
+        phase = params.phases[step * len(params.phases) // params.steps]
         seed = (params.seed, "train", step, self.share.rank)
-        quota = max(1, self.share.of(params.turns_per_step // len(self.games)))
+        quota = self.share.of(params.turns_per_step // len(self.games))
         if phase == "play":
             return (yield from self.play(step, quota, seed))
         if phase == "answer":
-            return (yield from self.answer(derive_seed(*seed)))
-        samples = imitate(self.games, self.chat, quota, derive_seed(*seed))
-        self.metrics = {"method/expert_turns": len(samples)}
+            return (yield from self.answer(self.step_seed(step)))
+        samples = imitate(self.games, self.chat, quota, self.step_seed(step))
+        self.log(expert_turns=len(samples))
         return samples
 
     def play(self, step: int, quota: int, seed: tuple[Any, ...]) -> Episode[list[Sample]]:
@@ -179,11 +179,11 @@ class Method(SelfPlayMethod):
             self.compare(turns if self.params.baseline == "batch_mean" else new)
             for name in usable:
                 usable[name] = [turn for turn in turns if turn.role[0] == name and turn.advantage]
-        self._note(transcripts, turns)
+        self.note(transcripts, turns)
         # 4 Draw each game's quota. A turn without an advantage teaches nothing.
         rng = random.Random(derive_seed(self.params.seed, "draw", step, self.share.rank))
         draws = (rng.sample(pool, min(quota, len(pool))) for pool in usable.values())
-        drawn = [turn for draw in draws for turn in draw]
+        drawn = list(chain.from_iterable(draws))
         chosen = set(map(id, drawn))
         for turn in turns:
             turn.weight = float(id(turn) in chosen)
@@ -193,7 +193,7 @@ class Method(SelfPlayMethod):
         """One match: the player in both seats, or in seat `learner` against another opponent."""
         rival = "player" if self.params.opponent == "self" else "opponent"
         roles = [self.roles["player"], self.roles[rival]]
-        seats = [PolicyPlayer(self.chat, role.sampling, role.policy) for role in roles]
+        seats = [PolicyPlayer(self.chat, x.sampling, x.policy, self.has_room) for x in roles]
         if self.params.opponent in ("random", "expert"):
             seats[1] = players.fixed_player(self.params.opponent, game)
         return players.play_match(game, tuple(seats if learner == 0 else seats[::-1]), seed)
@@ -208,13 +208,12 @@ class Method(SelfPlayMethod):
         for turn in transcript.turns:
             if turn.request is None or turn.request.policy != self.roles["player"].policy:
                 continue
-            role = (transcript.game, turn.seat)
+            role = transcript.game, turn.seat
+            trajectory = Trajectory.of(turn.request, turn.completion)
             reward = returns[turn.seat]
-            group = transcript.seed
-            sample = sample_of(turn.request, turn.completion, reward=reward, role=role, group=group)
-            sample.invalid = turn.action is None
-            sample.info = {"text": turn.completion.text, "action": turn.action}
-            samples.append(sample)
+            invalid = turn.action is None
+            row = trajectory.sample(reward, role, transcript.seed, invalid, action=turn.action)
+            samples.append(row)
         return samples
 
     def compare(self, samples: Sequence[Sample]) -> None:
@@ -238,17 +237,15 @@ class Method(SelfPlayMethod):
     def answer(self, seed: int) -> Episode[list[Sample]]:
         """RLVR on questions that the transfer suite does not ask, as many answers as turns."""
         size = self.params.group_size
-        number = max(1, self.share.of(self.params.turns_per_step // size))
+        number = self.share.of(self.params.turns_per_step // size)
         excluded = {task.question for task in self.questions}
-        seeds = (derive_seed(seed, "questions", n) for n in count())
-        batches = (questions(2 * number, each, TRANSFER) for each in seeds)
-        fresh = (task for batch in batches for task in batch if task.question not in excluded)
-        tasks = list(islice(fresh, number))
-        seed_of = partial(derive_seed, seed)
-        asked = [task.messages for task in tasks]
-        groups = yield from self.sample("questions", asked, size, seed_of)
-        samples = graded(tasks, groups, "questions")
-        self.metrics = {}
+        seeds = (derive_seed(seed, "questions", batch) for batch in count())
+        batches = (questions(2 * number, batch_seed, TRANSFER) for batch_seed in seeds)
+        tasks = (task for batch in batches for task in batch if task.question not in excluded)
+        fresh = list(islice(tasks, number))
+        prompts = [task.messages for task in fresh]
+        groups = yield from self.sample("questions", prompts, size, partial(derive_seed, seed))
+        samples = graded(fresh, groups, "questions")
         self.log(right=fmean(sample.reward for sample in samples))
         return samples
 
@@ -256,33 +253,23 @@ class Method(SelfPlayMethod):
         """Turns were drawn in the rollout; answers to questions are weighted as in RLVR."""
         super().select([sample for sample in samples if sample.role == "questions"])
 
-    def _note(self, transcripts: Sequence[Transcript], turns: Sequence[Sample]) -> None:
-        """Sets the metrics, and how many turns the next step expects of a match."""
-        self.metrics = {}
+    def note(self, transcripts: Sequence[Transcript], turns: Sequence[Sample]) -> None:
+        """Logs the step's numbers; sets how many turns the next step expects of a match."""
         for game in self.games:
-            played = [one for one in transcripts if one.game == game.name]
-            decided = [one.returns[0] for one in played if one.invalid_seat is None]
-            total = len(played)
-            moves = sum(len(one.turns) for one in played)
-            forfeits = 1 - len(decided) / total
-            numbers = {"matches": total, "moves": moves / total, "forfeits": forfeits}
+            matches = [match for match in transcripts if match.game == game.name]
+            total = len(matches)
+            decided = [match.returns[0] for match in matches if match.invalid_seat is None]
+            moves = sum(len(match.turns) for match in matches)
+            numbers = {"matches": total, "moves": moves / total}
+            numbers["forfeits"] = 1 - len(decided) / total
             winners = Counter((value > 0) - (value < 0) for value in decided)
             for key, sign in (("seat0_wins", 1), ("seat1_wins", -1), ("draws", 0)):
                 numbers[key] = winners[sign] / max(1, len(decided))
-            self.metrics |= {f"method/{key}/{game.name}": v for key, v in numbers.items()}
+            self.log(**{f"{key}/{game.name}": value for key, value in numbers.items()})
             trained = sum(turn.role[0] == game.name for turn in turns)
             self.turns_per_match[game.name] = max(1.0, trained / total)
-        for role, value in getattr(self.roles["player"].estimator, "baselines", {}).items():
-            self.metrics[f"method/baseline/{role_label(role)}"] = value
-
-    def state_dict(self) -> dict[str, Any]:
-        """The baselines, and the lengths of matches, which decide how many a round starts."""
-        return super().state_dict() | {"turns_per_match": dict(self.turns_per_match)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict()`."""
-        super().load_state_dict(state)
-        self.turns_per_match = dict(state["turns_per_match"])
+        baselines = getattr(self.roles["player"].estimator, "baselines", {})
+        self.log(**{f"baseline/{role_label(role)}": value for role, value in baselines.items()})
 
     def suites(self, step: int) -> list[Suite]:
         """Matches, exact measures, questions; the same deals at every step, in every variant."""

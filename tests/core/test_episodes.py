@@ -5,15 +5,15 @@ import sys
 
 import pytest
 
-from spnb.core.episodes import ask_group, fill, parallel, run, single_turn
+from spnb.core.episodes import ask_group, parallel, run, single_turn
 from spnb.core.types import (
     Completion,
     Request,
     Sample,
     Sampling,
+    Trajectory,
     derive_seed,
     role_label,
-    sample_of,
 )
 
 
@@ -119,7 +119,7 @@ def test_sampling_is_checked(values, message):
 
 def test_samples():
     completion = Completion((5, 6), (-0.1, -0.2), "x", "length")
-    row = sample_of(request(1), completion, reward=1.0, role=("kuhn_poker", 0), group=3)
+    row = Trajectory.of(request(1), completion).sample(1.0, ("kuhn_poker", 0), 3)
     assert (row.mask, row.logps, row.truncated, role_label(row.role)) == (
         (1, 1),
         (-0.1, -0.2),
@@ -157,24 +157,3 @@ def test_ask_group_answers_each_task_k_times_in_one_batch():
 
     groups = run(ask_group([1, 2], 3, answer), {"policy": engine})
     assert groups == [["10", "11", "12"], ["120", "121", "122"]] and engine.batches == [6]
-
-
-def test_fill_plays_rounds_until_the_quota_is_there():
-    rounds = []
-
-    def play_round(number, missing):
-        rounds.append(dict(missing))
-        answers = yield [request(number)] if missing["a"] else []
-        return {"a": [f"a{number}"] * len(answers), "b": ["b", "b"] if missing["b"] else []}
-
-    items = run(fill(play_round, {"a": 2, "b": 1}, max_rounds=5), {"policy": Echo()})
-    assert items == {"a": ["a0", "a1"], "b": ["b", "b"]}
-    assert rounds == [{"a": 2, "b": 1}, {"a": 1, "b": 0}]
-
-
-def test_fill_gives_up_after_its_rounds():
-    def play_round(number, missing):
-        yield from ()
-        return {"a": []}
-
-    assert run(fill(play_round, {"a": 1}, max_rounds=3), {}) == {"a": []}

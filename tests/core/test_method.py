@@ -37,7 +37,7 @@ def test_roles_are_data():
     asker, solver = method.roles["asker"], method.roles["solver"]
     assert (asker.policy, asker.trainable) == ("start", False)
     assert asker.sampling == Sampling(9, 0.5, 0.9) and solver.sampling == Sampling(9, 1.0, 0.9)
-    assert type(asker.estimator).__name__ == "Raw" and solver.trainable
+    assert asker.estimator([3.0], [0], ["asker"]) == [3.0] and solver.trainable
     with pytest.raises(ParamError, match="role is 'judge', which is unknown; allowed: asker, sol"):
         validate(Params, {"roles": {"judge": {}}})
     with pytest.raises(ParamError, match="roles.asker.estimator is 'median'; allowed: 'group_z"):
@@ -50,7 +50,7 @@ def test_a_role_that_does_not_learn_is_not_trained():
     method.estimate(rows)
     method.select(rows)
     assert [one.advantage for one in rows] == [0.0, 2.0, 0.0]
-    assert [one.weight for one in rows] == pytest.approx([0, 1 / 3, 0])
+    assert [one.weight for one in rows] == [0, 1 / 2, 0]  # the mean of the two that learn
 
 
 @pytest.mark.parametrize("grpo", [{"beta": 0.1}, {"loss_type": "dapo"}])
@@ -61,10 +61,20 @@ def test_rows_without_an_advantage_stay_where_they_count(grpo):
     assert [one.weight for one in rows] == [1.0, 1.0]
 
 
+def test_a_role_without_a_kl_is_left_out_where_it_adds_nothing():
+    """Both roles have a row without an advantage; the KL holds the first role's alone."""
+    method = Method(Params(grpo={"beta": 0.1}, roles={"solver": {"kl": False}}), None)
+    rows = [row("asker", 0.0), row("solver", 2.0), row("solver", 0.0)]
+    method.estimate(rows)
+    method.select(rows)
+    assert [one.weight for one in rows] == pytest.approx([2 / 3, 2 / 3, 0])
+
+
 def test_a_share_splits_a_global_quantity_and_its_items():
     shares = [Share(rank, 3) for rank in range(3)]
     assert [share.of(128) for share in shares] == [43, 43, 42]
     assert [share.part(range(5)) for share in shares] == [[0, 3], [1, 4], [2]]
+    assert [share.of(2) for share in shares] == [1, 1, 1]  # nobody has nothing to do
     assert Share().of(128) == 128 and Share().part("abc") == ["a", "b", "c"]
 
 

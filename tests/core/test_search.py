@@ -156,12 +156,16 @@ def test_results_that_do_not_fit_lose_their_last_documents():
     assert trajectory.finish == "length" and trajectory.mask == [1] * 18
 
 
+def test_a_prompt_that_leaves_no_room_for_a_turn_is_not_asked():
+    engine = Script(a=["A"], b=["B"])
+    long = Request((ord("a"), 1), Sampling(50), seed=0)
+    tool = Tool(CharTokenizer(), Shelf(), k=1, max_length=51)
+    first, second = run(search_rollouts([long, asked("b")], ["", ""], tool), {"policy": engine})
+    assert (first.finish, first.text, second.text) == ("overlong", "", "B")
+    assert engine.batches == [1] and not any(first.sample(0.0, "r", 0).mask)
+
+
 def test_bad_limits_are_named():
-    with pytest.raises(
-        ValueError,
-        match="max_length is 50; a prompt has 1 tokens and a turn 50; allowed: their sum",
-    ):
-        play(Script(a=["A"]), Shelf(), max_length=50)
     with pytest.raises(ValueError, match=r"Tool\nk\n.*greater than 0 .*input_value=0"):
         Tool(CharTokenizer(), Shelf(), k=0)
     with pytest.raises(ValueError, match=r"syntax\n.*'xml', 'qwen3' or 'olmo3' .*'sql'"):

@@ -275,9 +275,9 @@ def test_evaluation_is_by_level_and_on_held_out_names():
 def test_numbers_of_proposals_by_hand():
     facts = [{"level": 1, "success": 1.0, "pay": 0.0}, {"level": 3, "success": 0.5, "pay": 1.0}]
     numbers = question_metrics(facts)
-    assert numbers["method/questions"] == 2 and numbers["method/level"] == 2
-    assert numbers["method/level/1"] == numbers["method/level/3"] == numbers["method/mixed"] == 0.5
-    assert question_metrics([]) == {"method/questions": 0.0}
+    assert numbers["questions"] == 2 and numbers["level"] == 2
+    assert numbers["level/1"] == numbers["level/3"] == numbers["mixed"] == 0.5
+    assert question_metrics([]) == {"questions": 0}
     records = [{"score": 1.0, **one} for one in facts] + [{"score": 0.0, **facts[0]}] * 2
     found = {row["metric"]: row["value"] for row in proposal_rows(records)}
     assert found == {"valid": 0.5, "level": 2, "success": 0.75, "pay": 0.5, "mixed": 0.5}

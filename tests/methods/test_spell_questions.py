@@ -3,12 +3,14 @@
 import random
 from collections import Counter
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 from fakes import CharTokenizer
 
 from spnb.core.advantages import assign, make_estimator, permute_rewards, token_mean
 from spnb.core.documents import Proposal
+from spnb.core.method import Share
 from spnb.core.types import Sample, Trajectory
 from spnb.corpus.clusters import Clusters
 from spnb.evaluate.proposals import spell_numbers, verifier_numbers
@@ -16,7 +18,7 @@ from spnb.lab import ladder
 from spnb.lab.cluster_suites import GeneratedClusters
 from spnb.lab.clusters import Cluster
 from spnb.lab.ladder import Source
-from spnb.methods.spell import Params, Question, dynamic_sampling, majority
+from spnb.methods.spell import Method, Params, Question, majority
 
 ALANA = Source("journey", "Alana", ("Arnford", "Belford", "Calford"))
 FULL = "Alana first Arnford Alana second Belford"
@@ -49,8 +51,6 @@ def settled(right, size=8, votes=None, family="journey", rules=None, source=None
     values = {"proposal": Proposal(TWO, stated, kind=family), "trajectory": said("asked")} | values
     cluster = Cluster(kind=family, sources=values.pop("sources", ()))
     question = Question(cluster, **values)
-    if question.proposal and cluster.sources:
-        question.judgement = SOURCE.judge(question.proposal, cluster)
     if question.proposal and question.grounded:
         question.answers = answers(*texts)
         question.judgments = [verdicts(*of) for of in votes or []]
@@ -213,8 +213,13 @@ def sampled(questions, kept, groups=1, consistent=True, penalised=True, seed=0):
     """Places of the questioners and of the verifier's groups that are trained."""
     kept = [questions[place] for place in kept]
     rng = random.Random(seed)
-    params = Params(consistency=consistent, format_penalty=penalised)
-    return dynamic_sampling(questions, kept, groups, params, rng)
+    params = Params(
+        consistency=consistent, format_penalty=penalised, groups=groups, judgments_per_answer=1
+    )
+    method = SimpleNamespace(params=params, share=Share())
+    paid, judged = Method.dynamic_sampling(method, questions, kept, rng)
+    place = {question: number for number, question in enumerate(questions)}
+    return {place[one] for one in paid}, {(place[one], number) for one, number in judged}
 
 
 def test_as_many_negatives_as_positives_of_each_type():
@@ -228,16 +233,18 @@ def test_as_many_negatives_as_positives_of_each_type():
         paid, _ = sampled(questions, [0, 2, 3], seed=seed)
         assert {0, 2, 3} <= paid and len(paid) == 6
         assert not paid & {1, 4, 5}  # mixed, but not of the batch: neither one nor the other
-        families = Counter(questions[place].family for place in paid - {0, 2, 3})
+        families = Counter(questions[place].context.kind for place in paid - {0, 2, 3})
         assert families == {"journey": 1, "ledger": 2}
         drawn.update(paid - {0, 2, 3})
     # A journey is one of six, each as likely: 33 of 200 with a deviation of 5.3.
-    journeys = [place for place, one in enumerate(questions) if one.family == "journey"][2:]
+    journeys = [place for place, one in enumerate(questions) if one.context.kind == "journey"][2:]
     assert len(journeys) == 6 and all(15 < drawn[place] < 55 for place in journeys)
 
 
 def test_where_a_type_has_too_few_others_fill_up():
-    questions = [settled(4) for _ in range(3)] + [bad_form()] + [bad_form("ledger")] * 4
+    questions = (
+        [settled(4) for _ in range(3)] + [bad_form()] + [bad_form("ledger") for _ in range(4)]
+    )
     for seed in range(20):
         paid, _ = sampled(questions, [0, 1, 2], seed=seed)
         assert {0, 1, 2, 3} <= paid and len(paid) == 6

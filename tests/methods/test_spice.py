@@ -21,7 +21,7 @@ from spnb.lab.segment_oracle import judge
 from spnb.lab.segment_suites import SUITES
 from spnb.lab.segments import KINDS
 from spnb.methods.challenger_reasoner import PAYS, Attempt
-from spnb.methods.spice import kept
+from spnb.methods.spice import subsample
 from spnb.train.plan import make_plan
 
 FROZEN = {"challenger": {"policy": "start", "trainable": False}}
@@ -179,7 +179,7 @@ def test_the_subsample_keeps_the_share_of_valid_attempts(valid, count, size, sta
     source = Context("integer")
     attempts = [Attempt(source, None, written if n < valid else None) for n in range(count)]
     random.Random(0).shuffle(attempts)
-    left = kept(attempts, size, random.Random(1))
+    left = subsample(attempts, size, random.Random(1))
     assert len(left) == min(size, count)
     assert sum(one.task is not None for one in left) == stay
     places = [next(n for n, one in enumerate(attempts) if one is other) for other in left]

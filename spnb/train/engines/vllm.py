@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spnb.core.types import Completion, Request, sample_of
+from spnb.core.types import Completion, Request, Trajectory
 from spnb.train.engines import end_ids, new_token_limits, text_of
 from spnb.train.guards import token_logps
 
@@ -71,7 +71,7 @@ class VLLMEngine:
         ]
 
     def _whole(self, request: Request, answer: Completion) -> Completion:
-        row = sample_of(request, answer, reward=0.0, role="", group="")
+        row = Trajectory.of(request, answer).sample(reward=0.0, role="", group="")
         logps = token_logps(self._model, row, request.sampling.temperature)
         return replace(answer, logps=tuple(logps.tolist()))
 

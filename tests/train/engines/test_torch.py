@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from spnb.core.types import Request, Sampling, sample_of
+from spnb.core.types import Request, Sampling, Trajectory
 from spnb.lab import decoder
 from spnb.train.engines.torch import TorchEngine, has_stop
 from spnb.train.guards import token_logps
@@ -35,7 +35,7 @@ def engine(tiny_model, tokenizer):
 def test_log_probabilities_are_the_models(engine, tokenizer, temperature):
     asked = requests(tokenizer, Sampling(20, temperature=temperature))
     for request, answer in zip(asked, engine.generate(asked), strict=True):
-        row = sample_of(request, answer, reward=0, role="a", group=0)
+        row = Trajectory.of(request, answer).sample(reward=0, role="a", group=0)
         expected = token_logps(engine.model, row, temperature)
         torch.testing.assert_close(torch.tensor(answer.logps), expected, atol=1e-4, rtol=0)
 
@@ -198,7 +198,7 @@ def test_log_probabilities_are_from_before_a_cut_while_training(engine, tokenize
     for request, answer in zip(
         requests(tokenizer, sampling), engine.generate(requests(tokenizer, sampling)), strict=True
     ):
-        row = sample_of(request, answer, reward=0, role="a", group=0)
+        row = Trajectory.of(request, answer).sample(reward=0, role="a", group=0)
         expected = token_logps(engine.model, row, 0.8)
         torch.testing.assert_close(torch.tensor(answer.logps), expected, atol=1e-4, rtol=0)
 

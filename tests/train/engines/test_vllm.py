@@ -30,7 +30,7 @@ from vllm.platforms import current_platform  # noqa: E402
 
 from spnb.core.advantages import make_estimator  # noqa: E402
 from spnb.core.method import Role, SelfPlayMethod  # noqa: E402
-from spnb.core.types import Request, Sampling, derive_seed, sample_of  # noqa: E402
+from spnb.core.types import Request, Sampling, Trajectory, derive_seed  # noqa: E402
 from spnb.train.config import RunParams  # noqa: E402
 from spnb.train.engines.vllm import VLLMEngine  # noqa: E402
 from spnb.train.guards import token_logps  # noqa: E402
@@ -146,7 +146,8 @@ def requests(sampling, seeds=range(8)):
 
 def samples(asked, answers):
     return [
-        sample_of(*pair, reward=0.0, role="r", group=0) for pair in zip(asked, answers, strict=True)
+        Trajectory.of(*pair).sample(reward=0.0, role="r", group=0)
+        for pair in zip(asked, answers, strict=True)
     ]
 
 

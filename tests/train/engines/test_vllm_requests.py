@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from spnb.core.types import Request, Sampling, sample_of
+from spnb.core.types import Request, Sampling, Trajectory
 from spnb.train.engines.vllm import VLLMEngine, complete, is_cut, sampling_params
 from spnb.train.guards import token_logps
 
@@ -93,7 +93,7 @@ def test_a_cut_has_the_trainers_log_probabilities_over_the_whole_vocabulary(trai
     assert [is_cut(request) for request in asked] == [True, True, False, False]
     answers = engine.generate(asked)
     for request, answer in zip(asked[:2], answers[:2], strict=True):
-        row = sample_of(request, answer, reward=0.0, role="r", group=0)
+        row = Trajectory.of(request, answer).sample(reward=0.0, role="r", group=0)
         expected = token_logps(trainer.model, row, 0.7)
         torch.testing.assert_close(torch.tensor(answer.logps), expected)
     assert [answer.logps for answer in answers[2:]] == [(-1.0, -2.0, -3.0)] * 2

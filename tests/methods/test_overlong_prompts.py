@@ -1,0 +1,78 @@
+"""A prompt that leaves no room for an answer is not asked and ends no run, whoever's it is."""
+
+import pytest
+from fakes import CharTokenizer
+from spice_world import Tokenizer
+
+from spnb.core.episodes import run
+from spnb.core.params import validate
+from spnb.evaluate.items import play_suite
+from spnb.methods import method_class, method_module
+from spnb.train.config import params_class
+
+STATIC = dict(question_source="static", judgments_per_answer=0, static_questions=4)
+R_ZERO = dict(algorithm="r_zero", pay="r_zero", corpus=[])
+STAGES = [dict(policy="challenger", steps=1), dict(policy="policy", steps=1)]
+ZERO = dict(algorithm="absolute_zero", pay="absolute_zero", corpus=[], group_size=4)
+CASES = {
+    "spell": ("spell", {}, "questioner"),
+    "static": ("spell", STATIC, "responder"),
+    "spice": ("spice", dict(documents=4, attempts=8, documents_per_step=2), "challenger"),
+    "r-zero": ("spice", R_ZERO | dict(stages=STAGES, steps=2), "challenger"),
+    "absolute-zero": ("spice", ZERO, "challenger"),
+    "proposer": ("proposer", dict(proposals=2, trained_questions=2), "proposer"),
+    "solver": ("proposer", dict(questions="even", trained_questions=2), "solver"),
+    "rlvr": ("rlvr", dict(family="journey", prompts_per_step=2), "ladder"),
+    "search": ("rlvr", dict(family="chain", prompts_per_step=2), "ladder"),
+    "questions": ("spiral", dict(phases=["answer"], turns_per_step=16), "questions"),
+}
+
+
+class Silence:
+    """An engine that nobody asks."""
+
+    def generate(self, requests):
+        assert not requests, "a prompt without room was asked"
+        return []
+
+
+def method(paper, **values):
+    """A paper's method with 16 tokens of room, tokens being characters."""
+    values = dict(paper=paper, scale="smoke", variant="v", policy="x", max_length=16) | values
+    if values.get("algorithm") == "r_zero":
+        values |= dict(policies={"challenger": "x"}, roles={"challenger": {"policy": "challenger"}})
+    module = method_module(paper)
+    params = validate(params_class(module.Method), values | dict(max_new_tokens=4))
+    tokenizer = Tokenizer() if paper == "spice" else CharTokenizer()
+    return method_class(paper, params)(params, tokenizer)
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_a_prompt_that_is_too_long_is_an_invalid_row(case):
+    paper, values, role = CASES[case]
+    made = method(paper, **values)
+    rows = run(made.rollout(0), dict.fromkeys(("policy", "challenger"), Silence()))
+    first = [row for row in rows if role in (row.role, row.role[0])]
+    assert first and all(row.invalid and not any(row.mask) for row in first)
+    made.estimate(rows)
+    made.select(rows)
+    assert not any(row.weight for row in rows if row.advantage), "nothing is learned from them"
+
+
+def test_a_search_that_is_too_long_ends_no_evaluation():
+    made = method("rlvr", family="chain", eval_items=2)
+    for suite in made.suites(0):
+        records, _ = play_suite(suite, {"policy": Silence()})
+        assert {record["score"] for record in records} == {0}
+
+
+@pytest.mark.parametrize("alignment", ["longpo", "solopo"])
+def test_a_context_that_is_too_long_gives_no_pair(alignment):
+    made = method("spell", **STATIC, alignment=alignment)
+    assert run(made.pairs(), {"policy": Silence()}) == []
+
+
+def test_an_observation_that_is_too_long_loses_the_match():
+    made = method("spiral", games=["tic_tac_toe"])
+    transcript = run(made.match(made.games[0], seed=0, learner=0), {"policy": Silence()})
+    assert transcript.invalid_seat == 0 and made.samples(transcript) == []

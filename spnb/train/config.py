@@ -18,7 +18,7 @@ import yaml
 from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
 
 from spnb.core.errors import OneLine
-from spnb.core.method import POLICY, SNAPSHOTS, MethodParams, Preference
+from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
 from spnb.core.params import StrictData, unknown, validate
 from spnb.evaluate.benchmarks import Use, read_uses
 
@@ -58,11 +58,14 @@ class GRPOParams(StrictData):
 
     @model_validator(mode="after")
     def _names_of_trl(self) -> "GRPOParams":
+        owned = trl_names()["owned"]
+        allowed = [f"grpo.{name}" for name in trl_names()["GRPOConfig"] if name not in owned]
         for name, value in (self.model_extra or {}).items():
-            if owner := trl_names()["owned"].get(name):
-                raise ValueError(f"grpo.{name} is {value!r}; allowed: nothing, {owner} decides it")
-            if name not in trl_names()["GRPOConfig"]:
-                raise ValueError(unknown("parameter", f"grpo.{name}", _allowed_grpo()))
+            if name in owned:
+                advice = f"nothing, {owned[name]} decides it"
+                raise ValueError(f"grpo.{name} is {value!r}; allowed: {advice}")
+            if f"grpo.{name}" not in allowed:
+                raise ValueError(unknown("parameter", f"grpo.{name}", allowed))
             if isinstance(value, float) and not abs(value) < float("inf"):
                 raise ValueError(f"grpo.{name} is {value!r}; allowed: a finite number")
         return self
@@ -70,17 +73,10 @@ class GRPOParams(StrictData):
 
 @cache
 def trl_names() -> dict[str, Any]:
-    """TRL's names as data: the fields of its configurations, by class, and under `owned` those that
-    the trainer sets, with what decides them instead. A test compares them with the pinned TRL."""
+    """TRL's names as data, the fields of its configurations and what we set and read of them; see
+    the file. A test compares them with the pinned TRL."""
     text = (files("spnb") / "train" / "trl_names.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(text)
-
-
-def _allowed_grpo() -> list[str]:
-    return [
-        f"grpo.{name}"
-        for name in sorted(set(trl_names()["GRPOConfig"]) - set(trl_names()["owned"]))
-    ]
 
 
 class StageParams(StrictData):
@@ -272,21 +268,14 @@ def owned_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
     import torch
 
     cuda = torch.cuda.is_available()
-    return {
+    return trl_names()["fixed"]["every"] | {
         "output_dir": str(output_dir),
         "gradient_accumulation_steps": pieces(params),
         "bf16": params.dtype == "bfloat16" and cuda,
-        "fp16": False,
         "use_cpu": not cuda,
         "gradient_checkpointing": params.gradient_checkpointing,
         "seed": params.seed,
-        "save_strategy": "steps",
-        "save_total_limit": 2,
-        "logging_steps": 1,
         "report_to": params.report_to,
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-        "dataloader_pin_memory": False,
     }
 
 
@@ -298,35 +287,25 @@ def grpo_arguments(params: RunParams, steps: int, output_dir: Path) -> dict[str,
     owned = {
         "max_steps": steps * grpo["num_iterations"],
         "save_steps": params.save_every * grpo["num_iterations"],
-        "per_device_train_batch_size": 2,
-        "num_generations": 2,
         "steps_per_generation": pieces(params),
         "max_completion_length": params.max_new_tokens,
         "temperature": params.temperature,
-        "scale_rewards": "none",
-        "mask_truncated_completions": False,
         "use_vllm": params.engine == "vllm",
         "vllm_gpu_memory_utilization": params.gpu_memory,
         "vllm_max_model_length": params.max_length,
     }
-    defaults = {
-        "vllm_mode": "colocate",
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_max": 3.0,
-        "ddp_timeout": 7200,
-    }
-    return defaults | grpo | owned_arguments(params, output_dir) | owned
+    defaults = trl_names()["defaults"]["every"] | trl_names()["defaults"]["GRPOConfig"]
+    fixed = trl_names()["fixed"]["GRPOConfig"]
+    return defaults | grpo | owned_arguments(params, output_dir) | fixed | owned
 
 
-def dpo_arguments(
-    params: RunParams, preference: Preference, steps: int, output_dir: Path
-) -> dict[str, Any]:
-    """Arguments of `trl.DPOConfig`; `preference.batch` pairs make an update.
+def dpo_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
+    """Arguments of `trl.DPOConfig`; `params.preference.batch` pairs make an update.
 
     Raises:
         TrainerError: the pairs of an update cannot be divided evenly.
     """
+    preference = params.preference
     cut = pieces(params) * processes()
     if preference.batch % cut:
         raise TrainerError(
@@ -335,18 +314,16 @@ def dpo_arguments(
         )
     weight = preference.weight if preference.loss == "longpo" else 1.0
     owned = {
-        "max_steps": steps,
+        "max_steps": params.steps,
         "save_steps": params.save_every,
         "per_device_train_batch_size": preference.batch // cut,
-        "loss_type": ["sigmoid"],
         "loss_weights": [weight],
         "beta": preference.beta,
-        "max_length": None,
-        "precompute_ref_log_probs": True,
-        "train_sampling_strategy": "sequential",
     }
+    defaults = trl_names()["defaults"]["every"]
     shared = {key: value for key, value in params.grpo.items() if key not in GRPO_ALONE}
-    return {"ddp_timeout": 7200} | shared | owned_arguments(params, output_dir) | owned
+    fixed = trl_names()["fixed"]["DPOConfig"]
+    return defaults | shared | owned_arguments(params, output_dir) | fixed | owned
 
 
 def check_settings(args: Any, explicit: Mapping[str, Any]) -> None:

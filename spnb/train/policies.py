@@ -5,18 +5,18 @@ What only looks at files needs no torch, so that a plan is made without it.
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from spnb.core.errors import OneLine
 from spnb.core.paths import embedded_path, resolve
 from spnb.core.types import Completion, Engine, Request
+from spnb.train.config import RunParams
 from spnb.train.engines import end_ids, named_end_ids, special_ids
+from spnb.train.runs import digest
 
 ADAPTER = "adapter_config.json"
 ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
@@ -25,18 +25,8 @@ Weights = dict[str, Any]
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
 """What a special token that may serve as pad is called, best first."""
-PLAIN = SimpleNamespace(
-    dtype="float32",
-    backend="transformers",
-    engine="torch",
-    gpu_memory=0.5,
-    max_length=2048,
-    lora_rank=0,
-    lora_alpha=32,
-    gradient_checkpointing=False,
-    seed=0,
-)
-"""How a policy is loaded outside of a run."""
+PLAIN = RunParams.model_construct()
+"""How a policy is loaded outside of a run: as the defaults have it."""
 
 
 class PolicyError(OneLine, ValueError):
@@ -78,11 +68,10 @@ def policy_fingerprint(source: str) -> str:
     patterns = ("*.safetensors", "tokenizer*.json", ADAPTER)
     if not source.startswith("embedded/"):
         patterns += ("*.bin", "config.json", "*.jinja")
-    digest = hashlib.sha256()
-    for pattern in patterns:
-        for path in sorted(folder.glob(pattern)):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+    total = hashlib.sha256()
+    for path in (path for pattern in patterns for path in sorted(folder.glob(pattern))):
+        total.update(path.read_bytes())
+    return total.hexdigest()[:12]
 
 
 def data_fingerprint(source: str) -> str:
@@ -97,8 +86,7 @@ def data_fingerprint(source: str) -> str:
 @cache
 def _content(file: str, changed: int) -> str:
     """A file's digest, taken once for the time it was `changed`."""
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return digest(Path(file))
 
 
 @dataclass
@@ -153,18 +141,13 @@ def load_policy(
         raise PolicyError(
             f"policy is {source!r}, which cannot be loaded ({reason}); allowed: {ALLOWED}"
         ) from None
-    tokenizer = policy.tokenizer
-    if not getattr(tokenizer, "chat_template", None):
-        raise PolicyError(
-            f"policy is {source!r}, whose tokenizer has no chat template; allowed: one with "
-            "tokenizer.chat_template set and saved"
-        )
-    if tokenizer.eos_token_id is None:
-        raise PolicyError(
-            f"policy is {source!r}, whose tokenizer has no end token (eos_token); allowed: one "
-            "with it set and saved"
-        )
-    give_pad(policy.model, tokenizer, source)
+    for name, what in (("chat_template", "chat template"), ("eos_token", "end token")):
+        if not getattr(policy.tokenizer, name, None):
+            raise PolicyError(
+                f"policy is {source!r}, whose tokenizer has no {what}; allowed: one with "
+                f"tokenizer.{name} set and saved"
+            )
+    give_pad(policy.model, policy.tokenizer, source)
     policy.model.train()
     return policy
 
@@ -224,18 +207,17 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
     if torch.cuda.is_available():
         model = model.to("cuda")
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    return Policy(model, tokenizer, _lora(params) if trained and lora else None)
-
-
-def _lora(params: Any) -> Any:
+    if not (trained and lora):
+        return Policy(model, tokenizer)
     from peft import LoraConfig
 
-    return LoraConfig(
-        r=params.lora_rank,
-        lora_alpha=params.lora_alpha,
-        target_modules=list(LORA_TARGETS),
-        task_type="CAUSAL_LM",
-    )
+    return Policy(model, tokenizer, LoraConfig(**_lora(params), task_type="CAUSAL_LM"))
+
+
+def _lora(params: Any) -> dict[str, Any]:
+    """Arguments of a LoRA adapter."""
+    names = list(LORA_TARGETS)
+    return {"r": params.lora_rank, "lora_alpha": params.lora_alpha, "target_modules": names}
 
 
 def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
@@ -255,9 +237,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     if params.lora_rank and trained:
         model = FastLanguageModel.get_peft_model(
             model,
-            r=params.lora_rank,
-            lora_alpha=params.lora_alpha,
-            target_modules=list(LORA_TARGETS),
+            **_lora(params),
             use_gradient_checkpointing="unsloth" if params.gradient_checkpointing else False,
             random_state=params.seed,
         )
@@ -285,7 +265,7 @@ def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
     Raises:
         PolicyError: it cannot be loaded, or does not read the same tokens as `tokenizer`.
     """
-    plain = SimpleNamespace(**{**vars(PLAIN), "dtype": params.dtype})
+    plain = PLAIN.model_copy(update={"dtype": params.dtype})
     other = load_policy(source, plain, trained=False)
     if other.tokenizer.get_vocab() != tokenizer.get_vocab():
         raise PolicyError(
@@ -308,14 +288,8 @@ def put_weights(model: Any, weights: Weights) -> None:
     Raises:
         PolicyError: the model lacks some of them.
     """
-    parameters = dict(model.named_parameters())
-    if missing := sorted(set(weights) - set(parameters)):
-        raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(missing)}")
-    import torch
-
-    with torch.no_grad():
-        for name, value in weights.items():
-            parameters[name].copy_(value)
+    if lacking := model.load_state_dict(weights, strict=False).unexpected_keys:
+        raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(lacking)}")
 
 
 def save_weights(weights: Weights, path: Path) -> None:
@@ -325,13 +299,6 @@ def save_weights(weights: Weights, path: Path) -> None:
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     save_file({name: value.contiguous() for name, value in weights.items()}, temporary)
     os.replace(temporary, path)
-
-
-def load_weights(path: Path) -> Weights:
-    """A snapshot written by `save_weights`, on the CPU."""
-    from safetensors.torch import load_file
-
-    return load_file(path)
 
 
 class SnapshotEngine:
@@ -344,14 +311,9 @@ class SnapshotEngine:
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answers every request, in order; afterwards, also on errors, the model is as it was."""
-        with self._swapped():
-            return self.engine.generate(requests)
-
-    @contextmanager
-    def _swapped(self) -> Iterator[None]:
         current = trained_weights(self.model)
         put_weights(self.model, self.weights)
         try:
-            yield
+            return self.engine.generate(requests)
         finally:
             put_weights(self.model, current)

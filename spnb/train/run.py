@@ -22,6 +22,7 @@ import torch
 import transformers
 from accelerate.utils import gather_object
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from spnb.core.method import POLICY, SNAPSHOTS
 from spnb.core.params import ParamError, unknown, validate
@@ -36,22 +37,12 @@ from spnb.train.policies import (
     SnapshotEngine,
     fixed_engine,
     load_policy,
-    load_weights,
     make_engine,
     save_weights,
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
-from spnb.train.runs import (
-    CheckpointError,
-    Run,
-    RunError,
-    digest,
-    last_checkpoint,
-    read_run,
-    read_state,
-    write_json,
-)
+from spnb.train.runs import Run, RunError, digest, last_checkpoint, read_run, read_state, write_json
 from spnb.train.trainer import Hooks, Stage, make_trainer
 
 SAMPLES_KEPT = 16
@@ -244,9 +235,7 @@ class StageRun:
         output = self.run.checkpoints / f"stage-{self.index}"
         self.partners = {name: self.partner(name) for name in params.co_trained}
         if params.preference:
-            self.trainer = make_preference_trainer(
-                params, policy, self.method, hooks, output, self.stage
-            )
+            self.trainer = make_preference_trainer(params, policy, self.method, hooks, output)
         else:
             self.trainer = make_trainer(
                 params, policy, self.method, self.engines, hooks, output, self.stage, self.partners
@@ -302,10 +291,10 @@ class StageRun:
         if saved["past"]:
             path = self.run.folder / "snapshots" / saved["past"]
             if not path.is_file() or digest(path) != saved["past_digest"]:
-                raise CheckpointError(
+                raise RunError(
                     f"{path} is missing or changed; delete {self.run.checkpoints} to start again"
                 )
-            self.engines["past"] = self.snapshot(load_weights(path))
+            self.engines["past"] = self.snapshot(load_file(path))
             self.past_file = saved["past"]
 
     def on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
@@ -409,7 +398,7 @@ def main(folder: Path) -> None:
     """Trains the run of a folder; what stops it is said in one sentence, and exit code 1."""
     try:
         train_run(read_run(folder))
-    except (RunError, TrainerError, CheckpointError, ValueError, OSError) as error:
+    except (RunError, TrainerError, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 
 

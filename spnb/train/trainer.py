@@ -30,7 +30,7 @@ from spnb.core.episodes import run
 from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
 from spnb.core.types import Engine, Sample
 from spnb.train import guards
-from spnb.train.config import RunParams, check_settings, grpo_arguments, processes
+from spnb.train.config import RunParams, check_settings, grpo_arguments, processes, trl_names
 from spnb.train.guards import TrainerError
 from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
 from spnb.train.partners import Partner
@@ -47,15 +47,6 @@ IN_KL = "in_kl"
 LENGTH_GROUPS = 8
 GROUP_ROWS = 16
 """Most groups of rows that are run together in an update, and fewest rows in one."""
-REPORTED = {
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "learning_rate",
-    "entropy": "entropy",
-    "kl": "kl",
-    "clip_ratio": "clip_ratio/region_mean",
-}
-"""Our names of TRL's numbers of an update."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +67,16 @@ class Hooks:
 
 
 class RunMixin:
-    """Mixed in over any trainer of TRL: our part of its checkpoints. A subclass has `updated`,
-    which takes TRL's numbers of an update and may change what trackers get."""
+    """Mixed in over the trainer of TRL named `trl`: our part of its checkpoints. A subclass has
+    `updated`, which takes TRL's numbers of an update and may change what trackers get."""
 
+    trl: str
     method: SelfPlayMethod
     hooks: Hooks
     stage: Stage
     _step = 0
-    _restored = 0
     _saving = False
+    _started = 0.0
 
     def train(self, *args: Any, **more: Any) -> Any:
         """TRL's, with a sentence where a checkpoint cannot be written."""
@@ -99,6 +91,11 @@ class RunMixin:
                 f"complete checkpoint in {self.args.output_dir}"
             ) from error
 
+    def reported(self, logs: Mapping[str, float]) -> dict[str, float]:
+        """TRL's numbers of an update under our names."""
+        names = trl_names()["reported"][self.trl]
+        return {name: logs[key] for name, key in names.items() if logs.get(key) is not None}
+
     def seal_checkpoint(self) -> None:
         """Writes our state and the manifest into the checkpoint of this update."""
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
@@ -108,7 +105,7 @@ class RunMixin:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over our part of a checkpoint's state, before `train(resume_from_checkpoint)`."""
-        self._restored = state["step"]
+        self._step = state["step"]
         processes = self.accelerator.num_processes
         if len(state["methods"]) != processes:
             raise TrainerError(
@@ -123,6 +120,10 @@ class RunCallback(TrainerCallback):
 
     def __init__(self, trainer: Any):
         self.trainer = trainer
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The first batch of an update is there."""
+        self.trainer._started = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
         """An update, or TRL's summary at the end of training, which has no loss."""
@@ -164,6 +165,7 @@ def attach(
 class SelfPlayMixin(RunMixin):
     """Mixed in over `trl.GRPOTrainer` by `make_trainer`; see the module's docstring."""
 
+    trl = "GRPOTrainer"
     engines: Mapping[str, Engine]
     partners: Mapping[str, Partner]
     engine_tolerance: float
@@ -214,12 +216,11 @@ class SelfPlayMixin(RunMixin):
             )
         self._rollouts += 1
         model = self.accelerator.unwrap_model(self.model)
-        temperature = {role.sampling.temperature for role in self._trained_roles()}
         if self._rollouts <= CHECKED_ROLLOUTS:
-            guards.check_engine(model, trained, self.engine_tolerance, *temperature)
+            guards.check_engine(model, trained, self.engine_tolerance, self.temperature)
         if step % GAP_EVERY and step >= CHECKED_ROLLOUTS:
             return None
-        return guards.engine_gap(model, trained, *temperature).mean
+        return guards.engine_gap(model, trained, self.temperature)
 
     def _kl_weight(self, trained: list[Sample]) -> float:
         """The weight of the rows that KL by role holds, which must all have the same; else 1."""
@@ -253,7 +254,7 @@ class SelfPlayMixin(RunMixin):
         """With the last update of a rollout come its own metrics, for the run and for trackers."""
         for key in [key for key in logs if key.startswith(("reward", "frac_reward"))]:
             del logs[key]  # TRL's reward function is a constant 0 here
-        self._updates.append({name: logs.get(key) for name, key in REPORTED.items()})
+        self._updates.append(self.reported(logs))
         if len(self._updates) == self.num_iterations:
             row = self._step_row()
             logs.update(_reported(row))
@@ -261,14 +262,10 @@ class SelfPlayMixin(RunMixin):
 
     def _step_row(self) -> dict[str, float]:
         """The metrics of a step, the same in every process."""
-        updates = self._updates
-        self._updates = []
-        means = {
-            name: mean_of([one[name] for one in updates if one[name] is not None])
-            for name in REPORTED
-        }
         row = {"step": self.stage.first + self.state.global_step // self.num_iterations}
-        row |= {key: value for key, value in means.items() if value is not None}
+        for name in dict.fromkeys(name for update in self._updates for name in update):
+            row[name] = mean_of([update[name] for update in self._updates if name in update])
+        self._updates = []
         if self._record["gap"] is not None:
             row["engine_gap"] = self._record["gap"]
         parts = gather_object([(role_sums(self._record["samples"]), self._record["kl"])])
@@ -281,11 +278,6 @@ class SelfPlayMixin(RunMixin):
             row |= partner.metrics(name)
         methods = gather_object([self.method.metrics])
         return row | {key: mean_of([m[key] for m in methods if key in m]) for key in methods[0]}
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:
-            self._step = self._restored
 
 
 class RoleKLMixin:

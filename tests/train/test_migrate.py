@@ -4,10 +4,8 @@ import json
 
 import pytest
 
-from spnb.train import migrate as module
 from spnb.train import runs
-from spnb.train.migrate import migrate
-from spnb.train.runs import RunError, config_hash, open_run, read_run, write_json
+from spnb.train.runs import RunError, config_hash, migrate, open_run, read_run, write_json
 
 RENAMES = {
     "renamed": {"every": {"beside": "co_trained"}, "p": {"asked": "questions_per_round"}},
@@ -72,7 +70,7 @@ def test_what_is_interrupted_goes_on(tmp_path, monkeypatch):
     start = {"policy": {"variant": "v", "hash": config_hash(OLD)}}
     old_run(tmp_path, OLD)
     second = old_run(tmp_path, OLD | {"variant": "w", "starts": start})
-    rewrite = module._rewrite
+    rewrite = runs._rewrite
 
     def stop(run, params):
         if run.variant == "w":
@@ -80,7 +78,7 @@ def test_what_is_interrupted_goes_on(tmp_path, monkeypatch):
         rewrite(run, params)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_rewrite", stop)
+        patch.setattr(runs, "_rewrite", stop)
         with pytest.raises(KeyboardInterrupt):
             migrate(tmp_path)
     assert migrate(tmp_path) == ["p/smoke/w/seed-3"]

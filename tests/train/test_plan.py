@@ -22,7 +22,7 @@ from spnb.core.paths import ROOT, resolve
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import deviations, make_plan, run_all, run_one
 from spnb.train.policies import PolicyError
-from spnb.train.runs import CheckpointError, RunError, read_state
+from spnb.train.runs import RunError, read_state
 
 SMALL = dict(
     games=["kuhn_poker"],
@@ -108,7 +108,7 @@ def test_a_checkpoint_is_checked_and_has_the_weights_once(tmp_path):
     flipped = bytearray(optimizer.read_bytes())
     flipped[len(flipped) // 2] ^= 1
     optimizer.write_bytes(flipped)
-    with pytest.raises(CheckpointError, match="optimizer.pt is not as it was saved; delete"):
+    with pytest.raises(RunError, match="optimizer.pt is not as it was saved; delete"):
         run_one(plan, "full", 0)
     shutil.rmtree(folder)
     assert run_one(plan, "full", 0).finished

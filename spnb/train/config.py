@@ -12,10 +12,17 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from spnb.core.errors import OneLine
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
@@ -86,6 +93,11 @@ class StageParams(StrictData):
     steps: int = Field(ge=1)
 
 
+def _of_the_policy(value: Any) -> Any:
+    """One name stands for that of the run's one policy."""
+    return {POLICY: value} if isinstance(value, str) else value
+
+
 class RunParams(MethodParams):
     """What every run has beside its method's own parameters.
 
@@ -104,8 +116,12 @@ class RunParams(MethodParams):
     co_trained: dict[str, dict[str, Any]] = Field(
         {}, description="policies that learn in the same steps, each with its changes to grpo"
     )
-    start_from: dict[str, str] = Field({}, description="policy: the variant whose final weights")
-    keep_checkpoints: list[float] = Field([], description="shares of the steps, above 0, up to 1")
+    start_from: Annotated[dict[str, str], BeforeValidator(_of_the_policy)] = Field(
+        {}, description="policy: the variant whose final weights"
+    )
+    keep_checkpoints: list[Annotated[float, Field(gt=0, le=1)]] = Field(
+        [], description="shares of the steps"
+    )
 
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the computation")
     backend: Literal["transformers", "unsloth"] = "transformers"
@@ -118,30 +134,15 @@ class RunParams(MethodParams):
 
     save_every: int = Field(10, ge=1)
     eval_every: int = Field(20, ge=1)
-    benchmarks: dict[str, Use] = Field({}, description="published ones: a path, null: the hub")
+    benchmarks: Annotated[dict[str, Use], BeforeValidator(read_uses)] = Field(
+        {}, description="published ones: a path, null: the hub"
+    )
     report_to: Literal["none", "tensorboard", "wandb", "trackio"] = "none"
 
     @field_validator("grpo")
     @classmethod
     def _grpo(cls, value: dict[str, Any]) -> dict[str, Any]:
         return validate(GRPOParams, value, "grpo.").model_dump(mode="json")
-
-    @field_validator("benchmarks", mode="before")
-    @classmethod
-    def _benchmarks(cls, value: Any) -> Any:
-        return read_uses(value)
-
-    @field_validator("start_from", mode="before")
-    @classmethod
-    def _one_name(cls, value: Any) -> Any:
-        return {POLICY: value} if isinstance(value, str) else value
-
-    @field_validator("keep_checkpoints")
-    @classmethod
-    def _shares(cls, value: list[float]) -> list[float]:
-        if not all(0 < share <= 1 for share in value):
-            raise ValueError("shares of the steps, above 0 and up to 1")
-        return value
 
     @field_validator("seed", "steps", mode="before")
     @classmethod
@@ -165,16 +166,12 @@ class RunParams(MethodParams):
         if self.preference is None:
             return self
         loss = f"with the loss of {self.preference.loss}"
-        for key, value, allowed in (
-            ("engine", self.engine, "torch"),
-            ("backend", self.backend, "transformers"),
-            ("stages", self.stages, []),
-            ("co_trained", self.co_trained, {}),
-            ("grpo.beta", self.grpo.get("beta", 0.0), 0.0),
-            ("grpo.num_iterations", self.grpo.get("num_iterations", 1), 1),
-        ):
-            if value != allowed:
-                raise ValueError(f"{key} is {value!r} {loss}; allowed: {allowed!r}")
+        fits = {"engine": "torch", "backend": "transformers", "stages": [], "co_trained": {}}
+        fits |= {"grpo.beta": 0.0, "grpo.num_iterations": 1}
+        values = flat(dict(self))
+        for key, allowed in fits.items():
+            if values.get(key, allowed) != allowed:
+                raise ValueError(f"{key} is {values[key]!r} {loss}; allowed: {allowed!r}")
         if odd := sorted(set(self.grpo) - GRPO_ALONE - set(trl_names()["DPOConfig"])):
             value = self.grpo[odd[0]]
             raise ValueError(f"grpo.{odd[0]} is {value!r} {loss}; allowed: one of trl.DPOConfig")
@@ -185,24 +182,23 @@ class RunParams(MethodParams):
         names = [POLICY, *self.policies]
         if bad := [name for name in self.policies if name in (POLICY, *SNAPSHOTS)]:
             raise ValueError(f"policies names {bad[0]!r}; allowed: a name that is not taken")
+        roles = {f"roles.{name}.policy": role.policy for name, role in self.roles.items()}
+        stages = {f"stages.{index}.policy": one.policy for index, one in enumerate(self.stages)}
+        uses = [(key, name, [*names, *SNAPSHOTS]) for key, name in roles.items() if name]
+        uses += [(key, name, names) for key, name in stages.items()]
+        uses += [("co_trained", name, [*self.policies]) for name in self.co_trained]
+        uses += [("start_from", name, names) for name in self.start_from]
+        for key, name, known in uses:
+            if name not in known:
+                raise ValueError(unknown(key, name, known))
         for name, role in self.roles.items():
-            if role.policy and role.policy not in (*names, *SNAPSHOTS):
-                raise ValueError(unknown(f"roles.{name}.policy", role.policy, (*names, *SNAPSHOTS)))
             if role.policy in SNAPSHOTS and role.trainable:
                 snapshot = f"with policy {role.policy}, earlier weights"
                 raise ValueError(f"roles.{name}.trainable is True {snapshot}; allowed: false")
-        for index, stage in enumerate(self.stages):
-            if stage.policy not in names:
-                raise ValueError(unknown(f"stages.{index}.policy", stage.policy, names))
         for name, changes in self.co_trained.items():
-            if name not in self.policies:
-                raise ValueError(unknown("co_trained", name, list(self.policies)))
             validate(GRPOParams, self.grpo | changes, f"co_trained.{name}.")
         alone = not (self.stages or self.engine == "vllm")
         self.need(alone or not self.co_trained, "co_trained stages engine", "no stages, torch")
-        for name in self.start_from:
-            if name not in names:
-                raise ValueError(unknown("start_from", name, names))
         total = sum(stage.steps for stage in self.all_stages)
         self.need(total == self.steps, "steps stages", f"{total}, as many as the stages have")
         trained = {stage.policy for stage in self.stages}
@@ -246,6 +242,12 @@ def changed_values(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
         elif key not in base or value != before:
             left[key] = value
     return left
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """TRL's parameters beside the others, as "grpo.<name>"."""
+    grpo = {f"grpo.{key}": value for key, value in values.get("grpo", {}).items()}
+    return {key: value for key, value in values.items() if key != "grpo"} | grpo
 
 
 def variant_layers(entry: Mapping[str, Any], scale: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from spnb.core.method import Role
+from spnb.core.method import SelfPlayMethod
 from spnb.core.types import Sample, role_label
 from spnb.train.config import TrainerError, trl_names
 from spnb.train.metrics import mean_of
@@ -101,12 +101,13 @@ def refuse_sharded(accelerator: Any) -> None:
         )
 
 
-def one_temperature(roles: Sequence[Role], default: float) -> float:
-    """The one temperature of the roles that learn.
+def one_temperature(method: SelfPlayMethod, policy: str, default: float) -> float:
+    """The one temperature of the roles that train a policy.
 
     Raises:
         TrainerError: they have several.
     """
+    roles = [role for role in method.roles.values() if role.trainable and role.policy == policy]
     temperatures = {role.sampling.temperature for role in roles}
     if len(temperatures) > 1:
         raise TrainerError(

@@ -15,7 +15,7 @@ from spnb.core.errors import OneLine
 from spnb.core.paths import embedded_path, resolve
 from spnb.core.types import Completion, Engine, Request
 from spnb.train.config import RunParams
-from spnb.train.engines import end_ids, named_end_ids, special_ids
+from spnb.train.engines import named_end_ids, special_ids
 from spnb.train.runs import digest
 
 ADAPTER = "adapter_config.json"
@@ -33,6 +33,10 @@ class PolicyError(OneLine, ValueError):
     """The policy cannot be used as it is; the message says why."""
 
 
+def _fault(source: str, why: str, allowed: str = ALLOWED) -> PolicyError:
+    return PolicyError(f"policy is {source!r}, {why}; allowed: {allowed}")
+
+
 def policy_path(source: str) -> str:
     """Where the weights are: "embedded/<name>" ships with the project, then a folder, or a hub id.
 
@@ -40,7 +44,7 @@ def policy_path(source: str) -> str:
         PolicyError: there is no such embedded policy, no model in the folder, or no such folder.
     """
     if not source.strip():
-        raise PolicyError(f"policy is {source!r}; allowed: {ALLOWED}")
+        raise _fault(source, "which is blank")
     if source.startswith("embedded/"):
         try:
             return str(embedded_path(source.removeprefix("embedded/")))
@@ -50,9 +54,7 @@ def policy_path(source: str) -> str:
     if any((folder / name).is_file() for name in ("config.json", ADAPTER)):
         return str(folder)
     if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
-        raise PolicyError(
-            f"policy is {source!r}, and {folder} holds no model (config.json); allowed: {ALLOWED}"
-        )
+        raise _fault(source, f"and {folder} holds no model (config.json)")
     return source
 
 
@@ -97,11 +99,6 @@ class Policy:
     tokenizer: Any
     peft_config: Any = None
 
-    @property
-    def end_ids(self) -> frozenset[int]:
-        """The tokens that end a completion."""
-        return end_ids(self.model, self.tokenizer)
-
     def engine(self) -> Engine:
         """An engine that answers with the policy in this process."""
         return _engine(self.model, self.tokenizer)
@@ -132,21 +129,15 @@ def load_policy(
     try:
         policy = load(path, params, trained)
     except ImportError as error:
-        raise PolicyError(
-            f"policy is {source!r} with backend {params.backend!r}, which needs a package that is "
-            f"not here ({error})"
-        ) from None
+        why = f"with backend {params.backend!r}, of which a package is not here ({error})"
+        raise _fault(source, why, "a backend that is installed") from None
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise PolicyError(
-            f"policy is {source!r}, which cannot be loaded ({reason}); allowed: {ALLOWED}"
-        ) from None
+        raise _fault(source, f"which cannot be loaded ({reason})") from None
     for name, what in (("chat_template", "chat template"), ("eos_token", "end token")):
         if not getattr(policy.tokenizer, name, None):
-            raise PolicyError(
-                f"policy is {source!r}, whose tokenizer has no {what}; allowed: one with "
-                f"tokenizer.{name} set and saved"
-            )
+            allowed = f"one with tokenizer.{name} set and saved"
+            raise _fault(source, f"whose tokenizer has no {what}", allowed)
     give_pad(policy.model, policy.tokenizer, source)
     policy.model.train()
     return policy
@@ -179,10 +170,9 @@ def give_pad(model: Any, tokenizer: Any, source: str) -> None:
     elif len(tokenizer) < rows:
         tokenizer.add_special_tokens({"pad_token": "<|spnb_pad|>"})
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id in ends:
-        raise PolicyError(
-            f"policy is {source!r}, whose pad token is {before!r}, with no spare special token and "
-            f"no free row in its embedding of {rows}; allowed: a pad token that ends nothing"
-        )
+        none = f"with no spare special token and no free row in its embedding of {rows}"
+        why = f"whose pad token is {before!r}, {none}"
+        raise _fault(source, why, "a pad token that ends nothing")
     model.config.pad_token_id = tokenizer.pad_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     print(f"policy {source}: pad token is now {tokenizer.pad_token!r} (was {before!r})")
@@ -268,10 +258,8 @@ def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
     plain = PLAIN.model_copy(update={"dtype": params.dtype})
     other = load_policy(source, plain, trained=False)
     if other.tokenizer.get_vocab() != tokenizer.get_vocab():
-        raise PolicyError(
-            f"policy is {source!r}, whose vocabulary is not that of the policy in training; "
-            "allowed: the same one"
-        )
+        why = "whose vocabulary is not that of the policy in training"
+        raise _fault(source, why, "the same one")
     other.model.eval().requires_grad_(False)
     return _engine(other.model, other.tokenizer)
 
@@ -279,7 +267,8 @@ def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
 def trained_weights(model: Any) -> Weights:
     """Copies on the CPU of the weights in training: all of them, or the LoRA adapter."""
     parameters = model.named_parameters()
-    return {name: p.detach().to("cpu", copy=True) for name, p in parameters if p.requires_grad}
+    trained = {name: p.detach() for name, p in parameters if p.requires_grad}
+    return {name: weights.to("cpu", copy=True).contiguous() for name, weights in trained.items()}
 
 
 def put_weights(model: Any, weights: Weights) -> None:
@@ -290,15 +279,6 @@ def put_weights(model: Any, weights: Weights) -> None:
     """
     if lacking := model.load_state_dict(weights, strict=False).unexpected_keys:
         raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(lacking)}")
-
-
-def save_weights(weights: Weights, path: Path) -> None:
-    """Writes a snapshot as safetensors; a reader sees no half-written file."""
-    from safetensors.torch import save_file
-
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    save_file({name: value.contiguous() for name, value in weights.items()}, temporary)
-    os.replace(temporary, path)
 
 
 class SnapshotEngine:

@@ -178,7 +178,12 @@ class Run:
                 )
 
     def rewind(self, counts: Mapping[str, int]) -> None:
-        """Cuts every record to so many rows, so that a resumed run writes the rest again."""
+        """Cuts every record to so many rows, so that a resumed run writes the rest again.
+
+        Raises:
+            RunError: one has fewer; nothing was cut.
+        """
+        self.check_rows(counts)
         for name in RECORDS:
             path = self.folder / f"{name}.jsonl"
             if path.exists():
@@ -192,21 +197,20 @@ class Run:
             RunError: another process writes it; says which.
         """
         holder = self.folder / "lock.json"
-        lock = FileLock(self.folder / ".lock")
         try:
-            lock.acquire(timeout=0)
+            held = FileLock(self.folder / ".lock").acquire(timeout=0)
         except Timeout:
-            who = _read_json(holder) if holder.exists() else {}
+            who = (_read_json(holder) if holder.exists() else {}).get("who", "another process")
             raise RunError(
-                f"run {self.run_id} is being written by process {who.get('pid', '?')} on "
-                f"{who.get('host', '?')} since {who.get('since', '?')}; wait for it or stop it"
+                f"run {self.run_id} is being written by {who}; wait for it or stop it"
             ) from None
-        try:
-            write_json(holder, {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()})
-            yield
-        finally:
-            holder.unlink(missing_ok=True)
-            lock.release()
+        who = f"process {os.getpid()} on {socket.gethostname()} since {_now()}"
+        with held:
+            write_json(holder, {"who": who})
+            try:
+                yield
+            finally:
+                holder.unlink(missing_ok=True)
 
 
 def open_run(root: Path, params: Mapping[str, Any]) -> Run:
@@ -422,7 +426,12 @@ def last_checkpoint(folder: Path) -> Path | None:
             f"{folder.parent} holds checkpoints of an older layout, which cannot be resumed; "
             "delete that folder to start the run again"
         )
-    return max(complete, key=lambda path: int(path.name.rsplit("-", 1)[1]), default=None)
+    return max(complete, key=step_of, default=None)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The updates that were done when a checkpoint was written."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:

@@ -60,10 +60,11 @@ class Stage:
 
 @dataclass
 class Hooks:
-    """What a run wants to hear: each step's metrics and samples, and what to save with them."""
+    """What a run wants to hear: each step's metrics and samples, and each checkpoint, to which it
+    adds files and the state that this returns."""
 
     on_step: Callable[[dict[str, float], list[Sample]], None]
-    on_state: Callable[[], dict[str, Any]] = dict
+    on_state: Callable[[Path], dict[str, Any]] = lambda checkpoint: {}
 
 
 class RunMixin:
@@ -96,13 +97,6 @@ class RunMixin:
         names = trl_names()["reported"][self.trl]
         return {name: logs[key] for name, key in names.items() if logs.get(key) is not None}
 
-    def seal_checkpoint(self) -> None:
-        """Writes our state and the manifest into the checkpoint of this update."""
-        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        methods = gather_object([self.method.state_dict()])  # each process has its own baselines
-        if self.accelerator.is_main_process:
-            seal(folder, {"step": self._step, "methods": methods, "run": self.hooks.on_state()})
-
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over our part of a checkpoint's state, before `train(resume_from_checkpoint)`."""
         self._step = state["step"]
@@ -133,9 +127,14 @@ class RunCallback(TrainerCallback):
             self.trainer._saving = control.should_save
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """TRL's files of a checkpoint are written."""
-        self.trainer.seal_checkpoint()
-        self.trainer._saving = False
+        """TRL's files of a checkpoint are written; our state and the manifest follow."""
+        trainer = self.trainer
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        methods = gather_object([trainer.method.state_dict()])  # each process has its own
+        if state.is_world_process_zero:
+            run = trainer.hooks.on_state(folder)
+            seal(folder, {"step": trainer._step, "methods": methods, "run": run})
+        trainer._saving = False
 
 
 def attach(
@@ -236,10 +235,6 @@ class SelfPlayMixin(RunMixin):
 
     def _role_of(self, sample: Sample) -> Role:
         return self.method.roles[self.method.role_of(sample)]
-
-    def _trained_roles(self) -> list[Role]:
-        roles = self.method.roles.values()
-        return [role for role in roles if role.trainable and role.policy == self.stage.policy]
 
     def _padded(self, samples: list[Sample]) -> list[Sample]:
         """Appends inert rows (mask 0): TRL silently drops rows where the count does not divide."""
@@ -422,7 +417,7 @@ def make_trainer(
     trainer._updates = []
     trainer._rows = []
     trainer._rollouts = 0
-    trainer.temperature = guards.one_temperature(trainer._trained_roles(), params.temperature)
+    trainer.temperature = guards.one_temperature(method, stage.policy, params.temperature)
     return trainer
 
 

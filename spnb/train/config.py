@@ -29,11 +29,6 @@ from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
 from spnb.core.params import StrictData, unknown, validate
 from spnb.evaluate.benchmarks import Use, read_uses
 
-GRPO_ALONE = frozenset(
-    ["beta", "epsilon", "epsilon_high", "importance_sampling_level", "loss_type", "num_iterations"]
-)
-"""Settings under `grpo:` that a loss over pairs does not have."""
-
 
 class TrainerError(OneLine, RuntimeError):
     """Training cannot go on, or would silently train something else."""
@@ -172,7 +167,7 @@ class RunParams(MethodParams):
         for key, allowed in fits.items():
             if values.get(key, allowed) != allowed:
                 raise ValueError(f"{key} is {values[key]!r} {loss}; allowed: {allowed!r}")
-        if odd := sorted(set(self.grpo) - GRPO_ALONE - set(trl_names()["DPOConfig"])):
+        if odd := sorted({*self.grpo} - {*trl_names()["alone"], *trl_names()["DPOConfig"]}):
             value = self.grpo[odd[0]]
             raise ValueError(f"grpo.{odd[0]} is {value!r} {loss}; allowed: one of trl.DPOConfig")
         return self
@@ -323,7 +318,8 @@ def dpo_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
         "beta": preference.beta,
     }
     defaults = trl_names()["defaults"]["every"]
-    shared = {key: value for key, value in params.grpo.items() if key not in GRPO_ALONE}
+    alone = trl_names()["alone"]
+    shared = {key: value for key, value in params.grpo.items() if key not in alone}
     fixed = trl_names()["fixed"]["DPOConfig"]
     return defaults | shared | owned_arguments(params, output_dir) | fixed | owned
 

@@ -176,7 +176,8 @@ def make_plan(
                 f"{key} is {values[key]!r}, which cannot be set here; use variants, seeds"
             )
     file = scale_values(paper, scale)
-    given = merge(changed_values(_set(values), file), _set(exact or {}))
+    given = merge(changed_values(values, file), exact or {})
+    given = {key: value for key, value in given.items() if value is not None}
     known = variants(paper)
     own = {key: value for key, value in (file | given).items() if key in _SESSION}
     there = [name for name, entry in known.items() if scale in entry.get("scales", [scale])]
@@ -203,10 +204,6 @@ def make_plan(
     plan = Plan(paper, scale, session, runs, fingerprints, tuple(changed), tuple(left_out))
     exhibit_folder(session.figures, plan.why_not_committed())  # refused now, not after training
     return plan
-
-
-def _set(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _resolve(

@@ -12,7 +12,6 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
 from spnb.train.config import RunParams, merge, params_class, processes
 from spnb.train.guards import TrainerError
-from spnb.train.partners import FollowerMethod, Partner
+from spnb.train.partners import Partner
 from spnb.train.policies import (
     SnapshotEngine,
     fixed_engine,
@@ -268,14 +267,9 @@ class StageRun:
         stage = replace(self.stage, policy=name)
         output = self.partner_checkpoints(name)
         hooks = Hooks(on_step=lambda row, samples: None)
-
-        def make(fetch: Callable[[], list[Sample]]) -> Any:
-            method = FollowerMethod(self.method, fetch)
-            return make_trainer(params, policy, method, self.engines, hooks, output, stage)
-
-        partner = Partner(make)
-        self.engines[name] = make_engine(params, partner.trainer)
-        return partner
+        trainer = make_trainer(params, policy, self.method, self.engines, hooks, output, stage)
+        self.engines[name] = make_engine(params, trainer)
+        return Partner(trainer)
 
     def partner_checkpoints(self, name: str) -> Path:
         """Where a partner's checkpoints are; those of a step are written before the leader's."""

@@ -32,7 +32,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
@@ -154,10 +153,6 @@ class Run:
                 advice = "move the run folder away"
                 raise RunError(f"{path}, line {number} is damaged ({error}); {advice}") from None
         return rows
-
-    def table(self, name: str) -> pd.DataFrame:
-        """`rows(name)` as a data frame, with the run's variant and seed."""
-        return pd.DataFrame(self.rows(name)).assign(variant=self.variant, seed=self.seed)
 
     def row_counts(self) -> dict[str, int]:
         """How many rows each record has."""

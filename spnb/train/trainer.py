@@ -15,7 +15,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,14 +168,13 @@ class SelfPlayMixin(RunMixin):
     engines: Mapping[str, Engine]
     partners: Mapping[str, Partner]
     engine_tolerance: float
+    _rollouts = 0
+    _rows: Sequence[Sample] = ()
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
         index = self._step // (self.args.steps_per_generation * self.num_iterations)
-        self.method.metrics = {}
-        samples = run(self.method.rollout(self.stage.first + index), self.engines)
-        self.method.estimate(samples)
-        self.method.select(samples)
+        samples = self.play(self.stage.first + index)
         for sample in samples:
             if sample.policy not in (self.stage.policy, *self.partners):
                 sample.weight = 0.0
@@ -197,6 +196,14 @@ class SelfPlayMixin(RunMixin):
         self._record = {"samples": samples, "kl": kl_sums(rows, out), "gap": gap}
         self._record |= {"started": started, "generate": generated - started}
         return out
+
+    def play(self, step: int) -> list[Sample]:
+        """The rows of a step, with advantages and weights; a partner's are handed over."""
+        self.method.metrics = {}
+        samples = run(self.method.rollout(step), self.engines)
+        self.method.estimate(samples)
+        self.method.select(samples)
+        return samples
 
     def _row_scale(self, rows: int, trained: int) -> float:
         """Makes TRL's mean over this process's rows, inert ones too, one over all trained rows."""
@@ -415,8 +422,6 @@ def make_trainer(
     trainer.partners = partners or {}
     trainer.engine_tolerance = guards.ENGINE_TOLERANCE[params.dtype]
     trainer._updates = []
-    trainer._rows = []
-    trainer._rollouts = 0
     trainer.temperature = guards.one_temperature(method, stage.policy, params.temperature)
     return trainer
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import pandas as pd
 import papermill
 import pytest
 import yaml
@@ -472,10 +473,10 @@ def test_published_benchmarks_are_measured_at_both_ends_and_belong_to_the_runs_i
     use = {"path": str(file), "samples": 2}
     measured = make_plan("rlvr", "smoke", benchmarks={"gsm8k": use}, **values)
     run = run_one(measured, "think", 0)
-    table = run.table("evals").query("suite == 'gsm8k'")
+    table = pd.DataFrame(run.rows("evals")).query("suite == 'gsm8k'")
     assert sorted(set(table["step"])) == [0, 2]
     assert {"accuracy", "parsed", "pass@1", "pass@2"} == set(table["metric"])
-    assert len(run.table("items").query("suite == 'gsm8k'")) == 2 * 3 * 2
+    assert len(pd.DataFrame(run.rows("items")).query("suite == 'gsm8k'")) == 2 * 3 * 2
 
     hashes = {one.open("think", 0).config_hash for one in (plan, measured)}
     hub = make_plan("rlvr", "smoke", benchmarks={"gsm8k": None}, **values)

@@ -132,8 +132,8 @@ class RunCallback(TrainerCallback):
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         methods = gather_object([trainer.method.state_dict()])  # each process has its own
         if state.is_world_process_zero:
-            run = trainer.hooks.on_state(folder)
-            seal(folder, {"step": trainer._step, "methods": methods, "run": run})
+            noted = trainer.hooks.on_state(folder)
+            seal(folder, {"step": trainer._step, "methods": methods, "run": noted})
         trainer._saving = False
 
 

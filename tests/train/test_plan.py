@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import papermill
 import pytest
 import yaml
-from processes import RUN, start
+from processes import RUN, finish, finish_together, start
 from safetensors.torch import load_file
 
 from spnb.core.errors import Stopped
@@ -39,11 +40,6 @@ def small_plan(tmp_path, **values):
     """A plan of one short run of SPIRAL in a folder of its own."""
     defaults = dict(variants=["full"], seeds=[0], runs=str(tmp_path / "runs"))
     return make_plan("spiral", "smoke", **{**defaults, **SMALL, **values})
-
-
-def command(run, *launcher):
-    """The command that trains a run as a process of its own."""
-    return [sys.executable, *launcher, "-m", "spnb.train.run", str(run.folder)]
 
 
 def kill_after(plan, rows, delay):
@@ -134,9 +130,7 @@ def test_two_processes_share_a_steps_turns_and_the_evaluation(tmp_path):
     """Data-parallel over gloo: step quantities are global, both play, one records."""
     plan = small_plan(tmp_path, steps=2, save_every=1, eval_every=2, turns_per_step=13)
     run = plan.open("full", 0)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command(run, *launcher), capture_output=True, text=True, env=environment)
+    done = finish_together(run.folder / "log.txt", RUN, run.folder)
     assert done.returncode == 0, done.stderr[-3000:]
     assert run.facts()["processes"] == 2 and [row["step"] for row in run.rows("metrics")] == [1, 2]
     for row in run.rows("metrics"):
@@ -151,16 +145,11 @@ def test_two_processes_share_a_steps_turns_and_the_evaluation(tmp_path):
 
 @pytest.mark.slow
 def test_the_loss_of_two_processes_is_that_of_one(tmp_path):
-    script = os.path.join(os.path.dirname(__file__), "two_processes.py")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    tests = os.path.dirname(os.path.dirname(__file__))
-    paths = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    script = Path(__file__).with_name("two_processes.py")
     losses = []
-    for parts in (launcher, []):
-        out = tmp_path / f"{len(parts)}.json"
-        arguments = [sys.executable, *parts, script, str(tmp_path / f"r{len(parts)}"), str(out)]
-        done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
+    for run in (finish_together, finish):
+        out = tmp_path / f"{run.__name__}.json"
+        done = run(tmp_path / "log.txt", script, tmp_path / run.__name__, out)
         assert done.returncode == 0, done.stderr[-3000:]
         losses.append(json.loads(out.read_text()))
     two, one = losses

@@ -2,11 +2,8 @@
 
 import copy
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 
 import pytest
@@ -14,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from oracle import row_logps
 from peft import LoraConfig
-from processes import RUN, start
+from processes import RUN, finish_together, start
 from safetensors.torch import load_file
 from test_trainer import Fixed
 
@@ -322,11 +319,6 @@ def plan_of(folder, variant, **values):
     return make_plan("spell", "smoke", variants=[variant], **values)
 
 
-def process(run, *launcher):
-    """The command that trains a run as a process of its own."""
-    return [sys.executable, *launcher, "-m", "spnb.train.run", str(run.folder)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["longpo", "solopo"])
 def test_a_run_killed_and_resumed_is_bit_identical(tmp_path, variant):
@@ -357,22 +349,18 @@ def test_a_run_killed_and_resumed_is_bit_identical(tmp_path, variant):
 
 @pytest.mark.slow
 def test_two_processes_take_the_steps_of_one(tmp_path):
-    one = run_one(plan_of(tmp_path / "one", "solopo"), "solopo", 0)
     two = plan_of(tmp_path / "two", "solopo").open("solopo", 0)
-    shutil.copy(one.folder / "pairs.jsonl", two.folder)  # two would draw by seeds of their own
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(process(two, *launcher), capture_output=True, text=True, env=environment)
+    done = finish_together(two.folder / "log.txt", RUN, two.folder)
     assert done.returncode == 0, done.stderr[-3000:]
     assert two.facts()["processes"] == 2
+    pairs = [json.loads(line) for line in (two.folder / "pairs.jsonl").read_text().splitlines()]
+    assert len(pairs) == len({json.dumps(pair["long_ids"]) for pair in pairs}) > 0
+    plan = plan_of(tmp_path / "one", "solopo")
+    shutil.copy(two.folder / "pairs.jsonl", plan.open("solopo", 0).folder)  # its own seeds differ
+    one = run_one(plan, "solopo", 0)
     for ours, theirs in zip(one.rows("metrics"), two.rows("metrics"), strict=True):
         for key in ("loss", "grad_norm", "preference/alignment", "preference/margin", "samples"):
             assert ours[key] == pytest.approx(theirs[key], rel=1e-3, abs=1e-5), key
-    drawn = plan_of(tmp_path / "three", "solopo", steps=1).open("solopo", 0)
-    done = subprocess.run(process(drawn, *launcher), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    pairs = [json.loads(line) for line in (drawn.folder / "pairs.jsonl").read_text().splitlines()]
-    assert len(pairs) == len({json.dumps(pair["long_ids"]) for pair in pairs}) > 0
 
 
 @pytest.mark.slow

@@ -83,11 +83,19 @@ with Progress([run]) as progress:
 """
 
 
+@pytest.fixture(scope="module")
+def client():
+    """Of a notebook's kernel."""
+    manager, client = start_new_kernel(kernel_name="python3")
+    yield client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("person", [True, False])
-def test_in_a_notebook_the_bar_is_one_output_beside_a_live_figure(tmp_path, person):
+def test_in_a_notebook_the_bar_is_one_output_beside_a_live_figure(client, tmp_path, person):
     """A frontend with a person takes input; without one (papermill) lines are logged."""
-    manager, client = start_new_kernel(kernel_name="python3")
     outputs, streams = {}, []
 
     def hook(message):
@@ -97,14 +105,10 @@ def test_in_a_notebook_the_bar_is_one_output_beside_a_live_figure(tmp_path, pers
         elif message["msg_type"] == "stream":
             streams.append(content["text"])
 
-    try:
-        code = CELL.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
-        reply = client.execute_interactive(
-            code, allow_stdin=person, output_hook=hook, timeout=120, stdin_hook=lambda message: None
-        )
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+    code = CELL.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
+    reply = client.execute_interactive(
+        code, allow_stdin=person, output_hook=hook, timeout=120, stdin_hook=lambda message: None
+    )
     assert reply["content"]["status"] == "ok", reply["content"].get("traceback")
     if person:
         bar, curve = outputs.values()

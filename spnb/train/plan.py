@@ -303,27 +303,28 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             on_poll(plan)
         return _checked(plan)
     forked = {params.scale for params in plan.runs.values()} <= FORKED
-    with Progress([plan.open(*key) for key in waiting]) as progress:
-        try:
-            while (queue and not failed) or active:
-                free = 0 if failed else plan.session.jobs - len(active)
-                for key in _ready(plan, queue)[:free]:
-                    queue.remove(key)
-                    active[key] = start(plan.open(*key).folder, forked)
-                time.sleep(POLL)
-                for key in [key for key, process in active.items() if not process.is_alive()]:
-                    if active.pop(key).exitcode:
-                        failed.append(key)
-                progress.show([plan.open(*key) for key in active])
-                if on_poll is not None:
-                    on_poll(plan)
-        except KeyboardInterrupt:
-            raise Stopped from None
-        finally:  # their runs can be started again once they are gone
-            for process in active.values():
-                process.terminate()
-            for process in active.values():
-                process.join()
+    progress = Progress([plan.open(*key) for key in waiting])
+    try:
+        while (queue and not failed) or active:
+            free = 0 if failed else plan.session.jobs - len(active)
+            for key in _ready(plan, queue)[:free]:
+                queue.remove(key)
+                active[key] = start(plan.open(*key).folder, forked)
+            time.sleep(POLL)
+            for key in [key for key, process in active.items() if not process.is_alive()]:
+                if active.pop(key).exitcode:
+                    failed.append(key)
+            progress.show([plan.open(*key) for key in active])
+            if on_poll is not None:
+                on_poll(plan)
+    except KeyboardInterrupt:
+        raise Stopped from None
+    finally:  # their runs can be started again once they are gone
+        for process in active.values():
+            process.terminate()
+        for process in active.values():
+            process.join()
+        progress.bar.close()
     if failed:
         run = plan.open(*failed[0])
         log = (run.folder / LOG).read_text(errors="replace").splitlines()

@@ -101,7 +101,9 @@ class Policy:
 
     def engine(self) -> Engine:
         """An engine that answers with the policy in this process."""
-        return _engine(self.model, self.tokenizer)
+        from spnb.train.engines.torch import TorchEngine
+
+        return TorchEngine(self.model, self.tokenizer)
 
 
 def load_policy(
@@ -234,19 +236,14 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     return Policy(model, tokenizer)
 
 
-def _engine(model: Any, tokenizer: Any) -> Engine:
-    from spnb.train.engines.torch import TorchEngine
-
-    return TorchEngine(model, tokenizer)
-
-
 def make_engine(params: Any, trainer: Any) -> Engine:
     """The engine of a run, answering with the trainer's weights as they are at each call."""
     if params.engine == "vllm":
         from spnb.train.engines.vllm import VLLMEngine
 
         return VLLMEngine(trainer)
-    return _engine(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return Policy(model, trainer.processing_class).engine()
 
 
 def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
@@ -261,7 +258,7 @@ def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
         why = "whose vocabulary is not that of the policy in training"
         raise _fault(source, why, "the same one")
     other.model.eval().requires_grad_(False)
-    return _engine(other.model, other.tokenizer)
+    return other.engine()
 
 
 def trained_weights(model: Any) -> Weights:

@@ -253,13 +253,16 @@ class SelfPlayMixin(RunMixin):
         return samples + [inert] * missing
 
     def updated(self, logs: dict[str, float]) -> None:
-        """With the last update of a rollout come its own metrics, for the run and for trackers."""
+        """With the last update of a rollout come its own metrics, for the run and for trackers;
+        these get the mean over all roles as `reward`."""
         for key in [key for key in logs if key.startswith(("reward", "frac_reward"))]:
             del logs[key]  # TRL's reward function is a constant 0 here
         self._updates.append(self.reported(logs))
         if len(self._updates) == self.num_iterations:
             row = self._step_row()
-            logs.update(_reported(row))
+            logs |= {key: row[key] for key in row if key not in ("step", "loss", "grad_norm")}
+            if rewards := [value for key, value in row.items() if key.startswith("reward/")]:
+                logs["reward"] = mean_of(rewards)
             self.hooks.on_step(row, self._record["samples"])
 
     def _step_row(self) -> dict[str, float]:
@@ -449,10 +452,3 @@ def _mixins(
 def _no_reward(completions: list, **_: Any) -> list[float]:
     """TRL wants a reward function; rewards are the method's, advantages are set by the mixin."""
     return [0.0] * len(completions)
-
-
-def _reported(row: Mapping[str, float]) -> dict[str, float]:
-    """What trackers get of a step: our metrics, and the mean reward over all roles as `reward`."""
-    rewards = [value for key, value in row.items() if key.startswith("reward/")]
-    own = {key: value for key, value in row.items() if key not in ("step", "loss", "grad_norm")}
-    return own | ({"reward": mean_of(rewards)} if rewards else {})

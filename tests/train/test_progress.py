@@ -45,16 +45,17 @@ def test_a_bar_counts_the_steps_that_are_kept(tmp_path, capsys):
     checkpoint(first, 2)
     os.utime(first.checkpoints / "stage-0", (1, 1))
     assert (kept_steps(first), kept_steps(second)) == (2, 0)
-    with Progress([first, second]) as progress:
-        progress.show([first])
-        assert progress.bar.n == 2
-        first.rewind({"metrics": 2})
-        progress.show([first, second])
-        assert progress.bar.n == 2
-        first.append("metrics", {"step": 3}, {"step": 4})
-        first.finish()
-        progress.show([second])
-        assert (progress.bar.n, progress.bar.total) == (4, 8)
+    progress = Progress([first, second])
+    progress.show([first])
+    assert progress.bar.n == 2
+    first.rewind({"metrics": 2})
+    progress.show([first, second])
+    assert progress.bar.n == 2
+    first.append("metrics", {"step": 3}, {"step": 4})
+    first.finish()
+    progress.show([second])
+    assert (progress.bar.n, progress.bar.total) == (4, 8)
+    progress.bar.close()
     shown = capsys.readouterr().out
     texts = [line.split("] ")[-1].strip() for line in shown.split("\r") if "runs" in line]
     assert list(dict.fromkeys(texts)) == [
@@ -73,13 +74,14 @@ from spnb.train.progress import Progress
 sys.path.insert(0, {tests!r})
 from test_progress import make
 run = make(Path({folder!r}))
-with Progress([run]) as progress:
+progress = Progress([run])
+progress.show([run])
+live = display("curve 0", display_id=True)
+for step in (1, 2):
+    run.append("metrics", {{"step": step}})
     progress.show([run])
-    live = display("curve 0", display_id=True)
-    for step in (1, 2):
-        run.append("metrics", {{"step": step}})
-        progress.show([run])
-        live.update(f"curve {{step}}")
+    live.update(f"curve {{step}}")
+progress.bar.close()
 """
 
 

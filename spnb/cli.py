@@ -191,7 +191,7 @@ def migrate(runs: Annotated[str, typer.Argument(help="folder for runs")] = "runs
     """Give finished and unfinished runs today's names of parameters; none is computed again."""
     with _clear_errors():
         from spnb.core.paths import resolve
-        from spnb.train.runs import migrate as migrated
+        from spnb.train.migrate import migrate as migrated
 
         ids = migrated(resolve(runs))
         print("\n".join([*(f"migrated: {one}" for one in ids), f"{len(ids)} runs in {runs}"]))

@@ -327,55 +327,6 @@ def current(params: Mapping[str, Any]) -> dict[str, Any]:
     return params
 
 
-def migrate(root: Path) -> list[str]:
-    """Gives every run below `root` today's names; the ids of those that had others.
-
-    Parameters are a run's identity: an earlier run of a renamed one would not be found any more,
-    and computed again. A run names the runs that it starts from by their hashes: these follow. What
-    is interrupted goes on when it is called again.
-
-    Raises:
-        RunError: a run's `config.json` is damaged; the runs before it are done.
-    """
-    runs = [read_run(path.parent) for path in sorted(root.glob("*/*/*/seed-*/config.json"))]
-    hashes = {
-        old: run.config_hash
-        for run in runs
-        if (old := _read_json(run.folder / "config.json").get("before"))
-    }
-    waiting = {run.config_hash: run for run in runs}
-    done = []
-    while waiting:
-        run = next(run for run in waiting.values() if not _started_from(run) & set(waiting))
-        del waiting[run.config_hash]
-        params = current(run.params)
-        params["starts"] = {
-            policy: start | {"hash": hashes.get(start["hash"], start["hash"])}
-            for policy, start in params.get("starts", {}).items()
-        }
-        if config_hash(params) != run.config_hash:
-            hashes[run.config_hash] = config_hash(params)
-            _rewrite(run, params)
-            done.append(run.run_id)
-    return done
-
-
-def _started_from(run: Run) -> set[str]:
-    """The hashes of the runs that a run starts from."""
-    return {start["hash"] for start in run.params.get("starts", {}).values()}
-
-
-def _rewrite(run: Run, params: Mapping[str, Any]) -> None:
-    """Writes a run's parameters; a folder that is named by its hash gets the new one first."""
-    new = config_hash(params)
-    folder = run.folder
-    if folder.name.endswith(f".{run.config_hash}"):
-        folder = folder.rename(folder.with_name(f"seed-{run.seed}.{new}"))
-    before = _read_json(folder / "config.json")
-    facts = {"hash": new, "before": run.config_hash, "params": dict(params)}
-    write_json(folder / "config.json", before | facts)
-
-
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON; a reader sees the old file or the whole new one."""
     _replace(path, json.dumps(value, indent=1, default=str, allow_nan=False) + "\n")

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from spnb.train import migrate as module
 from spnb.train import runs
-from spnb.train.runs import RunError, config_hash, migrate, open_run, read_run, write_json
+from spnb.train.migrate import migrate
+from spnb.train.runs import RunError, config_hash, open_run, read_run, write_json
 
 RENAMES = {
     "renamed": {"every": {"beside": "co_trained"}, "p": {"asked": "questions_per_round"}},
@@ -70,7 +72,7 @@ def test_what_is_interrupted_goes_on(tmp_path, monkeypatch):
     start = {"policy": {"variant": "v", "hash": config_hash(OLD)}}
     old_run(tmp_path, OLD)
     second = old_run(tmp_path, OLD | {"variant": "w", "starts": start})
-    rewrite = runs._rewrite
+    rewrite = module._rewrite
 
     def stop(run, params):
         if run.variant == "w":
@@ -78,7 +80,7 @@ def test_what_is_interrupted_goes_on(tmp_path, monkeypatch):
         rewrite(run, params)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "_rewrite", stop)
+        patch.setattr(module, "_rewrite", stop)
         with pytest.raises(KeyboardInterrupt):
             migrate(tmp_path)
     assert migrate(tmp_path) == ["p/smoke/w/seed-3"]

@@ -6,8 +6,10 @@ They are forked from the server that forks the runs of a plan (`spnb.train.serve
 import multiprocessing
 import os
 import runpy
+import socket
 import subprocess
 import sys
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from spnb.train.server import PRELOAD
@@ -18,10 +20,10 @@ RUN = "spnb.train.run"
 """Trains the run of a folder."""
 
 
-def start(log, script, *arguments):
+def start(log, script, *arguments, **environment):
     """Starts a script, or a module by its name; its output is in the file `log`."""
     text = tuple(map(str, arguments))
-    process = CONTEXT.Process(target=_execute, args=(str(log), str(script), text))
+    process = CONTEXT.Process(target=_execute, args=(str(log), str(script), text, environment))
     process.start()
     return process
 
@@ -33,7 +35,31 @@ def finish(log, script, *arguments):
     return subprocess.CompletedProcess(script, process.exitcode, stderr=Path(log).read_text())
 
 
-def _execute(log, script, arguments):
+def finish_together(log, script, *arguments, count=2):
+    """Runs a script in processes that train together, as `torch.distributed.run` starts them."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
+    logs = [f"{log}.{rank}" for rank in range(count)]
+    group = [
+        start(logs[rank], script, *arguments, RANK=str(rank), LOCAL_RANK=str(rank), **shared)
+        for rank in range(count)
+    ]
+    while any(process.is_alive() for process in group):
+        wait([process.sentinel for process in group if process.is_alive()])
+        if any(process.exitcode for process in group):  # the others would wait for it
+            for process in group:
+                process.terminate()
+    code = next((process.exitcode for process in group if process.exitcode), 0)
+    return subprocess.CompletedProcess(script, code, stderr="".join(map(_text, logs)))
+
+
+def _text(log):
+    return Path(log).read_text()
+
+
+def _execute(log, script, arguments, environment):
+    os.environ |= environment
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)

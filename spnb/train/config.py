@@ -12,20 +12,22 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from spnb.core.errors import OneLine
-from spnb.core.method import POLICY, SNAPSHOTS, MethodParams, Preference
+from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
 from spnb.core.params import StrictData, unknown, validate
 from spnb.evaluate.benchmarks import Use, read_uses
-
-GRPO_ALONE = frozenset(
-    ["beta", "epsilon", "epsilon_high", "importance_sampling_level", "loss_type", "num_iterations"]
-)
-"""Settings under `grpo:` that a loss over pairs does not have."""
 
 
 class TrainerError(OneLine, RuntimeError):
@@ -58,11 +60,14 @@ class GRPOParams(StrictData):
 
     @model_validator(mode="after")
     def _names_of_trl(self) -> "GRPOParams":
+        owned = trl_names()["owned"]
+        allowed = [f"grpo.{name}" for name in trl_names()["GRPOConfig"] if name not in owned]
         for name, value in (self.model_extra or {}).items():
-            if owner := trl_names()["owned"].get(name):
-                raise ValueError(f"grpo.{name} is {value!r}; allowed: nothing, {owner} decides it")
-            if name not in trl_names()["GRPOConfig"]:
-                raise ValueError(unknown("parameter", f"grpo.{name}", _allowed_grpo()))
+            if name in owned:
+                advice = f"nothing, {owned[name]} decides it"
+                raise ValueError(f"grpo.{name} is {value!r}; allowed: {advice}")
+            if f"grpo.{name}" not in allowed:
+                raise ValueError(unknown("parameter", f"grpo.{name}", allowed))
             if isinstance(value, float) and not abs(value) < float("inf"):
                 raise ValueError(f"grpo.{name} is {value!r}; allowed: a finite number")
         return self
@@ -70,17 +75,10 @@ class GRPOParams(StrictData):
 
 @cache
 def trl_names() -> dict[str, Any]:
-    """TRL's names as data: the fields of its configurations, by class, and under `owned` those that
-    the trainer sets, with what decides them instead. A test compares them with the pinned TRL."""
+    """TRL's names as data, the fields of its configurations and what we set and read of them; see
+    the file. A test compares them with the pinned TRL."""
     text = (files("spnb") / "train" / "trl_names.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(text)
-
-
-def _allowed_grpo() -> list[str]:
-    return [
-        f"grpo.{name}"
-        for name in sorted(set(trl_names()["GRPOConfig"]) - set(trl_names()["owned"]))
-    ]
 
 
 class StageParams(StrictData):
@@ -88,6 +86,11 @@ class StageParams(StrictData):
 
     policy: str
     steps: int = Field(ge=1)
+
+
+def _of_the_policy(value: Any) -> Any:
+    """One name stands for that of the run's one policy."""
+    return {POLICY: value} if isinstance(value, str) else value
 
 
 class RunParams(MethodParams):
@@ -108,8 +111,12 @@ class RunParams(MethodParams):
     co_trained: dict[str, dict[str, Any]] = Field(
         {}, description="policies that learn in the same steps, each with its changes to grpo"
     )
-    start_from: dict[str, str] = Field({}, description="policy: the variant whose final weights")
-    keep_checkpoints: list[float] = Field([], description="shares of the steps, above 0, up to 1")
+    start_from: Annotated[dict[str, str], BeforeValidator(_of_the_policy)] = Field(
+        {}, description="policy: the variant whose final weights"
+    )
+    keep_checkpoints: list[Annotated[float, Field(gt=0, le=1)]] = Field(
+        [], description="shares of the steps"
+    )
 
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the computation")
     backend: Literal["transformers", "unsloth"] = "transformers"
@@ -122,30 +129,15 @@ class RunParams(MethodParams):
 
     save_every: int = Field(10, ge=1)
     eval_every: int = Field(20, ge=1)
-    benchmarks: dict[str, Use] = Field({}, description="published ones: a path, null: the hub")
+    benchmarks: Annotated[dict[str, Use], BeforeValidator(read_uses)] = Field(
+        {}, description="published ones: a path, null: the hub"
+    )
     report_to: Literal["none", "tensorboard", "wandb", "trackio"] = "none"
 
     @field_validator("grpo")
     @classmethod
     def _grpo(cls, value: dict[str, Any]) -> dict[str, Any]:
         return validate(GRPOParams, value, "grpo.").model_dump(mode="json")
-
-    @field_validator("benchmarks", mode="before")
-    @classmethod
-    def _benchmarks(cls, value: Any) -> Any:
-        return read_uses(value)
-
-    @field_validator("start_from", mode="before")
-    @classmethod
-    def _one_name(cls, value: Any) -> Any:
-        return {POLICY: value} if isinstance(value, str) else value
-
-    @field_validator("keep_checkpoints")
-    @classmethod
-    def _shares(cls, value: list[float]) -> list[float]:
-        if not all(0 < share <= 1 for share in value):
-            raise ValueError("shares of the steps, above 0 and up to 1")
-        return value
 
     @field_validator("seed", "steps", mode="before")
     @classmethod
@@ -169,17 +161,13 @@ class RunParams(MethodParams):
         if self.preference is None:
             return self
         loss = f"with the loss of {self.preference.loss}"
-        for key, value, allowed in (
-            ("engine", self.engine, "torch"),
-            ("backend", self.backend, "transformers"),
-            ("stages", self.stages, []),
-            ("co_trained", self.co_trained, {}),
-            ("grpo.beta", self.grpo.get("beta", 0.0), 0.0),
-            ("grpo.num_iterations", self.grpo.get("num_iterations", 1), 1),
-        ):
-            if value != allowed:
-                raise ValueError(f"{key} is {value!r} {loss}; allowed: {allowed!r}")
-        if odd := sorted(set(self.grpo) - GRPO_ALONE - set(trl_names()["DPOConfig"])):
+        fits = {"engine": "torch", "backend": "transformers", "stages": [], "co_trained": {}}
+        fits |= {"grpo.beta": 0.0, "grpo.num_iterations": 1}
+        values = flat(dict(self))
+        for key, allowed in fits.items():
+            if values.get(key, allowed) != allowed:
+                raise ValueError(f"{key} is {values[key]!r} {loss}; allowed: {allowed!r}")
+        if odd := sorted({*self.grpo} - {*trl_names()["alone"], *trl_names()["DPOConfig"]}):
             value = self.grpo[odd[0]]
             raise ValueError(f"grpo.{odd[0]} is {value!r} {loss}; allowed: one of trl.DPOConfig")
         return self
@@ -189,24 +177,23 @@ class RunParams(MethodParams):
         names = [POLICY, *self.policies]
         if bad := [name for name in self.policies if name in (POLICY, *SNAPSHOTS)]:
             raise ValueError(f"policies names {bad[0]!r}; allowed: a name that is not taken")
+        roles = {f"roles.{name}.policy": role.policy for name, role in self.roles.items()}
+        stages = {f"stages.{index}.policy": one.policy for index, one in enumerate(self.stages)}
+        uses = [(key, name, [*names, *SNAPSHOTS]) for key, name in roles.items() if name]
+        uses += [(key, name, names) for key, name in stages.items()]
+        uses += [("co_trained", name, [*self.policies]) for name in self.co_trained]
+        uses += [("start_from", name, names) for name in self.start_from]
+        for key, name, known in uses:
+            if name not in known:
+                raise ValueError(unknown(key, name, known))
         for name, role in self.roles.items():
-            if role.policy and role.policy not in (*names, *SNAPSHOTS):
-                raise ValueError(unknown(f"roles.{name}.policy", role.policy, (*names, *SNAPSHOTS)))
             if role.policy in SNAPSHOTS and role.trainable:
                 snapshot = f"with policy {role.policy}, earlier weights"
                 raise ValueError(f"roles.{name}.trainable is True {snapshot}; allowed: false")
-        for index, stage in enumerate(self.stages):
-            if stage.policy not in names:
-                raise ValueError(unknown(f"stages.{index}.policy", stage.policy, names))
         for name, changes in self.co_trained.items():
-            if name not in self.policies:
-                raise ValueError(unknown("co_trained", name, list(self.policies)))
             validate(GRPOParams, self.grpo | changes, f"co_trained.{name}.")
         alone = not (self.stages or self.engine == "vllm")
         self.need(alone or not self.co_trained, "co_trained stages engine", "no stages, torch")
-        for name in self.start_from:
-            if name not in names:
-                raise ValueError(unknown("start_from", name, names))
         total = sum(stage.steps for stage in self.all_stages)
         self.need(total == self.steps, "steps stages", f"{total}, as many as the stages have")
         trained = {stage.policy for stage in self.stages}
@@ -252,6 +239,12 @@ def changed_values(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
     return left
 
 
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """TRL's parameters beside the others, as "grpo.<name>"."""
+    grpo = {f"grpo.{key}": value for key, value in values.get("grpo", {}).items()}
+    return {key: value for key, value in values.items() if key != "grpo"} | grpo
+
+
 def variant_layers(entry: Mapping[str, Any], scale: str) -> dict[str, Any]:
     """What an entry of variants.yaml changes at a scale."""
     return merge(entry.get("set", {}), entry.get("at", {}).get(scale, {}))
@@ -272,21 +265,14 @@ def owned_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
     import torch
 
     cuda = torch.cuda.is_available()
-    return {
+    return trl_names()["fixed"]["every"] | {
         "output_dir": str(output_dir),
         "gradient_accumulation_steps": pieces(params),
         "bf16": params.dtype == "bfloat16" and cuda,
-        "fp16": False,
         "use_cpu": not cuda,
         "gradient_checkpointing": params.gradient_checkpointing,
         "seed": params.seed,
-        "save_strategy": "steps",
-        "save_total_limit": 2,
-        "logging_steps": 1,
         "report_to": params.report_to,
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-        "dataloader_pin_memory": False,
     }
 
 
@@ -298,35 +284,25 @@ def grpo_arguments(params: RunParams, steps: int, output_dir: Path) -> dict[str,
     owned = {
         "max_steps": steps * grpo["num_iterations"],
         "save_steps": params.save_every * grpo["num_iterations"],
-        "per_device_train_batch_size": 2,
-        "num_generations": 2,
         "steps_per_generation": pieces(params),
         "max_completion_length": params.max_new_tokens,
         "temperature": params.temperature,
-        "scale_rewards": "none",
-        "mask_truncated_completions": False,
         "use_vllm": params.engine == "vllm",
         "vllm_gpu_memory_utilization": params.gpu_memory,
         "vllm_max_model_length": params.max_length,
     }
-    defaults = {
-        "vllm_mode": "colocate",
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_max": 3.0,
-        "ddp_timeout": 7200,
-    }
-    return defaults | grpo | owned_arguments(params, output_dir) | owned
+    defaults = trl_names()["defaults"]["every"] | trl_names()["defaults"]["GRPOConfig"]
+    fixed = trl_names()["fixed"]["GRPOConfig"]
+    return defaults | grpo | owned_arguments(params, output_dir) | fixed | owned
 
 
-def dpo_arguments(
-    params: RunParams, preference: Preference, steps: int, output_dir: Path
-) -> dict[str, Any]:
-    """Arguments of `trl.DPOConfig`; `preference.batch` pairs make an update.
+def dpo_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
+    """Arguments of `trl.DPOConfig`; `params.preference.batch` pairs make an update.
 
     Raises:
         TrainerError: the pairs of an update cannot be divided evenly.
     """
+    preference = params.preference
     cut = pieces(params) * processes()
     if preference.batch % cut:
         raise TrainerError(
@@ -335,18 +311,17 @@ def dpo_arguments(
         )
     weight = preference.weight if preference.loss == "longpo" else 1.0
     owned = {
-        "max_steps": steps,
+        "max_steps": params.steps,
         "save_steps": params.save_every,
         "per_device_train_batch_size": preference.batch // cut,
-        "loss_type": ["sigmoid"],
         "loss_weights": [weight],
         "beta": preference.beta,
-        "max_length": None,
-        "precompute_ref_log_probs": True,
-        "train_sampling_strategy": "sequential",
     }
-    shared = {key: value for key, value in params.grpo.items() if key not in GRPO_ALONE}
-    return {"ddp_timeout": 7200} | shared | owned_arguments(params, output_dir) | owned
+    defaults = trl_names()["defaults"]["every"]
+    alone = trl_names()["alone"]
+    shared = {key: value for key, value in params.grpo.items() if key not in alone}
+    fixed = trl_names()["fixed"]["DPOConfig"]
+    return defaults | shared | owned_arguments(params, output_dir) | fixed | owned
 
 
 def check_settings(args: Any, explicit: Mapping[str, Any]) -> None:

@@ -49,14 +49,9 @@ def report() -> str:
         f"cores {os.cpu_count()}, memory {memory:.0f} GiB, GPU: {'; '.join(gpus()) or 'none'}"
     )
     lines += [f"  {package:14} {version(package) or 'not installed'}" for package in PACKAGES]
-    engines = {
-        "torch": version("torch") is not None,
-        "vllm": importlib.util.find_spec("vllm") is not None,
-    }
-    lines += [
-        f"engine {name}: {'can run' if ok else 'cannot run, not installed'}"
-        for name, ok in engines.items()
-    ]
+    for engine in ("torch", "vllm"):
+        there = importlib.util.find_spec(engine) is not None
+        lines.append(f"engine {engine}: {'can run' if there else 'cannot run, not installed'}")
     for scale in NEEDS:
         absent = missing(scale)
         lines.append(f"scale {scale}: {'ready' if not absent else 'missing ' + ', '.join(absent)}")

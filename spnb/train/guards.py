@@ -2,30 +2,21 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
 
 import torch
 
-from spnb.core.method import Role
+from spnb.core.method import SelfPlayMethod
 from spnb.core.types import Sample, role_label
 from spnb.train.config import TrainerError, trl_names
+from spnb.train.metrics import mean_of
 
 CHUNK = 256
 """Positions whose logits over the whole vocabulary are held in memory at a time."""
 ENGINE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05}
 """Nats a token, in the mean, that an engine may differ from the trainer, by the engine's dtype."""
-
-
-@dataclass(frozen=True)
-class EngineGap:
-    """|engine - trainer| in nats over sampled tokens; mean and max are None without any."""
-
-    mean: float | None
-    max: float | None
-    tokens: int
 
 
 def token_logps(model: Any, sample: Sample, temperature: float = 1.0) -> torch.Tensor:
@@ -47,37 +38,23 @@ def token_logps(model: Any, sample: Sample, temperature: float = 1.0) -> torch.T
 
 
 def engine_gap(
-    model: Any,
-    samples: Sequence[Sample],
-    temperatures: float | Callable[[Sample], float] = 1.0,
-    count: int = 4,
-) -> EngineGap:
-    """How far an engine's log-probabilities are from the model's, on `count` of the samples.
-
-    Args:
-        samples: those without log-probabilities or sampled tokens are passed over.
-        temperatures: at which each was sampled: one for all, or a function of the sample (its role
-            may have its own).
-    """
+    model: Any, samples: Sequence[Sample], temperature: float = 1.0, count: int = 4
+) -> float | None:
+    """The mean |engine - model| of log-probabilities in nats over the sampled tokens of `count`
+    samples that have both; None if none has."""
     usable = [sample for sample in samples if sample.logps is not None and any(sample.mask)]
     gaps: list[float] = []
     for sample in usable[:: max(1, len(usable) // count)][:count]:
-        temperature = temperatures(sample) if callable(temperatures) else temperatures
         trainer = token_logps(model, sample, temperature).tolist()
         rows = zip(sample.logps, trainer, sample.mask, strict=True)
         gaps += [abs(engine - logp) for engine, logp, sampled in rows if sampled]
-    if not gaps:
-        return EngineGap(None, None, 0)
-    return EngineGap(sum(gaps) / len(gaps), max(gaps), len(gaps))
+    return mean_of(gaps)
 
 
 def check_engine(
-    model: Any,
-    samples: Sequence[Sample],
-    tolerance: float,
-    temperatures: float | Callable[[Sample], float] = 1.0,
-) -> EngineGap:
-    """The engine's gap, refused where its mean is above the tolerance (see `ENGINE_TOLERANCE`).
+    model: Any, samples: Sequence[Sample], tolerance: float, temperature: float = 1.0
+) -> None:
+    """Refuses an engine whose gap is above the tolerance (see `ENGINE_TOLERANCE`).
 
     A LoRA run whose engine generates without the adapter samples the base model and says nothing;
     this shows it.
@@ -85,13 +62,12 @@ def check_engine(
     Raises:
         TrainerError: the engine does not generate with the weights in training.
     """
-    gap = engine_gap(model, samples, temperatures)
-    if gap.mean is not None and not gap.mean <= tolerance:
+    gap = engine_gap(model, samples, temperature)
+    if gap is not None and not gap <= tolerance:
         raise TrainerError(
-            f"the engine's log-probabilities differ from the trainer's by {gap.mean:.3g} nats a "
+            f"the engine's log-probabilities differ from the trainer's by {gap:.3g} nats a "
             f"token (allowed: {tolerance}): it does not generate with the weights in training"
         )
-    return gap
 
 
 def check_rows(samples: Sequence[Sample], pad_id: int) -> None:
@@ -115,10 +91,8 @@ def refuse_sharded(accelerator: Any) -> None:
         TrainerError: FSDP, or DeepSpeed ZeRO stage 3.
     """
     state = accelerator.state
-    zero = getattr(state, "deepspeed_plugin", None)
-    stage = getattr(zero, "zero_stage", 0)
     sharding = "FSDP" if getattr(state, "fsdp_plugin", None) is not None else None
-    if stage == 3:
+    if getattr(getattr(state, "deepspeed_plugin", None), "zero_stage", 0) == 3:
         sharding = "DeepSpeed ZeRO-3"
     if sharding:
         raise TrainerError(
@@ -127,12 +101,13 @@ def refuse_sharded(accelerator: Any) -> None:
         )
 
 
-def one_temperature(roles: Sequence[Role], default: float) -> float:
-    """The one temperature of the roles that learn.
+def one_temperature(method: SelfPlayMethod, policy: str, default: float) -> float:
+    """The one temperature of the roles that train a policy.
 
     Raises:
         TrainerError: they have several.
     """
+    roles = [role for role in method.roles.values() if role.trainable and role.policy == policy]
     temperatures = {role.sampling.temperature for role in roles}
     if len(temperatures) > 1:
         raise TrainerError(
@@ -175,7 +150,9 @@ def check_contract(trainer_class: type, name: str = "GRPOTrainer") -> None:
         open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
         if first != expected and not (open_ended and first):
             faults.append(f"{method} with {first or 'nothing (gone)'}, expected {expected}")
-    present = set(_names(trainer_class))
+    functions = [f for base in trainer_class.__mro__ for f in vars(base).values()]
+    codes = [inspect.unwrap(f).__code__ for f in functions if inspect.isfunction(f)]
+    present = {name for code in codes for name in names_in(code)}
     faults += [f"{used} (gone)" for used in contract["names"] if used not in present]
     if faults:
         raise TrainerError(
@@ -184,19 +161,13 @@ def check_contract(trainer_class: type, name: str = "GRPOTrainer") -> None:
         )
 
 
-def _names(cls: type) -> Iterator[str]:
-    """Every attribute name and string constant in the code of a class and its bases."""
-    codes: list[CodeType] = []
-    for base in cls.__mro__:
-        functions = [inspect.unwrap(f) for f in vars(base).values() if inspect.isfunction(f)]
-        codes += [function.__code__ for function in functions]
-    while codes:
-        code = codes.pop()
-        yield from code.co_names
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                codes.append(constant)
-            elif isinstance(constant, str):
-                yield constant
-            elif isinstance(constant, tuple):
-                yield from (item for item in constant if isinstance(item, str))
+def names_in(code: CodeType) -> Iterator[Any]:
+    """Every attribute name and constant in a function's code and in the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
+        elif isinstance(constant, tuple):
+            yield from constant
+        else:
+            yield constant

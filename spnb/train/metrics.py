@@ -1,41 +1,17 @@
 """What a training step logs: the schema, and sums over rollouts that processes add up."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any
+
+import yaml
 
 from spnb.core.types import Sample, role_label
 
-METRICS = {
-    "step": "training steps done (one rollout and its updates), from 1",
-    "loss": "TRL's loss, mean over the step's updates",
-    "grad_norm": "norm of the joint gradient before clipping, mean over the step's updates",
-    "loss/<policy>": "loss of a policy that learns in the same steps",
-    "grad_norm/<policy>": "norm of its gradient before clipping",
-    "learning_rate": "learning rate",
-    "entropy": "mean entropy of the policy over trained tokens, nats",
-    "kl": "mean KL to the reference policy over trained tokens, nats; only with grpo.beta > 0",
-    "clip_ratio": "share of trained tokens whose ratio was clipped",
-    "engine_gap": "mean |engine - trainer| log-probability a token of some rows, nats; some steps",
-    "samples": "rows rolled out, in all processes",
-    "trained": "share of them that is trained (weight not 0)",
-    "seconds/generate": "wall time of the rollout, s",
-    "seconds/update": "wall time of scoring and updates, s",
-    "seconds/step": "wall time of the step, s",
-    "tokens_per_second": "sampled tokens per second of wall time",
-    "reward/<role>": "mean reward of the role's rows, trained or not",
-    "length/<role>": "mean number of sampled tokens a row",
-    "entropy/<role>": "mean negative log-probability of the role's sampled tokens, nats",
-    "kl/<role>": "mean KL to the reference policy a trained token (k3), nats; grpo.beta > 0",
-    "advantage_mean/<role>": "mean advantage of all rows",
-    "advantage_std/<role>": "standard deviation of the advantages of all rows",
-    "truncated/<role>": "share of rows cut at max_new_tokens",
-    "invalid/<role>": "share of rows whose output could not be used (no legal action, no answer)",
-    "trained/<role>": "share of the role's rows that is trained",
-    "preference/<name>": "of a loss over pairs: rewards of chosen and rejected answers, margin and "
-    "accuracy (share with a margin above 0), mean log-probability of an answer, the second term",
-    "method/<name>": "the method's own numbers, described in its file",
-}
+METRICS: dict[str, str] = yaml.safe_load((files("spnb") / "train" / "metrics.yaml").read_text())
+"""What each key of a step's row is, with its unit; a row has no other keys."""
 TIMINGS = ("seconds/generate", "seconds/update", "seconds/step", "tokens_per_second")
 
 
@@ -55,26 +31,23 @@ def kl_sums(rows: Sequence[Sample], out: Mapping[str, Any]) -> dict[str, tuple[f
     return sums
 
 
-def role_sums(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
+def role_sums(samples: Sequence[Sample]) -> dict[str, Counter[str]]:
     """Sums over all rows of each role, trained or not: what `rollout_metrics` adds up."""
-    sums: dict[str, dict[str, float]] = {}
+    sums: dict[str, Counter[str]] = {}
     for sample in samples:
-        of_role = sums.setdefault(role_label(sample.role), {})
+        of_role = sums.setdefault(role_label(sample.role), Counter())
         advantage = sample.advantage or 0.0
         logps = [lp for lp, m in zip(sample.logps or (), sample.mask, strict=False) if m]
-        for key, value in (
-            ("rows", 1),
-            ("trained", float(sample.weight != 0)),
-            ("reward", sample.reward),
-            ("length", sum(sample.mask)),
-            ("logp", math.fsum(logps)),
-            ("logps", len(logps)),
-            ("advantage", advantage),
-            ("advantage_squared", advantage**2),
-            ("truncated", float(sample.truncated)),
-            ("invalid", float(sample.invalid)),
-        ):
-            of_role[key] = of_role.get(key, 0.0) + value
+        of_role["rows"] += 1.0
+        of_role["trained"] += float(sample.weight != 0)
+        of_role["reward"] += sample.reward
+        of_role["length"] += float(sum(sample.mask))
+        of_role["logp"] += math.fsum(logps)
+        of_role["logps"] += len(logps)
+        of_role["advantage"] += advantage
+        of_role["advantage_squared"] += advantage**2
+        of_role["truncated"] += float(sample.truncated)
+        of_role["invalid"] += float(sample.invalid)
     return sums
 
 
@@ -86,12 +59,9 @@ def rollout_metrics(
 
     `tokens_per_second` holds the number of sampled tokens; the caller divides by the time.
     """
-    totals: dict[str, dict[str, float]] = {}
-    for part in parts:
-        for role, sums in part.items():
-            of_role = totals.setdefault(role, {})
-            for key, value in sums.items():
-                of_role[key] = of_role.get(key, 0.0) + value
+    totals: dict[str, Counter[str]] = {}
+    for role, sums in (item for part in parts for item in part.items()):
+        totals.setdefault(role, Counter()).update(sums)
     rows = sum(sums["rows"] for sums in totals.values())
     metrics = {
         "samples": rows,

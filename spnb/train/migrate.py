@@ -1,7 +1,7 @@
 """Gives earlier runs today's names of parameters, so that none of them is computed again.
 
 Parameters are a run's identity: where one was renamed (`renames.yaml`), an earlier run would
-not be found any more. `spnb migrate` rewrites the `config.json` of each.
+not be found any more.
 """
 
 import json
@@ -15,18 +15,18 @@ from spnb.train.runs import Run, config_hash, current, read_run, write_json
 def migrate(root: Path) -> list[str]:
     """Gives every run below `root` today's names; the ids of those that had others.
 
-    A run names the runs that it starts from by their hashes: these follow. What is interrupted
-    goes on when it is called again.
+    A run names the runs that it starts from by their hashes: these follow. What is interrupted goes
+    on when it is called again.
 
     Raises:
         RunError: a run's `config.json` is damaged; the runs before it are done.
     """
     runs = [read_run(path.parent) for path in sorted(root.glob("*/*/*/seed-*/config.json"))]
-    hashes = {old: run.config_hash for run in runs if (old := _facts(run).get("before"))}
-    done = []
+    hashes = {old: run.config_hash for run in runs if (old := _config(run.folder).get("before"))}
     waiting = {run.config_hash: run for run in runs}
+    done = []
     while waiting:
-        run = next(one for one in waiting.values() if not _starts(one) & set(waiting))
+        run = next(run for run in waiting.values() if not _started_from(run) & set(waiting))
         del waiting[run.config_hash]
         params = current(run.params)
         params["starts"] = {
@@ -40,7 +40,7 @@ def migrate(root: Path) -> list[str]:
     return done
 
 
-def _starts(run: Run) -> set[str]:
+def _started_from(run: Run) -> set[str]:
     """The hashes of the runs that a run starts from."""
     return {start["hash"] for start in run.params.get("starts", {}).values()}
 
@@ -51,10 +51,9 @@ def _rewrite(run: Run, params: Mapping[str, Any]) -> None:
     folder = run.folder
     if folder.name.endswith(f".{run.config_hash}"):
         folder = folder.rename(folder.with_name(f"seed-{run.seed}.{new}"))
-    facts = json.loads((folder / "config.json").read_text())
-    facts |= {"hash": new, "before": run.config_hash, "params": dict(params)}
-    write_json(folder / "config.json", facts)
+    facts = {"hash": new, "before": run.config_hash, "params": dict(params)}
+    write_json(folder / "config.json", _config(folder) | facts)
 
 
-def _facts(run: Run) -> dict[str, Any]:
-    return json.loads((run.folder / "config.json").read_text())
+def _config(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text())

@@ -6,56 +6,23 @@ the next rollout, so the order of all updates is fixed. TRL does for each what i
 loss, KL, optimiser, clipping, checkpoints.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from greenlet import greenlet
 
-from spnb.core.episodes import Episode
-from spnb.core.method import Role, SelfPlayMethod
 from spnb.core.types import Sample
 from spnb.train.runs import read_state
 
 
-class FollowerMethod(SelfPlayMethod):
-    """A method without a rollout of its own: its rows come estimated and weighted from a leader."""
-
-    def __init__(self, leader: SelfPlayMethod, fetch: Callable[[], list[Sample]]):
-        self.leader = leader
-        self.fetch = fetch
-        super().__init__(leader.params, leader.chat.tokenizer)
-
-    def default_roles(self) -> dict[str, Role]:
-        """The leader's."""
-        return self.leader.roles
-
-    def role_of(self, sample: Sample) -> str:
-        """As the leader says."""
-        return self.leader.role_of(sample)
-
-    def rollout(self, step: int) -> Episode[list[Sample]]:
-        """The rows that the leader hands over."""
-        yield from ()
-        return self.fetch()
-
-    def estimate(self, samples: list[Sample]) -> None:
-        """Done by the leader."""
-
-    def select(self, samples: list[Sample]) -> None:
-        """Done by the leader."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: the leader's state has it."""
-        return {"estimators": {}}
-
-
 class Partner:
-    """One policy that learns beside the leader's; its trainer is made by `make` from a function
-    that fetches the next rows. `row` holds its metrics of the last step."""
+    """One policy that learns beside the leader's: a trainer of `make_trainer` with the leader's
+    method, which takes rows that are handed over instead of playing. `row` holds its metrics of
+    the last step."""
 
-    def __init__(self, make: Callable[[Callable[[], list[Sample]]], Any]):
-        self.trainer = make(self._fetch)
+    def __init__(self, trainer: Any):
+        self.trainer = trainer
+        self.trainer.play = lambda step: self._body.parent.switch()
         self.trainer.hooks.on_step = self._on_step
         self.row: dict[str, float] = {}
         self._body = greenlet(self._train)
@@ -63,7 +30,7 @@ class Partner:
     def start(self, checkpoint: Path | None = None) -> None:
         """Goes on from a checkpoint if there is one, up to where the first rows are asked for."""
         if checkpoint:
-            self.trainer.restore(read_state(checkpoint))
+            self.trainer._step = read_state(checkpoint)["step"]
         self._body.switch(str(checkpoint) if checkpoint else None)
 
     def step(self, samples: list[Sample]) -> None:
@@ -77,9 +44,6 @@ class Partner:
 
     def _on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
         self.row = row
-
-    def _fetch(self) -> list[Sample]:
-        return self._body.parent.switch()
 
     def _train(self, checkpoint: str | None) -> None:
         self.trainer.train(resume_from_checkpoint=checkpoint)

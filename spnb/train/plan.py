@@ -29,7 +29,7 @@ from spnb.core.params import (
 from spnb.core.paths import ROOT, resolve
 from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
-from spnb.train.config import RunParams, changed_values, merge, params_class, variant_layers
+from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
 from spnb.train.policies import data_fingerprint, policy_fingerprint
 from spnb.train.progress import Progress
 from spnb.train.runs import Run, RunError, config_hash, exhibit_folder, open_run, unclean
@@ -178,7 +178,8 @@ def make_plan(
                 f"{key} is {values[key]!r}, which cannot be set here; use variants, seeds"
             )
     file = scale_values(paper, scale)
-    given = merge(changed_values(_set(values), file), _set(exact or {}))
+    given = merge(changed_values(values, file), exact or {})
+    given = {key: value for key, value in given.items() if value is not None}
     known = variants(paper)
     own = {key: value for key, value in (file | given).items() if key in _SESSION}
     there = [name for name, entry in known.items() if scale in entry.get("scales", [scale])]
@@ -203,14 +204,10 @@ def make_plan(
     fingerprints = {name: policy_fingerprint(name) for name in dict.fromkeys(names)}
     own = {params.plugins for params in runs.values() if params.plugins}
     fingerprints |= {file: plugins.digest(file) for file in own}
-    changed = [name for name in _flat(given) if name not in _NO_NUMBERS]
+    changed = [name for name in flat(given) if name not in _NO_NUMBERS]
     plan = Plan(paper, scale, session, runs, fingerprints, tuple(changed), tuple(left_out))
     exhibit_folder(session.figures, plan.why_not_committed())  # refused now, not after training
     return plan
-
-
-def _set(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _resolve(
@@ -310,26 +307,28 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             on_poll(plan)
         return _checked(plan)
     forked = {params.scale for params in plan.runs.values()} <= FORKED
-    with Progress([plan.open(*key) for key in waiting]) as progress:
-        try:
-            while (queue and not failed) or active:
-                while not failed and len(active) < plan.session.jobs:
-                    key = _next(plan, queue)
-                    if key is None:
-                        break
-                    queue.remove(key)
-                    active[key] = start(plan.open(*key).folder, forked)
-                time.sleep(POLL)
-                for key in [key for key, process in active.items() if not process.is_alive()]:
-                    if active.pop(key).exitcode:
-                        failed.append(key)
-                progress.show([plan.open(*key) for key in active])
-                if on_poll is not None:
-                    on_poll(plan)
-        except KeyboardInterrupt:
-            raise Stopped from None
-        finally:
-            _stop(list(active.values()))
+    progress = Progress([plan.open(*key) for key in waiting])
+    try:
+        while (queue and not failed) or active:
+            free = 0 if failed else plan.session.jobs - len(active)
+            for key in _ready(plan, queue)[:free]:
+                queue.remove(key)
+                active[key] = start(plan.open(*key).folder, forked)
+            time.sleep(POLL)
+            for key in [key for key, process in active.items() if not process.is_alive()]:
+                if active.pop(key).exitcode:
+                    failed.append(key)
+            progress.show([plan.open(*key) for key in active])
+            if on_poll is not None:
+                on_poll(plan)
+    except KeyboardInterrupt:
+        raise Stopped from None
+    finally:  # their runs can be started again once they are gone
+        for process in active.values():
+            process.terminate()
+        for process in active.values():
+            process.join()
+        progress.bar.close()
     if failed:
         run = plan.open(*failed[0])
         log = (run.folder / LOG).read_text(errors="replace").splitlines()
@@ -345,18 +344,9 @@ def _checked(plan: Plan) -> list[Run]:
     return runs
 
 
-def _stop(processes: list[BaseProcess]) -> None:
-    """Ends processes and waits until they are gone, so that their runs can be started again."""
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join()
-
-
-def _next(plan: Plan, queue: list[Key]) -> Key | None:
-    """The first waiting run whose starting points are finished."""
-    ready = (key for key in queue if all(plan.open(*need).finished for need in plan.needs(key)))
-    return next(ready, None)
+def _ready(plan: Plan, queue: list[Key]) -> list[Key]:
+    """The waiting runs whose starting points are finished."""
+    return [key for key in queue if all(plan.open(*need).finished for need in plan.needs(key))]
 
 
 def deviations(plan: Plan, variant: str = "") -> dict[str, tuple[Any, Any]]:
@@ -368,14 +358,8 @@ def deviations(plan: Plan, variant: str = "") -> dict[str, tuple[Any, Any]]:
     variant = variant or plan.variants[0]
     there = variant if variant in variants_at(plan.paper, "paper") else None
     at_paper = make_plan(plan.paper, "paper", variants=[there] if there else None)
-    both = (plan.params(variant), at_paper.params(there or at_paper.variants[0]))
-    here, paper = (_flat(params.model_dump(mode="json")) for params in both)
-    names = [name for name in {**here, **paper} if name not in ("scale", "seed", "variant")]
+    here = flat(plan.params(variant).model_dump(mode="json"))
+    paper = flat(at_paper.params(there or at_paper.variants[0]).model_dump(mode="json"))
+    names = [name for name in here | paper if name not in ("scale", "seed", "variant")]
     changed = [name for name in names if here.get(name) != paper.get(name)]
     return {name: (here.get(name), paper.get(name)) for name in changed}
-
-
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """TRL's parameters beside the others, as "grpo.<name>"."""
-    grpo = {f"grpo.{key}": value for key, value in values.get("grpo", {}).items()}
-    return {key: value for key, value in values.items() if key != "grpo"} | grpo

@@ -5,18 +5,18 @@ What only looks at files needs no torch, so that a plan is made without it.
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from spnb.core.errors import OneLine
 from spnb.core.paths import embedded_path, resolve
 from spnb.core.types import Completion, Engine, Request
-from spnb.train.engines import end_ids, named_end_ids, special_ids
+from spnb.train.config import RunParams
+from spnb.train.engines import named_end_ids, special_ids
+from spnb.train.runs import digest
 
 ADAPTER = "adapter_config.json"
 ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
@@ -25,22 +25,16 @@ Weights = dict[str, Any]
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
 """What a special token that may serve as pad is called, best first."""
-PLAIN = SimpleNamespace(
-    dtype="float32",
-    backend="transformers",
-    engine="torch",
-    gpu_memory=0.5,
-    max_length=2048,
-    lora_rank=0,
-    lora_alpha=32,
-    gradient_checkpointing=False,
-    seed=0,
-)
-"""How a policy is loaded outside of a run."""
+PLAIN = RunParams.model_construct()
+"""How a policy is loaded outside of a run: as the defaults have it."""
 
 
 class PolicyError(OneLine, ValueError):
     """The policy cannot be used as it is; the message says why."""
+
+
+def _fault(source: str, why: str, allowed: str = ALLOWED) -> PolicyError:
+    return PolicyError(f"policy is {source!r}, {why}; allowed: {allowed}")
 
 
 def policy_path(source: str) -> str:
@@ -50,7 +44,7 @@ def policy_path(source: str) -> str:
         PolicyError: there is no such embedded policy, no model in the folder, or no such folder.
     """
     if not source.strip():
-        raise PolicyError(f"policy is {source!r}; allowed: {ALLOWED}")
+        raise _fault(source, "which is blank")
     if source.startswith("embedded/"):
         try:
             return str(embedded_path(source.removeprefix("embedded/")))
@@ -60,9 +54,7 @@ def policy_path(source: str) -> str:
     if any((folder / name).is_file() for name in ("config.json", ADAPTER)):
         return str(folder)
     if folder.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
-        raise PolicyError(
-            f"policy is {source!r}, and {folder} holds no model (config.json); allowed: {ALLOWED}"
-        )
+        raise _fault(source, f"and {folder} holds no model (config.json)")
     return source
 
 
@@ -78,11 +70,10 @@ def policy_fingerprint(source: str) -> str:
     patterns = ("*.safetensors", "tokenizer*.json", ADAPTER)
     if not source.startswith("embedded/"):
         patterns += ("*.bin", "config.json", "*.jinja")
-    digest = hashlib.sha256()
-    for pattern in patterns:
-        for path in sorted(folder.glob(pattern)):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+    total = hashlib.sha256()
+    for path in (path for pattern in patterns for path in sorted(folder.glob(pattern))):
+        total.update(path.read_bytes())
+    return total.hexdigest()[:12]
 
 
 def data_fingerprint(source: str) -> str:
@@ -97,8 +88,7 @@ def data_fingerprint(source: str) -> str:
 @cache
 def _content(file: str, changed: int) -> str:
     """A file's digest, taken once for the time it was `changed`."""
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return digest(Path(file))
 
 
 @dataclass
@@ -109,14 +99,11 @@ class Policy:
     tokenizer: Any
     peft_config: Any = None
 
-    @property
-    def end_ids(self) -> frozenset[int]:
-        """The tokens that end a completion."""
-        return end_ids(self.model, self.tokenizer)
-
     def engine(self) -> Engine:
         """An engine that answers with the policy in this process."""
-        return _engine(self.model, self.tokenizer)
+        from spnb.train.engines.torch import TorchEngine
+
+        return TorchEngine(self.model, self.tokenizer)
 
 
 def load_policy(
@@ -144,27 +131,16 @@ def load_policy(
     try:
         policy = load(path, params, trained)
     except ImportError as error:
-        raise PolicyError(
-            f"policy is {source!r} with backend {params.backend!r}, which needs a package that is "
-            f"not here ({error})"
-        ) from None
+        why = f"with backend {params.backend!r}, of which a package is not here ({error})"
+        raise _fault(source, why, "a backend that is installed") from None
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise PolicyError(
-            f"policy is {source!r}, which cannot be loaded ({reason}); allowed: {ALLOWED}"
-        ) from None
-    tokenizer = policy.tokenizer
-    if not getattr(tokenizer, "chat_template", None):
-        raise PolicyError(
-            f"policy is {source!r}, whose tokenizer has no chat template; allowed: one with "
-            "tokenizer.chat_template set and saved"
-        )
-    if tokenizer.eos_token_id is None:
-        raise PolicyError(
-            f"policy is {source!r}, whose tokenizer has no end token (eos_token); allowed: one "
-            "with it set and saved"
-        )
-    give_pad(policy.model, tokenizer, source)
+        raise _fault(source, f"which cannot be loaded ({reason})") from None
+    for name, what in (("chat_template", "chat template"), ("eos_token", "end token")):
+        if not getattr(policy.tokenizer, name, None):
+            allowed = f"one with tokenizer.{name} set and saved"
+            raise _fault(source, f"whose tokenizer has no {what}", allowed)
+    give_pad(policy.model, policy.tokenizer, source)
     policy.model.train()
     return policy
 
@@ -196,10 +172,9 @@ def give_pad(model: Any, tokenizer: Any, source: str) -> None:
     elif len(tokenizer) < rows:
         tokenizer.add_special_tokens({"pad_token": "<|spnb_pad|>"})
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id in ends:
-        raise PolicyError(
-            f"policy is {source!r}, whose pad token is {before!r}, with no spare special token and "
-            f"no free row in its embedding of {rows}; allowed: a pad token that ends nothing"
-        )
+        none = f"with no spare special token and no free row in its embedding of {rows}"
+        why = f"whose pad token is {before!r}, {none}"
+        raise _fault(source, why, "a pad token that ends nothing")
     model.config.pad_token_id = tokenizer.pad_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     print(f"policy {source}: pad token is now {tokenizer.pad_token!r} (was {before!r})")
@@ -224,18 +199,17 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
     if torch.cuda.is_available():
         model = model.to("cuda")
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    return Policy(model, tokenizer, _lora(params) if trained and lora else None)
-
-
-def _lora(params: Any) -> Any:
+    if not (trained and lora):
+        return Policy(model, tokenizer)
     from peft import LoraConfig
 
-    return LoraConfig(
-        r=params.lora_rank,
-        lora_alpha=params.lora_alpha,
-        target_modules=list(LORA_TARGETS),
-        task_type="CAUSAL_LM",
-    )
+    return Policy(model, tokenizer, LoraConfig(**_lora(params), task_type="CAUSAL_LM"))
+
+
+def _lora(params: Any) -> dict[str, Any]:
+    """Arguments of a LoRA adapter."""
+    names = list(LORA_TARGETS)
+    return {"r": params.lora_rank, "lora_alpha": params.lora_alpha, "target_modules": names}
 
 
 def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
@@ -255,19 +229,11 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     if params.lora_rank and trained:
         model = FastLanguageModel.get_peft_model(
             model,
-            r=params.lora_rank,
-            lora_alpha=params.lora_alpha,
-            target_modules=list(LORA_TARGETS),
+            **_lora(params),
             use_gradient_checkpointing="unsloth" if params.gradient_checkpointing else False,
             random_state=params.seed,
         )
     return Policy(model, tokenizer)
-
-
-def _engine(model: Any, tokenizer: Any) -> Engine:
-    from spnb.train.engines.torch import TorchEngine
-
-    return TorchEngine(model, tokenizer)
 
 
 def make_engine(params: Any, trainer: Any) -> Engine:
@@ -276,7 +242,8 @@ def make_engine(params: Any, trainer: Any) -> Engine:
         from spnb.train.engines.vllm import VLLMEngine
 
         return VLLMEngine(trainer)
-    return _engine(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return Policy(model, trainer.processing_class).engine()
 
 
 def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
@@ -285,21 +252,20 @@ def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
     Raises:
         PolicyError: it cannot be loaded, or does not read the same tokens as `tokenizer`.
     """
-    plain = SimpleNamespace(**{**vars(PLAIN), "dtype": params.dtype})
+    plain = PLAIN.model_copy(update={"dtype": params.dtype})
     other = load_policy(source, plain, trained=False)
     if other.tokenizer.get_vocab() != tokenizer.get_vocab():
-        raise PolicyError(
-            f"policy is {source!r}, whose vocabulary is not that of the policy in training; "
-            "allowed: the same one"
-        )
+        why = "whose vocabulary is not that of the policy in training"
+        raise _fault(source, why, "the same one")
     other.model.eval().requires_grad_(False)
-    return _engine(other.model, other.tokenizer)
+    return other.engine()
 
 
 def trained_weights(model: Any) -> Weights:
     """Copies on the CPU of the weights in training: all of them, or the LoRA adapter."""
     parameters = model.named_parameters()
-    return {name: p.detach().to("cpu", copy=True) for name, p in parameters if p.requires_grad}
+    trained = {name: p.detach() for name, p in parameters if p.requires_grad}
+    return {name: weights.to("cpu", copy=True).contiguous() for name, weights in trained.items()}
 
 
 def put_weights(model: Any, weights: Weights) -> None:
@@ -308,30 +274,8 @@ def put_weights(model: Any, weights: Weights) -> None:
     Raises:
         PolicyError: the model lacks some of them.
     """
-    parameters = dict(model.named_parameters())
-    if missing := sorted(set(weights) - set(parameters)):
-        raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(missing)}")
-    import torch
-
-    with torch.no_grad():
-        for name, value in weights.items():
-            parameters[name].copy_(value)
-
-
-def save_weights(weights: Weights, path: Path) -> None:
-    """Writes a snapshot as safetensors; a reader sees no half-written file."""
-    from safetensors.torch import save_file
-
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    save_file({name: value.contiguous() for name, value in weights.items()}, temporary)
-    os.replace(temporary, path)
-
-
-def load_weights(path: Path) -> Weights:
-    """A snapshot written by `save_weights`, on the CPU."""
-    from safetensors.torch import load_file
-
-    return load_file(path)
+    if lacking := model.load_state_dict(weights, strict=False).unexpected_keys:
+        raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(lacking)}")
 
 
 class SnapshotEngine:
@@ -344,14 +288,9 @@ class SnapshotEngine:
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answers every request, in order; afterwards, also on errors, the model is as it was."""
-        with self._swapped():
-            return self.engine.generate(requests)
-
-    @contextmanager
-    def _swapped(self) -> Iterator[None]:
         current = trained_weights(self.model)
         put_weights(self.model, self.weights)
         try:
-            yield
+            return self.engine.generate(requests)
         finally:
             put_weights(self.model, current)

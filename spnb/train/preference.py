@@ -28,7 +28,6 @@ of LongPO.
 """
 
 import json
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -47,21 +46,11 @@ from spnb.train import guards
 from spnb.train.config import RunParams, TrainerError, dpo_arguments
 from spnb.train.guards import token_logps
 from spnb.train.metrics import mean_of
-from spnb.train.runs import CheckpointError
+from spnb.train.runs import RunError, write_lines
 from spnb.train.trainer import Hooks, RunMixin, Stage, attach
 
-UPDATE = ("loss", "grad_norm", "learning_rate", "entropy")
-REPORTED = {
-    "chosen": "rewards/chosen",
-    "rejected": "rewards/rejected",
-    "margin": "rewards/margins",
-    "accuracy": "rewards/accuracies",
-    "logp/chosen": "logps/chosen",
-    "logp/rejected": "logps/rejected",
-}
-"""Our names of TRL's numbers."""
-TERMS = {"longpo": "likelihood", "solopo": "alignment"}
-"""What the second term of each loss is called."""
+ANSWERS = ("chosen", "rejected")
+"""Roles of the rows of a pair."""
 ROUNDING = 1e-4
 """Nats below which a distance of rewards is none: at the start it is 0 up to rounding, whose sign
 would else give a gradient of full size."""
@@ -70,6 +59,7 @@ would else give a gradient of full size."""
 class PreferenceMixin(RunMixin):
     """Mixed in over `trl.DPOTrainer` by `make_preference_trainer`; see the module's docstring."""
 
+    trl = "DPOTrainer"
     preference: Preference
     pairs: Sequence[Pair] = ()
 
@@ -83,7 +73,6 @@ class PreferenceMixin(RunMixin):
         rng = random.Random(derive_seed(self.args.seed, "pairs"))
         self.pairs = pairs
         self._order = []
-        self._places = []
         while len(self._order) < len(self.train_dataset):
             self._order += rng.sample(range(len(pairs)), len(pairs))
 
@@ -94,35 +83,32 @@ class PreferenceMixin(RunMixin):
         return dataset  # so does the reference
 
     def collate(self, slots: list[dict[str, int]]) -> dict[str, Any]:
-        """The batch of some places in the order of pairs: TRL's columns, `place`, and for SoLoPO
-        the chosen responses in their long contexts as `aligned`."""
-        places = [self._order[slot["slot"]] for slot in slots]
-        pairs = [self.pairs[place] for place in places]
+        """The batch of some places in the order of pairs: TRL's columns, and for SoLoPO the chosen
+        responses in their long contexts as `aligned`."""
+        pairs = [self.pairs[self._order[slot["slot"]]] for slot in slots]
         longpo = self.preference.loss == "longpo"
         rows = [_row(p, p.long_ids if longpo else p.short_ids, p.rejected_ids) for p in pairs]
-        batch = self.pad(rows) | {"place": torch.tensor(places)}
+        batch = self.pad(rows)
         if not longpo:
             long = self.pad([_row(pair, pair.long_ids, ()) for pair in pairs])
-            names = ("input_ids", "attention_mask", "completion_mask")
-            batch["aligned"] = {name: long[name][: len(pairs)] for name in names}
+            batch["aligned"] = _first_half(long)
             batch["aligned"]["reference"] = torch.tensor([pair.reference[2] for pair in pairs])
         return batch
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool) -> Any:
-        if not self._places:
-            self._started = time.perf_counter()
         inputs = dict(inputs)
-        self._places += inputs.pop("place").tolist()
         aligned = inputs.pop("aligned", None)
         loss, outputs = super()._compute_loss(model, inputs, True)
-        chosen = {name: inputs[name][: len(inputs["input_ids"]) // 2] for name in inputs}
+        chosen = _first_half(inputs)
         logits_BTV = outputs.logits[: len(chosen["input_ids"])]
         if aligned is None:
+            name = "likelihood"
             mask = chosen["attention_mask"]
             logp_B = sequence_logp(logits_BTV, chosen["input_ids"], mask)
             term = -(logp_B / mask[:, 1:].sum(dim=1)).mean()
             loss = loss + term
         else:
+            name = "alignment"
             asked = {name: aligned[name] for name in ("input_ids", "attention_mask")}
             logits = model(**asked, use_cache=False).logits
             long_B = sequence_logp(logits, aligned["input_ids"], aligned["completion_mask"])
@@ -131,43 +117,36 @@ class PreferenceMixin(RunMixin):
             gap_B = gap_B * (gap_B.abs() > ROUNDING)
             term = (self.preference.beta * gap_B).abs().mean()
             loss = loss + self.preference.weight * term
-        name = TERMS[self.preference.loss]
         self._metrics["train"][name].append(self.accelerator.gather(term.detach()).mean().item())
         return (loss, outputs) if return_outputs else loss
 
     def updated(self, logs: dict[str, float]) -> None:
-        """TRL's numbers of an update, and the step's row for the run."""
-        row = self._step_row(logs)
-        samples = [sample for place in self._places for sample in self._samples(place)]
-        self._places = []
-        self.hooks.on_step(row, samples)
+        """TRL's numbers of an update, and the step's row and pairs for the run."""
+        step = self.state.global_step
+        size = self.preference.batch
+        places = self._order[(step - 1) * size : step * size]
+        samples = [self._sample(place, role) for place in places for role in ANSWERS]
+        row = {"step": self.stage.first + step} | self.reported(logs) | {"samples": len(samples)}
+        for role in ANSWERS:
+            rows = [sample for sample in samples if sample.role == role]
+            row[f"reward/{role}"] = mean_of([sample.reward for sample in rows])
+            row[f"length/{role}"] = mean_of([len(sample.completion_ids) for sample in rows])
+        self.hooks.on_step(row | {"seconds/step": time.perf_counter() - self._started}, samples)
 
-    def _step_row(self, logs: dict[str, float]) -> dict[str, float]:
-        """The metrics of a step, the same in every process."""
-        row = {"step": self.stage.first + self.state.global_step}
-        row |= {key: logs[key] for key in UPDATE if key in logs}
-        names = REPORTED | {TERMS[self.preference.loss]: TERMS[self.preference.loss]}
-        row |= {f"preference/{name}": logs[key] for name, key in names.items()}
-        pairs = [self.pairs[place] for place in gather_object(self._places)]
-        row["samples"] = 2 * len(pairs)
-        for index, role in enumerate(("chosen", "rejected")):
-            answers = [(pair.chosen_ids, pair.rejected_ids)[index] for pair in pairs]
-            row[f"reward/{role}"] = mean_of([pair.rewards[index] for pair in pairs])
-            row[f"length/{role}"] = mean_of([len(ids) for ids in answers])
-        return row | {"seconds/step": time.perf_counter() - self._started}
-
-    def _samples(self, place: int) -> list[Sample]:
-        """A pair as two rows for the records."""
+    def _sample(self, place: int, role: str) -> Sample:
+        """An answer of a pair as a row for the records."""
         pair = self.pairs[place]
         prompt = pair.long_ids if self.preference.loss == "longpo" else pair.short_ids
-        rows = []
-        for index, role in enumerate(("chosen", "rejected")):
-            ids = (pair.chosen_ids, pair.rejected_ids)[index]
-            reward = pair.rewards[index]
-            mask = (1,) * len(ids)
-            info = {"text": self.processing_class.decode(ids, skip_special_tokens=True)}
-            rows.append(Sample(prompt, ids, mask, None, reward, role, place, info=info))
-        return rows
+        ids = getattr(pair, f"{role}_ids")
+        reward = pair.rewards[ANSWERS.index(role)]
+        info = {"text": self.processing_class.decode(ids, skip_special_tokens=True)}
+        return Sample(prompt, ids, (1,) * len(ids), None, reward, role, place, info=info)
+
+
+def _first_half(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What TRL's collator has of the chosen answers."""
+    names = ("input_ids", "attention_mask", "completion_mask")
+    return {name: batch[name][: len(batch["input_ids"]) // 2] for name in names}
 
 
 def _row(pair: Pair, prompt: Sequence[int], rejected: Sequence[int]) -> dict[str, Any]:
@@ -189,18 +168,12 @@ def sequence_logp(
 
 
 def make_preference_trainer(
-    params: RunParams,
-    policy: Any,
-    method: SelfPlayMethod,
-    hooks: Hooks,
-    output_dir: Path,
-    stage: Stage | None = None,
+    params: RunParams, policy: Any, method: SelfPlayMethod, hooks: Hooks, output_dir: Path
 ) -> Any:
     """A trainer for `params.preference`; it has to `take` its pairs before it trains.
 
     Args:
         policy: a `spnb.train.policies.Policy`.
-        stage: default: all of the run's steps, on the policy "policy".
 
     Raises:
         TrainerError: a setting was changed on the way, weights are sharded, or the pairs of an
@@ -208,21 +181,18 @@ def make_preference_trainer(
     """
     import trl
 
-    preference = params.preference
-    if preference is None:
-        raise TrainerError("the run has no preference loss; allowed: a method's params.preference")
     guards.check_contract(trl.DPOTrainer, "DPOTrainer")
-    stage = stage or Stage(steps=params.steps)
-    explicit = dpo_arguments(params, preference, stage.steps, output_dir)
+    explicit = dpo_arguments(params, output_dir)
+    slots = params.steps * params.preference.batch
     trainer = type("PreferenceTrainer", (PreferenceMixin, trl.DPOTrainer), {})(
         model=policy.model,
         args=trl.DPOConfig(**explicit),
-        train_dataset=Dataset.from_dict({"slot": range(stage.steps * preference.batch)}),
+        train_dataset=Dataset.from_dict({"slot": range(slots)}),
         processing_class=policy.tokenizer,
         peft_config=policy.peft_config,
     )
-    attach(trainer, explicit, method, hooks, stage)
-    trainer.preference = preference
+    attach(trainer, explicit, method, hooks, Stage(steps=params.steps))
+    trainer.preference = params.preference
     trainer.pad = trainer.data_collator
     trainer.data_collator = trainer.collate
     return trainer
@@ -233,7 +203,7 @@ def starting_pairs(path: Path, trainer: Any, engines: dict[str, Engine]) -> list
     then read from `path`.
 
     Raises:
-        CheckpointError: the file cannot be read.
+        RunError: the file cannot be read.
     """
     if not path.is_file():
         model = trainer.accelerator.unwrap_model(trainer.model)
@@ -242,17 +212,13 @@ def starting_pairs(path: Path, trainer: Any, engines: dict[str, Engine]) -> list
             own = [with_reference(p, model) for p in run(trainer.method.pairs(), engines)]
         every = gather_object(own)
         if trainer.accelerator.is_main_process:
-            temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-            temporary.write_text("".join(json.dumps(asdict(pair)) + "\n" for pair in every))
-            os.replace(temporary, path)
+            write_lines(path, map(asdict, every))
         trainer.accelerator.wait_for_everyone()
     try:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         return [Pair(**{key: tuple(value) for key, value in row.items()}) for row in rows]
     except (ValueError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error}); delete it, it is made again"
-        ) from None
+        raise RunError(f"{path} cannot be read ({error}); delete it, it is made again") from None
 
 
 def with_reference(pair: Pair, model: Any) -> Pair:

@@ -45,12 +45,6 @@ class Progress:
             width = {"dynamic_ncols": sys.stdout.isatty()}
             self.bar = tqdm(file=sys.stdout, mininterval=10, **look, **width)
 
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.close()
-
     def show(self, active: Sequence[Run]) -> None:
         """Moves the bar to what the runs' files say; `active` are the runs that have a process."""
         doing: dict[str, list[str]] = {}

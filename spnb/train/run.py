@@ -12,7 +12,6 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ import torch
 import transformers
 from accelerate.utils import gather_object
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
 from spnb.core import plugins
 from spnb.core.method import POLICY, SNAPSHOTS
@@ -30,27 +30,24 @@ from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
-from spnb.train.config import RunParams, merge, params_class
+from spnb.train.config import RunParams, merge, params_class, processes
 from spnb.train.guards import TrainerError
-from spnb.train.partners import FollowerMethod, Partner
+from spnb.train.partners import Partner
 from spnb.train.policies import (
     SnapshotEngine,
     fixed_engine,
     load_policy,
-    load_weights,
     make_engine,
-    save_weights,
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
 from spnb.train.runs import (
-    CheckpointError,
     Run,
     RunError,
-    digest,
     last_checkpoint,
     read_run,
     read_state,
+    step_of,
     write_json,
 )
 from spnb.train.trainer import Hooks, Stage, make_trainer
@@ -60,6 +57,8 @@ SAMPLES_KEPT = 16
 DONE = "method.json"
 """The method's state and the records' rows after a stage, written last: the stage is done where it
 lies."""
+PAST = "past.safetensors"
+"""The weights of the evaluation before, in a checkpoint."""
 TRAINED = "trained.json"
 """The records' rows after all stages: only the weights are still to be collected where it lies."""
 
@@ -87,7 +86,7 @@ def train_run(run: Run) -> Run:
         if _rank() == 0:
             run.check_rows(json.loads((run.folder / TRAINED).read_text())["rows"], exact=True)
             _collect_models(run, params)
-            facts = {"threads": torch.get_num_threads(), "processes": _processes()}
+            facts = {"threads": torch.get_num_threads(), "processes": processes()}
             run.finish(seconds=round(time.perf_counter() - started, 1), resumed=resumed, **facts)
     return run
 
@@ -155,7 +154,6 @@ def _collect_models(run: Run, params: RunParams) -> None:
             shutil.rmtree(target, ignore_errors=True)
             os.replace(source, target)
     shutil.rmtree(run.folder / "stages", ignore_errors=True)
-    shutil.rmtree(run.folder / "snapshots", ignore_errors=True)
 
 
 def stage_folder(run: Run, index: int) -> Path:
@@ -175,7 +173,6 @@ class StageRun:
         self.index = index
         self.sources = sources
         self.folder = stage_folder(run, index)
-        self.past_file = ""
 
     def go(self, before: dict[str, Any] | None) -> dict[str, Any]:
         """Trains the stage, or skips it if it is done.
@@ -193,26 +190,24 @@ class StageRun:
             return self.done()
         self.check_first()
         checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
-        state = read_state(checkpoint) if checkpoint else None
+        saved = read_state(checkpoint) if checkpoint else None
         self.build(before["state"] if before else None)
-        if state is not None:
-            self.resume(state)
-        else:
-            rows = before["rows"] if before else {}
-            if self.main:
-                self.run.check_rows(rows)
-                self.run.rewind(rows)
-            if self.index == 0:
-                self.evaluate(0)
+        rows = (saved["run"] if saved else before or {}).get("rows", {})
+        if self.main:
+            self.run.rewind(rows)
+        self.trainer.accelerator.wait_for_everyone()
+        if saved:
+            self.resume(saved, checkpoint)
+        elif self.index == 0:
+            self.evaluate(0)
         for name, partner in self.partners.items():
-            saved = self.partner_checkpoints(name) / checkpoint.name if checkpoint else None
-            partner.start(saved)
+            partner.start(self.partner_checkpoints(name) / checkpoint.name if checkpoint else None)
         try:
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except TrainerError:
             raise
         except Exception as error:
-            if checkpoint is None or self.trainer.state.global_step > _updates(checkpoint):
+            if checkpoint is None or self.trainer.state.global_step > step_of(checkpoint):
                 raise
             advice = "delete it to go on from the one before"
             raise RunError(f"{checkpoint} cannot be read ({error}); {advice}") from error
@@ -253,9 +248,7 @@ class StageRun:
         output = self.run.checkpoints / f"stage-{self.index}"
         self.partners = {name: self.partner(name) for name in params.co_trained}
         if params.preference:
-            self.trainer = make_preference_trainer(
-                params, policy, self.method, hooks, output, self.stage
-            )
+            self.trainer = make_preference_trainer(params, policy, self.method, hooks, output)
         else:
             self.trainer = make_trainer(
                 params, policy, self.method, self.engines, hooks, output, self.stage, self.partners
@@ -283,14 +276,9 @@ class StageRun:
         stage = replace(self.stage, policy=name)
         output = self.partner_checkpoints(name)
         hooks = Hooks(on_step=lambda row, samples: None)
-
-        def make(fetch: Callable[[], list[Sample]]) -> Any:
-            method = FollowerMethod(self.method, fetch)
-            return make_trainer(params, policy, method, self.engines, hooks, output, stage)
-
-        partner = Partner(make)
-        self.engines[name] = make_engine(params, partner.trainer)
-        return partner
+        trainer = make_trainer(params, policy, self.method, self.engines, hooks, output, stage)
+        self.engines[name] = make_engine(params, trainer)
+        return Partner(trainer)
 
     def partner_checkpoints(self, name: str) -> Path:
         """Where a partner's checkpoints are; those of a step are written before the leader's."""
@@ -300,22 +288,16 @@ class StageRun:
         """An engine that answers with earlier weights of the policy in training."""
         return SnapshotEngine(self.engines[self.stage.policy], self.model, weights)
 
-    def resume(self, state: dict[str, Any]) -> None:
-        """Takes the run's records and snapshots back to a checkpoint."""
-        saved = state["run"]
-        if self.main:
-            self.run.check_rows(saved["rows"])
-            self.run.rewind(saved["rows"])
-        self.trainer.accelerator.wait_for_everyone()
+    def resume(self, state: dict[str, Any], checkpoint: Path) -> None:
+        """Takes the trainer and the past policy back to a checkpoint."""
+        if state["run"].get("past"):
+            raise RunError(
+                f"{checkpoint} is of an older version, with the past policy elsewhere; delete "
+                f"{self.run.folder} to compute the run again"
+            )
         self.trainer.restore(state)
-        if saved["past"]:
-            path = self.run.folder / "snapshots" / saved["past"]
-            if not path.is_file() or digest(path) != saved["past_digest"]:
-                raise CheckpointError(
-                    f"{path} is missing or changed; delete {self.run.checkpoints} to start again"
-                )
-            self.engines["past"] = self.snapshot(load_weights(path))
-            self.past_file = saved["past"]
+        if (checkpoint / PAST).is_file():
+            self.engines["past"] = self.snapshot(load_file(checkpoint / PAST))
 
     def on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
         """Records a step; evaluates and keeps weights where it is due."""
@@ -359,30 +341,13 @@ class StageRun:
                 self.run.append("evals", *({**row, "step": step} for row in rows))
         engine.scored = True
         if "past" in self.snapshots:
-            self.keep_past(step)
+            self.engines["past"] = self.snapshot(trained_weights(self.model))
 
-    def keep_past(self, step: int) -> None:
-        """Keeps the weights as the next evaluation's `past`, on the CPU and in one file."""
-        weights = trained_weights(self.model)
-        self.engines["past"] = self.snapshot(weights)
-        self.past_file = f"past-{step}.safetensors"
-        if self.main:
-            folder = self.run.folder / "snapshots"
-            folder.mkdir(exist_ok=True)
-            save_weights(weights, folder / self.past_file)
-
-    def on_state(self) -> dict[str, Any]:
-        """Our part of a checkpoint; snapshots that no checkpoint names any more are deleted."""
-        folder = self.run.folder / "snapshots"
-        needed = {self.past_file}
-        for manifest in self.run.checkpoints.glob("stage-*/checkpoint-*/manifest.json"):
-            needed.add(json.loads(manifest.read_text())["state"]["run"]["past"])
-        for path in folder.glob("past-*.safetensors"):
-            if path.name not in needed:
-                path.unlink()
-        saved = digest(folder / self.past_file) if self.past_file else ""
-        rows = self.run.row_counts()
-        return {"rows": rows, "past": self.past_file, "past_digest": saved}
+    def on_state(self, checkpoint: Path) -> dict[str, Any]:
+        """Our part of a checkpoint: the records' rows, and in a file the past policy."""
+        if "past" in self.engines:
+            save_file(self.engines["past"].weights, checkpoint / PAST)
+        return {"rows": self.run.row_counts()}
 
     def finish(self) -> dict[str, Any]:
         """Saves the stage's weights; on a full disk the last checkpoint is there to go on from."""
@@ -402,14 +367,6 @@ class StageRun:
         return noted
 
 
-def _updates(checkpoint: Path) -> int:
-    return int(checkpoint.name.rsplit("-", 1)[1])
-
-
-def _processes() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
 def _rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
@@ -418,7 +375,7 @@ def main(folder: Path) -> None:
     """Trains the run of a folder; what stops it is said in one sentence, and exit code 1."""
     try:
         train_run(read_run(folder))
-    except (RunError, TrainerError, CheckpointError, ValueError, OSError) as error:
+    except (RunError, TrainerError, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 
 

@@ -22,7 +22,7 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,7 +32,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
@@ -48,8 +47,6 @@ MANIFEST = "manifest.json"
 OLD_STATE = "selfplay_state.pt"
 FORMAT = 2
 """Of checkpoints; those before had a pickle and no manifest."""
-EVERY = "every"
-"""In `renames.yaml`: the runs of all papers."""
 PACKAGES = ("spnb", "torch", "transformers", "trl", "numpy", "open_spiel", "textarena")
 COMMITTED = "figures"
 """The folder of committed exhibits, written only with the committed settings and code."""
@@ -58,11 +55,8 @@ TRIALS = "runs/figures"
 
 
 class RunError(OneLine, RuntimeError):
-    """A run's folder cannot be used; the message says what to do, and nothing in it was changed."""
-
-
-class CheckpointError(OneLine, RuntimeError):
-    """A checkpoint cannot be used; the message says what to do."""
+    """A run's folder, or a checkpoint in it, cannot be used; the message says what to do, and
+    nothing in it was changed."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +75,6 @@ class Run:
     def config_hash(self) -> str:
         """12 hex digits over the resolved parameters; equal hashes give equal numbers."""
         return config_hash(self.params)
-
-    @property
-    def commit(self) -> str | None:
-        """The commit of the code that finished it; None while unfinished or without git."""
-        return self.facts().get("commit") if self.finished else None
 
     seed = property(lambda self: self.params["seed"])
     scale = property(lambda self: self.params["scale"])
@@ -165,10 +154,6 @@ class Run:
                 raise RunError(f"{path}, line {number} is damaged ({error}); {advice}") from None
         return rows
 
-    def table(self, name: str) -> pd.DataFrame:
-        """`rows(name)` as a data frame, with the run's variant and seed."""
-        return pd.DataFrame(self.rows(name)).assign(variant=self.variant, seed=self.seed)
-
     def row_counts(self) -> dict[str, int]:
         """How many rows each record has."""
         return {name: len(self.rows(name)) for name in RECORDS}
@@ -188,13 +173,16 @@ class Run:
                 )
 
     def rewind(self, counts: Mapping[str, int]) -> None:
-        """Cuts every record to so many rows, so that a resumed run writes the rest again."""
+        """Cuts every record to so many rows, so that a resumed run writes the rest again.
+
+        Raises:
+            RunError: one has fewer; nothing was cut.
+        """
+        self.check_rows(counts)
         for name in RECORDS:
             path = self.folder / f"{name}.jsonl"
             if path.exists():
-                rows = self.rows(name)[: counts.get(name, 0)]
-                path.with_suffix(".tmp").write_text("".join(json.dumps(row) + "\n" for row in rows))
-                os.replace(path.with_suffix(".tmp"), path)
+                write_lines(path, self.rows(name)[: counts.get(name, 0)])
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -204,21 +192,20 @@ class Run:
             RunError: another process writes it; says which.
         """
         holder = self.folder / "lock.json"
-        lock = FileLock(self.folder / ".lock")
         try:
-            lock.acquire(timeout=0)
+            held = FileLock(self.folder / ".lock").acquire(timeout=0)
         except Timeout:
-            who = _read_json(holder) if holder.exists() else {}
+            who = (_read_json(holder) if holder.exists() else {}).get("who", "another process")
             raise RunError(
-                f"run {self.run_id} is being written by process {who.get('pid', '?')} on "
-                f"{who.get('host', '?')} since {who.get('since', '?')}; wait for it or stop it"
+                f"run {self.run_id} is being written by {who}; wait for it or stop it"
             ) from None
-        try:
-            write_json(holder, {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()})
-            yield
-        finally:
-            holder.unlink(missing_ok=True)
-            lock.release()
+        who = f"process {os.getpid()} on {socket.gethostname()} since {_now()}"
+        with held:
+            write_json(holder, {"who": who})
+            try:
+                yield
+            finally:
+                holder.unlink(missing_ok=True)
 
 
 def open_run(root: Path, params: Mapping[str, Any]) -> Run:
@@ -233,26 +220,20 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
     """
     first = root / "{paper}/{scale}/{variant}/seed-{seed}".format(**params)
     for folder in (first, first.with_name(f"{first.name}.{config_hash(params)}")):
-        config = folder / "config.json"
-        left = [path for path in folder.glob("*.json*") if not path.name.startswith(".tmp-")]
-        if not config.exists() and not left:
+        if not any(folder.glob("[!.]*.json*")):  # what a kill left of a config begins with a dot
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
-            write_json(config, facts)
-        facts = _read_json(config)
+            write_json(folder / "config.json", facts)
+        facts = _read_json(folder / "config.json")
         if facts.get("hash") == config_hash(params):
             return Run(folder, dict(params))
-        _check_names(folder, facts.get("params", {}))
+        there = facts.get("params", {})
+        if odd := sorted(set(there) - set(current(there))):
+            raise RunError(
+                f"run folder {folder} has earlier names of parameters ({', '.join(odd)}); this "
+                f"gives all runs today's: spnb migrate {root}"
+            )
     raise RunError(f"run folder {folder} holds another run than its name says; move it away")
-
-
-def _check_names(folder: Path, params: Mapping[str, Any]) -> None:
-    """RunError for a run that was made with earlier names of parameters."""
-    if odd := sorted(set(params) - set(current(params))):
-        raise RunError(
-            f"run folder {folder} has earlier names of parameters ({', '.join(odd)}); this gives "
-            f"all runs today's: spnb migrate {folder.parents[3]}"
-        )
 
 
 def read_run(folder: Path) -> Run:
@@ -333,23 +314,32 @@ def current(params: Mapping[str, Any]) -> dict[str, Any]:
     otherwise: that run has no counterpart.
     """
     params = dict(params)
-    for group in (EVERY, params.get("paper", "")):
-        for old, new in _renames()["renamed"].get(group, {}).items():
+    for group in ("every", params.get("paper", "")):
+        names = {kind: entries.get(group, {}) for kind, entries in _renames().items()}
+        for old, new in names["renamed"].items():
             if old in params:
                 params[new] = params.pop(old)
-        for name, values in _renames()["values"].get(group, {}).items():
+        for name, values in names["values"].items():
             if name in params:
                 params[name] = values.get(params[name], params[name])
-        for name, value in _renames()["removed"].get(group, {}).items():
-            if name in params and params[name] == value:
-                del params[name]
+        removed = names["removed"].items()
+        params = {name: value for name, value in params.items() if (name, value) not in removed}
     return params
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes JSON so that a reader sees the old file or the whole new one."""
+    """Writes JSON; a reader sees the old file or the whole new one."""
+    _replace(path, json.dumps(value, indent=1, default=str, allow_nan=False) + "\n")
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes rows as JSON, a line each; a reader sees the old file or the whole new one."""
+    _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    temporary.write_text(json.dumps(value, indent=1, default=str, allow_nan=False) + "\n")
+    temporary.write_text(text)
     os.replace(temporary, path)
 
 
@@ -374,22 +364,27 @@ def last_checkpoint(folder: Path) -> Path | None:
     """The newest complete checkpoint below `folder`.
 
     Raises:
-        CheckpointError: there are only checkpoints of the layout before manifests.
+        RunError: there are only checkpoints of the layout before manifests.
     """
     complete = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
     if not complete and any(folder.parent.glob(f"**/checkpoint-*/{OLD_STATE}")):
-        raise CheckpointError(
+        raise RunError(
             f"{folder.parent} holds checkpoints of an older layout, which cannot be resumed; "
             "delete that folder to start the run again"
         )
-    return max(complete, key=lambda path: int(path.name.rsplit("-", 1)[1]), default=None)
+    return max(complete, key=step_of, default=None)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The updates that were done when a checkpoint was written."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """The state of a checkpoint, after every file of it was compared with its manifest.
 
     Raises:
-        CheckpointError: a file is missing or changed, or the manifest cannot be read.
+        RunError: a file is missing or changed, or the manifest cannot be read.
     """
     advice = f"delete {checkpoint} to go on from the one before it, or from the start"
     try:
@@ -397,14 +392,12 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
         files = manifest["files"]
         state = manifest["state"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{checkpoint / MANIFEST} cannot be read ({error}); {advice}"
-        ) from None
+        raise RunError(f"{checkpoint / MANIFEST} cannot be read ({error}); {advice}") from None
     for name, expected in files.items():
         if not (checkpoint / name).is_file():
-            raise CheckpointError(f"{checkpoint / name} is missing; {advice}")
+            raise RunError(f"{checkpoint / name} is missing; {advice}")
         if digest(checkpoint / name) != expected:
-            raise CheckpointError(f"{checkpoint / name} is not as it was saved; {advice}")
+            raise RunError(f"{checkpoint / name} is not as it was saved; {advice}")
     return state
 
 

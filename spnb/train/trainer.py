@@ -15,7 +15,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from spnb.core.episodes import run
 from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
 from spnb.core.types import Engine, Sample
 from spnb.train import guards
-from spnb.train.config import RunParams, check_settings, grpo_arguments, processes
+from spnb.train.config import RunParams, check_settings, grpo_arguments, processes, trl_names
 from spnb.train.guards import TrainerError
 from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
 from spnb.train.partners import Partner
@@ -47,15 +47,6 @@ IN_KL = "in_kl"
 LENGTH_GROUPS = 8
 GROUP_ROWS = 16
 """Most groups of rows that are run together in an update, and fewest rows in one."""
-REPORTED = {
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "learning_rate",
-    "entropy": "entropy",
-    "kl": "kl",
-    "clip_ratio": "clip_ratio/region_mean",
-}
-"""Our names of TRL's numbers of an update."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +60,24 @@ class Stage:
 
 @dataclass
 class Hooks:
-    """What a run wants to hear: each step's metrics and samples, and what to save with them."""
+    """What a run wants to hear: each step's metrics and samples, and each checkpoint, to which it
+    adds files and the state that this returns."""
 
     on_step: Callable[[dict[str, float], list[Sample]], None]
-    on_state: Callable[[], dict[str, Any]] = dict
+    on_state: Callable[[Path], dict[str, Any]] = lambda checkpoint: {}
 
 
 class RunMixin:
-    """Mixed in over any trainer of TRL: our part of its checkpoints. A subclass has `updated`,
-    which takes TRL's numbers of an update and may change what trackers get."""
+    """Mixed in over the trainer of TRL named `trl`: our part of its checkpoints. A subclass has
+    `updated`, which takes TRL's numbers of an update and may change what trackers get."""
 
+    trl: str
     method: SelfPlayMethod
     hooks: Hooks
     stage: Stage
     _step = 0
-    _restored = 0
     _saving = False
+    _started = 0.0
 
     def train(self, *args: Any, **more: Any) -> Any:
         """TRL's, with a sentence where a checkpoint cannot be written."""
@@ -99,16 +92,14 @@ class RunMixin:
                 f"complete checkpoint in {self.args.output_dir}"
             ) from error
 
-    def seal_checkpoint(self) -> None:
-        """Writes our state and the manifest into the checkpoint of this update."""
-        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        methods = gather_object([self.method.state_dict()])  # each process has its own baselines
-        if self.accelerator.is_main_process:
-            seal(folder, {"step": self._step, "methods": methods, "run": self.hooks.on_state()})
+    def reported(self, logs: Mapping[str, float]) -> dict[str, float]:
+        """TRL's numbers of an update under our names."""
+        names = trl_names()["reported"][self.trl]
+        return {name: logs[key] for name, key in names.items() if logs.get(key) is not None}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over our part of a checkpoint's state, before `train(resume_from_checkpoint)`."""
-        self._restored = state["step"]
+        self._step = state["step"]
         processes = self.accelerator.num_processes
         if len(state["methods"]) != processes:
             raise TrainerError(
@@ -124,6 +115,10 @@ class RunCallback(TrainerCallback):
     def __init__(self, trainer: Any):
         self.trainer = trainer
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The first batch of an update is there."""
+        self.trainer._started = time.perf_counter()
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
         """An update, or TRL's summary at the end of training, which has no loss."""
         if "loss" in logs:
@@ -132,9 +127,14 @@ class RunCallback(TrainerCallback):
             self.trainer._saving = control.should_save
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """TRL's files of a checkpoint are written."""
-        self.trainer.seal_checkpoint()
-        self.trainer._saving = False
+        """TRL's files of a checkpoint are written; our state and the manifest follow."""
+        trainer = self.trainer
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        methods = gather_object([trainer.method.state_dict()])  # each process has its own
+        if state.is_world_process_zero:
+            noted = trainer.hooks.on_state(folder)
+            seal(folder, {"step": trainer._step, "methods": methods, "run": noted})
+        trainer._saving = False
 
 
 def attach(
@@ -164,17 +164,17 @@ def attach(
 class SelfPlayMixin(RunMixin):
     """Mixed in over `trl.GRPOTrainer` by `make_trainer`; see the module's docstring."""
 
+    trl = "GRPOTrainer"
     engines: Mapping[str, Engine]
     partners: Mapping[str, Partner]
     engine_tolerance: float
+    _rollouts = 0
+    _rows: Sequence[Sample] = ()
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
         index = self._step // (self.args.steps_per_generation * self.num_iterations)
-        self.method.metrics = {}
-        samples = run(self.method.rollout(self.stage.first + index), self.engines)
-        self.method.estimate(samples)
-        self.method.select(samples)
+        samples = self.play(self.stage.first + index)
         for sample in samples:
             if sample.policy not in (self.stage.policy, *self.partners):
                 sample.weight = 0.0
@@ -197,6 +197,14 @@ class SelfPlayMixin(RunMixin):
         self._record |= {"started": started, "generate": generated - started}
         return out
 
+    def play(self, step: int) -> list[Sample]:
+        """The rows of a step, with advantages and weights; a partner's are handed over."""
+        self.method.metrics = {}
+        samples = run(self.method.rollout(step), self.engines)
+        self.method.estimate(samples)
+        self.method.select(samples)
+        return samples
+
     def _row_scale(self, rows: int, trained: int) -> float:
         """Makes TRL's mean over this process's rows, inert ones too, one over all trained rows."""
         if self.loss_type not in ROW_MEAN_LOSSES:
@@ -214,12 +222,11 @@ class SelfPlayMixin(RunMixin):
             )
         self._rollouts += 1
         model = self.accelerator.unwrap_model(self.model)
-        temperature = {role.sampling.temperature for role in self._trained_roles()}
         if self._rollouts <= CHECKED_ROLLOUTS:
-            guards.check_engine(model, trained, self.engine_tolerance, *temperature)
+            guards.check_engine(model, trained, self.engine_tolerance, self.temperature)
         if step % GAP_EVERY and step >= CHECKED_ROLLOUTS:
             return None
-        return guards.engine_gap(model, trained, *temperature).mean
+        return guards.engine_gap(model, trained, self.temperature)
 
     def _kl_weight(self, trained: list[Sample]) -> float:
         """The weight of the rows that KL by role holds, which must all have the same; else 1."""
@@ -236,10 +243,6 @@ class SelfPlayMixin(RunMixin):
     def _role_of(self, sample: Sample) -> Role:
         return self.method.roles[self.method.role_of(sample)]
 
-    def _trained_roles(self) -> list[Role]:
-        roles = self.method.roles.values()
-        return [role for role in roles if role.trainable and role.policy == self.stage.policy]
-
     def _padded(self, samples: list[Sample]) -> list[Sample]:
         """Appends inert rows (mask 0): TRL silently drops rows where the count does not divide."""
         divisor = math.lcm(self.args.steps_per_generation, self.num_generations)
@@ -250,25 +253,24 @@ class SelfPlayMixin(RunMixin):
         return samples + [inert] * missing
 
     def updated(self, logs: dict[str, float]) -> None:
-        """With the last update of a rollout come its own metrics, for the run and for trackers."""
+        """With the last update of a rollout come its own metrics, for the run and for trackers;
+        these get the mean over all roles as `reward`."""
         for key in [key for key in logs if key.startswith(("reward", "frac_reward"))]:
             del logs[key]  # TRL's reward function is a constant 0 here
-        self._updates.append({name: logs.get(key) for name, key in REPORTED.items()})
+        self._updates.append(self.reported(logs))
         if len(self._updates) == self.num_iterations:
             row = self._step_row()
-            logs.update(_reported(row))
+            logs |= {key: row[key] for key in row if key not in ("step", "loss", "grad_norm")}
+            if rewards := [value for key, value in row.items() if key.startswith("reward/")]:
+                logs["reward"] = mean_of(rewards)
             self.hooks.on_step(row, self._record["samples"])
 
     def _step_row(self) -> dict[str, float]:
         """The metrics of a step, the same in every process."""
-        updates = self._updates
-        self._updates = []
-        means = {
-            name: mean_of([one[name] for one in updates if one[name] is not None])
-            for name in REPORTED
-        }
         row = {"step": self.stage.first + self.state.global_step // self.num_iterations}
-        row |= {key: value for key, value in means.items() if value is not None}
+        for name in dict.fromkeys(name for update in self._updates for name in update):
+            row[name] = mean_of([update[name] for update in self._updates if name in update])
+        self._updates = []
         if self._record["gap"] is not None:
             row["engine_gap"] = self._record["gap"]
         parts = gather_object([(role_sums(self._record["samples"]), self._record["kl"])])
@@ -281,11 +283,6 @@ class SelfPlayMixin(RunMixin):
             row |= partner.metrics(name)
         methods = gather_object([self.method.metrics])
         return row | {key: mean_of([m[key] for m in methods if key in m]) for key in methods[0]}
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:
-            self._step = self._restored
 
 
 class RoleKLMixin:
@@ -428,9 +425,7 @@ def make_trainer(
     trainer.partners = partners or {}
     trainer.engine_tolerance = guards.ENGINE_TOLERANCE[params.dtype]
     trainer._updates = []
-    trainer._rows = []
-    trainer._rollouts = 0
-    trainer.temperature = guards.one_temperature(trainer._trained_roles(), params.temperature)
+    trainer.temperature = guards.one_temperature(method, stage.policy, params.temperature)
     return trainer
 
 
@@ -457,10 +452,3 @@ def _mixins(
 def _no_reward(completions: list, **_: Any) -> list[float]:
     """TRL wants a reward function; rewards are the method's, advantages are set by the mixin."""
     return [0.0] * len(completions)
-
-
-def _reported(row: Mapping[str, float]) -> dict[str, float]:
-    """What trackers get of a step: our metrics, and the mean reward over all roles as `reward`."""
-    rewards = [value for key, value in row.items() if key.startswith("reward/")]
-    own = {key: value for key, value in row.items() if key not in ("step", "loss", "grad_norm")}
-    return own | ({"reward": mean_of(rewards)} if rewards else {})

@@ -9,7 +9,7 @@ from spnb.core.params import ParamError
 from spnb.report.exhibits import ExhibitError
 from spnb.train.guards import TrainerError
 from spnb.train.policies import PolicyError
-from spnb.train.runs import CheckpointError, RunError
+from spnb.train.runs import RunError
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +20,7 @@ def shell():
     InteractiveShell.clear_instance()
 
 
-@pytest.mark.parametrize(
-    "error", [ParamError, PolicyError, RunError, TrainerError, CheckpointError, ExhibitError]
-)
+@pytest.mark.parametrize("error", [ParamError, PolicyError, RunError, TrainerError, ExhibitError])
 def test_a_users_error_is_one_line(shell, capsys, error):
     shell.user_ns["error"] = error
     assert not shell.run_cell("def deep():\n    raise error('x is 3')\ndeep()").success

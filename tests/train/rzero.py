@@ -3,8 +3,9 @@
 python tests/train/rzero.py RUN_FOLDER [EVENT]
 
 EVENT, at which it dies without a word: a number (in the rollout of that step), row-N (after the
-metrics of step N were written), move-N (after N moves of final weights), finish (before
-finished.json is written).
+metrics of step N were written), move-N (after N moves of final weights), mark-N
+(when the weights of stage N are written, before it is marked as done), finish (before finished.json
+is written).
 """
 
 import os
@@ -112,6 +113,7 @@ def arrange(event):
     if name.isdigit():
         DIE_AT = int(name)
     append, move, collect = Run.append, os.replace, run_module._collect_models
+    write = run_module.write_json
     moves = []
 
     def appended(self, record, *rows):
@@ -128,7 +130,12 @@ def arrange(event):
         moves.append(target)
         dies(name == "move", len(moves) == count)
 
+    def marked(path, value):
+        dies(name == "mark", path.name == run_module.DONE, path.parent.name == number)
+        write(path, value)
+
     Run.append, run_module._collect_models = appended, collected
+    run_module.write_json = marked
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from spnb.train.runs import CheckpointError, digest, last_checkpoint, read_state, seal
+from spnb.train.runs import RunError, digest, last_checkpoint, read_state, seal
 
 
 @pytest.fixture
@@ -30,19 +30,17 @@ def test_a_sealed_checkpoint_is_read_back(checkpoint):
 def test_a_missing_or_changed_file_is_refused(checkpoint, name):
     content = (checkpoint / name).read_bytes()
     (checkpoint / name).write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    with pytest.raises(
-        CheckpointError, match=f"{name} is not as it was saved; delete .*-2 to go on"
-    ):
+    with pytest.raises(RunError, match=f"{name} is not as it was saved; delete .*-2 to go on"):
         read_state(checkpoint)
     (checkpoint / name).unlink()
-    with pytest.raises(CheckpointError, match=f"{name} is missing; delete .*checkpoint-2 to go on"):
+    with pytest.raises(RunError, match=f"{name} is missing; delete .*checkpoint-2 to go on"):
         read_state(checkpoint)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"files": {}}'])
 def test_a_damaged_manifest_is_refused(checkpoint, text):
     (checkpoint / "manifest.json").write_text(text)
-    with pytest.raises(CheckpointError, match="manifest.json cannot be read"):
+    with pytest.raises(RunError, match="manifest.json cannot be read"):
         read_state(checkpoint)
 
 
@@ -64,6 +62,6 @@ def test_a_checkpoint_of_the_old_layout_is_refused_and_never_unpickled(tmp_path)
     old = tmp_path / "checkpoints" / "checkpoint-4"
     old.mkdir(parents=True)
     (old / "selfplay_state.pt").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(CheckpointError, match="older layout, which cannot be resumed; delete"):
+    with pytest.raises(RunError, match="older layout, which cannot be resumed; delete"):
         last_checkpoint(tmp_path / "checkpoints" / "stage-0")
     assert not (tmp_path / "executed").exists()

@@ -105,7 +105,10 @@ def test_only_what_differs_is_left():
             "lora_rank is 0 with backend 'unsloth'; allowed: 1 or more",
         ),
         ({"gpu_memory": 2}, r"gpu_memory is 2; allowed: less than 1 \(share of the GPU"),
-        ({"keep_checkpoints": [0.0]}, r"keep_checkpoints is \[0.0\]; allowed: shares of the steps"),
+        (
+            {"keep_checkpoints": [0.0]},
+            "keep_checkpoints.0 is 0.0; allowed: greater than 0 .shares of",
+        ),
         ({"policy": None}, "policy is None; allowed: a valid string"),
         ({"benchmarks": {"gsm": None}}, "benchmark is 'gsm', which is unknown; .*'gsm8k'"),
         ({"benchmarks": {"gsm8k": {"samples": 0}}}, "benchmarks.gsm8k.samples is 0; allowed: grea"),

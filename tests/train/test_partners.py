@@ -13,7 +13,7 @@ from test_trainer import Fixed, ragged_rows, run_params
 from spnb.core.params import ParamError, validate
 from spnb.train.config import RunParams
 from spnb.train.metrics import TIMINGS
-from spnb.train.partners import FollowerMethod, Partner
+from spnb.train.partners import Partner
 from spnb.train.policies import Policy
 from spnb.train.trainer import Hooks, Stage, make_trainer
 
@@ -58,12 +58,8 @@ def test_each_learns_as_if_alone(tmp_path, tiny_model, tokenizer):
     method, rows = Fixed(batches(), params), []
     hooks = Hooks(on_step=lambda row, samples: None)
 
-    def make(fetch):
-        stage, fed = Stage("other", 0, 3), FollowerMethod(method, fetch)
-        policy = Policy(copy.deepcopy(other), tokenizer)
-        return make_trainer(faster, policy, fed, {}, hooks, tmp_path / "other", stage)
-
-    partner = Partner(make)
+    stage, policy = Stage("other", 0, 3), Policy(copy.deepcopy(other), tokenizer)
+    partner = Partner(make_trainer(faster, policy, method, {}, hooks, tmp_path / "other", stage))
     lead = Hooks(on_step=lambda row, samples: rows.append(row))
     policy = Policy(copy.deepcopy(tiny_model), tokenizer)
     stage = Stage("policy", 0, 3)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from spnb.core.types import Request, Sampling
@@ -18,18 +19,16 @@ from spnb.train.policies import (
     fixed_engine,
     give_pad,
     load_policy,
-    load_weights,
     make_engine,
     policy_fingerprint,
     policy_path,
     put_weights,
-    save_weights,
     trained_weights,
 )
 
 
 def params(**values):
-    return SimpleNamespace(**{**vars(PLAIN), **values})
+    return PLAIN.model_copy(update=values)
 
 
 @pytest.fixture
@@ -45,7 +44,8 @@ def test_the_embedded_policy_loads_ready_to_train():
     assert policy.model.training and policy.model.config.model_type == "qwen3"
     assert policy.peft_config is None
     assert next(policy.model.parameters()).dtype == torch.float32
-    assert (policy.end_ids, policy.tokenizer.pad_token_id) == ({1}, 2)
+    assert end_ids(policy.model, policy.tokenizer) == {1}
+    assert policy.tokenizer.pad_token_id == 2
     lora = load_policy("embedded/games", params(lora_rank=4, lora_alpha=9, dtype="bfloat16"))
     assert (lora.peft_config.r, lora.peft_config.lora_alpha) == (4, 9)
     assert next(lora.model.parameters()).dtype == torch.bfloat16
@@ -125,7 +125,7 @@ def test_a_pad_that_is_the_end_token_gets_a_spare_one_that_is_saved(copied, tmp_
     assert f"pad token is now '<|fim_pad|>' (was {end!r})" in capsys.readouterr().out
     policy.tokenizer.save_pretrained(tmp_path / "saved")
     assert AutoTokenizer.from_pretrained(tmp_path / "saved").pad_token == "<|fim_pad|>"
-    assert policy.tokenizer.pad_token_id not in policy.end_ids
+    assert policy.tokenizer.pad_token_id not in end_ids(policy.model, policy.tokenizer)
 
 
 def stand_in(tokenizer, rows, ends=None):
@@ -207,11 +207,10 @@ def test_the_engine_of_a_run_is_the_trainers_model(tiny_model, tokenizer):
     assert isinstance(engine, TorchEngine) and engine.model is tiny_model
 
 
-def test_snapshots_on_disk_are_the_weights_bit_by_bit(tiny_model, tmp_path):
+def test_snapshots_are_the_weights_bit_by_bit(tiny_model, tmp_path):
     weights = trained_weights(tiny_model)
-    save_weights(weights, tmp_path / "past.safetensors")
-    assert [path.name for path in tmp_path.iterdir()] == ["past.safetensors"]
-    loaded = load_weights(tmp_path / "past.safetensors")
+    save_file(weights, tmp_path / "past.safetensors")
+    loaded = load_file(tmp_path / "past.safetensors")
     assert loaded.keys() == weights.keys()
     assert all(torch.equal(loaded[name], weights[name]) for name in weights)
     with torch.no_grad():

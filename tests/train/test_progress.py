@@ -45,16 +45,17 @@ def test_a_bar_counts_the_steps_that_are_kept(tmp_path, capsys):
     checkpoint(first, 2)
     os.utime(first.checkpoints / "stage-0", (1, 1))
     assert (kept_steps(first), kept_steps(second)) == (2, 0)
-    with Progress([first, second]) as progress:
-        progress.show([first])
-        assert progress.bar.n == 2
-        first.rewind({"metrics": 2})
-        progress.show([first, second])
-        assert progress.bar.n == 2
-        first.append("metrics", {"step": 3}, {"step": 4})
-        first.finish()
-        progress.show([second])
-        assert (progress.bar.n, progress.bar.total) == (4, 8)
+    progress = Progress([first, second])
+    progress.show([first])
+    assert progress.bar.n == 2
+    first.rewind({"metrics": 2})
+    progress.show([first, second])
+    assert progress.bar.n == 2
+    first.append("metrics", {"step": 3}, {"step": 4})
+    first.finish()
+    progress.show([second])
+    assert (progress.bar.n, progress.bar.total) == (4, 8)
+    progress.bar.close()
     shown = capsys.readouterr().out
     texts = [line.split("] ")[-1].strip() for line in shown.split("\r") if "runs" in line]
     assert list(dict.fromkeys(texts)) == [
@@ -73,21 +74,30 @@ from spnb.train.progress import Progress
 sys.path.insert(0, {tests!r})
 from test_progress import make
 run = make(Path({folder!r}))
-with Progress([run]) as progress:
+progress = Progress([run])
+progress.show([run])
+live = display("curve 0", display_id=True)
+for step in (1, 2):
+    run.append("metrics", {{"step": step}})
     progress.show([run])
-    live = display("curve 0", display_id=True)
-    for step in (1, 2):
-        run.append("metrics", {{"step": step}})
-        progress.show([run])
-        live.update(f"curve {{step}}")
+    live.update(f"curve {{step}}")
+progress.bar.close()
 """
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Of a notebook's kernel."""
+    manager, client = start_new_kernel(kernel_name="python3")
+    yield client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("person", [True, False])
-def test_in_a_notebook_the_bar_is_one_output_beside_a_live_figure(tmp_path, person):
+def test_in_a_notebook_the_bar_is_one_output_beside_a_live_figure(client, tmp_path, person):
     """A frontend with a person takes input; without one (papermill) lines are logged."""
-    manager, client = start_new_kernel(kernel_name="python3")
     outputs, streams = {}, []
 
     def hook(message):
@@ -97,14 +107,10 @@ def test_in_a_notebook_the_bar_is_one_output_beside_a_live_figure(tmp_path, pers
         elif message["msg_type"] == "stream":
             streams.append(content["text"])
 
-    try:
-        code = CELL.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
-        reply = client.execute_interactive(
-            code, allow_stdin=person, output_hook=hook, timeout=120, stdin_hook=lambda message: None
-        )
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+    code = CELL.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
+    reply = client.execute_interactive(
+        code, allow_stdin=person, output_hook=hook, timeout=120, stdin_hook=lambda message: None
+    )
     assert reply["content"]["status"] == "ok", reply["content"].get("traceback")
     if person:
         bar, curve = outputs.values()

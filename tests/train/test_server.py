@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from spnb.core.errors import Stopped
 from spnb.train import plan as plans
 from spnb.train.plan import make_plan, run_all
 from spnb.train.runs import RunError
@@ -71,6 +72,20 @@ def test_a_start_takes_less_than_two_seconds_of_a_processor(tmp_path):
     assert float((tmp_path / "seconds").read_text()) < 2
 
 
+@pytest.mark.parametrize(("scale", "forked"), [("smoke", True), ("cpu", True), ("gpu", False)])
+def test_runs_that_need_a_gpu_are_spawned(tmp_path, monkeypatch, scale, forked):
+    calls = []
+
+    def started(folder, forked):
+        calls.append(forked)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plans, "start", started)
+    with pytest.raises(Stopped):
+        run_all(make_plan("rlvr", scale, variants=["think"], seeds=[0], runs=str(tmp_path)))
+    assert calls == [forked]
+
+
 def test_finished_runs_start_no_process(tmp_path, monkeypatch):
     plan = plan_of(tmp_path)
     monkeypatch.setattr(plans, "_checked", lambda plan: ["finished"])
@@ -82,7 +97,7 @@ def test_finished_runs_start_no_process(tmp_path, monkeypatch):
 @pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_run_that_fails_says_so_in_its_log(tmp_path, forked):
     (tmp_path / "config.json").write_text("{}")
-    for count in (1, 2):
+    for count in (1, 2) if forked else (1,):
         run = start(tmp_path, forked)
         run.join()
         assert run.exitcode == 1
@@ -98,14 +113,6 @@ def test_a_run_that_is_stopped_ends_by_the_signal(tmp_path):
     run.join()
     assert run.exitcode == -signal.SIGTERM
     run.terminate()  # nobody is there any more
-
-
-def test_the_server_has_started_no_threads_and_runs_no_script_again(tmp_path):
-    """One for all runs; `PARENT` would start processes without end if a child executed it."""
-    with parent_of(tmp_path) as (_, server, run):
-        assert start_of(run)
-        names = [path.read_text().strip() for path in Path(f"/proc/{server}/task").glob("*/comm")]
-        assert len([name for name in names if name != "jemalloc_bg_thd"]) == 1  # pyarrow's memory
 
 
 PARENT = """
@@ -135,9 +142,12 @@ def parent_of(folder):
 
 
 @pytest.mark.parametrize("killed", ["parent", "server"])
-def test_who_is_killed_leaves_nobody(tmp_path, killed):
+def test_the_server_has_no_threads_and_who_is_killed_leaves_nobody(tmp_path, killed):
+    """`PARENT` would start processes without end if a child executed it again."""
     with parent_of(tmp_path) as (parent, server, run):
         assert start_of(server) and start_of(run)
+        names = [path.read_text().strip() for path in Path(f"/proc/{server}/task").glob("*/comm")]
+        assert len([name for name in names if name != "jemalloc_bg_thd"]) == 1  # pyarrow's memory
         time.sleep(0.5)  # the run has begun
         os.kill(parent.pid if killed == "parent" else server, signal.SIGKILL)
         assert gone(run) and gone(server)

@@ -10,13 +10,14 @@ from processes import finish
 from rzero import make_run
 
 from spnb.train.metrics import TIMINGS
-from spnb.train.run import DONE, TRAINED
+from spnb.train.run import DONE, TRAINED, StageRun
 from spnb.train.runs import RunError, read_run
+from spnb.train.trainer import Stage
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
 LONG = {"save_every": 100}
 """A stage's only checkpoint is the one at its end."""
-EVENTS = ("row-3", "row-5", "move-1", "finish")
+EVENTS = ("row-3", "row-5", "mark-1", "move-1", "finish")
 
 
 def start(run, *event):
@@ -84,6 +85,13 @@ def test_a_stage_of_an_older_version_is_named(tmp_path):
     (folder / DONE).write_text(json.dumps({"estimators": {}}))
     done = start(run)
     assert done.returncode != 0 and "older version, without the records' rows" in done.stderr
+
+
+def test_a_checkpoint_of_an_older_version_is_named(tmp_path):
+    run = make_run(tmp_path)
+    stage = StageRun(run, None, Stage(), 0, {})
+    with pytest.raises(RunError, match="checkpoint-3 is of an older version, with the past"):
+        stage.resume({"run": {"rows": {}, "past": "past-2.safetensors"}}, Path("checkpoint-3"))
 
 
 def test_weights_are_collected_only_beside_the_records_that_they_belong_to(tmp_path):

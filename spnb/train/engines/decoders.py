@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 TINY = "spnb.lab.decoder"
@@ -27,13 +27,11 @@ def padded(
     prompts: Sequence[tuple[int, ...]], pad_id: int, device: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and mask of prompts, padded on the left, each (B, T)."""
-    longest = max(map(len, prompts))
-    ids_BT = np.full((len(prompts), longest), pad_id, dtype=np.int64)
-    mask_BT = np.zeros((len(prompts), longest), dtype=np.int64)
-    for row, prompt in enumerate(prompts):
-        ids_BT[row, longest - len(prompt) :] = prompt
-        mask_BT[row, longest - len(prompt) :] = 1
-    return torch.from_numpy(ids_BT).to(device), torch.from_numpy(mask_BT).to(device)
+    ids = [torch.tensor(prompt) for prompt in prompts]
+    ids_BT = pad_sequence(ids, batch_first=True, padding_value=pad_id, padding_side="left")
+    mask = [torch.ones_like(row) for row in ids]
+    mask_BT = pad_sequence(mask, batch_first=True, padding_side="left")
+    return ids_BT.to(device), mask_BT.to(device)
 
 
 class Decoder:

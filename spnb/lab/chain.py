@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from spnb.core import prompts
-from spnb.core.types import Messages, Task
+from spnb.core.types import Task
 from spnb.lab.ladder import NAME, ORDINALS, WORDING, check_level
 from spnb.lab.world import Pool, names
 
@@ -142,11 +142,6 @@ def read_proposal(text: str, target: str, pool: Pool) -> Task | None:
         return None
     task = make_task(prompts.field(text, "question") or "", *read, links_of(pool))
     return task if task.gold == (target,) else None
-
-
-def ask(target: str) -> Messages:
-    """The questioner's prompt for a question whose answer is given."""
-    return prompts.ask_search(target)
 
 
 def queries(task: Task, order: Sequence[int]) -> list[tuple[str, str]]:

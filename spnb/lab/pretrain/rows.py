@@ -1,13 +1,11 @@
 """The rows that policies are trained on, and the pieces that lessons write them from."""
 
 import itertools
-import random
 import re
 from collections.abc import Sequence
 
 from spnb.core.types import Messages
 from spnb.lab.ladder import ORDINALS
-from spnb.lab.world import Pool
 
 START = "<|im_start|>"
 END = "<|im_end|>"
@@ -26,11 +24,6 @@ def turn(messages: Messages, *answer: Segment) -> Row:
 def answer_tag(text: str) -> str:
     """An answer in its tag."""
     return f"<answer> {text}</answer>"
-
-
-def draw_pool(rng: random.Random) -> Pool:
-    """Which names a row uses: all are to be known as words; the facts are new in every row."""
-    return "train" if rng.random() < 2 / 3 else "heldout"
 
 
 ORDINAL = re.compile(f"( (?:{'|'.join(ORDINALS)}))\\b")

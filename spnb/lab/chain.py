@@ -16,7 +16,7 @@ from functools import cache, partial
 
 from spnb.core import prompts
 from spnb.core.types import Task
-from spnb.lab.ladder import NAME, ORDINALS, WORDING, check_level
+from spnb.lab.ladder import ORDINALS, WORDING, check_level, pattern_of
 from spnb.lab.world import Pool, names
 
 WORDS = WORDING["chain"]
@@ -115,11 +115,7 @@ def make_task(text: str, start: str, relations: Sequence[str], links: Links) -> 
     return Task(prompts.search(text, "plain"), text, (reached[-1],), "exact", level, info)
 
 
-FRAMES = [
-    re.compile(re.escape(frame).replace(r"\{e\}", f"(?P<e>{NAME})").replace(r"\{s\}", "(?P<s>.+)"))
-    for pool in ("train", "heldout")
-    for frame in WORDS["questions"][pool]
-]
+FRAMES = [pattern_of(frame) for pool in WORDS["questions"].values() for frame in pool]
 
 
 def parse(text: str) -> tuple[str, tuple[str, ...]] | None:

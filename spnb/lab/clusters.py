@@ -12,11 +12,10 @@ Task types are families of the ladder: journey (general question answering), led
 out from accounts), choice (four options). `read_proposal` checks a proposal's form alone, as SPELL
 does; `truth` is the oracle's answer to any question in one of the ladder's wordings.
 
-Suites of the task types ("journey-4": 4 documents) have items of every level with several answers
-each, so that pass@k can be taken. `FORMS` are measured at both ends: notes dealt out over all
-documents (needles), documents by BM25 out of many, best first, filled up with others that it does
-not find (rag), solved questions before the documents (many-shot), a report graded by its points
-(summary).
+Suites of the task types ("journey-4": 4 documents) have several answers to each question, so that
+pass@k can be taken. `FORMS`: notes dealt out over all documents (needles), documents by BM25 out of
+many, best first, filled up with others that it does not find (rag), solved questions before the
+documents (many-shot), a report graded by its points (summary).
 """
 
 import random
@@ -238,13 +237,12 @@ class GeneratedClusters(Clusters):
     def __init__(self, params: Any, tokenizer: Any):
         ladder.check_names(tokenizer)
         self.params = params
-        super().__init__([self._drawn(place) for place in range(params.clusters)], params.tasks)
-
-    def _drawn(self, place: int) -> Cluster:
-        params = self.params
-        family = params.tasks[place % len(params.tasks)]
-        rng = random.Random(derive_seed(params.seed, "cluster", "train", place))
-        return draw_cluster(family, params.documents, rng, name=f"{family}-{place}")
+        made = []
+        for place in range(params.clusters):
+            family = params.tasks[place % len(params.tasks)]
+            rng = random.Random(derive_seed(params.seed, "cluster", "train", place))
+            made.append(draw_cluster(family, params.documents, rng, name=f"{family}-{place}"))
+        super().__init__(made, params.tasks)
 
     def means(self, proposal: Proposal, answer: str | None) -> bool | None:
         """Whether an answer means what is stated; None for no answer."""

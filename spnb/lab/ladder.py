@@ -29,7 +29,7 @@ from spnb.core.params import unknown
 from spnb.core.types import Messages, Task
 from spnb.lab.world import Pool, names
 
-WORDING = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+WORDING = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text())
 ORDINALS: tuple[str, ...] = tuple(WORDING["ordinals"])
 NUMBERS: tuple[str, ...] = tuple(WORDING["numbers"])
 HIGHEST = len(ORDINALS)
@@ -173,18 +173,20 @@ def question(family: str, subject: str, level: int, frame: str) -> str:
 
 def frames(family: str, pool: Pool) -> list[str]:
     """The wordings of a family's questions: training and evaluation share none."""
-    if family == "report":
-        return WORDING["reports"][pool]
-    return WORDING[WORLDS[family]]["questions"][pool]
+    return WORDING["families"][family]["questions"][pool]
 
 
-def _pattern(frame: str) -> re.Pattern[str]:
-    text = re.escape(frame).replace(r"\{e\}", f"(?P<e>{NAME})")
-    return re.compile(text.replace(r"\{k\}", f"(?P<k>{'|'.join(NUMBERS)})"))
+def pattern_of(frame: str) -> re.Pattern[str]:
+    """What matches a wording with a name for {e}, a number for {k}, anything for {s}."""
+    slots = {"e": NAME, "k": "|".join(NUMBERS), "s": ".+"}
+    text = re.escape(frame)
+    for slot, found in slots.items():
+        text = text.replace(rf"\{{{slot}\}}", f"(?P<{slot}>{found})")
+    return re.compile(text)
 
 
 PATTERNS = {
-    family: [_pattern(frame) for pool in ("train", "heldout") for frame in frames(family, pool)]
+    family: [pattern_of(frame) for pool in ("train", "heldout") for frame in frames(family, pool)]
     for family in WORLDS
 }
 
@@ -316,17 +318,18 @@ def reply(task: Task, order: Sequence[int], guess: str = "") -> str:
     options = task.info.get("options", ())
     answer = source.result(order)
     if WORLDS.get(source.family) == "journey":
-        return _tag("answer", answer)
+        return tag("answer", answer)
     lines = working(source, order)
     if options:
         letter = LETTERS[options.index(answer)] if answer in options else ""
         lines += [SO, answer, f"({letter})"] if letter else [SO, answer]
         answer = letter or guess
-    return _tag("think", " ".join(lines)) + _tag("answer", answer)
+    return tag("think", " ".join(lines)) + tag("answer", answer)
 
 
-def _tag(tag: str, text: str) -> str:
-    return f"<{tag}> {text}</{tag}>"
+def tag(name: str, text: str) -> str:
+    """A text in a tag."""
+    return f"<{name}> {text}</{name}>"
 
 
 def order_of(task: Task, text: str) -> tuple[int, ...] | None:
@@ -376,10 +379,10 @@ def proposal(source: Source, level: int, frame: str, options: Sequence[str] = ()
     if options:
         text += f"\n{prompts.lettered(options)}"
         facts.append(f"({_proposed(family, steps, options)})")
-    asked = _tag("think", f"{source.subject} {' '.join(facts)}") + _tag("question", text)
-    return (
-        asked if family == "report" else asked + _tag("answer", _proposed(family, steps, options))
-    )
+    asked = tag("think", f"{source.subject} {' '.join(facts)}") + tag("question", text)
+    if family == "report":
+        return asked
+    return asked + tag("answer", _proposed(family, steps, options))
 
 
 def _proposed(family: str, steps: Sequence[str], options: Sequence[str]) -> str:

@@ -23,13 +23,6 @@ SUITE = "ladder"
 (`consistent`); its difficulty is the level."""
 
 
-def draw_task(family: str, level: int, rng: random.Random, pool: Pool, rivals: int) -> Task:
-    """A question of any ladder, names and wordings of one pool; `rivals` as `ladder.make_task`."""
-    if family == "chain":
-        return chain.draw_task(level, rng, pool)
-    return ladder.draw_task(family, level, rng, pool, pool, rivals)
-
-
 def grade_steps(task: Task, text: str) -> dict[str, Any]:
     """A text's score, and whether it is consistent (see `SUITE`)."""
     read = chain.order_of if task.info["family"] == "chain" else ladder.order_of
@@ -113,7 +106,7 @@ class LadderSource:
 
     def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
         """The oracle's question of a level, about a record of its own."""
-        return draw_task(self.params.family, level, rng, pool, self.rivals)
+        return ladder.draw_task(self.params.family, level, rng, pool, pool, self.rivals)
 
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """The episode that answers an exercise of a pool: one turn."""
@@ -138,6 +131,10 @@ class LadderSource:
 
 class ChainSource(LadderSource):
     """The ladder by search: exercises alone, as who asks goes by search too."""
+
+    def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
+        """The oracle's question of a level, to be answered by search."""
+        return chain.draw_task(level, rng, pool)
 
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """An answer with searches in the pool's library."""

@@ -18,13 +18,10 @@ are five closed-book ones and three whose notes stand in documents, among those 
 import itertools
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
-
-import yaml
 
 from spnb.core import prompts
 from spnb.core.documents import Context, Judgement, Proposal
@@ -36,10 +33,10 @@ from spnb.corpus.segments import GRADES, SegmentSource
 from spnb.corpus.store import Corpus
 from spnb.evaluate.items import ask_suite
 from spnb.lab import ladder
-from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, RIVALS, Source
+from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, RIVALS, WORDING, Source
 from spnb.lab.ladder import order_of as order_of
 from spnb.lab.ladder import reply as reply
-from spnb.lab.world import Pool, kind_of_word, names
+from spnb.lab.world import PEOPLE, Pool, names
 
 AnswerType = Literal["choice", "integer", "expression", "string"]
 Half = Literal["math", "general"]
@@ -59,23 +56,15 @@ class Kind:
     """A kind of documents: its half of the corpus, the answers that it allows, its words."""
 
     half: Half
-    types: tuple[AnswerType, ...]
-    steps: tuple[str, ...]
+    types: list[AnswerType]
+    steps: list[str]
     title: str
     rule: str
     notes: dict[Pool, list[str]]
     questions: dict[Pool, list[str]]
 
 
-def _kind(words: dict[str, Any]) -> Kind:
-    borrowed = ladder.WORDING[words.pop("ladder")] if "ladder" in words else {}
-    texts = {name: borrowed.get(name) or words[name] for name in ("rule", "notes", "questions")}
-    lists = {name: tuple(words[name]) for name in ("types", "steps")}
-    return Kind(half=words["half"], title=words["title"], **lists, **texts)
-
-
-WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
-KINDS: dict[str, Kind] = {name: _kind(words) for name, words in WORDS["kinds"].items()}
+KINDS = {name: Kind(**words) for name, words in WORDING["kinds"].items()}
 
 
 @dataclass(frozen=True)
@@ -93,12 +82,6 @@ class Entry(Source):
     def result(self, order: Sequence[int]) -> str:
         """See `result`, of the steps in an order (places from 0)."""
         return result(self.family, [self.steps[place] for place in order])
-
-
-def check_kind(kind: str) -> None:
-    """Raises ValueError for a kind of documents that there is not."""
-    if kind not in KINDS:
-        raise ValueError(unknown("kind of documents", kind, list(KINDS)))
 
 
 def kinds_of(half: str, types: Sequence[str]) -> list[str]:
@@ -130,7 +113,8 @@ def draw_entry(
 
     Raises ValueError for a kind that there is not, or a length that it does not have.
     """
-    check_kind(kind)
+    if kind not in KINDS:
+        raise ValueError(unknown("kind of documents", kind, list(KINDS)))
     ladder.check_level(length, HIGHEST)
     subject = rng.choice([name for name in names("person", pool) if name not in but])
     return Entry(kind, subject, tuple(rng.sample(KINDS[kind].steps, length)))
@@ -157,10 +141,7 @@ def documents(
     return made
 
 
-TITLES = {
-    name: re.compile(re.escape(kind.title).replace(r"\{e\}", f"({ladder.NAME})"))
-    for name, kind in KINDS.items()
-}
+TITLES = {name: ladder.pattern_of(kind.title) for name, kind in KINDS.items()}
 
 
 def read_segment(text: str) -> list[Entry]:
@@ -171,7 +152,7 @@ def read_segment(text: str) -> list[Entry]:
         for kind, pattern in TITLES.items():
             if match := pattern.fullmatch(title.strip()):
                 steps = _stated(stated, KINDS[kind])
-                entries += [Entry(kind, match[1], steps)] if steps else []
+                entries += [Entry(kind, match["e"], steps)] if steps else []
     return entries
 
 
@@ -293,12 +274,12 @@ def challenge(entry: Entry, level: int, written: Proposal) -> str:
     result as the document has them, a choice after each whether to go on; then the task."""
     steps = " ".join(map(" ".join, zip(NUMBERS, entry.steps[:level], strict=False)))
     stated = f"{entry.subject} {steps} {MAKES} {result(entry.family, entry.steps[:level])}"
-    return f"<think> {stated}</think>{task_text(written)}"
+    return ladder.tag("think", stated) + task_text(written)
 
 
 def task_text(written: Proposal) -> str:
     """A task in its tags."""
-    return f"<question> {written.question}</question><answer> {written.answer}</answer>"
+    return ladder.tag("question", written.question) + ladder.tag("answer", written.answer)
 
 
 # --- the oracle
@@ -322,41 +303,26 @@ def judge(written: Proposal, entries: Sequence[Entry] | None = None) -> Judgemen
     if kind is None:
         return Judgement(self_contained=False, leaks=leaks, faithful=faithful)
     before, _, after = text.partition(KINDS[kind].rule)
-    subject, level = _asked(after)
-    facts = [_fact(sentence, kind) for sentence in re.split(r"(?<=\.)\s+", before.strip())]
-    own = [(fact[1], fact[2]) for fact in facts if fact and fact[0] == subject]
+    subject, number = _one_each(after, PEOPLE, NUMBERS) or ("", "")
+    level = NUMBERS.index(number) + 1 if number else 0
+    sentences = re.split(r"(?<=\.)\s+", before.strip())
+    facts = [_one_each(one, PEOPLE, ORDINALS, KINDS[kind].steps) for one in sentences]
+    own = [(ORDINALS.index(fact[1]), fact[2]) for fact in facts if fact and fact[0] == subject]
     complete = bool(level) and sorted(place for place, _ in own) == list(range(level))
-    grading = GRADES[_free(kind)]
+    grading = GRADES[KINDS[kind].types[0]]
     gold = result(kind, [step for _, step in sorted(own)]) if complete else ""
     right = complete and bool(grade(said, gold, grading))
     if entries is not None:
-        known = {(e.subject, *pair) for e in entries for pair in enumerate(e.steps)}
-        faithful = bool(own) and all(fact in known for fact in facts)
+        known = {ladder.fact(entry, at) for entry in entries for at in range(len(entry.steps))}
+        faithful = bool(own) and all(" ".join(fact or ()) in known for fact in facts)
     return Judgement(level, complete, right, complete, faithful, leaks, gold, grading)
 
 
-def _free(kind: str) -> str:
-    """How a kind's results are written where nothing is chosen."""
-    return next(one for one in KINDS[kind].types if one != "choice")
-
-
-def _asked(text: str) -> tuple[str, int]:
-    """Who a question is about and for how many steps it asks; "" and 0 where that is not clear."""
-    words = re.findall(r"[A-Za-z]+", text)
-    people = [word for word in words if kind_of_word(word) == "person"]
-    numbers = [NUMBERS.index(word) + 1 for word in words if word in NUMBERS]
-    clear = len(people) == len(numbers) == 1
-    return (people[0], numbers[0]) if clear else ("", 0)
-
-
-def _fact(sentence: str, kind: str) -> tuple[str, int, str] | None:
-    """Who, place and step of a sentence that states exactly one of each, else None."""
-    words = re.findall(r"[A-Za-z]+|[0-9]+", sentence)
-    people = [word for word in words if kind_of_word(word) == "person"]
-    places = [ORDINALS.index(word) for word in words if word in ORDINALS]
-    steps = [word for word in words if word in KINDS[kind].steps]
-    clear = len(people) == len(places) == len(steps) == 1
-    return (people[0], places[0], steps[0]) if clear else None
+def _one_each(text: str, *vocabularies: Collection[str]) -> tuple[str, ...] | None:
+    """The word of each vocabulary that a text has; None unless it has exactly one of each."""
+    words = re.findall(r"[A-Za-z]+|[0-9]+", text)
+    found = [[word for word in words if word in known] for known in vocabularies]
+    return tuple(one[0] for one in found) if all(len(one) == 1 for one in found) else None
 
 
 # --- suites
@@ -372,19 +338,13 @@ class SuiteSpec:
     reads: bool = False
 
 
-SUITES = {name: SuiteSpec(**asked) for name, asked in WORDS["suites"].items()}
-GROUPS: dict[Half, list[str]] = {
-    half: [name for name, asked in SUITES.items() if asked.group == half] for half in HALVES
-}
+SUITES = {name: SuiteSpec(**asked) for name, asked in WORDING["suites"].items()}
+GROUPS = {half: [name for name, one in SUITES.items() if one.group == half] for half in HALVES}
 """The suites of the paper's two groups."""
 
 
 def suite_tasks(
-    name: str,
-    items: int,
-    prompt: Callable[[str], Messages] = prompts.reason,
-    tag: str = "answer",
-    highest: int = HIGHEST,
+    name: str, items: int, prompt: Callable[[str], Messages] = prompts.reason, tag: str = "answer"
 ) -> list[Task]:
     """`items` held-out questions of each level of a suite, always the same.
 
@@ -394,7 +354,7 @@ def suite_tasks(
     asked = SUITES[name]
     rng = random.Random(derive_seed("evaluation", "segments", name))
     tasks = []
-    for level in [level for level in range(1, highest + 1) for _ in range(items)]:
+    for level in [level for level in range(1, HIGHEST + 1) for _ in range(items)]:
         task = draw_task(asked.kind, asked.answer_type, level, rng, "heldout", asked.reads)
         if tag != "answer":
             body = task.messages[0]["content"].split("\n", 1)[1]
@@ -413,18 +373,13 @@ def segment_suites(
 ) -> list[Suite]:
     """All suites, each with `items` questions of every level, sampled; accuracy in all and by
     level."""
-    labels = {"policy": policy, "decoding": "sampled"}
-    return [
-        ask_suite(
-            name,
-            suite_tasks(name, items, prompt, tag),
-            chat,
-            sampling,
-            lambda place, _, name=name: derive_seed("segments", name, place),
-            **labels,
-        )
-        for name in SUITES
-    ]
+    suites = []
+    for name in SUITES:
+        tasks = suite_tasks(name, items, prompt, tag)
+        seed_of = lambda place, _, name=name: derive_seed("segments", name, place)  # noqa: E731
+        labels = {"policy": policy, "decoding": "sampled"}
+        suites.append(ask_suite(name, tasks, chat, sampling, seed_of, **labels))
+    return suites
 
 
 # --- as a source
@@ -471,11 +426,8 @@ class GeneratedSegments(SegmentSource):
 
     def write(self, context: Context, rng: random.Random) -> Proposal | None:
         """The oracle's task on a segment: right, self-contained, of any level that there is."""
-        entries = [
-            entry
-            for entry in read_segment(context.texts[0])
-            if context.kind in KINDS[entry.family].types
-        ]
+        read = read_segment(context.texts[0])
+        entries = [entry for entry in read if context.kind in KINDS[entry.family].types]
         if not entries:
             return None
         entry = rng.choice(entries)

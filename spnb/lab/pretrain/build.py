@@ -211,12 +211,7 @@ def set_rate(optimizers: Iterable[torch.optim.Optimizer], factor: float) -> None
 
 
 def save(
-    model: Any,
-    tokenizer: PreTrainedTokenizerFast,
-    recipe: ModelRecipe,
-    folder: Path,
-    unit: str,
-    curve: Curve,
+    model: Any, tokenizer: Any, recipe: ModelRecipe, folder: Path, unit: str, curve: Curve
 ) -> None:
     """Writes weights (safetensors), tokenizer, recipe and the curve; `unit`: what that counts."""
     logging.disable_progress_bar()

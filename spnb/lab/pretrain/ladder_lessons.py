@@ -7,7 +7,7 @@ asks, asks mostly for few steps (`easy`), as a language model does, or evenly fo
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from transformers import PreTrainedTokenizerFast
@@ -16,9 +16,8 @@ from spnb.core import prompts
 from spnb.core.types import Messages, Task
 from spnb.lab import ladder
 from spnb.lab.ladder import HIGHEST, LETTERS, ORDINALS, RIVALS, WORDING, WORLDS, Source
-from spnb.lab.pretrain.ladder_drills import Drills
 from spnb.lab.pretrain.recipes import TABLES, LearnerRecipe
-from spnb.lab.pretrain.rows import Row, Segment, answer_tag, by_ordinals, corrected_text, turn
+from spnb.lab.pretrain.rows import Drills, Row, Segment, by_ordinals, corrected_text, turn
 from spnb.lab.pretrain.vocabulary import ladder_tokenizer
 from spnb.lab.world import Pool, names
 
@@ -40,8 +39,6 @@ LEFT_OUT = 8
 most notes on them."""
 OFFERED = 0.7
 """The share of choices that have among their options what the order taken comes to."""
-EARLIER = 0.3
-"""The share of questions that are written with earlier ones in sight."""
 JUDGED = 8
 """Verdicts of ten that are right."""
 LISTED = 0.8
@@ -57,7 +54,8 @@ class Lessons(Drills):
     """
 
     most = HIGHEST
-    earlier_share = EARLIER
+    earlier_share = 0.3
+    """Of questions that are written with earlier ones in sight."""
 
     def __init__(self, recipe: LearnerRecipe):
         if recipe.highest > self.most:
@@ -184,13 +182,11 @@ class Lessons(Drills):
 
     def frame(self, family: str) -> str:
         """A question's wording."""
-        pools: tuple[Pool, Pool] = ("train", "heldout")
-        return self.question_frame(*(ladder.frames(family, pool) for pool in pools), ["{e}", "{k}"])
+        return self.question_frame(WORDING["families"][family]["questions"], ["{e}", "{k}"])
 
-    def question_frame(
-        self, frames: Sequence[str], heldout: Sequence[str], slots: Sequence[str]
-    ) -> str:
-        """One of these wordings, or their words at random around the slots."""
+    def question_frame(self, wordings: Mapping[Pool, Sequence[str]], slots: Sequence[str]) -> str:
+        """A wording of training, or such words at random around the slots, never a held-out one."""
+        frames = wordings["train"]
         if self.rng.random() > REWORDED:
             return self.rng.choice(frames)
         words = re.findall(r"\b[A-Za-z]{2,}", " ".join(frames))
@@ -199,7 +195,7 @@ class Lessons(Drills):
         for slot in parts:
             made += [*self.rng.choices(words, k=self.rng.randint(0, 3)), slot]
         text = " ".join(" ".join(made).split()) + self.rng.choice(".?")
-        return text if text not in heldout else frames[0]
+        return text if text not in wordings["heldout"] else frames[0]
 
     def wordings(self, family: str) -> Sequence[str]:
         """Notes in the wordings of training, or in such words at random."""
@@ -211,14 +207,12 @@ class Lessons(Drills):
         if self.rng.random() > REWORDED:
             return notes
         words = [word for text in notes for word in re.findall(r"\b[A-Za-z]{2,}", text)]
-        made = (self.any_wording(words) for _ in notes)
+        made = []
+        for _ in notes:  # name and ordinal in any order, then the step, up to a word before each
+            slots = [*self.shuffled(["{e}", "{n}"]), "{v}"]
+            parts = (f"{self.rng.choice(['', self.rng.choice(words)])} {slot}" for slot in slots)
+            made.append(" ".join(" ".join(parts).split()) + ".")
         return [text for text in made if places_of(text) not in held_out] or notes
-
-    def any_wording(self, words: Sequence[str]) -> str:
-        """Name and ordinal in any order, then the step, with up to a word before each."""
-        slots = [*self.rng.sample(["{e}", "{n}"], 2), "{v}"]
-        parts = (f"{self.rng.choice(['', self.rng.choice(words)])} {slot}" for slot in slots)
-        return " ".join(" ".join(parts).split()) + "."
 
     def any_order(self, task: Task) -> str:
         """A consistent answer."""
@@ -231,7 +225,7 @@ class Lessons(Drills):
         level = self.asked(self.cap)
         guess = ladder.draw_source(self.rng, task.info["family"], level, self.pool())
         text = ladder.result(guess, level)
-        return turn(prompts.closed(task.question), (answer_tag(text), True))
+        return turn(prompts.closed(task.question), (ladder.tag("answer", text), True))
 
     def ask(self) -> Row:
         """A valid question about one of several sources, beyond earlier ones where there are."""
@@ -319,7 +313,7 @@ class Lessons(Drills):
         """Points of a report, in any order, some left out."""
         task = self.task("report")
         points = [point for point in task.gold if self.rng.random() < LISTED] or [task.gold[0]]
-        text = "".join(f"<rubric> {point}</rubric>" for point in self.shuffled(points))
+        text = "".join(ladder.tag("rubric", point) for point in self.shuffled(points))
         prompt = prompts.rubric(task.question, task.info["documents"])
         return turn(prompt, *by_ordinals(text, ORDINALS[: task.info["level"]]))
 
@@ -340,11 +334,8 @@ class Lessons(Drills):
         """Reads the second text along the first up to where they differ; then a verdict, which is
         right in `JUDGED` of ten cases."""
         thought = " ".join(corrected_text(first.split(), second.split()))
-        right = prompts.YES
-        wrong = prompts.NO
-        if first != second:
-            right = prompts.NO
-            wrong = prompts.YES
+        right = prompts.YES if first == second else prompts.NO
+        wrong = prompts.NO if first == second else prompts.YES
         verdicts = (*[f" {right}"] * JUDGED, *[f" {wrong}"] * (10 - JUDGED))
         said = (self.rng.choice(verdicts), verdicts)
         return turn(prompt, (f"<think> {thought}</think><answer>", True), said, ("</answer>", True))

@@ -23,7 +23,7 @@ from spnb.lab.pretrain import demos
 from spnb.lab.pretrain.demos import KUHN, TICTACTOE, TICTACTOE_PLAIN, Demo
 from spnb.lab.pretrain.ladder_lessons import Lessons
 from spnb.lab.pretrain.recipes import LearnerRecipe
-from spnb.lab.pretrain.rows import Row, Segment, answer_tag, turn
+from spnb.lab.pretrain.rows import Row, Segment, turn
 from spnb.lab.pretrain.searcher import Searching
 from spnb.lab.pretrain.vocabulary import ladder_tokenizer
 
@@ -75,7 +75,7 @@ class Playing(Lessons):
         if WORLDS[task.info["family"]] == "journey":
             return turn(task.messages, (text, True))
         opening = self.rng.choice(OPENINGS)
-        worked = text if opening == "<think>" else answer_tag(task.gold[0])
+        worked = text if opening == "<think>" else ladder.tag("answer", task.gold[0])
         return opened(task, worked)
 
     def search(self) -> Row:
@@ -84,7 +84,7 @@ class Playing(Lessons):
         links = self.chains.links()
         task = self.chains.question_of(links)
         if self.rng.choice(OPENINGS) == "<answer>":
-            return opened(task, answer_tag(self.chains.person(links)))
+            return opened(task, ladder.tag("answer", self.chains.person(links)))
         order = range(task.info["level"])
         turns, answer = chain.reply(task, order)
         results = [self.chains.results(links, *query) for query in chain.queries(task, order)]

@@ -11,7 +11,7 @@ from spnb.core.types import Task
 from spnb.lab import clusters, ladder
 from spnb.lab.ladder import LETTERS, Source
 from spnb.lab.pretrain.ladder_lessons import Lessons
-from spnb.lab.pretrain.rows import Row, answer_tag, turn
+from spnb.lab.pretrain.rows import Row, turn
 
 DOCUMENTS = (1, 2, 4, 4, 4, 8, 8, 16)
 """How many documents an answerer reads, one of these."""
@@ -64,7 +64,7 @@ class Reading(Lessons):
         if task.kind != "letter":
             level = task.info["level"]
             source = ladder.draw_source(self.rng, task.info["family"], level, self.pool())
-            guess = answer_tag(ladder.result(source, level))
+            guess = ladder.tag("answer", ladder.result(source, level))
             return turn(prompts.closed(task.question), (guess, True))
         letters = tuple(f" {letter}" for letter in LETTERS)
         prompt = prompts.choice(task.question, task.info["options"])

@@ -114,8 +114,7 @@ class Reasoning(Lessons):
 
     def question_of(self, entry: Entry, level: int, notes: Sequence[str]) -> str:
         """A question in a wording of training, or in such words at random."""
-        words = KINDS[entry.family].questions
-        frame = self.question_frame(words["train"], words["heldout"], ["{e}", "{k}"])
+        frame = self.question_frame(KINDS[entry.family].questions, ["{e}", "{k}"])
         return segments.question(entry.family, entry.subject, level, frame, notes)
 
     def wordings(self, family: str) -> Sequence[str]:
@@ -147,9 +146,8 @@ class Reasoning(Lessons):
         """Entries of one kind that a challenger reads, and the one it asks about."""
         kind = self.rng.choice(list(KINDS))
         length = self.rng.randint(segments.SHORTEST, HIGHEST)
-        entries = segments.draw_entries(
-            self.rng, kind, self.rng.choice(READ[kind]), length, self.pool()
-        )
+        count = self.rng.choice(READ[kind])
+        entries = segments.draw_entries(self.rng, kind, count, length, self.pool())
         return entries, self.rng.choice(entries)
 
     def stopping_at(self, entry: Entry, level: int, highest: int) -> Iterator[Segment]:
@@ -201,13 +199,11 @@ class Reasoning(Lessons):
         answer_type = self.rng.choice(KINDS[kind].types)
         order = self.shuffled(range(level))
         made = segments.result(kind, [entry.steps[place] for place in order])
-        levels = tuple(
-            f" {NUMBERS[one - 1]}"
-            for one in range(1, self.cap + 1)
-            for _ in range(2 ** (self.cap - one))
-        )
+        levels: list[str] = []
+        for one in range(self.cap):
+            levels += [f" {NUMBERS[one]}"] * 2 ** (self.cap - 1 - one)
         worked = by_ordinals(f" {' '.join(ladder.working(entry, order))}", ORDINALS[:level])
-        row: Row = [("<think>", True), (f" {NUMBERS[level - 1]}", levels), *worked]
+        row: Row = [("<think>", True), (f" {NUMBERS[level - 1]}", tuple(levels)), *worked]
         row.append((f" {MAKES} {made}</think>", True))
         written = self.worded(entry, level, answer_type, made)
         prompt = spice_prompts.challenge("plain", answer_type, None)
@@ -234,7 +230,8 @@ class Reasoning(Lessons):
         taken = [numbers[place] for place in order]
         values = programs.trace(taken, x)
         steps = zip((ORDINALS[place] for place in order), taken, map(str, values), strict=True)
-        text = f"<think> {' '.join(map(' '.join, steps))}</think><answer> {values[-1]}</answer>"
+        text = ladder.tag("think", " ".join(map(" ".join, steps)))
+        text += ladder.tag("answer", str(values[-1]))
         prompt = spice_prompts.solve("deduction", programs.chain(numbers), [(x, values[-1])])
         return turn(prompt, *by_ordinals(text, ORDINALS[: len(numbers)]))
 
@@ -250,9 +247,8 @@ class Reasoning(Lessons):
     def induce(self) -> Row:
         """A program for pairs of inputs and outputs: right in half of the cases."""
         numbers = programs.draw_chain(self.rng, self.asked(self.cap))
-        pairs = [
-            (x, programs.trace(numbers, x)[-1]) for x in self.rng.sample(range(10), INPUTS // 2)
-        ]
+        inputs = self.rng.sample(range(10), INPUTS // 2)
+        pairs = [(x, programs.trace(numbers, x)[-1]) for x in inputs]
         said = numbers if self.rng.random() < COIN else programs.draw_chain(self.rng, len(numbers))
         prompt = spice_prompts.solve("induction", "", pairs)
         return turn(prompt, (f"<answer> {programs.chain(said)}</answer>", True))

@@ -6,11 +6,11 @@ every lesson.
 
 from spnb.core import prompts
 from spnb.core.types import Task
-from spnb.lab import chain
+from spnb.lab import chain, ladder
 from spnb.lab.chain import HIGHEST, RELATIONS, Links
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain.ladder_lessons import Lessons
-from spnb.lab.pretrain.rows import Row, answer_tag, by_ordinals, turn
+from spnb.lab.pretrain.rows import Row, by_ordinals, turn
 
 OTHERS = 2
 """Sentences beside those that a question takes."""
@@ -29,10 +29,8 @@ class Searching(Lessons):
         for relation, person in self.rng.sample(list(links), 8):
             row[0] = (f"{row[0][0]} {chain.fact(links, relation, person)}", False)
             other = links[relation, person]
-            pairs += [
-                (f" {person} {relation}", f" {other}"),
-                (f" {relation} {other}", f" {person}"),
-            ]
+            pairs.append((f" {person} {relation}", f" {other}"))
+            pairs.append((f" {relation} {other}", f" {person}"))
         for key, name in self.shuffled(pairs):
             row += [(key, False), (name, True), (".", False)]
         return row
@@ -53,8 +51,7 @@ class Searching(Lessons):
         """A question of any level in a wording of training."""
         start = self.person(links)
         relations = self.rng.sample(RELATIONS, self.level())
-        wordings = chain.WORDS["questions"]
-        frame = self.question_frame(wordings["train"], wordings["heldout"], ["{e}", "{s}"])
+        frame = self.question_frame(chain.WORDS["questions"], ["{e}", "{s}"])
         text = chain.pose(start, relations, self.rng, frame)
         return chain.make_task(text, start, relations, links)
 
@@ -97,7 +94,7 @@ class Searching(Lessons):
         relations = task.info["relations"]
         reached = chain.follow(links, task.info["start"], relations)
         told = map(" ".join, zip(ORDINALS, relations, reached, strict=False))
-        text = f"<think> {' '.join(told)}</think>{answer_tag(reached[-1])}"
+        text = ladder.tag("think", " ".join(told)) + ladder.tag("answer", reached[-1])
         messages = prompts.answer(task.question, self.shuffled(documents), "plain")
         return turn(messages, (text, True))
 

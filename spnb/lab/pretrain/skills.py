@@ -160,10 +160,8 @@ def ladder_skills(chat: Chat, highest: int, count: int = 200) -> list[Suite]:
     """A learner's: `count` answers a level, and outputs of every other role."""
     suites = []
     for family in ladder.WORLDS:
-        suites += [
-            ladder_answers(chat, family, highest, count),
-            ladder_proposals(chat, family, highest, count),
-        ]
+        suites.append(ladder_answers(chat, family, highest, count))
+        suites.append(ladder_proposals(chat, family, highest, count))
     verdicts = [ladder_verdicts(chat, role, highest, count) for role in ("judge", "grade")]
     return [*suites, *verdicts, ladder_rubrics(chat, highest, count)]
 

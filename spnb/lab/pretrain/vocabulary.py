@@ -25,11 +25,6 @@ def tags(*words: str) -> list[str]:
     return [f"<{slash}{word}>" for word in words for slash in ("", "/")]
 
 
-def numbers_of_documents(count: int) -> list[str]:
-    """What stands before each of so many documents."""
-    return [f"\n[{number}]" for number in range(1, count + 1)]
-
-
 def turns() -> list[str]:
     """The marks of turns, with what stands before them."""
     reply = f"{END}\n{START}assistant\n"
@@ -46,7 +41,7 @@ def ladder_phrases() -> list[str]:
     marks = tags("think", "answer", "search", "information", "question", "rubric")
     marks += ["\n<information>", "\n</information>\n"]
     words = ("Question", "Task", "First", "Second", "Response", "Point")
-    labels = [*(f"\n{word}:" for word in words), *numbers_of_documents(32)]
+    labels = [*(f"\n{word}:" for word in words), *(f"\n[{n}]" for n in range(1, 33))]
     rules = [f" {WORDING[world]['rule']}" for world in set(WORLDS.values())]
     return [*turns(), *instructions, *marks, *labels, *sorted(rules)]
 
@@ -80,7 +75,7 @@ def reasoner_phrases() -> list[str]:
     instructions.append(prompts.ANSWERING["plain"])
     marks = tags("think", "answer", "question", "program", "input")
     labels = [f"\n{word}:" for word in ("Question", "Program", "Input", "Output")]
-    labels += [", output:", *numbers_of_documents(2 * HIGHEST)]
+    labels += [", output:", *(f"\n[{n}]" for n in range(1, 2 * HIGHEST + 1))]
     titles = [kind.title.removesuffix(" {e}") for kind in KINDS.values()]
     texts = [f"{start}{title}" for title in titles for start in ("\n", "")]
     signs = [" * 2 +", " +", " x", "\n-", *(f"x^{power}" for power in range(2, HIGHEST))]
@@ -90,12 +85,9 @@ def reasoner_phrases() -> list[str]:
 
 def reasoner_words() -> list[str]:
     """Words of documents that become one token each, with the space before them."""
-    texts = [
-        text
-        for kind in KINDS.values()
-        for pool in POOLS
-        for text in (*kind.notes[pool], *kind.questions[pool])
-    ]
+    texts = []
+    for kind, pool in itertools.product(KINDS.values(), POOLS):
+        texts += [*kind.notes[pool], *kind.questions[pool]]
     spoken = re.findall(r"[A-Za-z]+", " ".join(re.sub("{[envk]}", "", text) for text in texts))
     people = [name for pool in POOLS for name in names("person", pool)]
     numbers = [*ORDINALS[:HIGHEST], *NUMBERS[:HIGHEST], *map(str, range(COUNTS)), SO, MAKES]

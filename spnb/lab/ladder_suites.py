@@ -116,17 +116,11 @@ class LadderSource:
         """`eval_items` questions of every level, in held-out names and wordings, sampled."""
         rng = random.Random(derive_seed("evaluation", SUITE, params.family))
         levels = [level for level in range(1, params.highest + 1) for _ in range(params.eval_items)]
-        suite = ask_suite(
-            SUITE,
-            [self.exercise(level, rng, "heldout") for level in levels],
-            chat,
-            params.eval_sampling,
-            lambda place, _: derive_seed(SUITE, place),
-            answer=partial(self.answer, pool="heldout"),
-            grade=grade_steps,
-            decoding="sampled",
-        )
-        return [suite]
+        tasks = [self.exercise(level, rng, "heldout") for level in levels]
+        seed_of = lambda place, _: derive_seed(SUITE, place)  # noqa: E731
+        answer = partial(self.answer, pool="heldout")
+        how = {"answer": answer, "grade": grade_steps, "decoding": "sampled"}
+        return [ask_suite(SUITE, tasks, chat, params.eval_sampling, seed_of, **how)]
 
 
 class ChainSource(LadderSource):

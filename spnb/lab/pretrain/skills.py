@@ -3,7 +3,7 @@ at temperature 1, names and wordings are held out.
 
 Answers by level, proposals, judging, rubrics and grading on the ladder; answers and questions by
 search over the chain; SPICE's answers and tasks; Absolute Zero's tasks; moves and remarks in games.
-The demonstrations are right as often as `spnb.lab.pretrain.learner` says.
+The demonstrations are right as often as `spnb.lab.pretrain.ladder_lessons` says.
 """
 
 import random

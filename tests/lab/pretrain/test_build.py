@@ -29,6 +29,7 @@ from spnb.lab.pretrain.build import (
     loss_of,
     make_optimizers,
     phrases,
+    save,
     set_rate,
 )
 from spnb.lab.pretrain.demos import demos
@@ -270,6 +271,14 @@ def test_three_steps_of_training_are_the_same_bit_for_bit(built, tmp_path):
     (row,), (again,) = curves
     assert row["step"] == "3" and row["loss"] == again["loss"]
     assert float(row["loss"]) < math.log(first.config.vocab_size) + 0.2  # that of knowing nothing
+
+
+def test_a_row_of_the_curve_is_the_mean_of_twenty_steps(tmp_path):
+    nothing = SimpleNamespace(save_pretrained=lambda folder: None)
+    curve = [(step, float(step), step / 2) for step in range(1, 46)]
+    save(nothing, nothing, TINY, tmp_path, "step", curve)
+    lines = (tmp_path / CURVE_FILE).read_text().splitlines()
+    assert lines == ["step,loss,seconds", "20,10.5000,10.0", "40,30.5000,20.0", "45,43.0000,22.5"]
 
 
 @pytest.mark.slow

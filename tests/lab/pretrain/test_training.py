@@ -80,3 +80,8 @@ def test_a_games_recipe_can_be_changed(tmp_path):
     recipe = Recipe(**json.loads((tmp_path / "recipe.json").read_text()))
     assert (recipe.seed, recipe.steps, recipe.hidden) == (1, 1, 32)
     assert len((tmp_path / CURVE_FILE).read_text().splitlines()) == 2
+
+
+def test_the_shipped_weights_are_at_most_18_mb():
+    files = embedded_path("player").parent.glob("*/model.safetensors")
+    assert sum(file.stat().st_size for file in files) <= 18_000_000

@@ -38,7 +38,6 @@ from spnb.lab.ladder import order_of as order_of
 from spnb.lab.ladder import reply as reply
 from spnb.lab.world import PEOPLE, Pool, names
 
-AnswerType = Literal["choice", "integer", "expression", "string"]
 Half = Literal["math", "general"]
 HALVES: tuple[Half, ...] = ("math", "general")
 HIGHEST = 6
@@ -56,7 +55,7 @@ class Kind:
     """A kind of documents: its half of the corpus, the answers that it allows, its words."""
 
     half: Half
-    types: list[AnswerType]
+    types: list[str]
     steps: list[str]
     title: str
     rule: str

@@ -10,8 +10,7 @@ from spnb.core.params import validate
 from spnb.core.prompts import read_options
 from spnb.core.types import Completion
 from spnb.lab import segments
-from spnb.lab.segment_oracle import judge
-from spnb.lab.segments import KINDS
+from spnb.lab.segments import KINDS, judge
 from spnb.methods import method_class
 from spnb.methods.spice import Params
 

@@ -14,8 +14,8 @@ __all__ = ["SOURCES", "check_source", "embedded_path", "open_source"]
 
 SOURCES = {
     "ladder": "spnb.lab.ladder_suites",
-    "clusters": "spnb.lab.cluster_suites",
-    "segments": "spnb.lab.segment_suites",
+    "clusters": "spnb.lab.clusters",
+    "segments": "spnb.lab.segments",
 }
 """Sources by name, each the module whose `make_source(params, tokenizer)` sets it up; what its
 `check(params)` does not take, if it has one, is a ValueError."""

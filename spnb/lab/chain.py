@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from spnb.core import prompts
-from spnb.core.types import Messages, Task
-from spnb.lab.ladder import NAME, ORDINALS, WORDING, check_level
+from spnb.core.types import Task
+from spnb.lab.ladder import ORDINALS, WORDING, check_level, pattern_of
 from spnb.lab.world import Pool, names
 
 WORDS = WORDING["chain"]
@@ -115,11 +115,7 @@ def make_task(text: str, start: str, relations: Sequence[str], links: Links) -> 
     return Task(prompts.search(text, "plain"), text, (reached[-1],), "exact", level, info)
 
 
-FRAMES = [
-    re.compile(re.escape(frame).replace(r"\{e\}", f"(?P<e>{NAME})").replace(r"\{s\}", "(?P<s>.+)"))
-    for pool in ("train", "heldout")
-    for frame in WORDS["questions"][pool]
-]
+FRAMES = [pattern_of(frame) for pool in WORDS["questions"].values() for frame in pool]
 
 
 def parse(text: str) -> tuple[str, tuple[str, ...]] | None:
@@ -142,11 +138,6 @@ def read_proposal(text: str, target: str, pool: Pool) -> Task | None:
         return None
     task = make_task(prompts.field(text, "question") or "", *read, links_of(pool))
     return task if task.gold == (target,) else None
-
-
-def ask(target: str) -> Messages:
-    """The questioner's prompt for a question whose answer is given."""
-    return prompts.ask_search(target)
 
 
 def queries(task: Task, order: Sequence[int]) -> list[tuple[str, str]]:

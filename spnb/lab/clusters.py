@@ -11,25 +11,41 @@ documents of its cluster. A question asks for the first `level` steps of one doc
 Task types are families of the ladder: journey (general question answering), ledger (numbers worked
 out from accounts), choice (four options). `read_proposal` checks a proposal's form alone, as SPELL
 does; `truth` is the oracle's answer to any question in one of the ladder's wordings.
+
+Suites of the task types ("journey-4": 4 documents) have several answers to each question, so that
+pass@k can be taken. `FORMS`: notes dealt out over all documents (needles), documents by BM25 out of
+many, best first, filled up with others that it does not find (rag), solved questions before the
+documents (many-shot), a report graded by its points (summary).
 """
 
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from spnb.core.documents import Context, Document, Proposal
-from spnb.core.types import Task
-from spnb.corpus.clusters import TYPES as TYPES
-from spnb.corpus.clusters import agrees, check_type
+from spnb.core.documents import Context, Document, Judgement, Proposal
+from spnb.core.method import Suite
+from spnb.core.types import Chat, Sampling, Task, derive_seed
+from spnb.corpus.clusters import TYPES, Clusters, agrees, check_type, with_answer
 from spnb.corpus.clusters import messages as messages
 from spnb.corpus.clusters import read_proposal as read_proposal
-from spnb.corpus.clusters import with_answer as with_answer
+from spnb.corpus.retrieval import make_retriever
+from spnb.evaluate.items import ask_suite
 from spnb.lab import ladder
 from spnb.lab.ladder import LETTERS, ORDINALS, WORDING, WORLDS, Source
-from spnb.lab.world import Pool
+from spnb.lab.ladder_suites import grade_steps
+from spnb.lab.world import HELDOUT_NAMES, Pool
 
 LENGTH = 6
 """Steps of a document."""
+FORMS = ("needles", "rag", "many-shot", "summary")
+FOUND = 48
+"""Documents that rag searches."""
+SHOTS = 8
+"""Solved questions that many-shot shows."""
+POOL: Pool = "heldout"
 
 
 @dataclass(frozen=True)
@@ -101,14 +117,14 @@ def truth(family: str, proposal: Proposal, sources: Sequence[Source]) -> tuple[i
     It has none in no wording of the ladder, about nobody in `sources`, for more steps than there
     are, or where no option is right.
     """
-    query = ladder.parse(family, proposal.question)
-    source = next((one for one in sources if query and one.subject == query[0]), None)
-    if query is None or source is None or query[1] > len(source.steps):
+    found = ladder.find(family, proposal.question, sources)
+    if found is None:
         return None
-    gold = ladder.result(source, query[1])
+    source, level = found
+    gold = ladder.result(source, level)
     if family == "choice":
         gold = LETTERS[proposal.options.index(gold)] if gold in proposal.options else ""
-    return (query[1], gold) if gold else None
+    return (level, gold) if gold else None
 
 
 def states(family: str, answer: str, gold: str) -> bool:
@@ -134,3 +150,150 @@ def _steps(words: list[str]) -> list[str]:
     """The steps of a journey's answer, alone where it says them in full."""
     full = len(words) % 3 == 0 and all(word in ORDINALS for word in words[1::3])
     return words[2::3] if full else words
+
+
+# --- suites
+
+
+def suites(params: Any, chat: Chat, documents: Sequence[int], ends: bool) -> list[Suite]:
+    """The suites of a step: all task types at the first number of documents, and, at both `ends`,
+    at the others and at one document, and the other forms of the first type.
+
+    `params`: tasks, eval_items, eval_samples, eval_temperature, eval_top_p, max_new_tokens.
+    """
+    sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
+    made = []
+    for count in documents if ends else documents[:1]:
+        for family in params.tasks:
+            draw = partial(draw_task, family, documents=count)
+            name = f"{family}-{count}"
+            made.append(_suite(name, draw, params.eval_items, chat, sampling, params.eval_samples))
+    if ends:
+        single = [(f"{name}-1", partial(draw_task, name, documents=1)) for name in TYPES]
+        forms = [(name, partial(draw_form, name, documents[0])) for name in FORMS]
+        for name, draw in [*single, *forms]:
+            made.append(_suite(name, draw, params.eval_items, chat, sampling, 1))
+    return made
+
+
+def _suite(
+    name: str, draw: Callable[..., Task], items: int, chat: Chat, sampling: Sampling, samples: int
+) -> Suite:
+    """`items` held-out questions of each level, each answered `samples` times."""
+    rng = random.Random(derive_seed("evaluation", name))
+    levels = [level for level in range(1, LENGTH + 1) for _ in range(items)]
+    tasks = [draw(level=level, rng=rng, pool=POOL) for level in levels]
+    seed_of = partial(derive_seed, "evaluation", name)
+    return ask_suite(
+        name, tasks, chat, sampling, seed_of, samples=samples, grade=grade_steps, decoding="sampled"
+    )
+
+
+def draw_form(name: str, documents: int, level: int, rng: random.Random, pool: Pool) -> Task:
+    """A question in one of the `FORMS`, about that many documents."""
+    if name in ("needles", "summary"):
+        family = "report" if name == "summary" else "journey"
+        spread = name == "needles"
+        return draw_task(family, level, rng, pool, documents, spread=spread)
+    count = FOUND if name == "rag" else documents
+    sources = ladder.draw_sources(rng, "journey", count, LENGTH, pool)
+    source = rng.choice(sources)
+    wordings = WORDING["journey"]["notes"][pool]
+    texts = write_documents(sources, rng, wordings)
+    frame = rng.choice(ladder.frames("journey", pool))
+    if name == "many-shot":
+        texts = [*_solved(rng, pool, [source.subject for source in sources]), *texts]
+    else:
+        text = ladder.question("journey", source.subject, level, frame)
+        rows = [{"id": f"{n}", "title": "", "text": text} for n, text in enumerate(texts)]
+        found = [hit.text for hit in make_retriever("bm25", rows).search([text], documents)[0]]
+        texts = [*found, *(text for text in texts if text not in found)][:documents]
+    return ladder.pose(source, level, texts, rng, frame)
+
+
+def _solved(rng: random.Random, pool: Pool, but: Sequence[str]) -> Iterator[str]:
+    """Questions with their answers, about nobody in `but`."""
+    for _ in range(SHOTS):
+        source = ladder.draw_source(rng, "journey", LENGTH, pool, but)
+        level = rng.randint(1, LENGTH)
+        frame = rng.choice(ladder.frames("journey", pool))
+        text = ladder.question("journey", source.subject, level, frame)
+        yield with_answer(text, ladder.result(source, level))
+
+
+# --- as a source
+
+
+def check(params: Any) -> None:
+    """ValueError for more documents than there are names."""
+    shown = [*params.eval_documents, params.documents, *params.context]
+    enough = all(1 <= n <= HELDOUT_NAMES for n in shown)
+    params.need(enough, "documents context eval_documents", f"1 to {HELDOUT_NAMES}, the names")
+
+
+class GeneratedClusters(Clusters):
+    """Generated clusters, `params.clusters` of all task types together; the oracle knows them."""
+
+    def __init__(self, params: Any, tokenizer: Any):
+        ladder.check_names(tokenizer)
+        self.params = params
+        made = []
+        for place in range(params.clusters):
+            family = params.tasks[place % len(params.tasks)]
+            rng = random.Random(derive_seed(params.seed, "cluster", "train", place))
+            made.append(draw_cluster(family, params.documents, rng, name=f"{family}-{place}"))
+        super().__init__(made, params.tasks)
+
+    def means(self, proposal: Proposal, answer: str | None) -> bool | None:
+        """Whether an answer means what is stated; None for no answer."""
+        return None if answer is None else same_meaning(proposal.kind, answer, proposal)
+
+    def judge(self, proposal: Proposal, context: Context) -> Judgement:
+        """What the oracle says of a question in one of the ladder's wordings."""
+        found = truth(context.kind, proposal, context.sources)
+        if found is None:
+            return Judgement()
+        level, gold = found
+        right = states(context.kind, proposal.answer, gold)
+        return Judgement(level, True, right, gold=gold, grade=ladder.KINDS[context.kind])
+
+    def static_set(self) -> list[list[Task]]:
+        """RLVR's questions, written by the oracle: a list for each part of the training.
+
+        Task types take turns, and so do levels; `params.context` has each part's documents.
+        """
+        params = self.params
+        sets = []
+        for number, documents in enumerate(params.context or [params.documents]):
+            rng = random.Random(derive_seed(params.seed, "static", number))
+            tasks = []
+            for place in range(params.static_questions):
+                turn, which = divmod(place, len(params.tasks))
+                level = 1 + turn % LENGTH
+                tasks.append(draw_task(params.tasks[which], level, rng, documents=documents))
+            sets.append(tasks)
+        return sets
+
+    def stated(self, task: Task) -> tuple[Proposal, Cluster]:
+        """A static question with its true answer as the stated one, and its documents; `places` are
+        those of its person."""
+        info = task.info
+        options = info.get("options", ())
+        proposal = Proposal(task.question, task.gold[0], options, info["family"])
+        places = tuple(places_of(info["source"].subject, info["documents"]))
+        documents = tuple(map(Document, info["documents"]))
+        sources = (info["source"],)
+        return proposal, Cluster(info["family"], documents, "", places, sources)
+
+    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
+        """See `suites`."""
+        return suites(params, chat, params.eval_documents, end)
+
+
+def places_of(name: str, texts: Sequence[str]) -> list[int]:
+    """The places of the texts that a name is in."""
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    return [place for place, text in enumerate(texts) if word.search(text)]
+
+
+make_source = GeneratedClusters

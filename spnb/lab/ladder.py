@@ -3,8 +3,8 @@
 A source lists steps by number: the towns a traveller saw, the payments somebody made. A questioner
 reads sources and asks for the first `level` steps of one. An answerer reads notes, one a step, in
 random order, each with its ordinal, among notes on rivals; it has to put the steps in order. The
-embedded learners (`spnb.lab.pretrain.learner`) take notes in any order at first, so that level k
-is right by chance 1/k!: what practice adds is the order of one ordinal more.
+learners (`spnb.lab.pretrain.ladder_lessons`) take notes in any order at first, so that level k is
+right by chance 1/k!: what practice adds is the order of one ordinal more.
 
     task = draw_task("journey", 3, random.Random(0))
     grade_text(reply(task, (0, 1, 2)), task)     # 1.0; any other order 0.0
@@ -16,7 +16,7 @@ number among four), report (graded by points).
 import itertools
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,26 +29,16 @@ from spnb.core.params import unknown
 from spnb.core.types import Messages, Task
 from spnb.lab.world import Pool, names
 
-WORDING = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+WORDING = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text())
 ORDINALS: tuple[str, ...] = tuple(WORDING["ordinals"])
 NUMBERS: tuple[str, ...] = tuple(WORDING["numbers"])
 HIGHEST = len(ORDINALS)
 Family = Literal["journey", "ledger", "choice", "report"]
-WORLDS: dict[str, str] = {
-    "journey": "journey",
-    "ledger": "ledger",
-    "choice": "ledger",
-    "report": "journey",
-}
+WORLDS: dict[str, str] = {name: one["world"] for name, one in WORDING["families"].items()}
 """Families of documents and whose wordings they use."""
-KINDS = {"journey": "exact", "ledger": "integer", "choice": "letter", "report": "points"}
+KINDS: dict[str, str] = {name: one["grade"] for name, one in WORDING["families"].items()}
 """How a family's answers are graded (`spnb.core.grading`)."""
-ASKED: dict[str, prompts.AskKind] = {
-    "journey": "question",
-    "ledger": "question",
-    "choice": "choice",
-    "report": "task",
-}
+ASKED: dict[str, prompts.AskKind] = {name: one["ask"] for name, one in WORDING["families"].items()}
 """What a questioner is asked for."""
 PAYMENTS = range(1, 10)
 COUNTS = 100
@@ -100,6 +90,12 @@ class Source:
         steps = " ".join(map(" ".join, zip(NUMBERS, self.steps, strict=False)))
         return words.format(e=self.subject, steps=steps)
 
+    def result(self, order: Sequence[int]) -> str:
+        """What the steps come to in an order (places from 0): a count, or all of them as facts."""
+        if WORLDS[self.family] == "ledger":
+            return str(counts([self.steps[place] for place in order])[-1])
+        return " ".join(fact(self, place) for place in order)
+
 
 def draw_source(
     rng: random.Random, family: str, length: int, pool: Pool = "train", but: Sequence[str] = ()
@@ -121,13 +117,17 @@ def draw_source(
 
 
 def draw_sources(
-    rng: random.Random, family: str, count: int, length: int, pool: Pool = "train"
-) -> list[Source]:
+    rng: random.Random,
+    family: str,
+    count: int,
+    length: int,
+    pool: Pool = "train",
+    draw: Callable[..., Any] = draw_source,
+) -> list[Any]:
     """Sources of one family on different people; see `draw_source`."""
-    sources: list[Source] = []
+    sources: list[Any] = []
     while len(sources) < count:
-        but = [source.subject for source in sources]
-        sources.append(draw_source(rng, family, length, pool, but))
+        sources.append(draw(rng, family, length, pool, [source.subject for source in sources]))
     return sources
 
 
@@ -144,15 +144,21 @@ def counts(payments: Sequence[str]) -> list[int]:
 
 def result(source: Source, level: int) -> str:
     """The answer to a question for the first steps of a source, as text."""
-    steps = source.steps[:level]
-    if WORLDS[source.family] == "ledger":
-        return str(counts(steps)[-1])
-    return " ".join(fact(source, place) for place in range(level))
+    return source.result(range(level))
 
 
 def fact(source: Source, place: int) -> str:
     """A step of a source, from place 0, as an answer states it: who, its ordinal, the step."""
     return f"{source.subject} {ORDINALS[place]} {source.steps[place]}"
+
+
+def working(source: Source, order: Sequence[int]) -> list[str]:
+    """Steps in an order, each as `fact`; in a ledger also the count so far."""
+    facts = [fact(source, place) for place in order]
+    if WORLDS.get(source.family) != "ledger":
+        return facts
+    so_far = counts([source.steps[place] for place in order])
+    return [f"{one} {count}" for one, count in zip(facts, so_far, strict=True)]
 
 
 # --- questions
@@ -167,18 +173,20 @@ def question(family: str, subject: str, level: int, frame: str) -> str:
 
 def frames(family: str, pool: Pool) -> list[str]:
     """The wordings of a family's questions: training and evaluation share none."""
-    if family == "report":
-        return WORDING["reports"][pool]
-    return WORDING[WORLDS[family]]["questions"][pool]
+    return WORDING["families"][family]["questions"][pool]
 
 
-def _pattern(frame: str) -> re.Pattern[str]:
-    text = re.escape(frame).replace(r"\{e\}", f"(?P<e>{NAME})")
-    return re.compile(text.replace(r"\{k\}", f"(?P<k>{'|'.join(NUMBERS)})"))
+def pattern_of(frame: str) -> re.Pattern[str]:
+    """What matches a wording with a name for {e}, a number for {k}, anything for {s}."""
+    slots = {"e": NAME, "k": "|".join(NUMBERS), "s": ".+"}
+    text = re.escape(frame)
+    for slot, found in slots.items():
+        text = text.replace(rf"\{{{slot}\}}", f"(?P<{slot}>{found})")
+    return re.compile(text)
 
 
 PATTERNS = {
-    family: [_pattern(frame) for pool in ("train", "heldout") for frame in frames(family, pool)]
+    family: [pattern_of(frame) for pool in ("train", "heldout") for frame in frames(family, pool)]
     for family in WORLDS
 }
 
@@ -188,6 +196,14 @@ def parse(family: str, text: str) -> tuple[str, int] | None:
     text = " ".join(text.split()).removeprefix(WORDING[WORLDS[family]]["rule"]).strip()
     matches = (pattern.fullmatch(text) for pattern in PATTERNS[family])
     return next(((m["e"], NUMBERS.index(m["k"]) + 1) for m in matches if m), None)
+
+
+def find(family: str, text: str, sources: Sequence[Source]) -> tuple[Source, int] | None:
+    """The source that a question is about and how many steps it asks for; None where it is in no
+    wording, about nobody in `sources`, or for more steps than there are."""
+    who, level = parse(family, text) or ("", 0)
+    source = next((one for one in sources if one.subject == who), None)
+    return (source, level) if source and level <= len(source.steps) else None
 
 
 # --- tasks
@@ -265,10 +281,14 @@ def pose(
 
 def draw_options(payments: Sequence[str], rng: random.Random) -> list[str]:
     """Four counts in random order: the right one, and what other orders come to where they can."""
-    right = str(counts(payments)[-1])
     others = [str(counts(rng.sample(payments, len(payments)))[-1]) for _ in range(12)]
     others += [str(count) for count in rng.sample(range(COUNTS), 4)]
-    wrong = [count for count in dict.fromkeys(others) if count != right][:3]
+    return among_others(str(counts(payments)[-1]), others, rng)
+
+
+def among_others(right: str, others: Sequence[str], rng: random.Random) -> list[str]:
+    """Four options in random order: the right one and the first three others that differ."""
+    wrong = [one for one in dict.fromkeys(others) if one != right][:3]
     return rng.sample([right, *wrong], 4)
 
 
@@ -294,22 +314,22 @@ def reply(task: Task, order: Sequence[int], guess: str = "") -> str:
     A choice repeats what this order comes to, notes its letter, and takes `guess` where no option
     is it.
     """
-    facts = [fact(task.info["source"], place) for place in order]
-    if WORLDS[task.info["family"]] == "journey":
-        return _tag("answer", " ".join(facts))
-    worked = list(map(str, counts([text.split()[-1] for text in facts])))
-    lines = list(map(" ".join, zip(facts, worked, strict=True)))
-    answer = worked[-1]
-    if task.info["family"] == "choice":
-        options = task.info["options"]
-        found = LETTERS[options.index(answer)] if answer in options else ""
-        lines += [SO, answer, f"({found})"] if found else [SO, answer]
-        answer = found or guess
-    return _tag("think", " ".join(lines)) + _tag("answer", answer)
+    source = task.info["source"]
+    options = task.info.get("options", ())
+    answer = source.result(order)
+    if WORLDS.get(source.family) == "journey":
+        return tag("answer", answer)
+    lines = working(source, order)
+    if options:
+        letter = LETTERS[options.index(answer)] if answer in options else ""
+        lines += [SO, answer, f"({letter})"] if letter else [SO, answer]
+        answer = letter or guess
+    return tag("think", " ".join(lines)) + tag("answer", answer)
 
 
-def _tag(tag: str, text: str) -> str:
-    return f"<{tag}> {text}</{tag}>"
+def tag(name: str, text: str) -> str:
+    """A text in a tag."""
+    return f"<{name}> {text}</{name}>"
 
 
 def order_of(task: Task, text: str) -> tuple[int, ...] | None:
@@ -318,16 +338,12 @@ def order_of(task: Task, text: str) -> tuple[int, ...] | None:
     Consistent: each step comes once, with what its note says, and the answer follows from the
     order, be it the right one or not. (A choice may take any letter where its count is no option.)
     """
-    family = task.info["family"]
-    level = task.info["level"]
-    where, size = ("answer", 3) if WORLDS[family] == "journey" else ("think", 4)
-    words = (prompts.field(text, where) or "").partition(f" {SO} ")[0].split()
-    places = [ORDINALS.index(word) for word in words[1::size] if word in ORDINALS]
-    if len(words) != size * level or sorted(places) != list(range(level)):
+    order = tuple(ORDINALS.index(word) for word in text.split() if word in ORDINALS)
+    if sorted(order) != list(range(task.info["level"])):
         return None
     answer = prompts.field(text, "answer") or ""
     guess = answer if answer in LETTERS else ""
-    return tuple(places) if text.strip() == reply(task, places, guess) else None
+    return order if text.strip() == reply(task, order, guess) else None
 
 
 def _grade_points(prediction: str, golds: Sequence[str]) -> float:
@@ -363,10 +379,10 @@ def proposal(source: Source, level: int, frame: str, options: Sequence[str] = ()
     if options:
         text += f"\n{prompts.lettered(options)}"
         facts.append(f"({_proposed(family, steps, options)})")
-    asked = _tag("think", f"{source.subject} {' '.join(facts)}") + _tag("question", text)
-    return (
-        asked if family == "report" else asked + _tag("answer", _proposed(family, steps, options))
-    )
+    asked = tag("think", f"{source.subject} {' '.join(facts)}") + tag("question", text)
+    if family == "report":
+        return asked
+    return asked + tag("answer", _proposed(family, steps, options))
 
 
 def _proposed(family: str, steps: Sequence[str], options: Sequence[str]) -> str:
@@ -389,17 +405,17 @@ def read_proposal(
     """
     family = sources[0].family
     asked = prompts.field(text, "question") or ""
-    options = ()
+    options: list[str] = []
     if family == "choice":
-        asked, *listed = asked.split("\n")
-        options = tuple(re.findall(r"- (\d+) \([A-D]\)", "\n".join(listed)))
-        if prompts.lettered(options).split("\n") != listed or len(set(options)) < len(LETTERS):
+        text_alone, options = prompts.read_options(asked)
+        four = len(set(options)) == len(LETTERS) and all(map(str.isdecimal, options))
+        if not four or asked != f"{text_alone}\n{prompts.lettered(options)}":
             return None
-    query = parse(family, asked)
-    source = next((one for one in sources if query and one.subject == query[0]), None)
-    if query is None or source is None or query[1] > len(source.steps):
+        asked = text_alone
+    found = find(family, asked, sources)
+    if found is None:
         return None
-    steps = source.steps[: query[1]]
-    gold = _proposed(family, steps, options)
+    source, level = found
+    gold = _proposed(family, source.steps[:level], options)
     right = family == "report" or gold == prompts.field(text, "answer")
-    return (source, query[1], options) if gold and right else None
+    return (source, level, tuple(options)) if gold and right else None

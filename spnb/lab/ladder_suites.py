@@ -1,7 +1,7 @@
 """The ladders as sources of documents, and as a suite: held-out questions of every level."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -12,7 +12,7 @@ from spnb.core.episodes import Episode, single_turn
 from spnb.core.grading import grade_text
 from spnb.core.method import Chat, Suite
 from spnb.core.search import Retriever, Tool, search_rollouts
-from spnb.core.types import Messages, Request, Sampling, Task, Trajectory, derive_seed
+from spnb.core.types import Messages, Request, Task, Trajectory, derive_seed
 from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate.items import ask_suite
 from spnb.lab import chain, ladder
@@ -21,33 +21,6 @@ from spnb.lab.world import Pool
 SUITE = "ladder"
 """A record has the score, and whether the text takes each step once as its note says, in any order
 (`consistent`); its difficulty is the level."""
-
-
-def draw_task(family: str, level: int, rng: random.Random, pool: Pool, rivals: int) -> Task:
-    """A question of any ladder, names and wordings of one pool; `rivals` as `ladder.make_task`."""
-    if family == "chain":
-        return chain.draw_task(level, rng, pool)
-    return ladder.draw_task(family, level, rng, pool, pool, rivals)
-
-
-def ladder_suite(
-    family: str,
-    highest: int,
-    items: int,
-    rivals: int,
-    chat: Chat,
-    sampling: Sampling,
-    answer: Callable[[Task, Request], Episode[Trajectory]] | None = None,
-) -> Suite:
-    """`items` questions of each level up to `highest`, in held-out names and wordings, sampled;
-    `answer` as in `ask_suite`."""
-    rng = random.Random(derive_seed("evaluation", SUITE, family))
-    levels = [level for level in range(1, highest + 1) for _ in range(items)]
-    tasks = [draw_task(family, level, rng, "heldout", rivals) for level in levels]
-    seed = lambda place, _: derive_seed(SUITE, place)  # noqa: E731
-    return ask_suite(
-        SUITE, tasks, chat, sampling, seed, answer=answer, grade=grade_steps, decoding="sampled"
-    )
 
 
 def grade_steps(task: Task, text: str) -> dict[str, Any]:
@@ -115,20 +88,12 @@ class LadderSource:
         source, level = self._asked(proposal, context)
         if not documents:
             return Task(prompts.closed(proposal.question), proposal.question, (proposal.answer,))
-        return ladder.make_task(
-            source,
-            level,
-            rng=context.rng,
-            pool=context.pool,
-            wording=context.pool,
-            rivals=self.rivals,
-            options=proposal.options,
-        )
+        how = {"rivals": self.rivals, "options": proposal.options}
+        return ladder.make_task(source, level, context.rng, context.pool, context.pool, **how)
 
-    def _asked(self, proposal: Proposal, context: LadderContext) -> tuple[ladder.Source, int]:
+    def _asked(self, proposal: Proposal, context: LadderContext) -> Any:
         """Whose steps a valid proposal asks for, and how many."""
-        subject, level = ladder.parse(context.kind, proposal.question) or ("", 0)
-        return next(one for one in context.sources if one.subject == subject), level
+        return ladder.find(context.kind, proposal.question, context.sources)
 
     def agrees(self, proposal: Proposal, answer: str | None) -> float:
         """Whether an answer is the stated one."""
@@ -141,28 +106,43 @@ class LadderSource:
 
     def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
         """The oracle's question of a level, about a record of its own."""
-        return draw_task(self.params.family, level, rng, pool, self.rivals)
+        return ladder.draw_task(self.params.family, level, rng, pool, pool, self.rivals)
 
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """The episode that answers an exercise of a pool: one turn."""
         return single_turn(request)
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
-        """Held-out questions of every level, sampled."""
+        """`eval_items` questions of every level, in held-out names and wordings, sampled."""
+        rng = random.Random(derive_seed("evaluation", SUITE, params.family))
+        levels = [level for level in range(1, params.highest + 1) for _ in range(params.eval_items)]
+        tasks = [self.exercise(level, rng, "heldout") for level in levels]
+        seed_of = lambda place, _: derive_seed(SUITE, place)  # noqa: E731
         answer = partial(self.answer, pool="heldout")
-        how = params.highest, params.eval_items, self.rivals, chat, params.eval_sampling, answer
-        return [ladder_suite(params.family, *how)]
+        how = {"answer": answer, "grade": grade_steps, "decoding": "sampled"}
+        return [ask_suite(SUITE, tasks, chat, params.eval_sampling, seed_of, **how)]
 
 
 class ChainSource(LadderSource):
     """The ladder by search: exercises alone, as who asks goes by search too."""
 
+    def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
+        """The oracle's question of a level, to be answered by search."""
+        return chain.draw_task(level, rng, pool)
+
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """An answer with searches in the pool's library."""
-        limits = chain.RESULTS, self.params.max_searches, self.params.max_length
-        tool = Tool(self.tokenizer, library(pool), *limits)
-        (trajectory,) = yield from search_rollouts([request], [""], tool)
-        return trajectory
+        limits = self.params.max_searches, self.params.max_length
+        return search(self.tokenizer, pool, *limits, request)
+
+
+def search(
+    tokenizer: Any, pool: Pool, max_searches: int, max_length: int, request: Request
+) -> Episode[Trajectory]:
+    """An answer with searches in a pool's library; `max_length`: tokens in all."""
+    tool = Tool(tokenizer, library(pool), chain.RESULTS, max_searches, max_length)
+    (trajectory,) = yield from search_rollouts([request], [""], tool)
+    return trajectory
 
 
 @cache

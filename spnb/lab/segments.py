@@ -8,29 +8,36 @@ ladder (`spnb.lab.ladder`). Kinds: ledger (a count), formula (a polynomial), cod
 
     entry = draw_entry(random.Random(0), "ledger", 3)
     written = write_task(entry, 2, "integer", random.Random(0))
-    judge(written, [entry])     # of `spnb.lab.segment_oracle`: is it right, faithful, ...
+    judge(written, [entry])     # the oracle's: is it right, faithful, ...
+
+It reads a task back by its content words: a note is a sentence that names one person, one ordinal
+and one step, a question one that names one person and one number, in any wording. SPICE's suites
+are five closed-book ones and three whose notes stand in documents, among those on somebody else.
 """
 
 import itertools
 import random
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
-import yaml
-
 from spnb.core import prompts
-from spnb.core.documents import Proposal
+from spnb.core.documents import Context, Judgement, Proposal
+from spnb.core.grading import grade
+from spnb.core.method import Suite
 from spnb.core.params import unknown
-from spnb.core.types import Task
-from spnb.corpus.segments import GRADES
+from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
+from spnb.corpus.segments import GRADES, SegmentSource
+from spnb.corpus.store import Corpus
+from spnb.evaluate.items import ask_suite
 from spnb.lab import ladder
-from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, RIVALS, SO
-from spnb.lab.world import Pool, names
+from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, RIVALS, WORDING, Source
+from spnb.lab.ladder import order_of as order_of
+from spnb.lab.ladder import reply as reply
+from spnb.lab.world import PEOPLE, Pool, names
 
-AnswerType = Literal["choice", "integer", "expression", "string"]
 Half = Literal["math", "general"]
 HALVES: tuple[Half, ...] = ("math", "general")
 HIGHEST = 6
@@ -48,46 +55,32 @@ class Kind:
     """A kind of documents: its half of the corpus, the answers that it allows, its words."""
 
     half: Half
-    types: tuple[AnswerType, ...]
-    steps: tuple[str, ...]
+    types: list[str]
+    steps: list[str]
     title: str
     rule: str
     notes: dict[Pool, list[str]]
     questions: dict[Pool, list[str]]
 
 
-def _kind(words: dict[str, Any]) -> Kind:
-    borrowed = ladder.WORDING[words.pop("ladder")] if "ladder" in words else {}
-    texts = {name: borrowed.get(name) or words[name] for name in ("rule", "notes", "questions")}
-    lists = {name: tuple(words[name]) for name in ("types", "steps")}
-    return Kind(half=words["half"], title=words["title"], **lists, **texts)
-
-
-WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
-KINDS: dict[str, Kind] = {name: _kind(words) for name, words in WORDS.items()}
+KINDS = {name: Kind(**words) for name, words in WORDING["kinds"].items()}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """Somebody's steps in a document, in order."""
-
-    kind: str
-    subject: str
-    steps: tuple[str, ...]
+class Entry(Source):
+    """Somebody's steps in a document of a kind (`family`), in order."""
 
     @property
     def text(self) -> str:
         """The entry as a line of a document: each step by number, and the result so far."""
-        results = (result(self.kind, self.steps[: n + 1]) for n in range(len(self.steps)))
+        results = (result(self.family, self.steps[: n + 1]) for n in range(len(self.steps)))
         parts = zip(NUMBERS, self.steps, results, strict=False)
         stated = ", ".join(f"{number} {step} {MAKES} {so_far}" for number, step, so_far in parts)
-        return f"{KINDS[self.kind].title.format(e=self.subject)}: {stated}."
+        return f"{KINDS[self.family].title.format(e=self.subject)}: {stated}."
 
-
-def check_kind(kind: str) -> None:
-    """Raises ValueError for a kind of documents that there is not."""
-    if kind not in KINDS:
-        raise ValueError(unknown("kind of documents", kind, list(KINDS)))
+    def result(self, order: Sequence[int]) -> str:
+        """See `result`, of the steps in an order (places from 0)."""
+        return result(self.family, [self.steps[place] for place in order])
 
 
 def kinds_of(half: str, types: Sequence[str]) -> list[str]:
@@ -119,21 +112,15 @@ def draw_entry(
 
     Raises ValueError for a kind that there is not, or a length that it does not have.
     """
-    check_kind(kind)
+    if kind not in KINDS:
+        raise ValueError(unknown("kind of documents", kind, list(KINDS)))
     ladder.check_level(length, HIGHEST)
     subject = rng.choice([name for name in names("person", pool) if name not in but])
     return Entry(kind, subject, tuple(rng.sample(KINDS[kind].steps, length)))
 
 
-def draw_entries(
-    rng: random.Random, kind: str, count: int, length: int, pool: Pool = "train"
-) -> list[Entry]:
-    """Entries of a kind on different people."""
-    entries: list[Entry] = []
-    while len(entries) < count:
-        but = [entry.subject for entry in entries]
-        entries.append(draw_entry(rng, kind, length, pool, but))
-    return entries
+draw_entries = partial(ladder.draw_sources, draw=draw_entry)
+"""Entries of a kind on different people: see `ladder.draw_sources`."""
 
 
 def documents(
@@ -153,10 +140,7 @@ def documents(
     return made
 
 
-TITLES = {
-    name: re.compile(re.escape(kind.title).replace(r"\{e\}", f"({ladder.NAME})"))
-    for name, kind in KINDS.items()
-}
+TITLES = {name: ladder.pattern_of(kind.title) for name, kind in KINDS.items()}
 
 
 def read_segment(text: str) -> list[Entry]:
@@ -167,7 +151,7 @@ def read_segment(text: str) -> list[Entry]:
         for kind, pattern in TITLES.items():
             if match := pattern.fullmatch(title.strip()):
                 steps = _stated(stated, KINDS[kind])
-                entries += [Entry(kind, match[1], steps)] if steps else []
+                entries += [Entry(kind, match["e"], steps)] if steps else []
     return entries
 
 
@@ -181,15 +165,10 @@ def _stated(text: str, kind: Kind) -> tuple[str, ...]:
 
 def kind_of(text: str) -> str | None:
     """The kind of a segment's first entry, None where it has none."""
-    return next((entry.kind for entry in read_segment(text)), None)
+    return next((entry.family for entry in read_segment(text)), None)
 
 
 # --- tasks
-
-
-def note(entry: Entry, place: int, wording: str) -> str:
-    """One step of an entry, from place 0, with its ordinal."""
-    return wording.format(e=entry.subject, n=ORDINALS[place], v=entry.steps[place])
 
 
 def draw_notes(
@@ -198,10 +177,10 @@ def draw_notes(
     """Notes on the first `level` steps of an entry in random order, among some on a rival."""
     length = len(entry.steps)
     pool: Pool = "train" if entry.subject in names("person", "train") else "heldout"
-    rival = draw_entry(rng, entry.kind, length, pool, [entry.subject])
+    rival = draw_entry(rng, entry.family, length, pool, [entry.subject])
     places = [(entry, place) for place in range(level)]
     places += [(rival, place) for place in rng.sample(range(level), min(rivals, level))]
-    return [note(*one, rng.choice(wordings)) for one in rng.sample(places, len(places))]
+    return [ladder.note(*one, rng.choice(wordings)) for one in rng.sample(places, len(places))]
 
 
 def question(kind: str, subject: str, level: int, frame: str, notes: Sequence[str] = ()) -> str:
@@ -214,10 +193,9 @@ def question(kind: str, subject: str, level: int, frame: str, notes: Sequence[st
 def draw_options(kind: str, steps: Sequence[str], rng: random.Random) -> list[str]:
     """Four results in random order: the right one, what other orders come to, others of the same
     kind where there are no more."""
-    right = result(kind, steps)
-    wrong = [result(kind, rng.sample(steps, len(steps))) for _ in range(12)]
-    wrong += [random_result(kind, len(steps), rng) for _ in range(12)]
-    return rng.sample([right, *[one for one in dict.fromkeys(wrong) if one != right][:3]], 4)
+    others = [result(kind, rng.sample(steps, len(steps))) for _ in range(12)]
+    others += [random_result(kind, len(steps), rng) for _ in range(12)]
+    return ladder.among_others(result(kind, steps), others, rng)
 
 
 def random_result(kind: str, level: int, rng: random.Random) -> str:
@@ -240,14 +218,14 @@ def write_task(
     Raises ValueError for a level above its steps, or an answer that its kind does not have.
     """
     ladder.check_level(level, len(entry.steps))
-    kind = KINDS[entry.kind]
+    kind = KINDS[entry.family]
     if answer_type not in kind.types:
-        raise ValueError(unknown(f"type of answers to {entry.kind}", answer_type, kind.types))
+        raise ValueError(unknown(f"type of answers to {entry.family}", answer_type, kind.types))
     notes = draw_notes(entry, level, rng, kind.notes[wording])
-    text = question(entry.kind, entry.subject, level, rng.choice(kind.questions[wording]), notes)
-    gold = result(entry.kind, entry.steps[:level])
+    text = question(entry.family, entry.subject, level, rng.choice(kind.questions[wording]), notes)
+    gold = result(entry.family, entry.steps[:level])
     if answer_type == "choice":
-        options = options or draw_options(entry.kind, entry.steps[:level], rng)
+        options = options or draw_options(entry.family, entry.steps[:level], rng)
         text = f"{text}\n{prompts.lettered(options)}"
         gold = LETTERS[list(options).index(gold)]
     return Proposal(text, gold, kind=answer_type)
@@ -267,7 +245,7 @@ def draw_task(
     those on a rival.
     """
     entry = draw_entry(rng, kind, level, pool)
-    info = {"kind": kind, "entry": entry, "level": level}
+    info = {"source": entry, "level": level}
     words = KINDS[kind]
     gold = result(kind, entry.steps)
     options = draw_options(kind, entry.steps, rng) if answer_type == "choice" else []
@@ -287,57 +265,175 @@ def draw_task(
     return Task(messages, text, (gold,), GRADES[answer_type], f"level {level}", info)
 
 
-# --- answers and challenges
-
-
-def reply(task: Task, order: Sequence[int], guess: str = "") -> str:
-    """The text of somebody who takes the steps of `draw_task`'s task in `order` (places from 0).
-
-    A choice repeats what this order comes to, notes its letter, and takes `guess` where no option
-    is it.
-    """
-    entry = task.info["entry"]
-    options = task.info.get("options", ())
-    steps = [entry.steps[place] for place in order]
-    lines = working(entry, order)
-    answer = result(entry.kind, steps)
-    if options:
-        letter = LETTERS[options.index(answer)] if answer in options else ""
-        lines += [SO, answer, f"({letter})"] if letter else [SO, answer]
-        answer = letter or guess
-    return f"<think> {' '.join(lines)}</think><answer> {answer}</answer>"
-
-
-def working(entry: Entry, order: Sequence[int]) -> list[str]:
-    """Steps in an order, each as who, its ordinal, what; in a ledger also the count so far."""
-    steps = [entry.steps[place] for place in order]
-    lines = [f"{entry.subject} {ORDINALS[place]} {entry.steps[place]}" for place in order]
-    if entry.kind == "ledger":
-        lines = [f"{line} {count}" for line, count in zip(lines, ladder.counts(steps), strict=True)]
-    return lines
-
-
-def order_of(task: Task, text: str) -> tuple[int, ...] | None:
-    """The order in which a text takes a task's steps; None where it is not consistent: each step
-    once, with what its note says, and the answer follows from the order, be it right or not."""
-    thought = (prompts.field(text, "think") or "").partition(f" {SO} ")[0].split()
-    size = 4 if task.info["kind"] == "ledger" else 3
-    order = tuple(ORDINALS.index(word) for word in thought[1::size] if word in ORDINALS)
-    if sorted(order) != list(range(task.info["level"])):
-        return None
-    answer = prompts.field(text, "answer") or ""
-    guess = answer if answer in LETTERS else ""
-    return order if text.strip() == reply(task, order, guess) else None
+# --- challenges
 
 
 def challenge(entry: Entry, level: int, written: Proposal) -> str:
     """The text of a challenger that writes this task from a segment: first the steps and their
     result as the document has them, a choice after each whether to go on; then the task."""
     steps = " ".join(map(" ".join, zip(NUMBERS, entry.steps[:level], strict=False)))
-    stated = f"{entry.subject} {steps} {MAKES} {result(entry.kind, entry.steps[:level])}"
-    return f"<think> {stated}</think>{task_text(written)}"
+    stated = f"{entry.subject} {steps} {MAKES} {result(entry.family, entry.steps[:level])}"
+    return ladder.tag("think", stated) + task_text(written)
 
 
 def task_text(written: Proposal) -> str:
     """A task in its tags."""
-    return f"<question> {written.question}</question><answer> {written.answer}</answer>"
+    return ladder.tag("question", written.question) + ladder.tag("answer", written.answer)
+
+
+# --- the oracle
+
+
+def judge(written: Proposal, entries: Sequence[Entry] | None = None) -> Judgement:
+    """Reads a task back; `entries` are those of the segment that it was written from.
+
+    self_contained: the question holds each step up to the one asked for, once; it is answerable
+    then. faithful: its notes are facts of the segment (None without one). leaks: the stated answer
+    stands in the question, options apart. `grade` is "" where the question is of no kind: then all
+    is False, the level 0.
+    """
+    text, options = prompts.read_options(written.question)
+    said = written.answer.strip()
+    if written.kind == "choice":
+        said = dict(zip(LETTERS, options, strict=False)).get(said.strip(" .()").upper(), "")
+    leaks = bool(said) and bool(re.search(rf"(?<!\w){re.escape(said)}(?!\w)", text))
+    faithful = None if entries is None else False
+    kind = next((name for name, one in KINDS.items() if one.rule in text), None)
+    if kind is None:
+        return Judgement(self_contained=False, leaks=leaks, faithful=faithful)
+    before, _, after = text.partition(KINDS[kind].rule)
+    subject, number = _one_each(after, PEOPLE, NUMBERS) or ("", "")
+    level = NUMBERS.index(number) + 1 if number else 0
+    sentences = re.split(r"(?<=\.)\s+", before.strip())
+    facts = [_one_each(one, PEOPLE, ORDINALS, KINDS[kind].steps) for one in sentences]
+    own = [(ORDINALS.index(fact[1]), fact[2]) for fact in facts if fact and fact[0] == subject]
+    complete = bool(level) and sorted(place for place, _ in own) == list(range(level))
+    grading = GRADES[KINDS[kind].types[0]]
+    gold = result(kind, [step for _, step in sorted(own)]) if complete else ""
+    right = complete and bool(grade(said, gold, grading))
+    if entries is not None:
+        known = {ladder.fact(entry, at) for entry in entries for at in range(len(entry.steps))}
+        faithful = bool(own) and all(" ".join(fact or ()) in known for fact in facts)
+    return Judgement(level, complete, right, complete, faithful, leaks, gold, grading)
+
+
+def _one_each(text: str, *vocabularies: Collection[str]) -> tuple[str, ...] | None:
+    """The word of each vocabulary that a text has; None unless it has exactly one of each."""
+    words = re.findall(r"[A-Za-z]+|[0-9]+", text)
+    found = [[word for word in words if word in known] for known in vocabularies]
+    return tuple(one[0] for one in found) if all(len(one) == 1 for one in found) else None
+
+
+# --- suites
+
+
+@dataclass(frozen=True)
+class SuiteSpec:
+    """What a suite asks: the kind of entries, the type of the answer, from documents or not."""
+
+    group: Half
+    kind: str
+    answer_type: str
+    reads: bool = False
+
+
+SUITES = {name: SuiteSpec(**asked) for name, asked in WORDING["suites"].items()}
+GROUPS = {half: [name for name, one in SUITES.items() if one.group == half] for half in HALVES}
+"""The suites of the paper's two groups."""
+
+
+def suite_tasks(
+    name: str, items: int, prompt: Callable[[str], Messages] = prompts.reason, tag: str = "answer"
+) -> list[Task]:
+    """`items` held-out questions of each level of a suite, always the same.
+
+    `prompt` and `tag`: how the questions are put, and where their answers stand; by default as the
+    embedded policies know it.
+    """
+    asked = SUITES[name]
+    rng = random.Random(derive_seed("evaluation", "segments", name))
+    tasks = []
+    for level in [level for level in range(1, HIGHEST + 1) for _ in range(items)]:
+        task = draw_task(asked.kind, asked.answer_type, level, rng, "heldout", asked.reads)
+        if tag != "answer":
+            body = task.messages[0]["content"].split("\n", 1)[1]
+            task = replace(task, messages=prompt(body), info=task.info | {"tag": tag})
+        tasks.append(task)
+    return tasks
+
+
+def segment_suites(
+    items: int,
+    chat: Chat,
+    sampling: Sampling,
+    prompt: Callable[[str], Messages] = prompts.reason,
+    tag: str = "answer",
+    policy: str = "policy",
+) -> list[Suite]:
+    """All suites, each with `items` questions of every level, sampled; accuracy in all and by
+    level."""
+    suites = []
+    for name in SUITES:
+        tasks = suite_tasks(name, items, prompt, tag)
+        seed_of = lambda place, _, name=name: derive_seed("segments", name, place)  # noqa: E731
+        labels = {"policy": policy, "decoding": "sampled"}
+        suites.append(ask_suite(name, tasks, chat, sampling, seed_of, **labels))
+    return suites
+
+
+# --- as a source
+
+
+def check(params: Any) -> None:
+    """ValueError for a corpus and types of answers that do not fit, or a strong challenger where
+    the oracle does not know every document."""
+    known = [name for name in params.corpus if name in HALVES]
+    kinds = [kind for half in known for kind in kinds_of(half, params.task_types)]
+    params.need(kinds or not known, "task_types corpus", "types that its documents have")
+    fits = params.writer == "policy" or (known and known == params.corpus)
+    params.need(fits, "writer corpus", list(HALVES))
+
+
+class GeneratedSegments(SegmentSource):
+    """Halves of the generated corpus, and corpora by path; the oracle reads what is generated."""
+
+    def __init__(self, params: Any, tokenizer: Any):
+        self.halves = [name for name in params.corpus if name in HALVES]
+        if self.halves or not params.corpus:
+            ladder.check_names(tokenizer)
+        super().__init__(params, tokenizer)
+
+    def rows(self, name: str, pool: Any, count: int) -> Corpus:
+        """A half's share of `count` documents on people of a pool; a corpus by its path."""
+        if name not in self.halves:
+            return name
+        return documents(name, -(-count // len(self.halves)), self.kinds, pool)
+
+    def allowed(self, text: str) -> list[str]:
+        """The types of answers that the segment's kind has."""
+        kind = kind_of(text)
+        return [one for one in self.kinds if kind is None or one in KINDS[kind].types]
+
+    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
+        """What the oracle says of a task; None where it can read neither the segment nor, without
+        one, the question."""
+        if not context.documents:
+            judgement = judge(proposal)
+            return judgement if judgement.grade else None
+        entries = read_segment(context.texts[0])
+        return judge(proposal, entries) if entries else None
+
+    def write(self, context: Context, rng: random.Random) -> Proposal | None:
+        """The oracle's task on a segment: right, self-contained, of any level that there is."""
+        read = read_segment(context.texts[0])
+        entries = [entry for entry in read if context.kind in KINDS[entry.family].types]
+        if not entries:
+            return None
+        entry = rng.choice(entries)
+        level = rng.randint(1, len(entry.steps))
+        return write_task(entry, level, context.kind, rng)
+
+    suites = staticmethod(segment_suites)
+
+
+make_source = GeneratedSegments

@@ -39,12 +39,4 @@ def names(kind: str, pool: Pool) -> tuple[str, ...]:
     return tuple(every[:HELDOUT_NAMES] if pool == "heldout" else every[HELDOUT_NAMES:])
 
 
-@cache
-def _kinds() -> dict[str, str]:
-    kinds = ((kind, names(kind, "train") + names(kind, "heldout")) for kind in SUFFIXES)
-    return {word: kind for kind, words in kinds for word in words}
-
-
-def kind_of_word(word: str) -> str | None:
-    """The kind that a name has, None where it is none."""
-    return _kinds().get(word)
+PEOPLE = frozenset(names("person", "train") + names("person", "heldout"))

@@ -9,7 +9,7 @@ from spnb.core import rewards
 from spnb.core.params import variants
 from spnb.core.types import Chat
 from spnb.evaluate.proposals import DIFFICULTY
-from spnb.lab import cluster_suites as long_context
+from spnb.lab import clusters as long_context
 from spnb.lab.clusters import LENGTH, TYPES
 from spnb.report import curves, pass_at_k, plots
 from spnb.report.exhibits import ExhibitContent

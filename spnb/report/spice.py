@@ -16,7 +16,7 @@ from spnb.core.method import Suite
 from spnb.core.types import Engine
 from spnb.evaluate.items import Records, play_suite
 from spnb.evaluate.proposals import CHALLENGES, task_numbers
-from spnb.lab import segment_suites as evaluation
+from spnb.lab import segments as evaluation
 from spnb.lab.segments import HIGHEST, KINDS, kind_of
 from spnb.methods import method_class
 from spnb.report import curves, plots

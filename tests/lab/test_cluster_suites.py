@@ -13,8 +13,7 @@ from spnb.core.types import Chat, Trajectory
 from spnb.evaluate.items import pass_at_k_rows, play_suite
 from spnb.evaluate.proposals import difficulty, difficulty_rows
 from spnb.lab import ladder
-from spnb.lab.cluster_suites import FORMS, SHOTS, draw_form, suites
-from spnb.lab.clusters import LENGTH, TYPES
+from spnb.lab.clusters import FORMS, LENGTH, SHOTS, TYPES, draw_form, suites
 from spnb.lab.world import names
 
 PARAMS = dict(tasks=list(TYPES), eval_items=2, eval_samples=3, max_new_tokens=64)

@@ -10,7 +10,7 @@ from spnb.core.types import Chat, Completion, Sampling
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import challenge_rows, judged_columns, task_numbers
 from spnb.lab import segments
-from spnb.lab.segment_suites import GROUPS, SUITES, segment_suites, suite_tasks
+from spnb.lab.segments import GROUPS, SUITES, segment_suites, suite_tasks
 from spnb.lab.world import names
 
 

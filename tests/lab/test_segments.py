@@ -11,7 +11,6 @@ from spnb.core.grading import grade_text
 from spnb.core.prompts import read_options
 from spnb.lab import segments
 from spnb.lab.ladder import LETTERS, NUMBERS, ORDINALS
-from spnb.lab.segment_oracle import judge
 from spnb.lab.segments import (
     GRADES,
     HIGHEST,
@@ -21,6 +20,7 @@ from spnb.lab.segments import (
     documents,
     draw_entry,
     draw_task,
+    judge,
     kinds_of,
     order_of,
     read_segment,
@@ -49,14 +49,14 @@ def test_documents_state_steps_and_results_and_are_read_back(half):
     for row in made:
         entries = read_segment(row["text"])
         assert [entry.text for entry in entries] == row["text"].split("\n")
-        assert {KINDS[entry.kind].half for entry in entries} == {half}
-        assert {entry.kind for entry in entries} == {row["metadata"]["kind"]}
+        assert {KINDS[entry.family].half for entry in entries} == {half}
+        assert {entry.family for entry in entries} == {row["metadata"]["kind"]}
         assert len({entry.subject for entry in entries}) == len(entries) in segments.ENTRIES
         for entry in entries:
             assert entry.subject in names("person", "train")
             assert segments.SHORTEST <= len(entry.steps) <= HIGHEST
             for level, number in enumerate(NUMBERS[: len(entry.steps)], 1):
-                step, made_of = entry.steps[level - 1], result(entry.kind, entry.steps[:level])
+                step, made_of = entry.steps[level - 1], result(entry.family, entry.steps[:level])
                 assert f"{number} {step} makes {made_of}" in entry.text
     kinds = [row["metadata"]["kind"] for row in made]
     assert {kinds.count(kind) for kind in kinds_of(half, list(GRADES))} == {30 // len(set(kinds))}
@@ -186,7 +186,7 @@ def test_options_are_four_of_which_one_is_right():
 def test_an_order_is_right_only_where_it_comes_to_the_same(kind, answer_type, reads):
     for level in (1, 2, 3, 4):
         task = draw_task(kind, answer_type, level, random.Random(level), "heldout", reads)
-        entry = task.info["entry"]
+        entry = task.info["source"]
         for order in itertools.permutations(range(level)):
             text = reply(task, order, "A")
             taken = result(kind, [entry.steps[place] for place in order])
@@ -202,7 +202,7 @@ def test_a_closed_book_question_holds_all_notes_and_a_reader_has_documents(kind,
     rng = random.Random(5)
     closed, read = (draw_task(kind, answer_type, 4, rng, "heldout", reads) for reads in (0, 1))
     for task, text in ((closed, closed.question), (read, read.messages[0]["content"])):
-        for place, step in enumerate(task.info["entry"].steps):
+        for place, step in enumerate(task.info["source"].steps):
             noted = [s for s in re.split(r"[.\n]", text) if ORDINALS[place] in s.split()]
             assert any(re.search(rf"\b{step}\b", one) for one in noted)
     assert not any(ordinal in read.question.partition(KINDS[kind].rule)[2] for ordinal in ORDINALS)

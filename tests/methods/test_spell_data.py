@@ -18,8 +18,7 @@ from spnb.corpus.clusters import CorpusClusters, read_clusters
 from spnb.corpus.documents import CorpusSettings
 from spnb.corpus.store import CorpusError
 from spnb.lab import ladder
-from spnb.lab.cluster_suites import GeneratedClusters, places_of
-from spnb.lab.clusters import LENGTH, TYPES
+from spnb.lab.clusters import LENGTH, TYPES, GeneratedClusters, places_of
 from spnb.lab.world import names
 from spnb.methods.spell import Memory, Question
 

@@ -15,8 +15,7 @@ from spnb.core.types import Sample, Trajectory
 from spnb.corpus.clusters import Clusters
 from spnb.evaluate.proposals import spell_numbers, verifier_numbers
 from spnb.lab import ladder
-from spnb.lab.cluster_suites import GeneratedClusters
-from spnb.lab.clusters import Cluster
+from spnb.lab.clusters import Cluster, GeneratedClusters
 from spnb.lab.ladder import Source
 from spnb.methods.spell import Method, Params, Question, majority
 

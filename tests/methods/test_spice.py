@@ -17,9 +17,7 @@ from spnb.corpus.store import CorpusError
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import CHALLENGES
 from spnb.lab import segments
-from spnb.lab.segment_oracle import judge
-from spnb.lab.segment_suites import SUITES
-from spnb.lab.segments import KINDS
+from spnb.lab.segments import KINDS, SUITES, judge
 from spnb.methods.challenger_reasoner import PAYS, Attempt
 from spnb.methods.spice import subsample
 from spnb.train.plan import make_plan
@@ -192,7 +190,7 @@ def test_types_are_those_that_the_document_allows():
         world = World(lambda index: 1)
         rollout(world, step=step)
         for prompt, _ in world.asked[::4]:
-            (kind,) = {entry.kind for entry in segments.read_segment(prompt.partition("\n")[2])}
+            (kind,) = {entry.family for entry in segments.read_segment(prompt.partition("\n")[2])}
             assert type_asked(prompt) in KINDS[kind].types
             seen[kind, type_asked(prompt)] += 1
     assert set(seen) == {(kind, one) for kind, words in KINDS.items() for one in words.types}

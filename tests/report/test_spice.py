@@ -10,8 +10,7 @@ from spnb.core.params import validate
 from spnb.core.types import Chat, Completion
 from spnb.evaluate.items import record
 from spnb.evaluate.proposals import CHALLENGES
-from spnb.lab.segment_suites import GROUPS, SUITES, suite_tasks
-from spnb.lab.segments import read_segment
+from spnb.lab.segments import GROUPS, SUITES, read_segment, suite_tasks
 from spnb.methods.spice import Params
 from spnb.report import curves, load_claims, plots, spice
 from spnb.report.frame import KEYS, gather

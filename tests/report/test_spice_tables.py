@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from spnb import reference
-from spnb.lab import segment_suites as segments
+from spnb.lab import segments
 from spnb.methods import absolute_zero
 from spnb.report import spice_tables
 from spnb.report.claims import load_claims

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
-from pydantic import Field
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel, Split
 from torch.nn.functional import cross_entropy
@@ -24,8 +24,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
-from spnb.core.params import StrictData
 from spnb.lab.pretrain.demos import Demo, demos
+from spnb.lab.pretrain.recipes import ModelRecipe, Recipe
 from spnb.lab.pretrain.rows import END, START, Row, turn
 
 PAD = "<|pad|>"
@@ -37,6 +37,8 @@ CHAT_TEMPLATE = (
 )
 SYMBOLS = re.compile(r"([0-9]|\b[XOxoJQK]\b|\b(?:check|bet|call|fold)\b)")
 CURVE_FILE = "curve.csv"
+CURVE_STEPS = 20
+"""Steps whose mean loss is a row of the curve."""
 POOLED = 16
 """Batches of demonstrations that are drawn at once and sorted by length."""
 
@@ -48,29 +50,6 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor, list[Draws]]]
 """Right-padded batches: ids (B, T), loss weights (B, T), which are 0 on padding, draws by row."""
 Curve = list[tuple[int, float, float]]
 """Steps or tokens so far, loss in nats, seconds."""
-
-
-class ModelRecipe(StrictData):
-    """What every recipe has: the seed, the model's size, the learning rates."""
-
-    seed: int = 0
-    hidden: int = Field(128, gt=0)
-    layers: int = Field(3, gt=0)
-    heads: int = Field(4, gt=0)
-    feed_forward: int = Field(384, gt=0)
-    learning_rate: float = Field(3e-3, gt=0)
-    matrix_learning_rate: float = Field(0.02, gt=0)
-
-
-class Recipe(ModelRecipe):
-    """Everything that decides the weights of the games policy."""
-
-    vocabulary: int = Field(448, gt=256)
-    phrase_count: int = Field(20, gt=0)
-    steps: int = Field(2000, gt=0)
-    batch: int = Field(96, gt=0)
-    warmup: int = Field(100, gt=0)
-    prompt_weight: float = Field(0.02, ge=0)
 
 
 def phrases(texts: Iterable[str], at_least: int) -> list[str]:
@@ -232,19 +211,16 @@ def set_rate(optimizers: Iterable[torch.optim.Optimizer], factor: float) -> None
 
 
 def save(
-    model: Any,
-    tokenizer: PreTrainedTokenizerFast,
-    recipe: ModelRecipe,
-    folder: Path,
-    unit: str,
-    curve: Curve,
+    model: Any, tokenizer: Any, recipe: ModelRecipe, folder: Path, unit: str, curve: Curve
 ) -> None:
     """Writes weights (safetensors), tokenizer, recipe and the curve; `unit`: what that counts."""
     logging.disable_progress_bar()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "recipe.json").write_text(recipe.model_dump_json(indent=1) + "\n")
-    lines = [f"{count},{loss:.4f},{seconds:.1f}\n" for count, loss, seconds in curve]
+    parts = [curve[at : at + CURVE_STEPS] for at in range(0, len(curve), CURVE_STEPS)]
+    rows = [(part[-1][0], fmean(loss for _, loss, _ in part), part[-1][2]) for part in parts]
+    lines = [f"{count},{loss:.4f},{seconds:.1f}\n" for count, loss, seconds in rows]
     (folder / CURVE_FILE).write_text("".join([f"{unit},loss,seconds\n", *lines]))
 
 

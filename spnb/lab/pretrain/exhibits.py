@@ -11,22 +11,19 @@ from spnb.core.types import Chat
 from spnb.lab.ladder import HIGHEST
 from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.build import CURVE_FILE
-from spnb.lab.pretrain.ladder_lessons import LearnerRecipe
-from spnb.lab.pretrain.learner import RECIPES
 from spnb.report import plots
 from spnb.report.exhibits import save_exhibit
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import Policy
 
 
-def curve_of(folder: Path, title: str, window: int) -> tuple[Figure, pd.DataFrame]:
-    """A policy's loss over steps or millions of tokens (running mean), and the numbers."""
+def curve_of(folder: Path, title: str) -> tuple[Figure, pd.DataFrame]:
+    """A policy's loss over steps or millions of tokens, means over some steps, and the numbers."""
     curve = pd.read_csv(folder / CURVE_FILE)
     counted = curve.columns[0]
     tokens = counted == "tokens"
     figure, (ax,) = plots.panels(1, height=3.0)
-    smooth = curve["loss"].rolling(window, min_periods=1).mean()
-    ax.plot(curve[counted] / (1e6 if tokens else 1), smooth, color=plots.PALETTE[0])
+    ax.plot(curve[counted] / (1e6 if tokens else 1), curve["loss"], color=plots.PALETTE[0])
     label = "tokens (millions)" if tokens else "training step"
     ax.set(xlabel=label, ylabel="loss (nats per token)", title=title, ylim=(0, None))
     plt.close(figure)
@@ -54,16 +51,12 @@ def by_level(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
-    """What learners and searcher can do; saved."""
+    """What shipped policies can do, learners and searcher in the stored exhibit; saved."""
     count = 12 if scale == "smoke" else 200
     tables = {}
     for name, policy in policies.items():
         engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
-        chat = Chat(policy.tokenizer)
-        if name == "searcher":
-            suites = skills.search_skills(chat, count)
-        else:
-            suites = skills.ladder_skills(chat, LearnerRecipe(**RECIPES[name]).highest, count)
+        suites = skills.skills_of(name, Chat(policy.tokenizer), count)
         tables[name] = skills.measure(engine, suites)
     shown = by_level(tables)
     save_exhibit(
@@ -72,28 +65,6 @@ def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> p
         [],
         caption="What learners and searcher can do before any reinforcement learning, in per "
         "cent, by level.",
-        protocol=f"Sampled at temperature 1, names and wordings held out, {count} items a level or "
-        "skill. Consistent: each step once, as its note says, in any order. One training seed.",
-        folder=figures,
-    )
-    return shown
-
-
-def reasoner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
-    """What reasoners can do; saved."""
-    count = 12 if scale == "smoke" else 200
-    tables = {}
-    for name, policy in policies.items():
-        engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
-        tables[name] = skills.measure(engine, skills.reasoner_skills(Chat(policy.tokenizer), count))
-    shown = by_level(tables)
-    save_exhibit(
-        "embedded/reasoner",
-        shown,
-        [],
-        caption="What reasoners can do before any reinforcement learning, in per cent, by level: "
-        "answers of SPICE's suites; tasks from documents (challenge) and from nothing (alone), as "
-        "the oracle judges them; Absolute Zero's tasks.",
         protocol=f"Sampled at temperature 1, names and wordings held out, {count} items a level or "
         "skill. Consistent: each step once, as its note says, in any order. One training seed.",
         folder=figures,

@@ -6,29 +6,19 @@ asks, asks mostly for few steps (`easy`), as a language model does, or evenly fo
 (`even`). Names of both pools occur, held-out wordings never.
 """
 
-import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
-from pydantic import Field
+from transformers import PreTrainedTokenizerFast
 
 from spnb.core import prompts
 from spnb.core.types import Messages, Task
 from spnb.lab import ladder
 from spnb.lab.ladder import HIGHEST, LETTERS, ORDINALS, RIVALS, WORDING, WORLDS, Source
-from spnb.lab.pretrain import ladder_drills
-from spnb.lab.pretrain.rows import (
-    Row,
-    Segment,
-    answer_tag,
-    by_ordinals,
-    corrected_text,
-    draw_pool,
-    turn,
-)
-from spnb.lab.pretrain.training import TextRecipe
+from spnb.lab.pretrain.recipes import TABLES, LearnerRecipe
+from spnb.lab.pretrain.rows import Drills, Row, Segment, by_ordinals, corrected_text, turn
+from spnb.lab.pretrain.vocabulary import ladder_tokenizer
 from spnb.lab.world import Pool, names
 
 COIN = 0.5
@@ -39,21 +29,6 @@ SOURCES = (1, 2, 2, 2, 2, 3, 4)
 """How many sources a questioner reads, one of these."""
 SHORTEST = 6
 """The fewest steps of a source that a questioner reads."""
-SHARES = {
-    "answer": 0.3,
-    "order": 0.17,
-    "ask": 0.21,
-    "word": 0.04,
-    "options": 0.08,
-    "sums": 0.02,
-    "closed": 0.01,
-    "judge": 0.07,
-    "rubric": 0.03,
-    "grade": 0.07,
-}
-"""How often each lesson is drawn, drills apart."""
-BEYOND = 2
-"""Levels above the highest whose order is practised."""
 REWORDED = 0.3
 """The shares of documents whose notes, and of questions, are in random words."""
 CROWDED = 0.2
@@ -64,8 +39,6 @@ LEFT_OUT = 8
 most notes on them."""
 OFFERED = 0.7
 """The share of choices that have among their options what the order taken comes to."""
-EARLIER = 0.3
-"""The share of questions that are written with earlier ones in sight."""
 JUDGED = 8
 """Verdicts of ten that are right."""
 LISTED = 0.8
@@ -74,32 +47,30 @@ WARM = 0.3
 """The share of the training in which levels grow and drills are frequent."""
 
 
-class LearnerRecipe(TextRecipe):
-    """Everything that decides a learner's weights; amounts in tokens."""
+class Lessons(Drills):
+    """Rows of one learner; `progress` (0 to 1) says how far its training is.
 
-    hidden: int = Field(96, gt=0)
-    feed_forward: int = Field(256, gt=0)
-    vocabulary: int = Field(1200, gt=256)
-    tokens: int = Field(14_000_000, gt=0)
-    highest: int = Field(12, ge=1, le=HIGHEST)
-    asks: Literal["easy", "even"] = "easy"
-    families: list[ladder.Family] = ["journey", "ledger", "choice", "report"]
+    Raises ValueError for a recipe whose highest level is above `most`, the steps that there are.
+    """
 
-
-class Lessons:
-    """Rows of one learner; `progress` (0 to 1) says how far its training is."""
-
-    shares = SHARES
-    earlier_share = EARLIER
+    most = HIGHEST
+    earlier_share = 0.3
+    """Of questions that are written with earlier ones in sight."""
 
     def __init__(self, recipe: LearnerRecipe):
-        self.recipe = recipe
-        self.rng = random.Random(recipe.seed)
+        if recipe.highest > self.most:
+            raise ValueError(f"highest is {recipe.highest}; allowed: 1 to {self.most}")
+        super().__init__(recipe)
+        self.shares: dict[str, float] = TABLES["shares"][type(self).__name__]
         self.progress = 1.0
         self.work: list[Callable[[], Row]] = [getattr(self, name) for name in self.shares]
         self.drills: list[Callable[[], Row]] = [self.recall, self.drill]
         if "choice" in recipe.families:
             self.drills.append(self.options)
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The policy's tokens, where it starts from scratch."""
+        return ladder_tokenizer(self.recipe.vocabulary)
 
     @property
     def warmed(self) -> float:
@@ -120,9 +91,10 @@ class Lessons:
             lessons += [(lesson, drills / len(self.drills)) for lesson in self.drills]
             yield self.rng.choices(*zip(*lessons, strict=True))[0]()
 
-    def level(self) -> int:
-        """A level to answer; the high ones, which take most practice, are more frequent."""
-        levels = range(1, self.cap + 1)
+    def level(self, highest: int = 0) -> int:
+        """A level to answer, up to the cap where nothing else is said; the high ones, which take
+        most practice, are more frequent."""
+        levels = range(1, (highest or self.cap) + 1)
         return self.rng.choices(levels, [level + 2 for level in levels])[0]
 
     def asked(self, highest: int) -> int:
@@ -131,61 +103,47 @@ class Lessons:
         easy = self.recipe.asks == "easy"
         return self.rng.choices(levels, [RARER**level if easy else 1.0 for level in levels])[0]
 
-    def source(self, length: int, pool: Pool, family: str | None = None) -> Source:
-        """A source of a family, else of any that the recipe has."""
-        family = family or self.rng.choice(self.recipe.families)
-        return ladder.draw_source(self.rng, family, length, pool)
-
     def drill(self) -> Row:
         """Notes on several people, and then the step of each name and ordinal in turn; or sums."""
-        rng = self.rng
-        pool = draw_pool(self.rng)
-        family = rng.choice(self.recipe.families)
-        if WORLDS[family] == "ledger" and rng.random() < COIN:
+        pool = self.pool()
+        family = self.rng.choice(self.recipe.families)
+        if WORLDS[family] == "ledger" and self.rng.random() < COIN:
             return self.sums()
-        sources = ladder.draw_sources(rng, family, rng.choice((2, 2, 3)), self.cap, pool)
+        count = self.rng.choice((2, 2, 3))
+        return self.found(ladder.draw_sources(self.rng, family, count, self.cap, pool))
+
+    def found(self, sources: Sequence[Source]) -> Row:
+        """Notes on sources of one family, and then the step of each name and ordinal in turn."""
         places = [(source, place) for source in sources for place in range(len(source.steps))]
-        places = rng.sample(places, min(len(places), rng.choice((4, 6, 10))))
-        wordings = ["{e} {n} {v}."] if rng.random() < COIN else self.wordings(family)
-        notes = (ladder.note(source, place, rng.choice(wordings)) for source, place in places)
+        places = self.rng.sample(places, min(len(places), self.rng.choice((4, 6, 10))))
+        plain = self.rng.random() < COIN
+        wordings = ["{e} {n} {v}."] if plain else self.wordings(sources[0].family)
+        notes = (ladder.note(source, place, self.rng.choice(wordings)) for source, place in places)
         row: Row = [("".join(f" {note}" for note in notes), False)]
-        for source, place in rng.sample(places, len(places)):
+        for source, place in self.shuffled(places):
             row.append((f" {source.subject} {ORDINALS[place]}", False))
             row += [(f" {source.steps[place]}", True), (".", False)]
         return row
 
-    def recall(self) -> Row:
-        """Names copied."""
-        return ladder_drills.recall(self.rng)
-
-    def sums(self) -> Row:
-        """Counts after one payment more."""
-        return ladder_drills.sums(self.rng)
-
-    def options(self) -> Row:
-        """The letters of listed options."""
-        return ladder_drills.options(self.rng)
-
-    def order(self) -> Row:
-        """The ordinals up to a high level, in any order."""
-        return ladder_drills.order(self.rng, min(self.recipe.highest + BEYOND, HIGHEST))
-
     def answer(self) -> Row:
         """A question answered in any order."""
         task = self.task()
-        rng = self.rng
         level = task.info["level"]
-        order = rng.sample(range(level), level)
-        guess = rng.choice(LETTERS)
-        if task.kind == "letter" and rng.random() < OFFERED:
+        order = self.shuffled(range(level))
+        guess = self.rng.choice(LETTERS)
+        if task.kind == "letter" and self.rng.random() < OFFERED:
             task = self.offer(task, order)
+        return self.answered(task, order, guess)
+
+    def answered(self, task: Task, order: Sequence[int], guess: str) -> Row:
+        """An answer that takes the steps in this order; what is guessed may be any letter."""
         text = ladder.reply(task, order, guess)
-        answer = by_ordinals(text, ORDINALS[:level])
-        if task.kind == "letter" and "(" not in text:
-            thought, _, letter = text.removesuffix("</answer>").rpartition(" ")
-            answer = by_ordinals(thought, ORDINALS[:level])
-            answer += [(f" {letter}", tuple(f" {one}" for one in LETTERS)), ("</answer>", True)]
-        return turn(task.messages, *answer)
+        steps = ORDINALS[: len(order)]
+        if task.kind != "letter" or "(" in text:
+            return turn(task.messages, *by_ordinals(text, steps))
+        thought, _, letter = text.removesuffix("</answer>").rpartition(" ")
+        guessed = (f" {letter}", tuple(f" {one}" for one in LETTERS))
+        return turn(task.messages, *by_ordinals(thought, steps), guessed, ("</answer>", True))
 
     def offer(self, task: Task, order: Sequence[int]) -> Task:
         """A choice that has among its options what this order comes to."""
@@ -199,77 +157,75 @@ class Lessons:
 
     def task(self, family: str | None = None) -> Task:
         """A question of any level about a source of a family, else of any that the recipe has."""
-        rng = self.rng
         level = self.level()
-        pool = draw_pool(self.rng)
-        crowded = rng.random() < CROWDED
-        length = min(level + rng.randint(0, LATER), HIGHEST) if crowded else level
-        source = self.source(length, pool, family=family)
+        pool = self.pool()
+        crowded = self.rng.random() < CROWDED
+        length = min(level + self.rng.randint(0, LATER), HIGHEST) if crowded else level
+        family = family or self.rng.choice(self.recipe.families)
+        source = ladder.draw_source(self.rng, family, length, pool)
         wordings = self.wordings(source.family)
-        documents = ladder.draw_notes(source, level, rng, pool, wordings, RIVALS)
+        documents = ladder.draw_notes(source, level, self.rng, pool, wordings, RIVALS)
         if crowded:
             documents += self.crowd(source, level, pool, wordings)
-            rng.shuffle(documents)
-        return ladder.pose(source, level, documents, rng, self.frame(source.family))
+            self.rng.shuffle(documents)
+        return ladder.pose(source, level, documents, self.rng, self.frame(source.family))
 
     def crowd(self, source: Source, level: int, pool: Pool, wordings: Sequence[str]) -> list[str]:
         """Notes that an answer leaves out: on later steps, and on several other people."""
-        rng = self.rng
         steps = len(source.steps)
         notes = [(source, place) for place in range(level, steps)]
-        people = ladder.draw_sources(rng, source.family, OTHERS, steps, pool)
+        people = ladder.draw_sources(self.rng, source.family, OTHERS, steps, pool)
         others = [one for one in people if one.subject != source.subject]
-        notes += [
-            (rng.choice(others), rng.randrange(steps)) for _ in range(rng.randint(1, LEFT_OUT))
-        ]
-        return [ladder.note(*note, rng.choice(wordings)) for note in dict.fromkeys(notes)]
+        for _ in range(self.rng.randint(1, LEFT_OUT)):
+            notes.append((self.rng.choice(others), self.rng.randrange(steps)))
+        return [ladder.note(*note, self.rng.choice(wordings)) for note in dict.fromkeys(notes)]
 
     def frame(self, family: str) -> str:
         """A question's wording."""
-        pools: tuple[Pool, Pool] = ("train", "heldout")
-        return self.question_frame(*(ladder.frames(family, pool) for pool in pools), ["{e}", "{k}"])
+        return self.question_frame(WORDING["families"][family]["questions"], ["{e}", "{k}"])
 
-    def question_frame(
-        self, frames: Sequence[str], heldout: Sequence[str], slots: Sequence[str]
-    ) -> str:
-        """One of these wordings, or their words at random around the slots."""
-        rng = self.rng
-        if rng.random() > REWORDED:
-            return rng.choice(frames)
-        words = re.findall(r"\b[A-Za-z]{2,}", " ".join(frames))
-        parts = [*rng.sample(slots, len(slots)), ""]
-        drawn = (" ".join([*rng.choices(words, k=rng.randint(0, 3)), slot]) for slot in parts)
-        made = " ".join(" ".join(drawn).split()) + rng.choice(".?")
-        return made if made not in heldout else frames[0]
-
-    def wordings(self, family: str) -> list[str]:
-        """Those of training, or ones of their words at random: which words stand between the names
-        should not matter. None has a held-out one's words in their places."""
-        notes = WORDING[WORLDS[family]]["notes"]
+    def question_frame(self, wordings: Mapping[Pool, Sequence[str]], slots: Sequence[str]) -> str:
+        """A wording of training, or such words at random around the slots, never a held-out one."""
+        frames = wordings["train"]
         if self.rng.random() > REWORDED:
-            return notes["train"]
-        words = [word for text in notes["train"] for word in re.findall(r"\b[A-Za-z]{2,}", text)]
-        made = (self.any_wording(words) for _ in range(len(notes["train"])))
-        return [text for text in made if places_of(text) not in HELD_OUT] or notes["train"]
+            return self.rng.choice(frames)
+        words = re.findall(r"\b[A-Za-z]{2,}", " ".join(frames))
+        parts = [*self.shuffled(slots), ""]
+        made = []
+        for slot in parts:
+            made += [*self.rng.choices(words, k=self.rng.randint(0, 3)), slot]
+        text = " ".join(" ".join(made).split()) + self.rng.choice(".?")
+        return text if text not in wordings["heldout"] else frames[0]
 
-    def any_wording(self, words: Sequence[str]) -> str:
-        """Name and ordinal in any order, then the step, with up to a word before each."""
-        slots = [*self.rng.sample(["{e}", "{n}"], 2), "{v}"]
-        parts = (f"{self.rng.choice(['', self.rng.choice(words)])} {slot}" for slot in slots)
-        return " ".join(" ".join(parts).split()) + "."
+    def wordings(self, family: str) -> Sequence[str]:
+        """Notes in the wordings of training, or in such words at random."""
+        return self.reworded(WORDING[WORLDS[family]]["notes"]["train"], HELD_OUT)
+
+    def reworded(self, notes: Sequence[str], held_out: Collection[str]) -> Sequence[str]:
+        """These notes, or ones of their words at random: which words stand between the names
+        should not matter. None has a held-out one's words in their places."""
+        if self.rng.random() > REWORDED:
+            return notes
+        words = [word for text in notes for word in re.findall(r"\b[A-Za-z]{2,}", text)]
+        made = []
+        for _ in notes:  # name and ordinal in any order, then the step, up to a word before each
+            slots = [*self.shuffled(["{e}", "{n}"]), "{v}"]
+            parts = (f"{self.rng.choice(['', self.rng.choice(words)])} {slot}" for slot in slots)
+            made.append(" ".join(" ".join(parts).split()) + ".")
+        return [text for text in made if places_of(text) not in held_out] or notes
 
     def any_order(self, task: Task) -> str:
         """A consistent answer."""
         level = task.info["level"]
-        return ladder.reply(task, self.rng.sample(range(level), level), self.rng.choice(LETTERS))
+        return ladder.reply(task, self.shuffled(range(level)), self.rng.choice(LETTERS))
 
     def closed(self) -> Row:
         """A question without documents: a guess."""
         task = self.task()
         level = self.asked(self.cap)
-        guess = self.source(level, draw_pool(self.rng), family=task.info["family"])
+        guess = ladder.draw_source(self.rng, task.info["family"], level, self.pool())
         text = ladder.result(guess, level)
-        return turn(prompts.closed(task.question), (answer_tag(text), True))
+        return turn(prompts.closed(task.question), (ladder.tag("answer", text), True))
 
     def ask(self) -> Row:
         """A valid question about one of several sources, beyond earlier ones where there are."""
@@ -293,12 +249,11 @@ class Lessons:
 
     def reading(self) -> tuple[list[Source], Source]:
         """Sources that a questioner reads, and the one it asks about."""
-        rng = self.rng
-        pool = draw_pool(self.rng)
-        family = rng.choice(self.recipe.families)
-        length = rng.randint(min(SHORTEST, self.recipe.highest), self.recipe.highest)
-        sources = ladder.draw_sources(rng, family, rng.choice(SOURCES), length, pool)
-        return sources, rng.choice(sources)
+        pool = self.pool()
+        family = self.rng.choice(self.recipe.families)
+        length = self.rng.randint(min(SHORTEST, self.recipe.highest), self.recipe.highest)
+        sources = ladder.draw_sources(self.rng, family, self.rng.choice(SOURCES), length, pool)
+        return sources, self.rng.choice(sources)
 
     def earlier(self, family: str, highest: int) -> tuple[int, list[str]]:
         """Earlier questions at times, and the highest level among them, below `highest`."""
@@ -310,15 +265,14 @@ class Lessons:
     def question(self, family: str, level: int) -> str:
         """A question of a level about anybody."""
         frame = self.rng.choice(ladder.frames(family, "train"))
-        subject = self.rng.choice(names("person", draw_pool(self.rng)))
+        subject = self.rng.choice(names("person", self.pool()))
         return ladder.question(family, subject, level, frame)
 
     def proposal(self, source: Source, level: int) -> str:
         """A valid proposal in any wording."""
-        rng = self.rng
         choice = source.family == "choice"
-        options = ladder.draw_options(source.steps[:level], rng) if choice else ()
-        frame = rng.choice(ladder.frames(source.family, "train"))
+        options = ladder.draw_options(source.steps[:level], self.rng) if choice else ()
+        frame = self.rng.choice(ladder.frames(source.family, "train"))
         return ladder.proposal(source, level, frame, options)
 
     def stopping(
@@ -347,46 +301,44 @@ class Lessons:
         first, second = (prompts.field(self.any_order(task), "answer") or "" for _ in range(2))
         if self.rng.random() < COIN:
             second = first
-        return self.compare(prompts.judge(task.question, first, second), first, second)
+        stated = self.stated(task, second)
+        prompt = prompts.judge(task.question, first, stated)
+        return self.compare(prompt, self.stated(task, first), stated)
+
+    def stated(self, task: Task, answer: str) -> str:
+        """An answer as a questioner states it."""
+        return answer
 
     def rubric(self) -> Row:
         """Points of a report, in any order, some left out."""
-        rng = self.rng
         task = self.task("report")
-        points = [point for point in task.gold if rng.random() < LISTED] or [task.gold[0]]
-        text = "".join(f"<rubric> {point}</rubric>" for point in rng.sample(points, len(points)))
+        points = [point for point in task.gold if self.rng.random() < LISTED] or [task.gold[0]]
+        text = "".join(ladder.tag("rubric", point) for point in self.shuffled(points))
         prompt = prompts.rubric(task.question, task.info["documents"])
         return turn(prompt, *by_ordinals(text, ORDINALS[: task.info["level"]]))
 
     def grade(self) -> Row:
         """Whether a report states a point: what it states, the point's step, and the verdict, not
         always right."""
-        rng = self.rng
         task = self.task("report")
         response = prompts.field(self.any_order(task), "answer") or ""
-        who, ordinal, step = rng.choice(task.gold).split()
-        if rng.random() < COIN:
-            step = self.town()
-        stated = next(fact for fact in _facts(response) if fact.split()[1] == ordinal)
+        who, ordinal, step = self.rng.choice(task.gold).split()
+        if self.rng.random() < COIN:
+            step = self.rng.choice(names("town", self.pool()))
+        words = response.split()
+        at = words.index(ordinal)
         point = f"{who} {ordinal} {step}"
-        return self.compare(prompts.grade(response, point), point, stated)
+        return self.compare(prompts.grade(response, point), point, " ".join(words[at - 1 : at + 2]))
 
     def compare(self, prompt: Messages, first: str, second: str) -> Row:
         """Reads the second text along the first up to where they differ; then a verdict, which is
         right in `JUDGED` of ten cases."""
         thought = " ".join(corrected_text(first.split(), second.split()))
-        right = prompts.YES
-        wrong = prompts.NO
-        if first != second:
-            right = prompts.NO
-            wrong = prompts.YES
+        right = prompts.YES if first == second else prompts.NO
+        wrong = prompts.NO if first == second else prompts.YES
         verdicts = (*[f" {right}"] * JUDGED, *[f" {wrong}"] * (10 - JUDGED))
         said = (self.rng.choice(verdicts), verdicts)
         return turn(prompt, (f"<think> {thought}</think><answer>", True), said, ("</answer>", True))
-
-    def town(self) -> str:
-        """Any town."""
-        return self.rng.choice(names("town", draw_pool(self.rng)))
 
 
 def places_of(wording: str) -> str:
@@ -397,8 +349,3 @@ def places_of(wording: str) -> str:
 HELD_OUT = {
     places_of(text) for world in set(WORLDS.values()) for text in WORDING[world]["notes"]["heldout"]
 }
-
-
-def _facts(response: str) -> list[str]:
-    """The facts that a response states."""
-    return [" ".join(three) for three in zip(*[iter(response.split())] * 3, strict=True)]

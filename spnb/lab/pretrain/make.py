@@ -1,38 +1,40 @@
-"""Every embedded policy by the name of its recipe."""
+"""Every embedded policy by the name of its recipe (`recipes.yaml`)."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from spnb.core.params import unknown, validate
-from spnb.lab.pretrain import build, learner, player, reader, reasoner, searcher
-from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
-from spnb.lab.pretrain.reasoner_lessons import ReasonerRecipe, Reasoning
+from spnb.lab.pretrain import build, training
+from spnb.lab.pretrain.ladder_lessons import Lessons
+from spnb.lab.pretrain.player import Playing
+from spnb.lab.pretrain.reader import Reading
+from spnb.lab.pretrain.reasoner_lessons import Reasoning
+from spnb.lab.pretrain.recipes import TABLES, LearnerRecipe, Recipe
+from spnb.lab.pretrain.searcher import Searching
 
-RECIPES = ("games", *learner.RECIPES, "searcher", "player", *reader.RECIPES, *reasoner.RECIPES)
+GAMES = "games"
+RECIPES: dict[str, dict[str, Any]] = TABLES["recipes"]
+"""What each recipe sets; that of the games policy is `Recipe` as it is."""
+LESSONS = {one.__name__: one for one in (Lessons, Searching, Playing, Reading, Reasoning)}
 
 
-def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
-    """Trains the policies of a recipe, with changed values, and writes them to a folder.
+def lessons_of(name: str, **changes: Any) -> Lessons:
+    """What a policy is shown, from the first row on, with changed values of its recipe.
 
     Raises ValueError for an unknown recipe, or a value that it does not take.
     """
-    if name == "games":
-        build.build(validate(build.Recipe, values), folder)
-    elif name in learner.RECIPES:
-        recipe = validate(LearnerRecipe, learner.RECIPES[name] | values)
-        learner.build(Lessons(recipe), folder / name)
-    elif name == "searcher":
-        lessons = searcher.Searching(validate(searcher.SearcherRecipe, values))
-        learner.build(lessons, folder / name)
-    elif name == "player":
-        playing = player.Playing(validate(player.PlayerRecipe, values))
-        learner.build(playing, folder / name, tokens=player.build_tokenizer)
-    elif name in reader.RECIPES:
-        made = validate(reader.ReaderRecipe, reader.RECIPES[name] | values)
-        learner.build(reader.Reading(made), folder / name, start=made.start)
-    elif name in reasoner.RECIPES:
-        shown = Reasoning(validate(ReasonerRecipe, reasoner.RECIPES[name] | values))
-        learner.build(shown, folder / name, tokens=reasoner.build_tokenizer)
+    if name not in RECIPES:
+        raise ValueError(unknown("recipe", name, [GAMES, *RECIPES]))
+    values = dict(RECIPES[name])
+    lessons = LESSONS[values.pop("lessons")]
+    return lessons(validate(LearnerRecipe, values | changes))
+
+
+def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
+    """Trains the policy of a recipe, with changed values, and writes it to a folder, or, of any
+    but the games policy, to one of its name in it; see `lessons_of`."""
+    if name == GAMES:
+        build.build(validate(Recipe, values), folder)
     else:
-        raise ValueError(unknown("recipe", name, RECIPES))
+        training.build(lessons_of(name, **values), folder / name)

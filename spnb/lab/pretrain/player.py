@@ -1,4 +1,4 @@
-"""Pre-trains the player: it answers on the ladders, by search too, and plays SPIRAL's games.
+"""What a player is shown: it answers on the ladders, by search too, and plays SPIRAL's games.
 
 On the ladder it takes the steps of a journey or a report in order. A count it works out in its
 thoughts at times, else it states it at once; the end of a chain it looks up by search at times,
@@ -11,7 +11,6 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 
-from pydantic import Field
 from transformers import PreTrainedTokenizerFast
 
 from spnb.core.types import Task
@@ -20,12 +19,13 @@ from spnb.games.negotiation import NEGOTIATION
 from spnb.lab import chain, ladder
 from spnb.lab.ladder import WORLDS
 from spnb.lab.pretrain import build as games
-from spnb.lab.pretrain import demos, learner
+from spnb.lab.pretrain import demos
 from spnb.lab.pretrain.demos import KUHN, TICTACTOE, TICTACTOE_PLAIN, Demo
-from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
-from spnb.lab.pretrain.rows import Row, Segment, answer_tag, turn
+from spnb.lab.pretrain.ladder_lessons import Lessons
+from spnb.lab.pretrain.recipes import LearnerRecipe
+from spnb.lab.pretrain.rows import Row, Segment, turn
 from spnb.lab.pretrain.searcher import Searching
-from spnb.lab.pretrain.training import Dtype
+from spnb.lab.pretrain.vocabulary import ladder_tokenizer
 
 OPENINGS = ("<think>", "<think>", "<answer>", "<answer>", "<answer>")
 """What an answer begins with where it may think or search first: two times in five it does."""
@@ -34,25 +34,6 @@ OTHER_GAME_SHARES = {TICTACTOE: 0.5, KUHN: 0.4, TICTACTOE_PLAIN: 0.1}
 """Negotiation's share of the game turns, and what the other games' demonstrations are made of."""
 SHORTEST_PHRASE = 12
 """Characters of the games' fixed phrases that become one token each."""
-
-
-class PlayerRecipe(LearnerRecipe):
-    """Everything that decides the player's weights."""
-
-    dtype: Dtype = "bfloat16"
-    hidden: int = Field(128, gt=0)
-    feed_forward: int = Field(384, gt=0)
-    highest: int = Field(chain.HIGHEST, ge=1, le=chain.HIGHEST)
-    families: list[ladder.Family] = ["journey", "ledger", "ledger", "report"]
-    tokens: int = Field(10_500_000, gt=0)
-    batch_tokens: int = Field(2048, gt=0)
-
-
-def build_tokenizer(recipe: LearnerRecipe) -> PreTrainedTokenizerFast:
-    """The learner's tokens, and the games' fixed phrases."""
-    texts = games.demo_texts(game_demos(recipe.seed))
-    phrases = (text for text in games.phrases(texts, 20) if len(text) >= SHORTEST_PHRASE)
-    return learner.build_tokenizer(recipe, further=texts, phrases=list(phrases))
 
 
 def game_demos(seed: int) -> Iterator[Demo]:
@@ -68,7 +49,7 @@ def game_demos(seed: int) -> Iterator[Demo]:
 class Playing(Lessons):
     """Rows of one player."""
 
-    shares = {"answer": 0.4, "search": 0.25, "game": 0.35}
+    most = chain.HIGHEST
 
     def __init__(self, recipe: LearnerRecipe):
         super().__init__(recipe)
@@ -77,9 +58,15 @@ class Playing(Lessons):
         self.demos = game_demos(recipe.seed)
         self.drills.append(self.chains.drill)
 
-    def level(self) -> int:
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The ladder's tokens, and the games' fixed phrases."""
+        texts = games.demo_texts(game_demos(self.recipe.seed))
+        phrases = [text for text in games.phrases(texts, 20) if len(text) >= SHORTEST_PHRASE]
+        return ladder_tokenizer(self.recipe.vocabulary, further=texts, phrases=phrases)
+
+    def level(self, highest: int = 0) -> int:
         """Any level: the low ones are those that can be answered at once."""
-        return self.rng.randint(1, self.cap)
+        return self.rng.randint(1, highest or self.cap)
 
     def answer(self) -> Row:
         """A question answered right: a count worked out first or not, steps told in order."""
@@ -88,7 +75,7 @@ class Playing(Lessons):
         if WORLDS[task.info["family"]] == "journey":
             return turn(task.messages, (text, True))
         opening = self.rng.choice(OPENINGS)
-        worked = text if opening == "<think>" else answer_tag(task.gold[0])
+        worked = text if opening == "<think>" else ladder.tag("answer", task.gold[0])
         return opened(task, worked)
 
     def search(self) -> Row:
@@ -97,7 +84,7 @@ class Playing(Lessons):
         links = self.chains.links()
         task = self.chains.question_of(links)
         if self.rng.choice(OPENINGS) == "<answer>":
-            return opened(task, answer_tag(self.chains.person(links)))
+            return opened(task, ladder.tag("answer", self.chains.person(links)))
         order = range(task.info["level"])
         turns, answer = chain.reply(task, order)
         results = [self.chains.results(links, *query) for query in chain.queries(task, order)]

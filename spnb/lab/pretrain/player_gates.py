@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 
 from spnb.core.documents import open_source
-from spnb.core.method import Suite
 from spnb.core.types import Chat, Sampling, derive_seed
 from spnb.evaluate import matches
 from spnb.evaluate.items import ask_suite, play_suite
@@ -60,38 +59,30 @@ def shares(records: list[dict[str, Any]]) -> pd.DataFrame:
     return table.groupby(["suite", "difficulty"])[columns].mean()
 
 
-def game_suites(engine: TorchEngine, count: int) -> list[Suite]:
-    """Matches against random play in each game."""
-    chat = Chat(engine.tokenizer)
-    player = make_player("policy", chat, SAMPLING)
-    rival = make_player("random")
-    games = map(make_game, (KUHN, TICTACTOE, NEGOTIATION))
-    return [matches.match_suite(game, player, rival, count, 0, "random") for game in games]
-
-
 def gates(engine: TorchEngine, count: int) -> bool:
     """Prints all figures; whether each is where it must be."""
-    passed = True
-
-    def decide(name: str, gate: str, value: float) -> None:
-        nonlocal passed
-        low, high = DECIDED[gate]
-        passed &= low <= value <= high
-        print(f"{name}, {gate}: {value:.3f}, {low} to {high}", "" if low <= value <= high else "!")
-
-    for suite in game_suites(engine, count):
+    values = {}
+    player = make_player("policy", Chat(engine.tokenizer), SAMPLING)
+    for game in map(make_game, (KUHN, TICTACTOE, NEGOTIATION)):
+        suite = matches.match_suite(game, player, make_player("random"), count, 0, "random")
         table = pd.DataFrame(play_suite(suite, {"policy": engine})[0])
         invalid = (table["invalid_by"] == "player").sum()
-        decide(suite.name, "legal", 1 - invalid / table["player_turns"].sum())
-        print(f"    against random play: {table['outcome'].value_counts(normalize=True).to_dict()}")
+        values[suite.name, "legal"] = 1 - invalid / table["player_turns"].sum()
+        print(f"{suite.name}: {table['outcome'].value_counts(normalize=True).to_dict()}")
     families = ("journey", "ledger", "report", "chain")
     table = shares([record for one in families for record in questions(engine, one, count)])
     print(table.round(3).to_string())
     for family in families[:-1]:
-        decide(family, "level 1", table.loc[(family, "level 1"), "score"])
-    decide("ledger", "thinks", table.loc["ledger", "thinks"].mean())
-    decide("chain", "searches", table.loc["chain", "searches"].mean())
-    return passed
+        values[family, "level 1"] = table.loc[(family, "level 1"), "score"]
+    values["ledger", "thinks"] = table.loc["ledger", "thinks"].mean()
+    values["chain", "searches"] = table.loc["chain", "searches"].mean()
+    failed = []
+    for (name, gate), value in values.items():
+        low, high = DECIDED[gate]
+        print(f"{name}, {gate}: {value:.3f}, {low} to {high}")
+        failed += [] if low <= value <= high else [f"{name}, {gate}"]
+    print(f"failed: {failed}")
+    return not failed
 
 
 if __name__ == "__main__":

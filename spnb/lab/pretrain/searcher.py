@@ -1,38 +1,25 @@
-"""Pre-trains the searcher: a policy shown how to answer and to ask by search, in any order.
+"""What a searcher is shown: to answer and to ask by search, in any order.
 
-As `spnb.lab.pretrain.learner`, for the chain of `spnb.lab.chain`; who is what to whom is new in
+As `spnb.lab.pretrain.ladder_lessons`, for the chain of `spnb.lab.chain`; relations are new in
 every lesson.
 """
 
-from pydantic import Field
-
 from spnb.core import prompts
 from spnb.core.types import Task
-from spnb.lab import chain
+from spnb.lab import chain, ladder
 from spnb.lab.chain import HIGHEST, RELATIONS, Links
-from spnb.lab.ladder import ORDINALS, Family
-from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
-from spnb.lab.pretrain.rows import Row, answer_tag, by_ordinals, draw_pool, turn
-from spnb.lab.pretrain.training import Dtype
+from spnb.lab.ladder import ORDINALS
+from spnb.lab.pretrain.ladder_lessons import Lessons
+from spnb.lab.pretrain.rows import Row, by_ordinals, turn
 
 OTHERS = 2
 """Sentences beside those that a question takes."""
 
 
-class SearcherRecipe(LearnerRecipe):
-    """Everything that decides a searcher's weights."""
-
-    dtype: Dtype = "bfloat16"
-    highest: int = Field(HIGHEST, ge=1, le=HIGHEST)
-    families: list[Family] = []
-    tokens: int = Field(10_000_000, gt=0)
-    batch_tokens: int = Field(2048, gt=0)
-
-
 class Searching(Lessons):
     """Rows of one searcher."""
 
-    shares = {"answer": 0.45, "ask": 0.4, "told": 0.15}
+    most = HIGHEST
 
     def drill(self) -> Row:
         """Sentences, and then in turn who is what to somebody, and to whom somebody is it."""
@@ -42,11 +29,9 @@ class Searching(Lessons):
         for relation, person in self.rng.sample(list(links), 8):
             row[0] = (f"{row[0][0]} {chain.fact(links, relation, person)}", False)
             other = links[relation, person]
-            pairs += [
-                (f" {person} {relation}", f" {other}"),
-                (f" {relation} {other}", f" {person}"),
-            ]
-        for key, name in self.rng.sample(pairs, len(pairs)):
+            pairs.append((f" {person} {relation}", f" {other}"))
+            pairs.append((f" {relation} {other}", f" {person}"))
+        for key, name in self.shuffled(pairs):
             row += [(key, False), (name, True), (".", False)]
         return row
 
@@ -54,7 +39,7 @@ class Searching(Lessons):
         """A question answered by search, the relations followed in any order."""
         task = self.question_of(self.links())
         level = task.info["level"]
-        order = self.rng.sample(range(level), level)
+        order = self.shuffled(range(level))
         turns, answer = chain.reply(task, order)
         pieces: Row = []
         for done, (text, query) in enumerate(zip(turns, chain.queries(task, order), strict=True)):
@@ -66,8 +51,7 @@ class Searching(Lessons):
         """A question of any level in a wording of training."""
         start = self.person(links)
         relations = self.rng.sample(RELATIONS, self.level())
-        wordings = chain.WORDS["questions"]
-        frame = self.question_frame(wordings["train"], wordings["heldout"], ["{e}", "{s}"])
+        frame = self.question_frame(chain.WORDS["questions"], ["{e}", "{s}"])
         text = chain.pose(start, relations, self.rng, frame)
         return chain.make_task(text, start, relations, links)
 
@@ -79,7 +63,7 @@ class Searching(Lessons):
         """What a search returns, in any order."""
         others = [person, chain.before(links, relation, person)]
         facts = [chain.fact(links, relation, other) for other in others]
-        return prompts.information(self.rng.sample(facts, len(facts)))
+        return prompts.information(self.shuffled(facts))
 
     def ask(self) -> Row:
         """A question whose answer is given: back from it by search, as far as the recipe says."""
@@ -99,22 +83,21 @@ class Searching(Lessons):
         pieces.append(("<question>", ending))
         steps = list(zip(ORDINALS, reversed(relations), strict=False))
         text = chain.question(person, steps, self.rng.choice(chain.WORDS["questions"]["train"]))
-        return turn(chain.ask(target), *pieces, (f" {text}</question>", True))
+        return turn(prompts.ask_search(target), *pieces, (f" {text}</question>", True))
 
     def told(self) -> Row:
         """A question answered from the sentences that its chain takes, among others."""
         links = self.links()
         task = self.question_of(links)
-        rng = self.rng
         documents = [*task.info["documents"]]
-        documents += [chain.fact(links, *key) for key in rng.sample(list(links), OTHERS)]
+        documents += [chain.fact(links, *key) for key in self.rng.sample(list(links), OTHERS)]
         relations = task.info["relations"]
         reached = chain.follow(links, task.info["start"], relations)
         told = map(" ".join, zip(ORDINALS, relations, reached, strict=False))
-        text = f"<think> {' '.join(told)}</think>{answer_tag(reached[-1])}"
-        messages = prompts.answer(task.question, rng.sample(documents, len(documents)), "plain")
+        text = ladder.tag("think", " ".join(told)) + ladder.tag("answer", reached[-1])
+        messages = prompts.answer(task.question, self.shuffled(documents), "plain")
         return turn(messages, (text, True))
 
     def links(self) -> Links:
         """Relations of one row."""
-        return chain.draw_links(self.rng, draw_pool(self.rng))
+        return chain.draw_links(self.rng, self.pool())

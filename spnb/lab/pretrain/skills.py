@@ -3,12 +3,13 @@ at temperature 1, names and wordings are held out.
 
 Answers by level, proposals, judging, rubrics and grading on the ladder; answers and questions by
 search over the chain; SPICE's answers and tasks; Absolute Zero's tasks; moves and remarks in games.
-The demonstrations are right as often as `spnb.lab.pretrain.learner` says.
+The demonstrations are right as often as `spnb.lab.pretrain.ladder_lessons` says.
 """
 
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,18 @@ from spnb.core.documents import Proposal
 from spnb.core.episodes import Episode, single_turn
 from spnb.core.grading import grade_text, read_answer
 from spnb.core.method import Suite
-from spnb.core.search import Tool, search_rollouts
 from spnb.core.types import Chat, Engine, Messages, Request, Sampling, Task, Trajectory, derive_seed
-from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate import matches
-from spnb.evaluate.items import Records, Rows, play_suite, record, row, score_row, share_row
+from spnb.evaluate.items import (
+    Records,
+    Rows,
+    ask_suite,
+    play_suite,
+    record,
+    row,
+    score_row,
+    share_row,
+)
 from spnb.evaluate.proposals import JUDGED
 from spnb.games import InvalidAction, Match, make_game, programs
 from spnb.games.base import messages, parse_action
@@ -32,10 +40,11 @@ from spnb.games.negotiation import ACCEPT, CHAT, DENY, position
 from spnb.games.players import TICTACTOE_GAMES, make_player, random_action
 from spnb.games.questions import questions
 from spnb.lab import chain, ladder, segments
+from spnb.lab.ladder_suites import search
 from spnb.lab.pretrain.demos import GAME_SHARES
+from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.reasoner_lessons import READ
-from spnb.lab.segment_oracle import judge
-from spnb.lab.segment_suites import SUITES, suite_tasks
+from spnb.lab.segments import SUITES, judge, suite_tasks
 from spnb.lab.world import Pool, names
 from spnb.methods import absolute_zero, spice_prompts
 
@@ -111,28 +120,37 @@ def measure(engine: Engine, suites: Sequence[Suite]) -> pd.DataFrame:
 
 
 def answers(
-    name: str, chat: Chat, tasks: Sequence[Task], order_of: Any, key: str, **others: Any
+    name: str,
+    chat: Chat,
+    tasks: Sequence[Task],
+    order_of: Callable[[Task, str], Any] = ladder.order_of,
+    key: str = "ladder skills",
+    **others: Any,
 ) -> Suite:
     """Answers by level; well-formed where `order_of` finds each step once, in any order."""
 
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
         task = tasks[place]
-        part = task.difficulty or level(task.info["level"])
-        return {part: grade_text(text, task)}, order_of(task, text) is not None
+        return {task.difficulty: grade_text(text, task)}, order_of(task, text) is not None
 
-    return skill(f"answer {name}", chat, [task.messages for task in tasks], grade, key, **others)
-
-
-def level(number: int) -> str:
-    """A level as a part of a table."""
-    return f"level {number}"
+    return skill(name, chat, [task.messages for task in tasks], grade, key, **others)
 
 
-def asked(number: int | None, highest: int) -> dict[str, float]:
-    """Which level a proposal asks for; nothing where it is not valid."""
-    if number is None:
-        return {}
-    return {f"asks {level(one)}": float(one == number) for one in range(1, highest + 1)}
+def proposed(level: int | None, highest: int) -> tuple[dict[str, float], bool]:
+    """Whether a proposal is valid (it has a level then), and which level it asks for."""
+    if level is None:
+        return {"valid": 0.0}, False
+    asks = {f"asks level {one}": float(one == level) for one in range(1, highest + 1)}
+    return {"valid": 1.0} | asks, True
+
+
+def skills_of(name: str, chat: Chat, count: int) -> list[Suite]:
+    """Those of a shipped policy that reads, by the name of its recipe."""
+    if name == "searcher":
+        return search_skills(chat, count)
+    if name.startswith("reasoner"):
+        return reasoner_skills(chat, count)
+    return ladder_skills(chat, lessons_of(name).recipe.highest, count)
 
 
 # --- the ladder
@@ -142,10 +160,8 @@ def ladder_skills(chat: Chat, highest: int, count: int = 200) -> list[Suite]:
     """A learner's: `count` answers a level, and outputs of every other role."""
     suites = []
     for family in ladder.WORLDS:
-        suites += [
-            ladder_answers(chat, family, highest, count),
-            ladder_proposals(chat, family, highest, count),
-        ]
+        suites.append(ladder_answers(chat, family, highest, count))
+        suites.append(ladder_proposals(chat, family, highest, count))
     verdicts = [ladder_verdicts(chat, role, highest, count) for role in ("judge", "grade")]
     return [*suites, *verdicts, ladder_rubrics(chat, highest, count)]
 
@@ -159,7 +175,7 @@ def ladder_answers(chat: Chat, family: str, highest: int, count: int) -> Suite:
     """Answers of a family by level."""
     rng = random.Random(derive_seed("ladder skills", family))
     tasks = [draw(family, number, rng) for number in range(1, highest + 1) for _ in range(count)]
-    return answers(family, chat, tasks, lambda *of: ladder.order_of(*of) or None, "ladder skills")
+    return answers(f"answer {family}", chat, tasks)
 
 
 def ladder_proposals(chat: Chat, family: str, highest: int, count: int) -> Suite:
@@ -168,9 +184,8 @@ def ladder_proposals(chat: Chat, family: str, highest: int, count: int) -> Suite
     read = [ladder.draw_sources(rng, family, SOURCES, highest, POOL) for _ in range(count)]
 
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        valid = ladder.read_proposal(text, read[place])
-        parts = asked(valid[1] if valid else None, highest)
-        return {"valid": float(valid is not None)} | parts, valid is not None
+        _, level, _ = ladder.read_proposal(text, read[place]) or (None, None, ())
+        return proposed(level, highest)
 
     prompted = [ladder.ask(sources) for sources in read]
     return skill(f"ask {family}", chat, prompted, grade, "ladder skills")
@@ -185,7 +200,8 @@ def ladder_verdicts(chat: Chat, role: str, highest: int, count: int) -> Suite:
         family = "report" if role == "grade" else "journey"
         task = draw(family, rng.randint(2, highest), rng)
         steps = range(task.info["level"])
-        first, second = (_written(task, rng.sample(steps, len(steps))) for _ in range(2))
+        replies = [ladder.reply(task, rng.sample(steps, len(steps))) for _ in range(2)]
+        first, second = (prompts.field(text, "answer") or "" for text in replies)
         same = rng.random() < 1 / 2
         if role == "judge":
             second = first if same else second
@@ -203,10 +219,6 @@ def ladder_verdicts(chat: Chat, role: str, highest: int, count: int) -> Suite:
         return {"right": float(verdict == golds[place])}, verdict is not None
 
     return skill(role, chat, prompted, grade, "ladder skills")
-
-
-def _written(task: Task, order: Sequence[int]) -> str:
-    return prompts.field(ladder.reply(task, order), "answer") or ""
 
 
 def ladder_rubrics(chat: Chat, highest: int, count: int) -> Suite:
@@ -229,45 +241,34 @@ def ladder_rubrics(chat: Chat, highest: int, count: int) -> Suite:
 
 def search_skills(chat: Chat, count: int = 200) -> list[Suite]:
     """A searcher's: by search over the library of `spnb.lab.chain`, and from what a chain takes."""
-    tool = Tool(
-        chat.tokenizer,
-        make_retriever("bm25", chain.library(POOL)),
-        k=chain.RESULTS,
-        max_searches=chain.HIGHEST,
-        max_length=MAX_LENGTH,
-    )
-
-    def search(request: Request) -> Episode[Trajectory]:
-        (trajectory,) = yield from search_rollouts([request], [""], tool)
-        return trajectory
-
+    by_search = partial(search, chat.tokenizer, POOL, chain.HIGHEST, MAX_LENGTH)
     return [
-        chain_answers(chat, count, search),
+        chain_answers(chat, count, by_search),
         chain_answers(chat, count),
-        chain_proposals(chat, count, search),
+        chain_proposals(chat, count, by_search),
     ]
 
 
 def chain_answers(
-    chat: Chat, count: int, search: Callable[[Request], Episode[Trajectory]] | None = None
+    chat: Chat, count: int, by_search: Callable[[Request], Episode[Trajectory]] | None = None
 ) -> Suite:
     """Answers of the chain by level: by search, or from its sentences, shuffled."""
     rng = random.Random(derive_seed("search skills", "answer"))
     numbers = [number for number in range(1, chain.HIGHEST + 1) for _ in range(count)]
     tasks = [chain.draw_task(number, rng, POOL) for number in numbers]
-    if search:
-        more = {"answer": search, "sampling": TURN}
-        return answers("chain", chat, tasks, chain.order_of, "search skills", **more)
+    asked = partial(answers, chat=chat, key="search skills", sampling=TURN)
+    if by_search:
+        return asked("answer chain", tasks=tasks, order_of=chain.order_of, answer=by_search)
     told = []
     for task in tasks:
         documents = rng.sample(task.info["documents"], task.info["level"])
         prompt = prompts.answer(task.question, documents, "plain")
-        told.append(Task(prompt, task.question, task.gold, task.kind, task.difficulty, task.info))
-    return answers("chain, told", chat, told, lambda *_: True, "search skills", sampling=TURN)
+        told.append(replace(task, messages=prompt))
+    return asked("answer chain, told", tasks=told, order_of=lambda *_: True)
 
 
 def chain_proposals(
-    chat: Chat, count: int, search: Callable[[Request], Episode[Trajectory]]
+    chat: Chat, count: int, by_search: Callable[[Request], Episode[Trajectory]]
 ) -> Suite:
     """Whether questions have each level; well-formed where they lead to the answer they are for."""
     rng = random.Random(derive_seed("search skills", "ask"))
@@ -275,11 +276,10 @@ def chain_proposals(
 
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
         task = chain.read_proposal(text, targets[place], POOL)
-        parts = asked(task.info["level"] if task else None, chain.HIGHEST)
-        return {"valid": float(task is not None)} | parts, task is not None
+        return proposed(task.info["level"] if task else None, chain.HIGHEST)
 
-    prompted = [chain.ask(target) for target in targets]
-    return skill("ask chain", chat, prompted, grade, "search skills", search, TURN)
+    prompted = [prompts.ask_search(target) for target in targets]
+    return skill("ask chain", chat, prompted, grade, "search skills", by_search, TURN)
 
 
 # --- SPICE's roles, Absolute Zero's tasks
@@ -287,10 +287,7 @@ def chain_proposals(
 
 def reasoner_skills(chat: Chat, count: int = 200) -> list[Suite]:
     """A reasoner's: `count` answers a level, and tasks of every type."""
-    suites = [
-        answers(suite, chat, suite_tasks(suite, count), segments.order_of, "ladder skills")
-        for suite in SUITES
-    ]
+    suites = [answers(f"answer {suite}", chat, suite_tasks(suite, count)) for suite in SUITES]
     for answer_type in segments.GRADES:
         suites += [challenges(chat, answer_type, count, grounded) for grounded in (True, False)]
     for kind in programs.TASK_KINDS:
@@ -313,11 +310,12 @@ def challenges(chat: Chat, answer_type: str, count: int, grounded: bool) -> Suit
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
         task = spice_prompts.read_task("plain", text, answer_type)
         if not isinstance(task, Proposal):
-            return {"valid": 0.0}, False
+            return proposed(None, segments.HIGHEST)
         judged = judge(task, read[place] if grounded else None)
         said = {name: getattr(judged, name) for name in JUDGED}
         parts = {name: float(value) for name, value in said.items() if value is not None}
-        return {"valid": 1.0} | parts | asked(judged.level or 0, segments.HIGHEST), True
+        asks, valid = proposed(judged.level, segments.HIGHEST)
+        return {"valid": 1.0} | parts | asks, valid
 
     prompted = [
         spice_prompts.challenge("plain", answer_type, text if grounded else None) for text in shown
@@ -343,21 +341,15 @@ def programs_proposed(chat: Chat, kind: programs.TaskKind, count: int) -> Suite:
 def programs_solved(chat: Chat, kind: programs.TaskKind, count: int) -> Suite:
     """Solutions of tasks on chains of each number of steps; well-formed: an answer."""
     rng = random.Random(derive_seed("reasoner skills", kind))
-    numbers = [number for number in range(1, segments.HIGHEST + 1) for _ in range(count)]
     tasks = []
-    for number in numbers:
-        program = programs.chain(programs.draw_chain(rng, number))
+    for number in range(count * segments.HIGHEST):
+        level = 1 + number // count
+        program = programs.chain(programs.draw_chain(rng, level))
         inputs = rng.sample(range(10), 4)
-        outputs = programs.runs(program, inputs) or []
-        pairs = list(zip(inputs, outputs, strict=True))
-        tasks.append(absolute_zero.make_task(kind, program, pairs))
-
-    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        part = level(numbers[place])
-        return {part: grade_text(text, tasks[place])}, read_answer(text) is not None
-
-    prompted = [task.messages for task in tasks]
-    return skill(f"solve {kind}", chat, prompted, grade, "ladder skills")
+        pairs = list(zip(inputs, programs.runs(program, inputs) or [], strict=True))
+        task = absolute_zero.make_task(kind, program, pairs)
+        tasks.append(replace(task, difficulty=f"level {level}"))
+    return answers(f"solve {kind}", chat, tasks, lambda _, text: read_answer(text))
 
 
 # --- games
@@ -395,14 +387,12 @@ def moves(name: str, chat: Chat, count: int, seed: int) -> Suite:
     """One move at each of `count` positions of random play: its remark's detail and truth (where
     the game has remarks), and whether the game takes it."""
     stopped = positions(name, count, seed)
+    tasks = [Task(messages(match), "", info={"match": match}) for match in stopped]
 
-    def ask(place: int) -> Episode[Records]:
-        match = stopped[place]
-        request = chat.request(messages(match), GAME_SAMPLING, derive_seed(seed, place))
-        text = (yield from single_turn(request)).policy_text
+    def grade(task: Task, text: str) -> dict[str, Any]:
+        match = task.info["match"]
         detail, true = remark_of(match, text) if name in REMARKS else ("none", True)
-        legal = is_legal(match, text)
-        return [record(name, str(place), float(legal), kind=detail, true=true)]
+        return {"kind": detail, "true": true, "score": float(is_legal(match, text))}
 
     def rows_of(records: Records) -> Rows:
         rows = []
@@ -411,7 +401,8 @@ def moves(name: str, chat: Chat, count: int, seed: int) -> Suite:
             rows.append(share_row(name, f"{detail} remark true", hits))
         return [*rows, share_row(name, "legal moves", [one["score"] for one in records])]
 
-    return Suite(name, range(count), ask, rows_of)
+    seed_of = lambda place, _: derive_seed(seed, place)  # noqa: E731
+    return ask_suite(name, tasks, chat, GAME_SAMPLING, seed_of, grade=grade, summarise=rows_of)
 
 
 def positions(name: str, count: int, seed: int) -> list[Match]:

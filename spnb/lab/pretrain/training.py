@@ -1,45 +1,36 @@
-"""The training of policies that read: batches by tokens, a model that looks back, the loss.
-
-Every recipe of the ladders and of documents uses it (`spnb.lab.pretrain.learner`).
-"""
+"""The training of policies that read: batches by tokens, a model that looks back, the loss."""
 
 import copy
+import math
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch.nn.functional import cross_entropy, normalize, one_hot
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from spnb.lab import embedded_path
 from spnb.lab.pretrain import build as games
-from spnb.lab.pretrain.build import Batches, Encoded, ModelRecipe
+from spnb.lab.pretrain.build import Batches, Encoded
+from spnb.lab.pretrain.ladder_lessons import Lessons
+from spnb.lab.pretrain.recipes import LearnerRecipe
+from spnb.lab.pretrain.rows import Row
 
-Dtype = Literal["float32", "bfloat16"]
-CONSTANT = 0.6
+DIRECTION = 0.6
 EMBEDDING_STD = 0.08
 QK_GAIN = 1.6
 POOL = 384
 LONGEST = 512
 """Rows that are drawn at once; rows of more tokens than the second are left out."""
+CONSTANT = 0.4
+"""The share of the training with the full learning rate."""
 
 
-class TextRecipe(ModelRecipe):
-    """What the recipes of policies that read have in common; amounts in tokens."""
-
-    vocabulary: int = Field(1500, gt=256)
-    batch_tokens: int = Field(4096, gt=0)
-    outside_share: float = Field(0.15, ge=0, le=1)
-    outside_weight: float = Field(0.3, ge=0, lt=1)
-    warmup_tokens: int = Field(200_000, gt=0)
-    matrix_std: float = Field(0.04, gt=0)
-    offset_heads: bool = True
-    dtype: Dtype = Field("float32", description="of the saved weights")
-
-
-def build_model(recipe: TextRecipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+def build_model(recipe: LearnerRecipe, tokenizer: PreTrainedTokenizerFast) -> Any:
     """A Qwen3 with random weights, layer 0's heads set to look a fixed distance back."""
     rope = {"rope_type": "default", "rope_theta": 1e6}
     std = recipe.matrix_std
@@ -61,7 +52,7 @@ def set_offset_heads(model: Any) -> None:
     embedding = model.get_input_embeddings().weight
     torch.nn.init.normal_(embedding, std=EMBEDDING_STD)
     shared = normalize(torch.randn(embedding.shape[1]), dim=0)
-    embedding += CONSTANT * shared
+    embedding += DIRECTION * shared
     for layer in model.model.layers:
         layer.self_attn.q_norm.weight.fill_(QK_GAIN)
         layer.self_attn.k_norm.weight.fill_(QK_GAIN)
@@ -79,13 +70,9 @@ def set_offset_heads(model: Any) -> None:
         attention.k_proj.weight[rows] = torch.outer(key, shared)
 
 
-@dataclass
-class Progress:
-    """Where a training stands: tokens seen, and the curve so far."""
-
-    tokens: int = 0
-    started: float = field(default_factory=time.perf_counter)
-    curve: games.Curve = field(default_factory=list)
+def seen(curve: games.Curve) -> int:
+    """Tokens of the training so far."""
+    return curve[-1][0] if curve else 0
 
 
 def split_by_tokens(encoded: list[Encoded], most: int) -> list[list[Encoded]]:
@@ -136,17 +123,32 @@ def loss_of(
     return (losses_N * weights_BT[counts_BT]).sum() / weights_BT[counts_BT].sum()
 
 
-def train(
-    recipe: TextRecipe,
-    model: Any,
-    stream: Batches,
-    until: int,
-    progress: Progress,
-    rate: Callable[[Any, int], float],
-) -> Iterator[None]:
-    """Trains until so many tokens in all were seen; yields after every step.
+def stream(lessons: Lessons, tokenizer: Any, curve: games.Curve) -> Batches:
+    """Batches of lessons, their difficulty following the tokens seen."""
+    recipe = lessons.recipe
 
-    `rate` is the learning rate's factor after so many tokens of a recipe.
+    def rows() -> Iterator[Row]:
+        for row in lessons.rows():
+            lessons.progress = seen(curve) / recipe.tokens
+            yield row
+
+    rng = random.Random(recipe.seed)
+    split = partial(split_by_tokens, most=recipe.batch_tokens)
+    return games.batches(rows(), tokenizer, recipe.outside_weight, rng, POOL, split)
+
+
+def rate(recipe: LearnerRecipe, tokens: int) -> float:
+    """The rate's factor: a warm-up, constant up to `CONSTANT`, then a cosine to 0."""
+    warm = min(1.0, (tokens + 1) / recipe.warmup_tokens)
+    late = max(0.0, (tokens / recipe.tokens - CONSTANT) / (1 - CONSTANT))
+    return warm * 0.5 * (1 + math.cos(math.pi * late))
+
+
+def train(
+    recipe: LearnerRecipe, model: Any, batches: Batches, curve: games.Curve
+) -> Iterator[None]:
+    """Trains until the recipe's tokens were seen; adds to the curve and yields after every step.
+
     Forward and backward passes are in bfloat16 on a working copy, the weights themselves and the
     optimizers in float32.
     """
@@ -155,9 +157,10 @@ def train(
     pairs = list(zip(working.parameters(), model.parameters(), strict=True))
     generator = torch.Generator().manual_seed(recipe.seed)
     optimizers = games.make_optimizers(model, recipe)
-    while progress.tokens < until:
-        games.set_rate(optimizers, rate(recipe, progress.tokens))
-        ids_BT, weights_BT, draws = next(stream)
+    started = time.perf_counter()
+    while seen(curve) < recipe.tokens:
+        games.set_rate(optimizers, rate(recipe, seen(curve)))
+        ids_BT, weights_BT, draws = next(batches)
         loss = loss_of(working, ids_BT, weights_BT, draws, recipe.outside_share, generator)
         loss.backward()
         for copied, master in pairs:
@@ -168,7 +171,29 @@ def train(
         with torch.no_grad():
             for copied, master in pairs:
                 copied.copy_(master)
-        progress.tokens += int((weights_BT > 0).sum())
-        seconds = time.perf_counter() - progress.started
-        progress.curve.append((progress.tokens, loss.item(), seconds))
+        tokens = seen(curve) + int((weights_BT > 0).sum())
+        curve.append((tokens, loss.item(), time.perf_counter() - started))
         yield
+
+
+def build(lessons: Lessons, folder: Path, report: Callable[[str], None] = print) -> None:
+    """Makes the policy of these lessons: tokenizer, training, saving.
+
+    It goes on from the recipe's `start`, or starts from scratch where there is none.
+    """
+    recipe = lessons.recipe
+    curve: games.Curve = []
+    if recipe.start:
+        start = embedded_path(recipe.start)
+        tokenizer = AutoTokenizer.from_pretrained(start)
+        model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    else:
+        tokenizer = lessons.tokenizer()
+        model = build_model(recipe, tokenizer)
+    for _ in train(recipe, model, stream(lessons, tokenizer, curve), curve):
+        tokens, _, seconds = curve[-1]
+        if len(curve) % 50 == 0:
+            recent = sum(loss for _, loss, _ in curve[-50:]) / 50
+            report(f"{tokens / 1e6:.2f} M tokens, loss {recent:.3f} nats, {seconds:.0f} s")
+    weights = model.to(getattr(torch, recipe.dtype))
+    games.save(weights, tokenizer, recipe, folder, "tokens", curve)

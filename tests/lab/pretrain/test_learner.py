@@ -15,10 +15,10 @@ from spnb.lab import embedded_path, ladder
 from spnb.lab.ladder import ORDINALS, WORDING, WORLDS
 from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.build import PAD, encode
-from spnb.lab.pretrain.ladder_lessons import LearnerRecipe, Lessons
-from spnb.lab.pretrain.learner import RECIPES, build, build_tokenizer, rate
+from spnb.lab.pretrain.make import lessons_of
+from spnb.lab.pretrain.recipes import LearnerRecipe
 from spnb.lab.pretrain.rows import END, corrected_text
-from spnb.lab.pretrain.searcher import SearcherRecipe
+from spnb.lab.pretrain.training import build, rate
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import load_policy
 
@@ -26,7 +26,7 @@ EVERY = list(WORLDS)
 
 
 def lessons(seed=0, progress=1.0, **values):
-    made = Lessons(LearnerRecipe(seed=seed, **values))
+    made = lessons_of("learner", seed=seed, **values)
     made.progress = progress
     return made
 
@@ -170,7 +170,7 @@ def test_held_out_wordings_are_never_shown():
 
 
 def test_words_of_the_ladder_are_one_token_each():
-    tokenizer = build_tokenizer(LearnerRecipe())
+    tokenizer = lessons().tokenizer()
     ladder.check_names(tokenizer)
     for word in (*ORDINALS, *ladder.NUMBERS, "0", "99", *ladder.names("town", "heldout")):
         assert len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) == 1, word
@@ -220,13 +220,13 @@ def test_the_rate_is_constant_and_then_falls_to_0():
     assert rate(recipe, 700_000) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("name", [*RECIPES, "searcher"])
+@pytest.mark.parametrize("name", ["learner", "learner-even", "learner-large", "searcher"])
 def test_the_shipped_learners_are_their_recipes(name):
-    recipe = SearcherRecipe() if name == "searcher" else LearnerRecipe(**RECIPES[name])
+    made = lessons_of(name)
     folder = embedded_path(name)
-    assert json.loads((folder / "recipe.json").read_text()) == recipe.model_dump()
+    assert LearnerRecipe(**json.loads((folder / "recipe.json").read_text())) == made.recipe
     shipped = AutoTokenizer.from_pretrained(folder)
-    assert shipped.get_vocab() == build_tokenizer(recipe).get_vocab()
+    assert shipped.get_vocab() == made.tokenizer().get_vocab()
     assert (shipped.pad_token, shipped.eos_token) == (PAD, END)
 
 
@@ -250,10 +250,8 @@ def test_the_shipped_learner_reads_and_knows_no_order(family):
 
 @pytest.mark.slow
 def test_a_tiny_learner_is_built_and_the_same_again(tmp_path):
-    recipe = LearnerRecipe(
-        hidden=32, layers=2, heads=2, feed_forward=64, tokens=20_000, warmup_tokens=1000
-    )
+    size = dict(hidden=32, layers=2, heads=2, feed_forward=64, tokens=20_000, warmup_tokens=1000)
     for name in ("first", "second"):
-        build(Lessons(recipe), tmp_path / name, report=lambda text: None)
+        build(lessons(**size), tmp_path / name, report=lambda text: None)
     first, second = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("first", "second"))
     assert first == second

@@ -10,9 +10,11 @@ from transformers import AutoTokenizer
 from spnb.core import prompts
 from spnb.core.grading import grade_text
 from spnb.lab import chain, embedded_path, ladder
-from spnb.lab.pretrain import player, player_gates
+from spnb.lab.pretrain import player_gates
 from spnb.lab.pretrain.build import PAD, encode
-from spnb.lab.pretrain.player import OPENINGS, PlayerRecipe, Playing
+from spnb.lab.pretrain.make import lessons_of
+from spnb.lab.pretrain.player import OPENINGS
+from spnb.lab.pretrain.recipes import LearnerRecipe
 from spnb.lab.pretrain.rows import END
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import load_policy
@@ -24,7 +26,7 @@ def tokenizer():
 
 
 def lessons(progress=1.0, **values):
-    made = Playing(PlayerRecipe(**values))
+    made = lessons_of("player", **values)
     made.progress = progress
     return made
 
@@ -106,14 +108,15 @@ def test_words_of_the_ladder_and_of_games_are_few_tokens(tokenizer):
 
 def test_the_shipped_player_is_its_recipe(tokenizer):
     folder = embedded_path("player")
-    assert json.loads((folder / "recipe.json").read_text()) == PlayerRecipe().model_dump()
+    recipe = LearnerRecipe(**json.loads((folder / "recipe.json").read_text()))
+    assert recipe == lessons().recipe
     assert (tokenizer.pad_token, tokenizer.eos_token) == (PAD, END)
     assert (folder / "model.safetensors").stat().st_size < 1_800_000
 
 
 @pytest.mark.slow
 def test_the_recipe_makes_the_shipped_tokenizer(tokenizer):
-    made = player.build_tokenizer(PlayerRecipe())
+    made = lessons().tokenizer()
     assert made.get_vocab() == tokenizer.get_vocab()
 
 

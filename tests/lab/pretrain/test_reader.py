@@ -18,25 +18,17 @@ from spnb.lab import clusters, embedded_path, ladder
 from spnb.lab.clusters import TYPES
 from spnb.lab.ladder import NUMBERS, ORDINALS, WORDING, WORLDS
 from spnb.lab.pretrain.ladder_lessons import JUDGED, SOURCES
-from spnb.lab.pretrain.learner import build
-from spnb.lab.pretrain.make import RECIPES as EVERY
-from spnb.lab.pretrain.reader import (
-    DOCUMENTS,
-    LENGTHS,
-    RECIPES,
-    SHARES,
-    SOLVED,
-    SPREAD,
-    ReaderRecipe,
-    Reading,
-)
+from spnb.lab.pretrain.make import RECIPES, lessons_of
+from spnb.lab.pretrain.reader import DOCUMENTS, LENGTHS, SOLVED, SPREAD
+from spnb.lab.pretrain.recipes import LearnerRecipe
 from spnb.lab.pretrain.rows import END, START
+from spnb.lab.pretrain.training import build
 from spnb.methods.spell import Method, Params
 from spnb.train.policies import load_policy
 
 
 def lessons(seed=0, **values):
-    return Reading(ReaderRecipe(seed=seed, **values))
+    return lessons_of("reader", seed=seed, **values)
 
 
 def read(row):
@@ -184,19 +176,20 @@ def test_a_question_without_documents_gets_a_guess():
 
 
 def test_lessons_come_as_often_as_stated():
-    assert sum(SHARES.values()) == pytest.approx(1)
     made = lessons()
+    shares = made.shares
+    assert sum(shares.values()) == pytest.approx(1)
     assert made.warmed == 1 and made.cap == made.recipe.highest == 8
     counts = Counter()
-    for name in SHARES:
+    for name in shares:
         setattr(made, name, lambda name=name: [(name, True)])
-    made.work = [getattr(made, name) for name in SHARES]
+    made.work = [getattr(made, name) for name in shares]
     rows = made.rows()
     for _ in range(3000):
         text = next(rows)[0][0]
-        counts[text if text in SHARES else "drill"] += 1
+        counts[text if text in shares else "drill"] += 1
     assert share(counts, "drill") == pytest.approx(0.1, abs=0.02)
-    for name, expected in SHARES.items():
+    for name, expected in shares.items():
         assert share(counts, name) == pytest.approx(0.9 * expected, abs=0.03), name
 
 
@@ -221,19 +214,18 @@ def test_held_out_wordings_are_never_shown():
 
 
 def test_the_recipes_have_names():
-    assert set(RECIPES) == {"reader", "reader-even", "reader-large"} <= {*EVERY}
-    starts = {name: validate(ReaderRecipe, values).start for name, values in RECIPES.items()}
-    assert starts == {
+    starts = {name: lessons_of(name).recipe.start for name in RECIPES}
+    assert {name: start for name, start in starts.items() if start} == {
         "reader": "learner",
         "reader-even": "learner-even",
         "reader-large": "learner-large",
     }
 
 
-@pytest.mark.parametrize("name", list(RECIPES))
+@pytest.mark.parametrize("name", ["reader", "reader-even", "reader-large"])
 def test_the_shipped_readers_are_their_recipes(name):
-    recipe, folder = ReaderRecipe(**RECIPES[name]), embedded_path(name)
-    assert json.loads((folder / "recipe.json").read_text()) == recipe.model_dump()
+    recipe, folder = lessons_of(name).recipe, embedded_path(name)
+    assert LearnerRecipe(**json.loads((folder / "recipe.json").read_text())) == recipe
     shipped, start = (AutoTokenizer.from_pretrained(embedded_path(n)) for n in (name, recipe.start))
     assert shipped.get_vocab() == start.get_vocab()
     sizes = [
@@ -257,8 +249,7 @@ def test_a_reader_goes_on_from_its_learner(tmp_path):
     start = weights(embedded_path("learner"))
     made = {}
     for name, more in (("still", still), ("first", {}), ("second", {})):
-        recipe = ReaderRecipe(**values, **more)
-        build(Reading(recipe), tmp_path / name, report=lambda text: None, start=recipe.start)
+        build(lessons(**values, **more), tmp_path / name, report=lambda text: None)
         made[name] = weights(tmp_path / name)
     assert (made["still"] - start).abs().max() < 1e-5
     assert (made["first"] - start).abs().max() > 1e-3 and torch.equal(made["first"], made["second"])

@@ -17,20 +17,20 @@ from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.build import PAD
 from spnb.lab.pretrain.ladder_lessons import places_of
-from spnb.lab.pretrain.learner import build
-from spnb.lab.pretrain.reasoner import RECIPES, build_tokenizer, words
-from spnb.lab.pretrain.reasoner_lessons import TASKS, ReasonerRecipe, Reasoning
+from spnb.lab.pretrain.make import lessons_of
+from spnb.lab.pretrain.reasoner_lessons import TASKS
+from spnb.lab.pretrain.recipes import LearnerRecipe
 from spnb.lab.pretrain.rows import END
-from spnb.lab.segment_oracle import judge
-from spnb.lab.segment_suites import suite_tasks
-from spnb.lab.segments import HIGHEST, KINDS, order_of, read_segment
+from spnb.lab.pretrain.training import build
+from spnb.lab.pretrain.vocabulary import reasoner_words
+from spnb.lab.segments import HIGHEST, KINDS, judge, order_of, read_segment, suite_tasks
 from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import load_policy
 
 
 def lessons(progress=1.0, **values):
-    made = Reasoning(ReasonerRecipe(**values))
+    made = lessons_of("reasoner", **values)
     made.progress = progress
     return made
 
@@ -54,8 +54,8 @@ def test_answers_are_consistent_in_every_order(monkeypatch):
         order, level = order_of(task, reply), task.info["level"]
         assert order == tuple(task.info["order"])
         orders[level, order == tuple(range(level))] += 1
-        kinds[task.info["kind"], task.kind, "\n[1] " in prompt] += 1
-        for place, step in enumerate(task.info["entry"].steps):
+        kinds[task.info["source"].family, task.kind, "\n[1] " in prompt] += 1
+        for place, step in enumerate(task.info["source"].steps):
             assert re.search(rf"\b{ORDINALS[place]}\b[^.]*\b{step}\b|\b{step}\b", prompt)
     assert len(kinds) == 2 * len(set(TASKS))  # each kind and type, from notes and from documents
     assert orders[5, False] > 10 * orders[5, True] and orders[2, True] > 5 < orders[2, False]
@@ -165,8 +165,8 @@ def test_levels_grow_and_drills_become_rare():
 
 
 def test_words_of_the_world_are_one_token_each():
-    tokenizer = build_tokenizer(ReasonerRecipe())
-    for word in words():
+    tokenizer = lessons().tokenizer()
+    for word in reasoner_words():
         assert len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) == 1, word
     made = lessons()
     for row in itertools.islice(made.rows(), 300):
@@ -175,12 +175,12 @@ def test_words_of_the_world_are_one_token_each():
         assert tokenizer.decode(ids) == text and len(ids) < 300
 
 
-@pytest.mark.parametrize("name", list(RECIPES))
+@pytest.mark.parametrize("name", ["reasoner", "reasoner-large"])
 def test_the_shipped_reasoners_are_their_recipes(name):
-    recipe, folder = ReasonerRecipe(**RECIPES[name]), embedded_path(name)
-    assert json.loads((folder / "recipe.json").read_text()) == recipe.model_dump()
+    made, folder = lessons_of(name), embedded_path(name)
+    assert LearnerRecipe(**json.loads((folder / "recipe.json").read_text())) == made.recipe
     shipped = AutoTokenizer.from_pretrained(folder)
-    assert shipped.get_vocab() == build_tokenizer(recipe).get_vocab()
+    assert shipped.get_vocab() == made.tokenizer().get_vocab()
     assert (shipped.pad_token, shipped.eos_token) == (PAD, END)
 
 
@@ -203,11 +203,8 @@ def test_the_shipped_reasoner_writes_valid_tasks_and_knows_no_order():
 
 @pytest.mark.slow
 def test_a_tiny_reasoner_is_built_and_the_same_again(tmp_path):
-    recipe = ReasonerRecipe(
-        hidden=32, layers=2, heads=2, feed_forward=64, tokens=20_000, warmup_tokens=1000
-    )
+    size = dict(hidden=32, layers=2, heads=2, feed_forward=64, tokens=20_000, warmup_tokens=1000)
     for name in ("first", "second"):
-        made = Reasoning(recipe)
-        build(made, tmp_path / name, report=lambda text: None, tokens=build_tokenizer)
+        build(lessons(**size), tmp_path / name, report=lambda text: None)
     first, second = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("first", "second"))
     assert first == second

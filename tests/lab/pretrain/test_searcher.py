@@ -10,19 +10,18 @@ from spnb.core.types import Chat
 from spnb.lab import chain
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain import skills
-from spnb.lab.pretrain.learner import build_tokenizer
+from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.rows import END
-from spnb.lab.pretrain.searcher import SearcherRecipe, Searching
 from spnb.lab.world import names
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import load_policy
 
 PEOPLE = {*names("person", "train"), *names("person", "heldout")}
-TOKENIZER = build_tokenizer(SearcherRecipe())
+TOKENIZER = lessons_of("searcher").tokenizer()
 
 
 def lessons(**values):
-    return Searching(SearcherRecipe(**values))
+    return lessons_of("searcher", **values)
 
 
 def stated(row):

@@ -9,8 +9,8 @@ from transformers import AutoTokenizer
 from spnb.lab import embedded_path
 from spnb.lab.pretrain import training
 from spnb.lab.pretrain.build import CURVE_FILE, Recipe
-from spnb.lab.pretrain.ladder_lessons import LearnerRecipe
 from spnb.lab.pretrain.make import make
+from spnb.lab.pretrain.recipes import LearnerRecipe
 
 TINY = LearnerRecipe(hidden=64, layers=2, heads=2, feed_forward=64)
 
@@ -63,6 +63,7 @@ def test_a_token_drawn_from_several_counts_as_the_mean_over_what_it_could_be(tok
     [
         ("x", {}, "recipe is 'x', which is unknown; allowed: games, learner, "),
         ("player", {"steps": 3}, "parameter is 'steps', which is unknown"),
+        ("searcher", {"highest": 7}, "highest is 7; allowed: 1 to 6"),
         ("games", {"steps": 0}, "steps is 0; allowed: greater than 0"),
     ],
 )
@@ -79,3 +80,8 @@ def test_a_games_recipe_can_be_changed(tmp_path):
     recipe = Recipe(**json.loads((tmp_path / "recipe.json").read_text()))
     assert (recipe.seed, recipe.steps, recipe.hidden) == (1, 1, 32)
     assert len((tmp_path / CURVE_FILE).read_text().splitlines()) == 2
+
+
+def test_the_shipped_weights_are_at_most_18_mb():
+    files = embedded_path("player").parent.glob("*/model.safetensors")
+    assert sum(file.stat().st_size for file in files) <= 18_000_000

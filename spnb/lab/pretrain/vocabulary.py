@@ -1,0 +1,100 @@
+"""The tokens of policies that read: names, ordinals, counts and fixed phrases are one each."""
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerFast
+
+from spnb.core import prompts
+from spnb.lab import chain, ladder
+from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, SO, WORDING, WORLDS
+from spnb.lab.pretrain.build import train_tokenizer
+from spnb.lab.pretrain.rows import END, START
+from spnb.lab.segments import HIGHEST, KINDS, MAKES
+from spnb.lab.world import names
+from spnb.methods import spice_prompts
+
+POOLS = ("train", "heldout")
+DIGIT = " ?[0-9]"
+LETTERED = [*LETTERS, *(f"({letter})" for letter in LETTERS)]
+
+
+def tags(*words: str) -> list[str]:
+    """The opening and closing tags of these words."""
+    return [f"<{slash}{word}>" for word in words for slash in ("", "/")]
+
+
+def turns() -> list[str]:
+    """The marks of turns, with what stands before them."""
+    reply = f"{END}\n{START}assistant\n"
+    return [f"{START}user\n", f"{START}assistant\n", reply, f"?{reply}", f".{reply}"]
+
+
+def ladder_phrases() -> list[str]:
+    """Constant text of the ladder and the chain that becomes one token each."""
+    instructions = [prompts.ANSWERING["plain"], prompts.CHOICE, prompts.TASK, prompts.CLOSED]
+    instructions += [prompts.JUDGE, prompts.RUBRIC, prompts.GRADE]
+    instructions += [prompts.SEARCHING["plain"], prompts.ASK_SEARCH]
+    for asking in prompts.ASKING.values():
+        instructions += [asking, asking + prompts.ASK_BEYOND]
+    marks = tags("think", "answer", "search", "information", "question", "rubric")
+    marks += ["\n<information>", "\n</information>\n"]
+    words = ("Question", "Task", "First", "Second", "Response", "Point")
+    labels = [*(f"\n{word}:" for word in words), *(f"\n[{n}]" for n in range(1, 33))]
+    rules = [f" {WORDING[world]['rule']}" for world in set(WORLDS.values())]
+    return [*turns(), *instructions, *marks, *labels, *sorted(rules)]
+
+
+def ladder_tokenizer(
+    size: int, further: Sequence[str] = (), phrases: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of `size` tokens, and those of the ladder and the chain.
+
+    `further` texts and `phrases` are those of other things that a policy does.
+    """
+    kinds = itertools.product(("person", "town"), POOLS)
+    every = sorted({name for kind, pool in kinds for name in names(kind, pool)})
+    wordings = [chain.WORDS["fact"]]
+    for pool in POOLS:
+        wordings += chain.WORDS["questions"][pool]
+        wordings += [frame for family in WORLDS for frame in ladder.frames(family, pool)]
+        for world in set(WORLDS.values()):
+            wordings += WORDING[world]["notes"][pool]
+    texts = sorted(" " + re.sub("{[evrs]}", "", text) for text in wordings) * 20
+    words = [*ORDINALS, *NUMBERS, *map(str, range(COUNTS)), prompts.YES, prompts.NO, *every]
+    words += [*chain.RELATIONS, SO, *LETTERED]
+    added = [*ladder_phrases(), *phrases, *(f" {word}" for word in words)]
+    return train_tokenizer([*texts, *further], DIGIT, added, size, 10)
+
+
+def reasoner_phrases() -> list[str]:
+    """Constant text of documents and programs that becomes one token each."""
+    instructions = [*spice_prompts.CHALLENGING.values(), *spice_prompts.PROPOSING.values()]
+    instructions += [*spice_prompts.SOLVING.values(), prompts.REASON, prompts.CHOICE]
+    instructions.append(prompts.ANSWERING["plain"])
+    marks = tags("think", "answer", "question", "program", "input")
+    labels = [f"\n{word}:" for word in ("Question", "Program", "Input", "Output")]
+    labels += [", output:", *(f"\n[{n}]" for n in range(1, 2 * HIGHEST + 1))]
+    titles = [kind.title.removesuffix(" {e}") for kind in KINDS.values()]
+    texts = [f"{start}{title}" for title in titles for start in ("\n", "")]
+    signs = [" * 2 +", " +", " x", "\n-", *(f"x^{power}" for power in range(2, HIGHEST))]
+    rules = [f" {kind.rule}" for kind in KINDS.values()]
+    return [*turns(), *instructions, *marks, *labels, *texts, *signs, *rules]
+
+
+def reasoner_words() -> list[str]:
+    """Words of documents that become one token each, with the space before them."""
+    texts = []
+    for kind, pool in itertools.product(KINDS.values(), POOLS):
+        texts += [*kind.notes[pool], *kind.questions[pool]]
+    spoken = re.findall(r"[A-Za-z]+", " ".join(re.sub("{[envk]}", "", text) for text in texts))
+    people = [name for pool in POOLS for name in names("person", pool)]
+    numbers = [*ORDINALS[:HIGHEST], *NUMBERS[:HIGHEST], *map(str, range(COUNTS)), SO, MAKES]
+    return [*numbers, *LETTERED, *KINDS["code"].steps, *sorted(set(spoken)), *sorted(people)]
+
+
+def reasoner_tokenizer(size: int) -> PreTrainedTokenizerFast:
+    """Bytes, and a token each for the words of documents and the fixed phrases."""
+    added = [*reasoner_phrases(), *(f" {word}" for word in reasoner_words())]
+    return train_tokenizer([], DIGIT, added, size)

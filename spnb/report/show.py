@@ -6,9 +6,8 @@ and `spnb.report.studies`, those of formulas in `spnb.report.shapes`.
 """
 
 import base64
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -36,6 +35,7 @@ from spnb.report import (
 )
 from spnb.report.claims import Claims, load_claims, verdict_table
 from spnb.report.curves import Curves, load_curves
+from spnb.report.display import ROWS, table_html
 from spnb.report.exhibits import (
     COMMANDS,
     OTHERS,
@@ -45,13 +45,14 @@ from spnb.report.exhibits import (
     check_writable,
     default_folder,
     exhibit_info,
+    folder_of,
     made_from,
     read_index,
 )
 from spnb.report.exhibits import save_exhibit as save
-from spnb.report.find import find_runs
 from spnb.report.frame import Frames, gather
 from spnb.report.tables import CustomExhibit, Table, fill_placeholders, load_own, load_tables
+from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.runs import COMMITTED
 
@@ -60,8 +61,9 @@ SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 FOR_CLAIMS = {"spice": spice.with_cross_play}
 """What adds to a paper's results, for its claims, what is measured after training."""
-WIDE = 9
-"""Columns of a table; one with more is set in small letters, so that a notebook has room for it."""
+BANNER = (
+    '<p style="border-left:6px solid #D55E00;background:#FFF1E6;color:#222;padding:4px 8px">{}</p>'
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Exhibit:
         where: one line: where it was saved or that it is committed, and what it was made from.
         files: its files by ending ("png", "csv").
         item: the table or figure itself, where it was made now.
+        warning: what a reader must not miss, "" if nothing.
     """
 
     id: str
@@ -80,40 +83,44 @@ class Exhibit:
     protocol: str = ""
     files: Mapping[str, Path] = field(default_factory=dict)
     item: pd.DataFrame | Figure | None = None
+    warning: str = ""
 
     def __repr__(self) -> str:
         return f"{self.id}: {self.where}"
 
     def _ipython_display_(self) -> None:
-        """The picture as saved, which has few colours and bytes; then the rest as HTML."""
+        """A warning, the picture as saved, which has few colours and bytes, and the rest."""
+        if self.warning:
+            html = BANNER.format(escape(self.warning))
+            display({"text/html": html, "text/plain": self.warning}, raw=True)
         if "png" in self.files:
             picture = base64.b64encode(self.files["png"].read_bytes()).decode()
             display({"image/png": picture, "text/plain": self.id}, raw=True)
         display({"text/html": self._repr_html_(), "text/plain": repr(self)}, raw=True)
 
     def _repr_html_(self) -> str:
-        """All but the picture: the whole table, caption, protocol, where it is from."""
-        table = "" if "png" in self.files or not self.files else _html(self.files["csv"])
+        """All but the picture: the table, caption, protocol, where it is from."""
+        html = ""
+        if "csv" in self.files and "png" not in self.files:
+            table = pd.read_csv(self.files["csv"], dtype=str, keep_default_na=False)
+            html = table_html(table, _first(self.id, table))
         texts = [escape(self.caption)] if self.caption else []
         texts += [f"<em>Protocol.</em> {escape(self.protocol)}"] if self.protocol else []
         texts.append(f"<small>{escape(repr(self))}</small>")
-        return table + "".join(f"<p>{text}</p>" for text in texts)
+        return html + "".join(f"<p>{text}</p>" for text in texts)
 
 
-def _html(path: Path) -> str:
-    """A table as saved, no cell cut; texts to the left, numbers to the right; wide ones small."""
-
-    def cell(text: str) -> str:
-        return escape(text, quote=False).replace("\n", "<br>")
-
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    table = table.map(cell).rename(columns=cell)
-    with pd.option_context("display.max_colwidth", None):
-        html = table.to_html(index=False, escape=False, justify="left", border=0)
-    if len(table.columns) > WIDE:
-        html = html.replace("<table ", '<table style="font-size:80%" ', 1)
-    html = re.sub(r"<td>(?![-+.\d]*</td>)", '<td style="text-align:left">', html)
-    return re.sub(r">\n\s*<", "><", html)
+def _first(exhibit_id: str, table: pd.DataFrame) -> list[bool]:
+    """Whether each row of an exhibit stays open: what was run, of many arms the headline ones."""
+    names = table.iloc[:, 0].str.split(" (paper:", n=1, regex=False).str[0]
+    stays = ~names.str.startswith("not run")
+    paper = exhibit_id.split("/")[0]
+    entry = described(paper).entries.get(exhibit_id)
+    if isinstance(entry, Table) and stays.sum() > ROWS:
+        heads = [name for name, about in params.variants(paper).items() if about.get("headline")]
+        arms = [row.name for row in entry.rows if row.run is None or row.run[0] in heads]
+        stays &= names.isin(arms)
+    return stays.tolist()
 
 
 def exhibit(
@@ -130,7 +137,7 @@ def exhibit(
     Args:
         plan: whose runs are taken; without plan and frames the committed exhibit is shown.
         frames: the plan's runs as `gather` gives them, if they have been read already.
-        folder: where to save; the plan's folder for figures if left out.
+        folder: where to save; left out: the plan's folder for figures, or that of `folder_of`.
         options: of a shared analysis: those of `exhibit` in `spnb.report.dynamics` and `pass_at_k`.
 
     Raises:
@@ -141,23 +148,23 @@ def exhibit(
     if options and info.source != "shared":
         raise ParamError(unknown(f"option of {exhibit_id}", next(iter(options)), []))
     if exhibit_id in shapes.MAKERS:
-        own = resolve(folder or (plan.figures if plan else default_folder()))
-        return _save(exhibit_id, shapes.make(exhibit_id), own)
+        own = folder or (plan.figures if plan else default_folder())
+        return _save(exhibit_id, shapes.make(exhibit_id), resolve(own))
     if frames is None:
         frames = gather([run for run in plan.all() if run.finished] if plan else [])
     if plan is None and not frames.runs:
         return committed(exhibit_id)
-    folder = resolve(folder or (plan.figures if plan else notebooks.shared_folder(frames.runs)))
-    if lacking := _would_lose(info, frames, folder):
-        return committed(exhibit_id, lacking)
+    folder = resolve(folder or (plan.figures if plan else folder_of(frames.runs)))
+    if lacks := _lost(exhibit_id, frames, folder):
+        return committed(exhibit_id, lacks, frames)
     if info.source == "shared":
         item = SHARED[info.paper](exhibit_id, frames, folder, **options)
-        if item is None:
-            return _nothing(exhibit_id)
-        return saved(exhibit_id, folder, item)
+        return _nothing(exhibit_id) if item is None else saved(exhibit_id, folder, item)
     made = make(info, plan, frames) if plan else None
     if made is None:
-        return committed(exhibit_id, _missing(exhibit_id, frames))
+        needed = needed_variants(exhibit_id)
+        lacks = [name for name in needed if name not in frames.variants]
+        return committed(exhibit_id, lacks, frames)
     return _save(exhibit_id, made, folder)
 
 
@@ -173,11 +180,10 @@ def _save(exhibit_id: str, made: ExhibitContent, folder: Path) -> Exhibit:
 def _nothing(exhibit_id: str) -> Exhibit:
     """The committed exhibit, if there is one, where the runs at hand have nothing for it."""
     why = "no run has anything to show"
-    folder = resolve(COMMITTED)
-    record = _record(exhibit_id, folder)
+    record = _record(exhibit_id, resolve(COMMITTED))
     if record is None:
         return Exhibit(exhibit_id, why)
-    return _shown(record, folder, f"{why}; committed: {made_from(record)}")
+    return _shown(record, resolve(COMMITTED), f"{why}; committed: {made_from(record)}")
 
 
 class Described(NamedTuple):
@@ -236,21 +242,16 @@ def needed_variants(exhibit_id: str) -> list[str]:
     return list(entry.variants) if entry else []
 
 
-def _missing(exhibit_id: str, frames: Frames) -> list[str]:
-    return [name for name in needed_variants(exhibit_id) if name not in frames.variants]
-
-
-def _would_lose(info: ExhibitInfo, frames: Frames, folder: Path) -> list[str]:
-    """The variants that a committed exhibit would lose if these runs' took its place."""
-    record = _record(info.id, folder)
-    if record is None or folder != resolve(COMMITTED):
-        return []
-    if info.source != "shared":
-        return [name for name in _missing(info.id, frames) if name in record["variants"]]
-    there = {(run.paper, run.variant) for run in frames.runs}
-    taken = dict.fromkeys(tuple(run_id.split("/")[::2]) for run_id in record["runs"])
+def _lost(exhibit_id: str, frames: Frames, folder: Path) -> list[str]:
+    """What a committed exhibit would lose if these runs' took its place: variants of today."""
+    record = _record(exhibit_id, folder) if folder == resolve(COMMITTED) else None
+    before = [tuple(run_id.split("/")[::2]) for run_id in record["runs"]] if record else []
+    there = [(run.paper, run.variant) for run in frames.runs]
+    lost = list(dict.fromkeys(pair for pair in before if pair not in there))
+    if needed := needed_variants(exhibit_id):
+        return [variant for _, variant in lost if variant in needed]
     known = {(paper, name) for paper in params.papers() for name in params.variants(paper)}
-    return [f"{paper}/{name}" for paper, name in taken if (paper, name) in known - there]
+    return [f"{paper}/{variant}" for paper, variant in lost if (paper, variant) in known]
 
 
 def _record(exhibit_id: str, folder: Path) -> dict[str, Any] | None:
@@ -276,19 +277,32 @@ def saved(exhibit_id: str, folder: Path, item: pd.DataFrame | Figure | None = No
     return _shown(record, folder, f"saved in {place}. {made_from(record)}", item)
 
 
-def committed(exhibit_id: str, lacks: Sequence[str] | None = None) -> Exhibit:
-    """The exhibit in `figures/`; `lacks`: the variants that a plan lacks to make it.
+def committed(
+    exhibit_id: str, lacks: Sequence[str] | None = None, frames: Frames | None = None
+) -> Exhibit:
+    """The exhibit in `figures/`; it warns where that is of another scale than the runs at hand.
 
-    ExhibitError if it is not there and there is no plan that could be told what it lacks.
+    Args:
+        lacks: the variants that a plan lacks to make it.
+        frames: the plan's runs.
+
+    Raises:
+        ExhibitError: it is not there, and there is no plan that could be told what it lacks.
     """
     folder = resolve(COMMITTED)
     record = _record(exhibit_id, folder)
     needs = f"; this plan lacks the variants {', '.join(lacks)}" if lacks else ""
-    if record:
-        return _shown(record, folder, f"committed: {made_from(record)}{needs}")
-    if lacks is None:
-        raise ExhibitError(f"exhibit {exhibit_id} is not in {folder}; {_how(exhibit_id)}")
-    return Exhibit(exhibit_id, f"not made yet{needs}; {_how(exhibit_id)}")
+    if record is None:
+        if lacks is None:
+            raise ExhibitError(f"exhibit {exhibit_id} is not in {folder}; {_how(exhibit_id)}")
+        return Exhibit(exhibit_id, f"not made yet{needs}; {_how(exhibit_id)}")
+    shown = _shown(record, folder, f"committed: {made_from(record)}{needs}")
+    scales = {run.scale for run in frames.runs} if frames else set()
+    if not record["scale"] or not scales - {record["scale"]}:
+        return shown
+    scale = " and ".join(sorted(scales))
+    warning = f"Not of this notebook's runs, which are of scale {scale}: the committed exhibit, "
+    return replace(shown, warning=f"{warning}of scale {record['scale']}.")
 
 
 def _how(exhibit_id: str) -> str:

@@ -11,8 +11,8 @@ import spnb as sp
 from spnb.core.paths import ROOT
 from spnb.core.types import Sample
 from spnb.report import frame
+from spnb.report.display import excerpt, over_training, token_table, toy_curves
 from spnb.report.frame import Frames
-from spnb.report.lessons import excerpt, over_training, token_table, toy_curves
 from spnb.train.runs import open_run
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

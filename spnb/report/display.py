@@ -27,7 +27,7 @@ LONG = 40
 PAGE = '<div style="max-width:900px;overflow-x:auto">{}</div>'
 OPEN = '<table class="dataframe" border="0" style="font-size:{}%">'
 NUMBER = re.compile(r"-?|[-+]?[\d.,]*\d(e[-+]?\d+)?( ?%)?( \[.*\])?|- \(.*\)|nan")
-INTERVAL = re.compile(r"\[(\S+), (\S+)\]")
+INTERVAL = re.compile(r"\[([-\d.]+), ([-\d.]+)\]")
 Lines = list[tuple[str, list[str]]]
 """A table as texts, column by column: what stands at its head, its cells."""
 

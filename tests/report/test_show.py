@@ -90,6 +90,35 @@ def test_no_cell_is_cut_or_read_as_markup(tmp_path):
     assert ">007<" in html and ">0.333333<" in html and "A &lt; B." in html
 
 
+def test_rows_that_were_not_run_are_folded_and_headline_arms_stay_open(tmp_path):
+    entry = show.described("spell").entries["spell/table-1"]
+    names = [row.name for row in entry.rows if row.run]
+    table = pd.DataFrame({"policy": [f"{name} (paper: X)" for name in names] + ["not run (paper)"]})
+    assert show._first("spell/table-1", table) == [True] * len(names) + [False]
+    many = pd.concat([table] * 3)
+    known = notebooks.params.variants("spell")
+    heads = {row.name for row in entry.rows if row.run and known[row.run[0]].get("headline")}
+    stays = (
+        many["policy"].str.split(" (paper", regex=False).str[0][show._first("spell/table-1", many)]
+    )
+    assert set(stays) == heads < set(names)
+
+
+def test_a_committed_exhibit_beside_runs_of_another_scale_says_so_in_colour(tmp_path, monkeypatch):
+    folder = committed_in(monkeypatch, tmp_path / "committed")
+    params = {"paper": "rlvr", "scale": "cpu", "variant": "think", "seed": 0}
+    run = open_run(tmp_path / "cpu", params)
+    texts = {"caption": "Shown.", "protocol": "Other.", "folder": folder}
+    save_exhibit("rlvr/learning-curves", Figure(), [run], data=pd.DataFrame({"a": [1]}), **texts)
+    shown = exhibit("rlvr/learning-curves", rlvr(tmp_path, "even"))
+    warning, picture, text = displayed(shown, monkeypatch)
+    assert "background:" in warning["text/html"] and "image/png" in picture
+    for words in (warning["text/html"], warning["text/plain"]):
+        assert "which are of scale smoke: the committed exhibit, of scale cpu." in words
+    assert "lacks the variants" in text["text/html"]
+    assert len(displayed(exhibit("rlvr/learning-curves"), monkeypatch)) == 2, "nobody's runs"
+
+
 def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypatch):
     folder = committed_in(monkeypatch, tmp_path / "committed")
     spiral = [SimpleNamespace(seed=s, variant="full", scale="cpu", paper="spiral") for s in (0, 1)]
@@ -123,7 +152,6 @@ def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
     assert read_index(folder)[0]["variants"] == ["think", "search"]
     assert exhibit("rlvr/learning-curves", one).item, "elsewhere it is made of what there is"
     ran = [run for run in gather(both.all()).runs if run.variant == "think"]
-    shared = catalogue()["dynamics/length"]
     record = {
         "id": "dynamics/length",
         "files": [],
@@ -132,7 +160,7 @@ def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
         ),
     }
     monkeypatch.setattr(show, "read_index", lambda _: [record])
-    lost = show._would_lose(shared, SimpleNamespace(runs=ran), folder)
+    lost = show._lost("dynamics/length", SimpleNamespace(runs=ran), folder)
     assert lost == ["rlvr/search"], "a variant that no file lists any more is not missed"
 
 

@@ -348,6 +348,14 @@ def read_index(folder: Path) -> list[dict[str, Any]]:
         ) from None
 
 
+def find_record(exhibit_id: str, folder: Path) -> dict[str, Any] | None:
+    """The record of a saved exhibit whose files are all there."""
+    for record in read_index(folder):
+        if record["id"] == exhibit_id and all((folder / f).is_file() for f in record["files"]):
+            return record
+    return None
+
+
 def gallery(folder: str | Path) -> Path:
     """Writes `<folder>/README.md`, a line an exhibit of the index, and a page of each paper's.
 

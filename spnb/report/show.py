@@ -7,11 +7,11 @@ and `spnb.report.studies`, those of formulas in `spnb.report.shapes`.
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -45,9 +45,9 @@ from spnb.report.exhibits import (
     check_writable,
     default_folder,
     exhibit_info,
+    find_record,
     folder_of,
     made_from,
-    read_index,
 )
 from spnb.report.exhibits import save_exhibit as save
 from spnb.report.frame import Frames, gather
@@ -115,7 +115,7 @@ def _first(exhibit_id: str, table: pd.DataFrame) -> list[bool]:
     names = table.iloc[:, 0].str.split(" (paper:", n=1, regex=False).str[0]
     stays = ~names.str.startswith("not run")
     paper = exhibit_id.split("/")[0]
-    entry = described(paper).entries.get(exhibit_id)
+    entry = described(paper).get(exhibit_id)
     if isinstance(entry, Table) and stays.sum() > ROWS:
         heads = [name for name, about in params.variants(paper).items() if about.get("headline")]
         arms = [row.name for row in entry.rows if row.run is None or row.run[0] in heads]
@@ -155,16 +155,18 @@ def exhibit(
     if plan is None and not frames.runs:
         return committed(exhibit_id)
     folder = resolve(folder or (plan.figures if plan else folder_of(frames.runs)))
-    if lacks := _lost(exhibit_id, frames, folder):
-        return committed(exhibit_id, lacks, frames)
+    if lost := _lost(exhibit_id, frames, folder):
+        return committed(exhibit_id, _lacks(lost), frames)
     if info.source == "shared":
         item = SHARED[info.paper](exhibit_id, frames, folder, **options)
-        return _nothing(exhibit_id) if item is None else saved(exhibit_id, folder, item)
+        if item is None:
+            return committed(exhibit_id, why="no run has anything to show", frames=frames)
+        return saved(exhibit_id, folder, item)
     made = make(info, plan, frames) if plan else None
     if made is None:
         needed = needed_variants(exhibit_id)
-        lacks = [name for name in needed if name not in frames.variants]
-        return committed(exhibit_id, lacks, frames)
+        absent = [name for name in needed if name not in frames.variants]
+        return committed(exhibit_id, _lacks(absent), frames)
     return _save(exhibit_id, made, folder)
 
 
@@ -177,53 +179,38 @@ def _save(exhibit_id: str, made: ExhibitContent, folder: Path) -> Exhibit:
     return saved(exhibit_id, folder, made.item)
 
 
-def _nothing(exhibit_id: str) -> Exhibit:
-    """The committed exhibit, if there is one, where the runs at hand have nothing for it."""
-    why = "no run has anything to show"
-    record = _record(exhibit_id, resolve(COMMITTED))
-    if record is None:
-        return Exhibit(exhibit_id, why)
-    return _shown(record, resolve(COMMITTED), f"{why}; committed: {made_from(record)}")
-
-
-class Described(NamedTuple):
-    """A paper's exhibits as its reference folder has them; `entries` are tables and figures."""
-
-    own: dict[str, CustomExhibit]
-    entries: dict[str, Table | Curves]
-    claims: Claims | None
+Described = CustomExhibit | Table | Curves | Claims
 
 
 @cache
-def described(paper: str) -> Described:
-    """What is known of a paper's exhibits; empty where the paper has no such files."""
-    tables, claims = (paper in reference.sources(f"{name}.yaml") for name in ("tables", "claims"))
-    own = load_own(paper) if tables else {}
-    entries = {**(load_tables(paper) if tables else {}), **load_curves(paper)}
-    return Described(own, entries, load_claims(paper) if claims else None)
+def described(paper: str) -> dict[str, Described]:
+    """A paper's exhibits as its reference folder has them, by id."""
+    entries: dict[str, Described] = {}
+    if paper in reference.sources("tables.yaml"):
+        entries |= load_own(paper) | load_tables(paper)
+    if paper in reference.sources("claims.yaml"):
+        claims = load_claims(paper)
+        entries[claims.exhibit] = claims
+    return entries | load_curves(paper)
 
 
 def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None:
     """The exhibit from these runs; None where they lack its variants."""
-    own, entries, claims = described(info.paper)
+    entry = described(info.paper).get(info.id)
     if info.id in MAKERS:
-        texts = own.get(info.id)
+        texts = entry if isinstance(entry, CustomExhibit) else None
         if texts and texts.variants and not frames.runs:
             return None
         made = MAKERS[info.id](plan, frames)
         if made is None or texts is None:
             return made
         return made._replace(caption=texts.caption, protocol=texts.protocol)
-    if claims and claims.exhibit == info.id:
+    if isinstance(entry, Claims):
+        used = frames.only(needed_variants(info.id))
         more = FOR_CLAIMS.get(info.paper)
-        table = verdict_table(claims, more(frames) if more else frames)
-        used = frames.only(needed_variants(info.id)).runs
-        return (
-            ExhibitContent(table, used, None, claims.caption, claims.protocol)
-            if len(table)
-            else None
-        )
-    entry = entries.get(info.id)
+        table = verdict_table(entry, more(frames) if more else frames)
+        made = ExhibitContent(table, used.runs, None, entry.caption, entry.protocol)
+        return made if len(table) else None
     if entry is None or entry.missing(frames.variants):
         return None
     used = frames.only(entry.variants)
@@ -234,17 +221,20 @@ def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None
 
 def needed_variants(exhibit_id: str) -> list[str]:
     """The variants whose runs an exhibit takes; none where it needs no run."""
-    own, entries, claims = described(exhibit_id.split("/")[0])
-    if claims and claims.exhibit == exhibit_id:
-        parts = (part for claim in claims.claims for part in claim.parts)
+    entry = described(exhibit_id.split("/")[0]).get(exhibit_id)
+    if isinstance(entry, Claims):
+        parts = (part for claim in entry.claims for part in claim.parts)
         return list(dict.fromkeys(name for part in parts for name in part.variants))
-    entry = (own | entries).get(exhibit_id)
     return list(entry.variants) if entry else []
+
+
+def _lacks(variants: Sequence[str]) -> str:
+    return f"this plan lacks the variants {', '.join(variants)}" if variants else ""
 
 
 def _lost(exhibit_id: str, frames: Frames, folder: Path) -> list[str]:
     """What a committed exhibit would lose if these runs' took its place: variants of today."""
-    record = _record(exhibit_id, folder) if folder == resolve(COMMITTED) else None
+    record = find_record(exhibit_id, folder) if folder == resolve(COMMITTED) else None
     before = [tuple(run_id.split("/")[::2]) for run_id in record["runs"]] if record else []
     there = [(run.paper, run.variant) for run in frames.runs]
     lost = list(dict.fromkeys(pair for pair in before if pair not in there))
@@ -254,55 +244,45 @@ def _lost(exhibit_id: str, frames: Frames, folder: Path) -> list[str]:
     return [f"{paper}/{variant}" for paper, variant in lost if (paper, variant) in known]
 
 
-def _record(exhibit_id: str, folder: Path) -> dict[str, Any] | None:
-    """The record of a saved exhibit whose files are all there."""
-    for record in read_index(folder):
-        if record["id"] == exhibit_id and all((folder / f).is_file() for f in record["files"]):
-            return record
-    return None
-
-
-def _shown(record: Mapping[str, Any], folder: Path, where: str, item: Any = None) -> Exhibit:
-    files = {Path(name).suffix[1:]: folder / name for name in record["files"]}
-    return Exhibit(record["id"], where, record["caption"], record["protocol"], files, item)
-
-
 def saved(exhibit_id: str, folder: Path, item: pd.DataFrame | Figure | None = None) -> Exhibit:
     """An exhibit that has just been saved; ExhibitError if it was not."""
-    record = _record(exhibit_id, folder)
+    record = find_record(exhibit_id, folder)
     if record is None:
         raise ExhibitError(f"exhibit {exhibit_id} was not saved in {folder}")
     path = folder / record["files"][0]
     place = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-    return _shown(record, folder, f"saved in {place}. {made_from(record)}", item)
+    return _shown(record, folder, f"saved in {place}. {made_from(record)}", item=item)
 
 
-def committed(
-    exhibit_id: str, lacks: Sequence[str] | None = None, frames: Frames | None = None
-) -> Exhibit:
+def committed(exhibit_id: str, why: str = "", frames: Frames | None = None) -> Exhibit:
     """The exhibit in `figures/`; it warns where that is of another scale than the runs at hand.
 
     Args:
-        lacks: the variants that a plan lacks to make it.
-        frames: the plan's runs.
+        why: why it is not made from the runs at hand.
+        frames: these runs.
 
     Raises:
-        ExhibitError: it is not there, and there is no plan that could be told what it lacks.
+        ExhibitError: it is not there, and nobody's runs were to make it.
     """
     folder = resolve(COMMITTED)
-    record = _record(exhibit_id, folder)
-    needs = f"; this plan lacks the variants {', '.join(lacks)}" if lacks else ""
+    record = find_record(exhibit_id, folder)
+    if record is None and frames is None:
+        raise ExhibitError(f"exhibit {exhibit_id} is not in {folder}; {_how(exhibit_id)}")
     if record is None:
-        if lacks is None:
-            raise ExhibitError(f"exhibit {exhibit_id} is not in {folder}; {_how(exhibit_id)}")
-        return Exhibit(exhibit_id, f"not made yet{needs}; {_how(exhibit_id)}")
-    shown = _shown(record, folder, f"committed: {made_from(record)}{needs}")
-    scales = {run.scale for run in frames.runs} if frames else set()
-    if not record["scale"] or not scales - {record["scale"]}:
-        return shown
-    scale = " and ".join(sorted(scales))
-    warning = f"Not of this notebook's runs, which are of scale {scale}: the committed exhibit, "
-    return replace(shown, warning=f"{warning}of scale {record['scale']}.")
+        return Exhibit(exhibit_id, f"not made yet; {why or 'no runs'}; {_how(exhibit_id)}")
+    where = f"committed: {made_from(record)}" + (f"; {why}" if why else "")
+    scales = {run.scale for run in frames.runs} - {record["scale"]} if frames else set()
+    warning = ""
+    if scales and record["scale"]:
+        theirs = f"which are of scale {' and '.join(sorted(scales))}"
+        own = f"the committed exhibit, of scale {record['scale']}"
+        warning = f"Not of this notebook's runs, {theirs}: {own}."
+    return _shown(record, folder, where, warning=warning)
+
+
+def _shown(record: Mapping[str, Any], folder: Path, where: str, **more: Any) -> Exhibit:
+    files = {Path(name).suffix[1:]: folder / name for name in record["files"]}
+    return Exhibit(record["id"], where, record["caption"], record["protocol"], files, **more)
 
 
 def _how(exhibit_id: str) -> str:

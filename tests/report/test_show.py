@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from spnb.report import notebooks, show
+from spnb.report import exhibits, notebooks, show
 from spnb.report.exhibits import ExhibitError, catalogue, read_index, save_exhibit
 from spnb.report.frame import KEYS, gather
 from spnb.report.show import exhibit, needed_variants, regenerate
@@ -91,7 +91,7 @@ def test_no_cell_is_cut_or_read_as_markup(tmp_path):
 
 
 def test_rows_that_were_not_run_are_folded_and_headline_arms_stay_open(tmp_path):
-    entry = show.described("spell").entries["spell/table-1"]
+    entry = show.described("spell")["spell/table-1"]
     names = [row.name for row in entry.rows if row.run]
     table = pd.DataFrame({"policy": [f"{name} (paper: X)" for name in names] + ["not run (paper)"]})
     assert show._first("spell/table-1", table) == [True] * len(names) + [False]
@@ -159,7 +159,7 @@ def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
             ("rlvr/smoke/think/seed-0", "rlvr/smoke/search/seed-0", "rlvr/smoke/gone/seed-0")
         ),
     }
-    monkeypatch.setattr(show, "read_index", lambda _: [record])
+    monkeypatch.setattr(exhibits, "read_index", lambda _: [record])
     lost = show._lost("dynamics/length", SimpleNamespace(runs=ran), folder)
     assert lost == ["rlvr/search"], "a variant that no file lists any more is not missed"
 

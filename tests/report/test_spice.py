@@ -133,9 +133,9 @@ def test_figure_3_has_both_sides_and_the_papers_ends(crossed):
     assert early.get_xlabel() == "challenger's training step"
     assert later.get_xlabel() == "reasoner's training step"
     assert (early.get_ylabel(), level.get_ylabel()) == ("pass rate (%)", "steps asked for")
-    dashed = [line for ax in (early, later) for line in ax.lines if line.get_linewidth() == 1.3]
+    dashed = [line for ax in (early, later) for line in ax.lines if line.get_linewidth() == 1.5]
     ends = [list(line.get_ydata()) for line in dashed if len(line.get_ydata())]
-    assert ends == [[55, 35], [55, 85]]
+    assert ends == [[35, 35], [55, 55], [85, 85], [55, 55]]
     assert list(level.lines[0].get_ydata()) == [1, 2, 3]
     assert {"level", "right", "success", "valid"} <= set(made.data["number"])
     plots.plt.close("all")

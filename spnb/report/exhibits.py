@@ -111,11 +111,12 @@ def default_folder() -> Path:
 def folder_of(made_of: Sequence[Run]) -> Path:
     """Where exhibits of any papers' runs go: `default_folder` if committed exhibits of their own
     papers were made of all these runs, else runs/figures."""
-    records = read_index(resolve(run_folders.COMMITTED))
-    own = [record for record in records if exhibit_info(record["id"]).source != "shared"]
-    known = {pair for record in own for pair in record["runs"].items()}
-    others = {(run.run_id, run.config_hash) for run in made_of} - known
-    return resolve(run_folders.TRIALS) if others else default_folder()
+    known: set[tuple[str, str]] = set()
+    for record in read_index(resolve(run_folders.COMMITTED)):
+        paper = record["id"].split("/")[0]
+        known |= {pair for pair in record["runs"].items() if pair[0].startswith(f"{paper}/")}
+    there = {(run.run_id, run.config_hash) for run in made_of} <= known
+    return default_folder() if there else resolve(run_folders.TRIALS)
 
 
 def check_writable(folder: str | Path) -> None:

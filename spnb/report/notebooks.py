@@ -51,7 +51,7 @@ def describe(plan: Plan) -> pd.DataFrame:
     """What a plan will do: a row a variant, how far it is, about how many minutes a run takes."""
     minutes = minutes_of(plan)
     rows: dict[str, dict[str, Any]] = {}
-    for variant in _headline_first(plan):
+    for variant in plan.variants:
         runs = [run for run in plan.all() if run.variant == variant]
         rows[variant] = {
             "seeds": ranges([run.seed for run in runs]),
@@ -59,8 +59,7 @@ def describe(plan: Plan) -> pd.DataFrame:
             "finished": f"{sum(run.finished for run in runs)} of {len(runs)}",
             "minutes a run": minutes.get(variant, "not measured"),
         }
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("variant").reset_index()
-    return _folded(table, plan)
+    return _headline_first(plan, rows).reset_index()
 
 
 def minutes_of(plan: Plan) -> dict[str, float]:
@@ -80,21 +79,17 @@ def announce(plan: Plan, rest: bool = True) -> str:
 def about(plan: Plan) -> pd.DataFrame:
     """The plan's variants, each in a sentence."""
     known = params.variants(plan.paper)
-    rows = {name: known[name]["about"] for name in _headline_first(plan)}
-    return _folded(pd.DataFrame({"about": rows}).rename_axis("variant"), plan)
+    return _headline_first(plan, {n: {"about": known[n]["about"]} for n in plan.variants})
 
 
-def _headline_first(plan: Plan) -> list[str]:
+def _headline_first(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """A row a variant; a notebook folds those that are no headline ones, where there are others."""
     known = params.variants(plan.paper)
-    return sorted(plan.variants, key=lambda name: not known[name].get("headline"))
-
-
-def _folded(table: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """The same table; a notebook shows the headline variants and folds the others."""
-    known = params.variants(plan.paper)
-    headline = [bool(known[name].get("headline")) for name in _headline_first(plan)]
-    table.attrs["first"] = headline if any(headline) else [True] * len(headline)
-    return table
+    order = sorted(rows, key=lambda name: not known[name].get("headline"))
+    table = pd.DataFrame.from_dict({name: rows[name] for name in order}, orient="index")
+    headline = [bool(known[name].get("headline")) for name in order]
+    table.attrs["first"] = headline if any(headline) else [True] * len(order)
+    return table.rename_axis("variant")
 
 
 def estimate(plan: Plan, rest: bool = True) -> str:
@@ -146,11 +141,11 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
     names = list(papermill.inspect_notebook(str(source)))
     given = fit(names, {"scale": scale, **values})
     if plan is None and "figures" in names and "figures" not in given:
-        keep = {key: given.get(key) for key in ("variants", "seeds")}
-        shared = paper in SHARED
-        given["figures"] = str(
-            folder_of(find_runs(scale=scale, **keep)) if shared else default_folder()
-        )
+        folder = default_folder()
+        if paper in SHARED:
+            keep = {key: given.get(key) for key in ("variants", "seeds")}
+            folder = folder_of(find_runs(scale=scale, **keep))
+        given["figures"] = str(folder)
     started = time.perf_counter()
     papermill.execute_notebook(
         str(source), str(target), parameters=given, cwd=str(source.parent), extra_arguments=QUIET

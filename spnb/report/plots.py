@@ -198,16 +198,16 @@ def plain_log(ax: Axes) -> None:
 
 
 def level(ax: Axes, value: float, label: str) -> None:
-    """A fine grey line across a panel, such as chance, with its name on it."""
+    """A fine grey line across a panel, such as chance, with its name below."""
     ax.axhline(value, color="0.45", linewidth=0.9, linestyle=":", zorder=1)
-    words = {"fontsize": 8, "color": "0.35", "ha": "center", "va": "center", "zorder": 4}
-    ground = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}}
-    place = {"xycoords": ("axes fraction", "data"), "annotation_clip": True}
-    ax.annotate(label, (0.76, value), **place, **words, **ground)
+    words = {"fontsize": 8, "color": "0.35", "ha": "center", "va": "top", "zorder": 4}
+    words["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
+    place = {"xytext": (0, -3), "textcoords": "offset points", "annotation_clip": True}
+    ax.annotate(label, (0.76, value), xycoords=("axes fraction", "data"), **place, **words)
 
 
 def paper_line(ax: Axes, values: Sequence[float], colour: str) -> None:
-    """The paper's number at the right edge of a panel, or those of start and end at both, dashed."""
+    """The paper's number at the right edge of a panel, or start and end at both, dashed."""
     look = {"color": colour, "linestyle": DASHED, "linewidth": 1.5, "zorder": 4}
     ends = {(0.9, 1.0): values[-1]}
     if len(values) > 1:

@@ -156,17 +156,17 @@ def exhibit(
         return committed(exhibit_id)
     folder = resolve(folder or (plan.figures if plan else folder_of(frames.runs)))
     if lost := _lost(exhibit_id, frames, folder):
-        return committed(exhibit_id, _lacks(lost), frames)
+        return committed(exhibit_id, lost, frames)
     if info.source == "shared":
         item = SHARED[info.paper](exhibit_id, frames, folder, **options)
         if item is None:
-            return committed(exhibit_id, why="no run has anything to show", frames=frames)
+            return committed(exhibit_id, (), frames, "no run has anything to show")
         return saved(exhibit_id, folder, item)
     made = make(info, plan, frames) if plan else None
     if made is None:
         needed = needed_variants(exhibit_id)
         absent = [name for name in needed if name not in frames.variants]
-        return committed(exhibit_id, _lacks(absent), frames)
+        return committed(exhibit_id, absent, frames)
     return _save(exhibit_id, made, folder)
 
 
@@ -228,20 +228,17 @@ def needed_variants(exhibit_id: str) -> list[str]:
     return list(entry.variants) if entry else []
 
 
-def _lacks(variants: Sequence[str]) -> str:
-    return f"this plan lacks the variants {', '.join(variants)}" if variants else ""
-
-
 def _lost(exhibit_id: str, frames: Frames, folder: Path) -> list[str]:
     """What a committed exhibit would lose if these runs' took its place: variants of today."""
     record = find_record(exhibit_id, folder) if folder == resolve(COMMITTED) else None
-    before = [tuple(run_id.split("/")[::2]) for run_id in record["runs"]] if record else []
+    if record is None:
+        return []
     there = [(run.paper, run.variant) for run in frames.runs]
-    lost = list(dict.fromkeys(pair for pair in before if pair not in there))
+    before = dict.fromkeys(tuple(run_id.split("/")[::2]) for run_id in record["runs"])
     if needed := needed_variants(exhibit_id):
-        return [variant for _, variant in lost if variant in needed]
+        return [pair[1] for pair in before if pair not in there and pair[1] in needed]
     known = {(paper, name) for paper in params.papers() for name in params.variants(paper)}
-    return [f"{paper}/{variant}" for paper, variant in lost if (paper, variant) in known]
+    return ["/".join(pair) for pair in before if pair not in there and pair in known]
 
 
 def saved(exhibit_id: str, folder: Path, item: pd.DataFrame | Figure | None = None) -> Exhibit:
@@ -254,23 +251,27 @@ def saved(exhibit_id: str, folder: Path, item: pd.DataFrame | Figure | None = No
     return _shown(record, folder, f"saved in {place}. {made_from(record)}", item=item)
 
 
-def committed(exhibit_id: str, why: str = "", frames: Frames | None = None) -> Exhibit:
+def committed(
+    exhibit_id: str, lacks: Sequence[str] = (), frames: Frames | None = None, why: str = ""
+) -> Exhibit:
     """The exhibit in `figures/`; it warns where that is of another scale than the runs at hand.
 
     Args:
-        why: why it is not made from the runs at hand.
-        frames: these runs.
+        lacks: the variants that a plan lacks to make it.
+        frames: the runs at hand.
+        why: why nothing was made of them, where they lack no variant.
 
     Raises:
         ExhibitError: it is not there, and nobody's runs were to make it.
     """
     folder = resolve(COMMITTED)
     record = find_record(exhibit_id, folder)
+    needs = f"; this plan lacks the variants {', '.join(lacks)}" if lacks else ""
     if record is None and frames is None:
         raise ExhibitError(f"exhibit {exhibit_id} is not in {folder}; {_how(exhibit_id)}")
     if record is None:
-        return Exhibit(exhibit_id, f"not made yet; {why or 'no runs'}; {_how(exhibit_id)}")
-    where = f"committed: {made_from(record)}" + (f"; {why}" if why else "")
+        return Exhibit(exhibit_id, why or f"not made yet{needs}; {_how(exhibit_id)}")
+    where = f"{why and why + '; '}committed: {made_from(record)}{needs}"
     scales = {run.scale for run in frames.runs} - {record["scale"]} if frames else set()
     warning = ""
     if scales and record["scale"]:

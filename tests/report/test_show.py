@@ -1,7 +1,8 @@
 """An exhibit by its id: from runs where they are there, else the committed one."""
 
 import re
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -174,6 +175,58 @@ def test_what_is_neither_made_nor_committed_is_named(tmp_path, monkeypatch):
         exhibit("rlvr/gains", evaluations=["x"])
     with pytest.raises(ExhibitError, match="speed/engine is not in .*; made by: make bench"):
         exhibit("speed/engine")
+
+
+def changes(call):
+    """Every change of the module while something is called, each once: caller and called in
+    `spnb`. What a library calls back does not count, nor what `core` offers to everybody."""
+    there = {}
+
+    def look(frame, event, _):
+        if event == "call" and frame.f_back is not None:
+            pair = tuple(each.f_globals.get("__name__", "") for each in (frame.f_back, frame))
+            inside = all(name.startswith("spnb.") for name in pair)
+            if inside and pair[0] != pair[1] and not pair[1].startswith("spnb.core."):
+                there[pair] = True
+
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return list(there)
+
+
+def below(name, seen):
+    """The modules that a module imports, at once or through others."""
+    for value in vars(sys.modules[name]).values():
+        other = (
+            value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+        )
+        if str(other).startswith("spnb.") and other not in seen:
+            seen.add(other)
+            below(other, seen)
+    return seen
+
+
+@pytest.mark.parametrize("name", ["rlvr/learning-curves", "rlvr/verdicts", "rlvr/gains"])
+def test_an_exhibit_is_followed_through_few_modules_and_never_upwards(name, tmp_path):
+    """From runs to what is shown; what an exhibit's files say of it has been read before."""
+    plan = rlvr(tmp_path, "think", "think-random")
+    frames = gather(plan.all())
+    show.described("rlvr")
+    walk = changes(lambda: exhibit(name, plan, frames)._repr_html_())
+    assert len(walk) <= 15, walk
+    assert not [pair for pair in walk if pair[0] in below(pair[1], set())]
+
+
+def test_the_folder_of_a_shared_exhibit_is_found_without_a_plan(tmp_path, monkeypatch):
+    monkeypatch.setattr("spnb.train.runs.TRIALS", str(tmp_path / "trials"))
+    frames = gather(rlvr(tmp_path, "think").all())
+    frames.runs[0].append("metrics", {"step": 1, "entropy": 0.5})
+    walk = changes(lambda: exhibit("dynamics/entropy", frames=gather(frames.runs)))
+    assert (tmp_path / "trials/dynamics/entropy.csv").is_file()
+    assert "spnb.train.plan" not in {name for pair in walk for name in pair}
 
 
 FRONTIER = ["learning", "learning-two", "frozen", "shuffled", "even", "curriculum"]

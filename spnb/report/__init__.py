@@ -2,14 +2,12 @@
 
 from spnb.report.claims import load_claims, verdict_table, verdicts
 from spnb.report.find import find_runs
-from spnb.report.frame import Frames, Measure, compare, gather, records
+from spnb.report.frame import Frames, Measure, gather, load_measures, records
 from spnb.report.show import exhibit
-from spnb.report.tables import load_measures
 
 __all__ = [
     "Frames",
     "Measure",
-    "compare",
     "exhibit",
     "find_runs",
     "gather",

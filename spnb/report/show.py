@@ -1,8 +1,7 @@
 """An exhibit by its id: made from the runs of a plan, or the committed one.
 
 What is data (`tables.yaml`, `figures.yaml`, `claims.yaml`) is made here; the makers of the others
-are in `spnb.report.spiral`, `spnb.report.spell`, `spnb.report.spice`, `spnb.report.spice_tables`
-and `spnb.report.studies`, those of formulas in `spnb.report.shapes`.
+are in `spnb.report.papers`, those of formulas in `spnb.report.shapes`.
 """
 
 import base64
@@ -23,17 +22,7 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import (
-    dynamics,
-    notebooks,
-    pass_at_k,
-    shapes,
-    spell,
-    spice,
-    spice_tables,
-    spiral,
-    studies,
-)
+from spnb.report import dynamics, notebooks, pass_at_k, shapes
 from spnb.report.claims import Claims, load_claims, verdict_table
 from spnb.report.curves import Curves, load_curves
 from spnb.report.exhibits import (
@@ -51,11 +40,12 @@ from spnb.report.exhibits import (
 from spnb.report.exhibits import save_exhibit as save
 from spnb.report.find import find_runs
 from spnb.report.frame import Frames, gather
+from spnb.report.papers import rlvr, spell, spice, spiral
 from spnb.report.tables import CustomExhibit, Table, fill_placeholders, load_own, load_tables
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.runs import COMMITTED
 
-MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **spice_tables.MAKERS, **studies.MAKERS}
+MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **rlvr.MAKERS}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 FOR_CLAIMS = {"spice": spice.with_cross_play}
@@ -151,10 +141,8 @@ def exhibit(
     if lacking := _would_lose(info, frames, folder):
         return committed(exhibit_id, lacking)
     if info.source == "shared":
-        item = SHARED[info.paper](exhibit_id, frames, folder, **options)
-        if item is None:
-            return _nothing(exhibit_id)
-        return saved(exhibit_id, folder, item)
+        made = SHARED[info.paper](exhibit_id, frames, **options)
+        return _save(exhibit_id, made, folder) if made else _nothing(exhibit_id)
     made = make(info, plan, frames) if plan else None
     if made is None:
         return committed(exhibit_id, _missing(exhibit_id, frames))
@@ -218,12 +206,7 @@ def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None
             else None
         )
     entry = entries.get(info.id)
-    if entry is None or entry.missing(frames.variants):
-        return None
-    used = frames.only(entry.variants)
-    data = entry.data(used) if isinstance(entry, Curves) else None
-    item = entry.fill(used) if data is None else entry.draw(data)
-    return ExhibitContent(item, used.runs, data, entry.caption, entry.protocol)
+    return entry.content(frames) if entry else None
 
 
 def needed_variants(exhibit_id: str) -> list[str]:

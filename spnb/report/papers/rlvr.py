@@ -1,4 +1,4 @@
-"""What the study of RLVR shows beside its claims and curves: gains, and kinds of gain."""
+"""RLVR's exhibits that are more than a measure over steps: gains, and kinds of gain."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,7 @@ import pandas as pd
 
 from spnb.core.stats import bootstrap_interval, mean_interval
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, format_interval, records
-from spnb.report.tables import load_measures
+from spnb.report.frame import Frames, format_interval, load_measures, records
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 

@@ -171,10 +171,10 @@ class Curves(StrictData):
         return axes
 
     def _finish(self, ax: Axes, panel: Panel, drawn: set[str]) -> None:
-        ax.set(ylabel=panel.label, ylim=panel.ylim or self.ylim)
         if self.yscale == "log":
             ax.set(yscale="log")
             plots.plain_log(ax)
+        ax.set(ylabel=panel.label, ylim=panel.ylim or self.ylim)
         for name, value in panel.levels.items():
             plots.level(ax, value, name)
         for variant, values in panel.paper.items():

@@ -234,11 +234,23 @@ class Measure(StrictData):
         if self.change != "difference" or gain[3] == 0:
             return gain
         level = self.model_copy(update={"change": "none"})
-        (last, itemised), (first, _) = (level._level(own, steps, at) for at in (share, 0))
-        return widened(gain, difference_interval(last[:3], first[:3])) if itemised else gain
+        (last, behind), (first, _) = (level._level(own, steps, at) for at in (share, 0))
+        return widened(gain, difference_interval(last[:3], first[:3])) if behind else gain
 
-    def _level(self, frames: Frames, steps: pd.DataFrame, share: float) -> tuple["Interval", bool]:
-        """The interval of a level of one variant, from its `by_step`; whether it has items."""
+    def bounds(self, frames: Frames, variant: str) -> tuple[float, float] | None:
+        """The least and the largest value that it can have; None where the items do not say."""
+        own = frames.only([variant])
+        return self._bounds(self._level(own, self.by_step(own), 1)[1])
+
+    def _bounds(self, behind: list[ItemContributions] | None) -> tuple[float, float] | None:
+        if not behind or not all(each.bounded for each in behind):
+            return None
+        return min(0.0, *self.weights.values()), max(0.0, *self.weights.values())
+
+    def _level(
+        self, frames: Frames, steps: pd.DataFrame, share: float
+    ) -> tuple["Interval", list[ItemContributions] | None]:
+        """The interval of a level of one variant, from its `by_step`; and its items, if any."""
         values = self._at(steps, share)
         started = share == 0 and self.source == "evals" and (values["first"] == 0).all()
         runs = [run for run in frames.runs if run.seed in set(values["seed"])]
@@ -247,12 +259,11 @@ class Measure(StrictData):
         if behind is None:
             repeated = started and values["value"].nunique() == 1
             seeds = [[[value]] for value in values["value"][: 1 if repeated else None]]
-            return (*bootstrap_interval(seeds)[:3], n), False
+            return (*bootstrap_interval(seeds)[:3], n), None
         if n == 1:
             behind = [pooled(behind)]
-        ends = (min(0.0, *self.weights.values()), max(0.0, *self.weights.values()))
-        bounds = ends if all(each.bounded for each in behind) else None
-        return (*bootstrap_interval([each.values for each in behind], bounds)[:3], n), True
+        drawn = bootstrap_interval([each.values for each in behind], self._bounds(behind))
+        return (*drawn[:3], n), behind
 
     def _added(
         self, frames: Frames, steps: pd.DataFrame, values: pd.DataFrame

@@ -1,6 +1,6 @@
 """Variants of any method beside one of them: a forest plot and a table of paired differences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import matplotlib.pyplot as plt
@@ -79,13 +79,10 @@ def _check_alike(frames: Frames, against: str) -> None:
     if last.nunique() > 1:
         shown = ", ".join(f"{name} {steps:g}" for name, steps in last.items())
         raise ParamError(f"the last evaluated step is of {shown}; allowed: runs of one length")
-    seeds = {name: {r.seed for r in frames.runs if r.variant == name} for name in frames.variants}
+    seeds = {name: [r.seed for r in frames.runs if r.variant == name] for name in frames.variants}
     for name, own in seeds.items():
-        if not own & seeds[against]:
-            known = sorted(seeds[against])
-            raise ParamError(
-                f"seeds of {name} is {sorted(own)}; allowed: one of {against}'s {known}"
-            )
+        if not {*own} & {*seeds[against]}:
+            raise ParamError(f"seeds of {name} is {own}; allowed: {against}'s, {seeds[against]}")
 
 
 def main_measures(frames: Frames, paper: str) -> tuple[Frames, dict[str, Measure]]:
@@ -139,17 +136,12 @@ def forest(table: pd.DataFrame, paper: str, against: str) -> Figure:
         for ax in axes.flat[len(panels) :]:
             ax.set_axis_off()
         for ax, (title, part) in zip(axes.flat, panels.items(), strict=False):
-            _draw(ax, part, variants, order)
+            ax.axvline(0, color="0.45", linewidth=0.9, linestyle=":")
+            for row in part.itertuples():
+                look = {"color": order[row.variant].colour, "marker": "o", "markevery": [1]}
+                ends = [row.low, row.difference, row.high]
+                ax.plot(ends, [variants.index(row.variant)] * 3, linewidth=1.4, **look)
             ax.set(title=title, yticks=range(len(variants)), yticklabels=variants)
             ax.set_ylim(len(variants) - 0.5, -0.5)
     plt.close(figure)
     return figure
-
-
-def _draw(ax: plt.Axes, part: pd.DataFrame, variants: Sequence[str], order: plots.Order) -> None:
-    ax.axvline(0, color="0.45", linewidth=0.9, linestyle=":")
-    for row in part.itertuples():
-        place = variants.index(row.variant)
-        colour = order[row.variant].colour
-        ax.plot([row.low, row.high], [place, place], color=colour, linewidth=1.4)
-        ax.plot(row.difference, place, "o", color=colour, markersize=4)

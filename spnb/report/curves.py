@@ -47,12 +47,11 @@ class Words(StrictData):
         return Look(self.label, plots.PALETTE[self.colour], plots.LINES[self.line])
 
 
-class Line(StrictData):
-    """A line of a panel that shows several measures, or a measure by variant."""
+class Line(Words):
+    """A line of a panel that shows several measures, each of one variant."""
 
     measure: Measure
     variant: str
-    look: Look
 
 
 class Panel(StrictData):
@@ -63,6 +62,7 @@ class Panel(StrictData):
     label: str = Field("", description="of the vertical axis, with unit")
     window: int = Field(1, description="steps of the running mean")
     variants: list[str] = Field([], description="those drawn; all of the figure's if left out")
+    apart: bool = Field(False, description="whether a variant may lack what another has")
     ylim: Limits | None = Field(None, description="the figure's if left out")
     levels: dict[str, float] = Field({}, description="fine grey lines, such as chance, by name")
     paper: dict[str, list[float]] = Field(
@@ -71,13 +71,15 @@ class Panel(StrictData):
 
     def data(self, frames: Frames, variants: Sequence[str]) -> pd.DataFrame:
         """Columns variant (or a line's words), seed, step, value."""
-        if self.measure is not None:
-            return self.measure.by_step(frames.with_own(self.variants or variants))
+        shown = frames.with_own(self.variants or variants)
+        if self.measure is not None and not self.apart:
+            return self.measure.by_step(shown)
+        lines = {words: (line.measure, line.variant) for words, line in self.lines.items()}
+        lines = lines or {name: (self.measure, name) for name in shown.variants}
         parts = []
-        for words, line in self.lines.items():
-            rows = line.measure.by_step(frames.only([line.variant]))
-            parts.append(rows.assign(variant=words))
-        return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+        for words, (measure, variant) in lines.items():
+            parts.append(measure.by_step(frames.only([variant])).assign(variant=words))
+        return together(parts)
 
 
 class Curves(StrictData):
@@ -122,7 +124,7 @@ class Curves(StrictData):
         parts = []
         for title, panel in self.panels.items():
             parts.append(panel.data(frames, self.variants).assign(quantity=title))
-        return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+        return together(parts)
 
     def draw(self, data: pd.DataFrame, absent: Mapping[str, str] | None = None) -> Figure:
         """Their figure; a panel without numbers says why (`absent`, by title) or is left out."""
@@ -180,6 +182,11 @@ class Curves(StrictData):
         for variant, values in panel.paper.items():
             if variant in drawn:
                 plots.paper_line(ax, values, self.looks[variant].colour)
+
+
+def together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Tables below each other; empty ones, whose columns have no type, only if all are."""
+    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
 
 def lines_with_intervals(ax: Axes, rows: pd.DataFrame, by: str, order: Mapping[str, Look]) -> None:
@@ -295,9 +302,14 @@ def curves_of(
         if ("measure" in panel) == bool(panel.get("lines")):
             raise ParamError(f"{where}{title} has both measure and lines, or none; allowed: one")
         paper = {name: _printed(cells) for name, cells in panel.get("paper", {}).items()}
-        own = {"paper": paper, "lines": _lines(panel, measures, where)}
+        own = {"paper": paper}
         if "measure" in panel:
             own["measure"] = pick(measures, panel["measure"], where)
+        else:
+            own["lines"] = {
+                words: {"label": words, **line, "measure": pick(measures, line["measure"], where)}
+                for words, line in panel["lines"].items()
+            }
         panels[title] = panel | own
     made = {
         "caption": f"{values['caption']} {plots.KEY}",
@@ -306,19 +318,6 @@ def curves_of(
         "looks": looks,
     }
     return validate(Curves, {**values, **made}, where)
-
-
-def _lines(
-    panel: Mapping[str, Any], measures: Mapping[str, Measure], where: str
-) -> dict[str, dict[str, Any]]:
-    """A panel's lines from its entry: measure and variant by name, colour and style by number."""
-    lines = {}
-    for words, entry in panel.get("lines", {}).items():
-        known = {key: each for key, each in entry.items() if key not in ("measure", "variant")}
-        drawn = validate(Words, {"label": words, **known}, f"{where}{words}: ")
-        measure = pick(measures, entry["measure"], where)
-        lines[words] = {"measure": measure, "variant": entry["variant"], "look": drawn.look}
-    return lines
 
 
 def _printed(cells: Sequence[Cell]) -> list[float]:

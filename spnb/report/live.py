@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from spnb import reference
 from spnb.core.params import unknown
-from spnb.report.curves import Curves, Line, Panel, looks
+from spnb.report.curves import Curves, Panel, looks
 from spnb.report.frame import Frames, Measure, gather, load_measures
 from spnb.train.plan import Plan
 from spnb.train.runs import RunError
@@ -61,24 +61,23 @@ class LiveCurves:
 def draw(frames: Frames, paper: str, panels: Mapping[str, str]) -> Figure:
     """A panel a name over training steps, a line a variant; it says so where nothing is there."""
     known = load_measures(paper) if paper in reference.sources("tables.yaml") else {}
-    order = {name: look for name, look in looks(paper, frames.variants).items()}
-    drawn = {}
-    for words, name in panels.items():
-        measure = known.get(name) or _logged(frames, name)
-        own = {"measure": measure}
-        lines = {n: Line(variant=n, look=order[n], **own) for n in order if n in frames.variants}
-        drawn[words] = Panel(lines=lines)
+    measures = {name: known.get(name) or _logged(frames, name) for name in panels.values()}
+    drawn = {words: Panel(measure=measures[name], apart=True) for words, name in panels.items()}
     rows = 1 if len(panels) <= 3 else -(-len(panels) // 3)
-    curves = Curves(looks=order, panels=drawn, height=0.9 + 2.2 * rows, ylim=(None, None))
+    variants = frames.variants
+    order = {name: look for name, look in looks(paper, variants).items() if name in variants}
+    own = {"variants": list(order), "looks": order, "height": 0.9 + 2.2 * rows}
+    curves = Curves(panels=drawn, ylim=(None, None), **own)
     data = curves.data(frames)
-    empty = {words: panels[words] for words in drawn if words not in set(data["quantity"])}
-    absent = "not measured yet"
+    empty = {words: name for words, name in panels.items() if words not in set(data["quantity"])}
     logged = [*frames.metrics["metric"].unique()]
-    texts = {
-        words: absent if name in known or not logged else unknown("panel", name, [*logged, *known])
+    absent = {
+        words: unknown("panel", name, [*logged, *known])
+        if logged and name not in known
+        else "not measured yet"
         for words, name in empty.items()
     }
-    return curves.draw(data, texts)
+    return curves.draw(data, absent)
 
 
 def _logged(frames: Frames, name: str) -> Measure:

@@ -3,6 +3,8 @@
 from spnb.report.claims import load_claims, verdict_table, verdicts
 from spnb.report.find import find_runs
 from spnb.report.frame import Frames, Measure, gather, load_measures, records
+from spnb.report.papers import rlvr as studies  # as the notebooks name it
+from spnb.report.papers import spiral
 from spnb.report.show import exhibit
 
 __all__ = [
@@ -14,6 +16,8 @@ __all__ = [
     "load_claims",
     "load_measures",
     "records",
+    "spiral",
+    "studies",
     "verdict_table",
     "verdicts",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -23,7 +23,7 @@ from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
 from spnb.report import dynamics, notebooks, pass_at_k, shapes
-from spnb.report.claims import Claims, load_claims, verdict_table
+from spnb.report.claims import Claims, load_claims
 from spnb.report.curves import Curves, load_curves
 from spnb.report.exhibits import (
     COMMANDS,
@@ -48,8 +48,8 @@ from spnb.train.runs import COMMITTED
 MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **rlvr.MAKERS}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
-FOR_CLAIMS = {"spice": spice.with_cross_play}
-"""What adds to a paper's results, for its claims, what is measured after training."""
+ADDED = {"spice/claims": spice.with_cross_play}
+"""What adds to the results, for an exhibit, what is measured after training."""
 WIDE = 9
 """Columns of a table; one with more is set in small letters, so that a notebook has room for it."""
 
@@ -168,54 +168,37 @@ def _nothing(exhibit_id: str) -> Exhibit:
     return _shown(record, folder, f"{why}; committed: {made_from(record)}")
 
 
-class Described(NamedTuple):
-    """A paper's exhibits as its reference folder has them; `entries` are tables and figures."""
-
-    own: dict[str, CustomExhibit]
-    entries: dict[str, Table | Curves]
-    claims: Claims | None
+Described = dict[str, CustomExhibit | Table | Curves | Claims]
+"""A paper's exhibits as its reference folder has them, by id."""
 
 
 @cache
 def described(paper: str) -> Described:
     """What is known of a paper's exhibits; empty where the paper has no such files."""
     tables, claims = (paper in reference.sources(f"{name}.yaml") for name in ("tables", "claims"))
-    own = load_own(paper) if tables else {}
-    entries = {**(load_tables(paper) if tables else {}), **load_curves(paper)}
-    return Described(own, entries, load_claims(paper) if claims else None)
+    entries: Described = {**load_own(paper), **load_tables(paper)} if tables else {}
+    verdicts = load_claims(paper) if claims else None
+    return {**entries, **load_curves(paper), **({verdicts.exhibit: verdicts} if verdicts else {})}
 
 
 def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None:
     """The exhibit from these runs; None where they lack its variants."""
-    own, entries, claims = described(info.paper)
+    entry = described(info.paper).get(info.id)
     if info.id in MAKERS:
-        texts = own.get(info.id)
+        texts = entry if isinstance(entry, CustomExhibit) else None
         if texts and texts.variants and not frames.runs:
             return None
         made = MAKERS[info.id](plan, frames)
         if made is None or texts is None:
             return made
         return made._replace(caption=texts.caption, protocol=texts.protocol)
-    if claims and claims.exhibit == info.id:
-        more = FOR_CLAIMS.get(info.paper)
-        table = verdict_table(claims, more(frames) if more else frames)
-        used = frames.only(needed_variants(info.id)).runs
-        return (
-            ExhibitContent(table, used, None, claims.caption, claims.protocol)
-            if len(table)
-            else None
-        )
-    entry = entries.get(info.id)
-    return entry.content(frames) if entry else None
+    adds = ADDED.get(info.id, lambda frames: frames)
+    return entry.content(adds(frames)) if entry else None
 
 
 def needed_variants(exhibit_id: str) -> list[str]:
     """The variants whose runs an exhibit takes; none where it needs no run."""
-    own, entries, claims = described(exhibit_id.split("/")[0])
-    if claims and claims.exhibit == exhibit_id:
-        parts = (part for claim in claims.claims for part in claim.parts)
-        return list(dict.fromkeys(name for part in parts for name in part.variants))
-    entry = (own | entries).get(exhibit_id)
+    entry = described(exhibit_id.split("/")[0]).get(exhibit_id)
     return list(entry.variants) if entry else []
 
 

@@ -79,7 +79,7 @@ class Panel(StrictData):
         parts = []
         for words, (measure, variant) in lines.items():
             parts.append(measure.by_step(frames.only([variant])).assign(variant=words))
-        return together(parts)
+        return stacked(parts)
 
 
 class Curves(StrictData):
@@ -124,7 +124,7 @@ class Curves(StrictData):
         parts = []
         for title, panel in self.panels.items():
             parts.append(panel.data(frames, self.variants).assign(quantity=title))
-        return together(parts)
+        return stacked(parts)
 
     def draw(self, data: pd.DataFrame, absent: Mapping[str, str] | None = None) -> Figure:
         """Their figure; a panel without numbers says why (`absent`, by title) or is left out."""
@@ -184,7 +184,7 @@ class Curves(StrictData):
                 plots.paper_line(ax, values, self.looks[variant].colour)
 
 
-def together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Tables below each other; empty ones, whose columns have no type, only if all are."""
     return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 

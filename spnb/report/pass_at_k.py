@@ -19,7 +19,7 @@ from spnb.core.stats import (
     mean_interval,
     pass_at_k,
 )
-from spnb.report.curves import SHADES, START, chosen, small_multiples, together
+from spnb.report.curves import SHADES, START, chosen, small_multiples, stacked
 from spnb.report.exhibits import ExhibitContent, exhibit_info
 from spnb.report.frame import (
     KEYS,
@@ -72,7 +72,7 @@ def passes(runs: Sequence[Run], ks: Sequence[int] = KS) -> pd.DataFrame:
             part = items[items["answers"] >= k]
             pairs = part[["answers", "right"]].itertuples(index=False)
             tables.append(part.assign(k=k, value=[pass_at_k(n, c, k) for n, c in pairs])[COLUMNS])
-    return together(tables)
+    return stacked(tables)
 
 
 def headline(passed: pd.DataFrame) -> pd.DataFrame:
@@ -110,7 +110,7 @@ def ends(passed: pd.DataFrame) -> pd.DataFrame:
             last = own.groupby(["variant", "seed"])["step"].transform("max")
             parts.append(first.assign(seed=pd.factorize(first["begun"])[0]))
             parts.append(own[(own["step"] == last) & (last > 0)])
-    return together(parts)
+    return stacked(parts)
 
 
 def seed_values(rows: pd.DataFrame) -> pd.Series:

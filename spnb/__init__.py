@@ -36,6 +36,7 @@ _ROOMS = {
     "spnb.train.plan": ("deviations", "make_plan", "run_all", "run_one"),
     "spnb.train.policies": ("load_policy",),
     "spnb.report": ("exhibit",),
+    "spnb.report.compare": ("compare",),
     "spnb.report.display": ("excerpt", "over_training", "show", "token_table", "toy_curves"),
     "spnb.report.live": ("LiveCurves",),
     "spnb.report.notebooks": ("describe",),

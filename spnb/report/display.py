@@ -15,8 +15,7 @@ from spnb.core.params import unknown
 from spnb.core.types import Sample
 from spnb.report import plots
 from spnb.report.exhibits import number_or_text
-from spnb.report.frame import Frames, compare
-from spnb.report.tables import load_measures
+from spnb.report.frame import Frames, load_measures, side_by_side
 from spnb.train.runs import Run
 
 ROWS = 16
@@ -168,11 +167,11 @@ def over_training(
     wanted = frames.variants if variants is None else variants
     shown = [name for name in wanted if name in frames.variants]
     parts = {
-        when: compare(frames, measures, shown, share=share, digits=2)
+        when: side_by_side(frames, measures, shown, share=share, digits=2)
         for when, share in (("start", 0.0), ("end", 1.0))
     }
     if minus in shown and len(shown) > 1:
-        parts[f"end, minus {minus}"] = compare(frames, measures, shown, minus=minus, digits=2)
+        parts[f"end, minus {minus}"] = side_by_side(frames, measures, shown, minus=minus, digits=2)
     return pd.concat(parts).T
 
 

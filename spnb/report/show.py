@@ -1,8 +1,7 @@
 """An exhibit by its id: made from the runs of a plan, or the committed one.
 
 What is data (`tables.yaml`, `figures.yaml`, `claims.yaml`) is made here; the makers of the others
-are in `spnb.report.spiral`, `spnb.report.spell`, `spnb.report.spice`, `spnb.report.spice_tables`
-and `spnb.report.studies`, those of formulas in `spnb.report.shapes`.
+are in `spnb.report.papers`, those of formulas in `spnb.report.shapes`.
 """
 
 import base64
@@ -22,18 +21,8 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import (
-    dynamics,
-    notebooks,
-    pass_at_k,
-    shapes,
-    spell,
-    spice,
-    spice_tables,
-    spiral,
-    studies,
-)
-from spnb.report.claims import Claims, load_claims, verdict_table
+from spnb.report import dynamics, notebooks, pass_at_k, shapes
+from spnb.report.claims import Claims, load_claims
 from spnb.report.curves import Curves, load_curves
 from spnb.report.display import ROWS, table_html
 from spnb.report.exhibits import (
@@ -51,16 +40,17 @@ from spnb.report.exhibits import (
 )
 from spnb.report.exhibits import save_exhibit as save
 from spnb.report.frame import Frames, gather
+from spnb.report.papers import rlvr, spell, spice, spiral
 from spnb.report.tables import CustomExhibit, Table, fill_placeholders, load_own, load_tables
 from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.runs import COMMITTED
 
-MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **spice_tables.MAKERS, **studies.MAKERS}
+MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **rlvr.MAKERS}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
-FOR_CLAIMS = {"spice": spice.with_cross_play}
-"""What adds to a paper's results, for its claims, what is measured after training."""
+ADDED = {"spice/claims": spice.with_cross_play}
+"""What adds to the results, for an exhibit, what is measured after training."""
 BANNER = (
     '<p style="border-left:6px solid #D55E00;background:#FFF1E6;color:#222;padding:4px 8px">{}</p>'
 )
@@ -158,10 +148,10 @@ def exhibit(
     if lost := _lost(exhibit_id, frames, folder):
         return committed(exhibit_id, lost, frames)
     if info.source == "shared":
-        item = SHARED[info.paper](exhibit_id, frames, folder, **options)
-        if item is None:
+        made = SHARED[info.paper](exhibit_id, frames, **options)
+        if made is None:
             return committed(exhibit_id, (), frames, "no run has anything to show")
-        return saved(exhibit_id, folder, item)
+        return _save(exhibit_id, made, folder)
     made = make(info, plan, frames) if plan else None
     if made is None:
         needed = needed_variants(exhibit_id)
@@ -205,26 +195,13 @@ def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None
         if made is None or texts is None:
             return made
         return made._replace(caption=texts.caption, protocol=texts.protocol)
-    if isinstance(entry, Claims):
-        used = frames.only(needed_variants(info.id))
-        more = FOR_CLAIMS.get(info.paper)
-        table = verdict_table(entry, more(frames) if more else frames)
-        made = ExhibitContent(table, used.runs, None, entry.caption, entry.protocol)
-        return made if len(table) else None
-    if entry is None or entry.missing(frames.variants):
-        return None
-    used = frames.only(entry.variants)
-    data = entry.data(used) if isinstance(entry, Curves) else None
-    item = entry.fill(used) if data is None else entry.draw(data)
-    return ExhibitContent(item, used.runs, data, entry.caption, entry.protocol)
+    adds = ADDED.get(info.id, lambda frames: frames)
+    return entry.content(adds(frames)) if entry else None
 
 
 def needed_variants(exhibit_id: str) -> list[str]:
     """The variants whose runs an exhibit takes; none where it needs no run."""
     entry = described(exhibit_id.split("/")[0]).get(exhibit_id)
-    if isinstance(entry, Claims):
-        parts = (part for claim in entry.claims for part in claim.parts)
-        return list(dict.fromkeys(name for part in parts for name in part.variants))
     return list(entry.variants) if entry else []
 
 

@@ -128,7 +128,7 @@ def test_a_panel_may_have_several_measures_of_one_variant():
             "both measure and lines, or none",
         ),
         ({"lines": {"a": {"measure": "gamse", "variant": "full", "colour": 1}}}, "is 'gamse'"),
-        ({"lines": {"a": {"measure": "games", "variant": "full", "colour": 9}}}, "a: colour is 9"),
+        ({"lines": {"a": {"measure": "games", "variant": "full", "colour": 9}}}, r"a.colour is 9"),
     ],
 )
 def test_a_panel_has_one_measure_or_lines(panel, message):

@@ -13,10 +13,10 @@ from spnb.evaluate.proposals import CHALLENGES
 from spnb.lab.segment_suites import GROUPS, SUITES, suite_tasks
 from spnb.lab.segments import read_segment
 from spnb.methods.spice import Params
-from spnb.report import curves, load_claims, plots, spice
-from spnb.report.frame import KEYS, gather
+from spnb.report import curves, load_claims, plots
+from spnb.report.frame import KEYS, gather, load_measures
+from spnb.report.papers import spice
 from spnb.report.policies import kept
-from spnb.report.tables import load_measures
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
@@ -268,10 +268,15 @@ def test_a_task_that_was_learned_is_shown_with_both_solutions(tmp_path, monkeypa
 
 def test_the_methods_of_figure_1_have_colours_that_differ():
     looks = curves.looks("spice", [])
-    shown = [name for name in {**spice.METHODS, **dict.fromkeys(spice.PARTS)} if name in looks]
+    words = spice.OWN["spice/figure-1"].words
+    shown = [
+        name for name in {**words["methods"], **dict.fromkeys(words["parts"])} if name in looks
+    ]
     assert len({looks[name].colour for name in shown}) == len(shown) == 7
     assert plots.PALETTE[6] not in {looks[name].colour for name in shown}, "the start's"
 
 
 def test_the_exhibits_are_not_made_without_their_runs():
-    assert [make(None, gather([])) for make in spice.MAKERS.values()] == [None] * 4
+    assert [
+        make(None, gather([])) for name, make in spice.MAKERS.items() if name != "spice/table-5"
+    ] == [None] * 4

@@ -107,17 +107,17 @@ def test_rows_that_were_not_run_are_folded_and_headline_arms_stay_open(tmp_path)
 
 def test_a_committed_exhibit_beside_runs_of_another_scale_says_so_in_colour(tmp_path, monkeypatch):
     folder = committed_in(monkeypatch, tmp_path / "committed")
-    params = {"paper": "rlvr", "scale": "cpu", "variant": "think", "seed": 0}
-    run = open_run(tmp_path / "cpu", params)
+    run = SimpleNamespace(seed=0, variant="full", scale="cpu", config_hash="h")
+    run.run_id = "spiral/cpu/full/seed-0"
     texts = {"caption": "Shown.", "protocol": "Other.", "folder": folder}
-    save_exhibit("rlvr/learning-curves", Figure(), [run], data=pd.DataFrame({"a": [1]}), **texts)
-    shown = exhibit("rlvr/learning-curves", rlvr(tmp_path, "even"))
-    warning, picture, text = displayed(shown, monkeypatch)
-    assert "background:" in warning["text/html"] and "image/png" in picture
+    save_exhibit("spiral/table-12", pd.DataFrame({"policy": ["start"]}), [run], **texts)
+    shown = exhibit("spiral/table-12", rlvr(tmp_path, "full"))
+    warning, text = displayed(shown, monkeypatch)
+    assert "background:" in warning["text/html"]
     for words in (warning["text/html"], warning["text/plain"]):
         assert "which are of scale smoke: the committed exhibit, of scale cpu." in words
     assert "lacks the variants" in text["text/html"]
-    assert len(displayed(exhibit("rlvr/learning-curves"), monkeypatch)) == 2, "nobody's runs"
+    assert len(displayed(exhibit("spiral/table-12"), monkeypatch)) == 1, "nobody's runs"
 
 
 def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypatch):

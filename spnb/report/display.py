@@ -21,7 +21,7 @@ from spnb.train.runs import Run
 ROWS = 16
 COLUMNS = 9
 """Rows and columns of a table that stay open; what follows is folded."""
-LONG = 40
+LONG = 30
 """Letters of a text that is written once where lines below repeat it."""
 PAGE = '<div style="max-width:900px;overflow-x:auto">{}</div>'
 OPEN = '<table class="dataframe" border="0" style="font-size:{}%">'

@@ -81,7 +81,7 @@ def test_names_of_rows_and_nested_heads_are_shown():
     assert [text for text, _ in cells(table_html(table))[0]] == ["", "end<br>full", "end"]
     named = pd.DataFrame({"a": [1]}).rename_axis("position").rename_axis("k", axis=1)
     assert cells(table_html(named))[0][0] == ("position", False)
-    said = "A claim of more than forty letters is written once."
+    said = "A claim of more than thirty letters is written once."
     lines = cells(table_html(pd.DataFrame({"claim": [said, said, "B"], "part": ["B", "C", "D"]})))
     assert [row[0][0] for row in lines] == ["claim", said, "", "B"]
 

@@ -12,7 +12,7 @@ environments (`games`, `corpus`, `evaluate`) are played, read and measured in. T
 figures and the papers' numbers. `cli` is the command. `spnb/README.md` says what to read first.
 
 This page of names is what a notebook needs. Importing it does not import torch: each name is loaded
-from its room when it is first used.
+from its room when it is first used. In a notebook, importing it gives all tables one style.
 """
 
 import importlib
@@ -36,7 +36,8 @@ _ROOMS = {
     "spnb.train.plan": ("deviations", "make_plan", "run_all", "run_one"),
     "spnb.train.policies": ("load_policy",),
     "spnb.report": ("exhibit",),
-    "spnb.report.lessons": ("excerpt", "over_training", "token_table", "toy_curves"),
+    "spnb.report.compare": ("compare",),
+    "spnb.report.display": ("excerpt", "over_training", "show", "token_table", "toy_curves"),
     "spnb.report.live": ("LiveCurves",),
     "spnb.report.notebooks": ("describe",),
 }
@@ -59,5 +60,23 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"spnb has no {name!r}; it has: {', '.join(__all__)}")
 
 
+def style_tables() -> None:
+    """Shows every DataFrame of a notebook as `show` does; importing spnb in one calls this."""
+    from IPython import get_ipython
+
+    def html(table: Any) -> str:
+        from spnb.report.display import table_html
+
+        return table_html(table)
+
+    if shell := get_ipython():
+        formatters = shell.display_formatter.formatters
+        formatters["text/html"].for_type_by_name("pandas", "DataFrame", html)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if "IPython" in sys.modules:
+    style_tables()

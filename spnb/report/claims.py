@@ -29,8 +29,18 @@ from pydantic import Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, validate
-from spnb.report.frame import Frames, Interval, Measure, format_interval, seed_interval, widened
-from spnb.report.tables import measures_of, pick, read_yaml
+from spnb.report.exhibits import ExhibitContent
+from spnb.report.frame import (
+    Frames,
+    Interval,
+    Measure,
+    format_interval,
+    measures_of,
+    pick,
+    read_yaml,
+    seed_interval,
+    widened,
+)
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -88,6 +98,19 @@ class Claims(StrictData):
     caption: str
     protocol: str
     columns: dict[str, str] = Field({name: name for name in COLUMNS}, description="of `verdicts`")
+
+    @property
+    def variants(self) -> list[str]:
+        """The variants whose runs are compared."""
+        parts = (part for claim in self.claims for part in claim.parts)
+        return list(dict.fromkeys(name for part in parts for name in part.variants))
+
+    def content(self, frames: Frames) -> ExhibitContent | None:
+        """The exhibit of these runs; None where nothing is measured."""
+        table = verdict_table(self, frames)
+        used = frames.only(self.variants).runs
+        content = ExhibitContent(table, used, None, self.caption, self.protocol)
+        return content if len(table) else None
 
 
 def load_claims(paper: str) -> Claims:

@@ -1,46 +1,31 @@
 """How training went, for any set of runs of any papers: series over steps, and what collapsed.
 
-`exhibit` makes one of the exhibits of training dynamics. `collapse` and `spikes` are the detector;
-`verdicts` applies them to every run, `summary` counts over seeds. SPIRAL (Liu et al., 2025, section
-4 and appendix F) describes what is looked for: responses that shrink to almost nothing, and
-gradient norms that spike and then die.
+`collapse` and `spikes` are the detector; `verdicts` applies them to every run, `summary` counts
+over seeds. SPIRAL (Liu et al., 2025, section 4 and appendix F) describes what is looked for:
+responses that shrink to almost nothing, and gradient norms that spike and then die. `exhibit` makes
+the table of these, and the figures of `reference/dynamics/curves.yaml`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from pydantic import Field
 
-from spnb.core import params
 from spnb.core.params import StrictData
-from spnb.report import plots
-from spnb.report.curves import looks
-from spnb.report.exhibits import exhibit_info, save_exhibit
-from spnb.report.frame import KEYS, Frames, format_interval, seed_interval
-from spnb.report.tables import read_yaml
+from spnb.report.curves import chosen, running_means, small_multiples
+from spnb.report.exhibits import ExhibitContent, exhibit_info
+from spnb.report.frame import KEYS, Frames, format_interval, read_yaml, seed_interval
 
 WHO = ["paper", "variant", "seed"]
-VARIANTS = 8
+SERIES = [*WHO, "step", "part", "value"]
 PANELS = 6
-"""Most variants of a paper, and most panels, that a figure draws."""
-EVALUATIONS = (
-    *(
-        f"{game} vs random: score"
-        for game in ("kuhn_poker", "TicTacToe-v0", "SimpleNegotiation-v0")
-    ),
-    *(
-        f"{suite}, {how}: accuracy"
-        for suite in ("held-out", "solver")
-        for how in ("sampled", "greedy")
-    ),
-)
+"""Most panels that a figure draws."""
+EVALUATIONS: tuple[str, ...] = tuple(read_yaml("dynamics", "curves.yaml")["evaluations"])
+"""What `dynamics/results` shows."""
 JOINED = {"opponent": " vs ", "role": ", ", "decoding": ", ", "metric": ": ", "difficulty": ", "}
 """What stands before each part of an evaluation's name; an empty part is left out."""
 COLLAPSE = "collapsed: below this share of its start"
@@ -176,7 +161,7 @@ def _cell(part: pd.DataFrame) -> str:
 
 
 def series(frames: Frames, *metrics: str) -> pd.DataFrame:
-    """Metrics in the form of `draw`: columns paper, variant, seed, step, part, value.
+    """Metrics in long form: `SERIES`.
 
     A part is a metric of a role, "length/kuhn_poker/0"; where a metric has roles, its total over
     roles is left out.
@@ -185,11 +170,11 @@ def series(frames: Frames, *metrics: str) -> pd.DataFrame:
     by_role = rows.loc[rows["role"] != "", "metric"].unique()
     rows = rows[(rows["role"] != "") | ~rows["metric"].isin(by_role)]
     part = (rows["metric"] + "/" + rows["role"]).str.rstrip("/")
-    return rows.assign(part=part)[[*WHO, "step", "part", "value"]].reset_index(drop=True)
+    return rows.assign(part=part)[SERIES].reset_index(drop=True)
 
 
 def results(frames: Frames, *patterns: str) -> pd.DataFrame:
-    """The evaluations whose name matches a pattern, in the form of `draw`, in the patterns' order.
+    """The evaluations whose name matches a pattern, in long form, in the patterns' order: `SERIES`.
 
     A name is "suite vs opponent, role, decoding: metric, difficulty", without what is empty. The
     score of matches is the share that was won, draws counting half.
@@ -202,22 +187,19 @@ def results(frames: Frames, *patterns: str) -> pd.DataFrame:
     part = rows["suite"]
     for key, before in JOINED.items():
         part = part + (before + rows[key]).where(rows[key] != "", "")
-    rows = rows.assign(part=part)
     names = [name for each in patterns for name in part.unique() if fnmatchcase(name, each)]
-    order = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    rows = rows[rows["part"].isin(order)]
-    rows = rows.sort_values("part", key=lambda column: column.map(order), kind="stable")
-    return rows[[*WHO, "step", "part", "value"]].reset_index(drop=True)
+    places = part.map({name: place for place, name in enumerate(dict.fromkeys(names))})
+    rows = rows.assign(part=part, place=places).dropna(subset="place")
+    return rows.sort_values("place", kind="stable")[SERIES].reset_index(drop=True)
 
 
 def exhibit(
     exhibit_id: str,
     frames: Frames,
-    folder: str | Path = "figures",
     thresholds: Thresholds | None = None,
     evaluations: Sequence[str] = EVALUATIONS,
-) -> pd.DataFrame | Figure | None:
-    """Makes, saves and returns an exhibit of training dynamics; None where no run has one to show.
+) -> ExhibitContent | None:
+    """An exhibit of training dynamics; None where no run has one to show.
 
     The numbers saved beside a figure are all that there are, the figure shows `drawn`'s choice.
     """
@@ -225,32 +207,25 @@ def exhibit(
     contents = read_yaml("dynamics", "curves.yaml")
     about = contents["figures"][exhibit_id]
     papers = ", ".join(dict.fromkeys(run.paper for run in frames.runs))
-    variants = ", ".join(frames.variants)
-    protocol = f"Runs of {papers} as their own notebooks set them up; variants {variants}"
+    protocol = contents["protocol"].format(papers=papers, variants=", ".join(frames.variants))
     caption = about["caption"].format(**rule.model_dump())
     if exhibit_id == "dynamics/collapse":
-        table = summary(verdicts(frames, rule))
         protocol += "; 95 % intervals over seeds. No paper has this table."
-        texts = {"caption": caption, "protocol": protocol, "folder": folder}
-        save_exhibit(exhibit_id, table, frames.runs, **texts)
-        return table
+        return ExhibitContent(summary(verdicts(frames, rule)), frames.runs, None, caption, protocol)
     metrics = about.get("metrics")
     data = series(frames, *metrics) if metrics else results(frames, *evaluations)
     shown, left_out = drawn(data, contents["words"], about.get("seats", "together"))
     if shown.empty:
-        print(f"{exhibit_id}: no run has anything else than zero to show")
         return None
     window = about.get("window", 5)
-    axis = about.get("axis", {})
+    axis = {"ylim": (None, None), **about.get("axis", {})}
     if axis.get("yscale") == "log":
         shown = shown[shown["value"] > 0]
-    figure = draw(shown, about["label"], exhibit_info(exhibit_id).title, window, **axis)
-    caption = f"{caption} {_note(window)} {left_out}".strip()
+    title = exhibit_info(exhibit_id).title
+    figure = small_multiples(shown, title, about["label"], window, **axis)
+    caption = f"{caption} {running_means(window)} {left_out}".strip()
     used = [run for run in frames.runs if run.paper in set(data["paper"])]
-    texts = {"caption": caption, "protocol": f"{protocol}.", "folder": folder}
-    save_exhibit(exhibit_id, figure, used, data=data, **texts)
-    plt.close(figure)
-    return figure
+    return ExhibitContent(figure, used, data, caption, f"{protocol}.")
 
 
 def drawn(
@@ -258,17 +233,16 @@ def drawn(
 ) -> tuple[pd.DataFrame, str]:
     """What a figure shows of these numbers, in words, and a sentence on what it leaves out.
 
-    Of each paper at most `VARIANTS` variants, those that are run by default if there are more; the
-    two seats of a game together or the first alone (`seats`: together, first); no panel that is
-    zero everywhere; at most `PANELS` panels, half as many where there are several papers.
+    Of each paper its `chosen` variants; the two seats of a game together or the first alone
+    (`seats`: together, first); no panel that is zero everywhere; at most `PANELS` panels, half as
+    many where there are several papers.
     """
     seat = data["part"].str.extract(r"/([01])$")[0]
     panel = data["part"].map(lambda part: _in_words(part, words))
     if seats == "first":
         panel = panel.where(seat.isna(), panel + ", first seat")
     rows = data.assign(panel=panel)[(seat != "1") | (seats != "first")]
-    same = [*WHO, "step", "panel"]
-    rows = rows.groupby(same, sort=False)["value"].mean().reset_index()
+    rows = rows.groupby([*WHO, "step", "panel"], sort=False)["value"].mean().reset_index()
     zero = rows.groupby(["paper", "panel"])["value"].transform(lambda v: v.abs().max()) < 1e-9
     empty = (rows["paper"] + " " + rows["panel"])[zero].unique()
     rows = rows[~zero]
@@ -294,51 +268,3 @@ def _in_words(part: str, words: Mapping[str, str]) -> str:
     for label, word in words.items():
         name = name.replace(label, word)
     return name
-
-
-def chosen(paper: str, names: list[str]) -> list[str]:
-    """A paper's variants if there are few, else those of them that are run by default."""
-    if len(names) <= VARIANTS:
-        return names
-    known = params.variants(paper) if paper in params.papers() else {}
-    headline = [name for name in names if known.get(name, {}).get("headline")]
-    return (headline or names)[:VARIANTS]
-
-
-def draw(frame: pd.DataFrame, label: str, title: str = "", window: int = 5, **axis: Any) -> Figure:
-    """Small multiples over training steps: a block of panels a paper, with one vertical scale.
-
-    Args:
-        frame: columns paper, variant, seed, step, panel, value; `label` is the vertical axis',
-            with unit.
-        window: steps of the running mean; `axis`: settings of every panel, ylim=(0, None).
-    """
-    papers = dict(list(frame.groupby("paper", sort=False)))
-    heights = [block_height(rows) for rows in papers.values()]
-    heights[-1] += 0.15  # the note
-    with plots.style():
-        figure = plots.new_figure(0.3 + sum(heights), title)
-        places = figure.subfigures(len(papers), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for place, (paper, rows) in zip(places, papers.items(), strict=True):
-            place.suptitle(paper, fontsize=10, x=0.01, ha="left")
-            order = looks(paper, list(rows["variant"].unique()))
-            axes = plots.multiples(place, list(rows["panel"].unique()), sharey=True)
-            for panel, ax in axes.items():
-                plots.curve(ax, rows[rows["panel"] == panel], order, window)
-            first = next(iter(axes.values()))
-            first.set(ylabel=label, **axis)  # the scale is shared, so this is after all curves
-            if first.get_yscale() == "log":
-                plots.plain_log(first)
-            plots.legend_below(place, note=_note(window) if place is places[-1] else "")
-    return figure
-
-
-def _note(window: int) -> str:
-    return (f"Running means over {window} steps. " if window > 1 else "") + plots.KEY
-
-
-def block_height(rows: pd.DataFrame) -> float:
-    """Inches of a paper's block: its rows of panels and of legend."""
-    panels = rows["panel"].nunique()
-    variants = rows["variant"].nunique()
-    return 0.55 + 1.4 * -(-panels // (2 if panels == 4 else 3)) + 0.17 * -(-variants // 3)

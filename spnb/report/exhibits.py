@@ -3,7 +3,7 @@
 `save_exhibit` writes `<figures>/<paper>/<name>.{png,svg,csv,md}` and a record into
 `<figures>/index.json`: run ids and config hashes, seeds, scale, package versions, commit, date.
 Every file but the CSV, which is pure data, carries caption and protocol. `gallery` turns the index
-into a page that can be read on the web. The committed folder takes exhibits of a clean commit only.
+into pages that can be read on the web. The committed folder takes exhibits of a clean commit only.
 """
 
 import io
@@ -11,13 +11,14 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
+from html import escape
 from importlib import resources
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,10 +46,14 @@ THUMBNAIL = 420
 COMMANDS = {"speed": "make bench"}
 """What makes exhibits that `spnb exhibit` does not make."""
 HOW_TO_READ = """\
-Every table and figure that was made here. A number of ours has its 95 % interval, and the paper's
-number beside or under it. The caption says what is shown, the protocol how our measurement differs
-from the paper's. A picture leads to its full size. The last line names the runs, the commit and the
-command that makes the exhibit again. `spnb gallery` generates this page from `index.json`."""
+Every table and figure that was made here, a page a paper. A number of ours has its 95 % interval,
+and the paper's number beside or under it. The caption says what is shown, the protocol how our
+measurement differs from the paper's. A picture leads to its full size. The last line names the
+runs, the commit and the command that makes the exhibit again. `spnb gallery` generates these pages
+from `index.json`."""
+LONG = re.compile(r"\d+\.\d{3,}")
+STROKES = re.compile(r"([ML](?: \S+){2})((?: L(?: \S+){2})+)")
+"""In an SVG: a number with needless digits; a line of several strokes, each with its letter."""
 RECORD = ("id", "title", "files", "caption", "protocol", "scale", "seeds", "runs", "commit", "date")
 
 
@@ -101,6 +106,17 @@ def exhibit_info(exhibit_id: str) -> ExhibitInfo:
 def default_folder() -> Path:
     """`figures/` for the code of a commit, else where a trial changes nothing committed."""
     return exhibit_folder(None, unclean())
+
+
+def folder_of(made_of: Sequence[Run]) -> Path:
+    """Where exhibits of any papers' runs go: `default_folder` if committed exhibits of their own
+    papers were made of all these runs, else runs/figures."""
+    known: set[tuple[str, str]] = set()
+    for record in read_index(resolve(run_folders.COMMITTED)):
+        paper = record["id"].split("/")[0]
+        known |= {pair for pair in record["runs"].items() if pair[0].startswith(f"{paper}/")}
+    there = {(run.run_id, run.config_hash) for run in made_of} <= known
+    return default_folder() if there else resolve(run_folders.TRIALS)
 
 
 def check_writable(folder: str | Path) -> None:
@@ -189,33 +205,42 @@ def _check(info: ExhibitInfo, made: ExhibitContent) -> None:
         raise ValueError(f"exhibit {info.id}: {fault}")
 
 
+def number_or_text(value: Any) -> str:
+    """A cell as it is shown: a float with six digits, "-" where there is none."""
+    if pd.api.types.is_float(value):
+        return "-" if pd.isna(value) else f"{value:.6g}"
+    return str(value)
+
+
+def plain(text: Any) -> str:
+    """A text in Markdown that is shown as it is: nothing in it is markup, a link or HTML."""
+    marked = re.sub(r"[\\`*|~$]|(?<!\w)_|_(?!\w)|](?=[(\[:])", r"\\\g<0>", str(text))
+    return marked.replace("&", "&amp;").replace("<", "&lt;").replace("\n", "<br>")
+
+
 def _markdown(table: pd.DataFrame) -> str:
     """The table in Markdown, cells shown as they are: none is read as a number or as markup."""
-
-    def cell(value: Any) -> str:
-        if pd.api.types.is_float(value):
-            return "-" if pd.isna(value) else f"{value:.6g}"
-        text = re.sub(r"[\\`*|~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", str(value))
-        return text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", "<br>")
-
     numeric = [pd.api.types.is_numeric_dtype(kind) for kind in table.dtypes]
     sides = ["right" if each else "left" for each in numeric]
-    shown = table.map(cell).rename(columns=cell)
+    shown = table.map(lambda value: plain(number_or_text(value))).rename(columns=plain)
     return shown.to_markdown(index=False, disable_numparse=True, colalign=sides)
 
 
 def _page(record: dict[str, Any], body: str) -> bytes:
     """An exhibit in Markdown: title, caption, table or picture, protocol, where it is from."""
     head = f"# {record['id']}: {record['title']}"
-    return "\n\n".join([head, record["caption"], body, *_origin(record), ""]).encode()
+    protocol = f"*Protocol.* {plain(record['protocol'])}"
+    return "\n\n".join(
+        [head, plain(record["caption"]), body, protocol, _origin(record), ""]
+    ).encode()
 
 
-def _origin(record: dict[str, Any]) -> list[str]:
-    return [f"*Protocol.* {record['protocol']}", f"{made_from(record)}. `{record['command']}`."]
+def _origin(record: dict[str, Any]) -> str:
+    return f"{made_from(record)}. `{record['command']}`."
 
 
 def _table_files(record: dict[str, Any], made: ExhibitContent) -> dict[str, bytes]:
-    name = record["id"].split("/")[1]
+    name = _name(record["id"])
     table = made.item
     index = not isinstance(table.index, pd.RangeIndex)
     page = _page(record, _markdown(table.reset_index() if index else table))
@@ -224,37 +249,55 @@ def _table_files(record: dict[str, Any], made: ExhibitContent) -> dict[str, byte
 
 
 def _figure_files(record: dict[str, Any], made: ExhibitContent) -> dict[str, bytes]:
-    """The same bytes for the same figure; the picture has 256 colours, a quarter of its bytes."""
-    name = record["id"].split("/")[1]
+    """The picture as PNG and SVG, its numbers, and a page; the same bytes for the same figure."""
+    name = _name(record["id"])
     data = made.data
-    png = io.BytesIO()
-    small = io.BytesIO()
-    svg = io.BytesIO()
     texts = {
         "Title": record["title"],
         "Description": f"{record['caption']} Protocol: {record['protocol']}",
     }
+    png = io.BytesIO()
+    svg = io.BytesIO()
     whole = {"bbox_inches": "tight", "pad_inches": 0.08}  # no title is cut at the edge
     with matplotlib.rc_context({"svg.hashsalt": name}):
         made.item.savefig(png, format="png", dpi=DPI, **whole)
         made.item.savefig(svg, format="svg", metadata={"Date": None, **texts}, **whole)
-    info = PngInfo()
-    for key, text in texts.items():
-        info.add_itxt(key, text)
-    picture = (
-        Image.open(png)
-        .convert("RGB")
-        .quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    )
-    picture.save(small, format="png", optimize=True, pnginfo=info)
     short = len(data) <= TABLE_ROWS_SHOWN
     numbers = _markdown(data) if short else f"Numbers: [{name}.csv]({name}.csv)"
     return {
-        f"{name}.png": small.getvalue(),
-        f"{name}.svg": svg.getvalue(),
+        f"{name}.png": small_png(png.getvalue(), texts),
+        f"{name}.svg": small_svg(svg.getvalue().decode()).encode(),
         f"{name}.csv": data.to_csv(index=False, float_format="%.6g").encode(),
         f"{name}.md": _page(record, f"![{record['title']}]({name}.png)\n\n{numbers}"),
     }
+
+
+def small_png(png: bytes, texts: Mapping[str, str] | None = None) -> bytes:
+    """A picture with 256 colours, a quarter of its bytes, and with texts inside."""
+    small = io.BytesIO()
+    info = PngInfo()
+    for key, text in (texts or {}).items():
+        info.add_itxt(key, text)
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    picture = picture.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    picture.save(small, format="png", optimize=True, pnginfo=info)
+    return small.getvalue()
+
+
+def small_svg(svg: str) -> str:
+    """A drawing of matplotlib's with places to a hundredth of a point and no needless letters."""
+
+    def path(match: re.Match) -> str:
+        places = LONG.sub(_rounded, " ".join(match[1].split()))
+        return f' d="{STROKES.sub(lambda line: line[1] + line[2].replace(" L", ""), places)}"'
+
+    svg = re.sub(r"\n\s+", "\n", svg)
+    svg = re.sub(rf'(?<= [xy]="){LONG.pattern}', _rounded, svg)
+    return re.sub(r' d="([^"]*)"', path, svg)
+
+
+def _rounded(number: re.Match) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
 
 def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
@@ -306,56 +349,68 @@ def read_index(folder: Path) -> list[dict[str, Any]]:
         ) from None
 
 
+def find_record(exhibit_id: str, folder: Path) -> dict[str, Any] | None:
+    """The record of a saved exhibit whose files are all there."""
+    for record in read_index(folder):
+        if record["id"] == exhibit_id and all((folder / f).is_file() for f in record["files"]):
+            return record
+    return None
+
+
 def gallery(folder: str | Path) -> Path:
-    """Writes `<folder>/README.md`: every exhibit of the index, what it shows, where it is from."""
+    """Writes `<folder>/README.md`, a line an exhibit of the index, and a page of each paper's.
+
+    Raises:
+        ExhibitError: no exhibit was ever saved in that folder, or its index is damaged.
+    """
     folder = resolve(folder)
+    if not (folder / "index.json").is_file():
+        raise ExhibitError(f"{folder} has no index.json; allowed: a folder of exhibits")
     records = {record["id"]: record for record in read_index(folder)}
-    papers: dict[str, list[ExhibitInfo]] = {}
-    for info in catalogue().values():
-        papers.setdefault(info.paper, []).append(info)
-    contents = ["## Contents"]
-    entries = []
-    for paper, infos in papers.items():
+    lines = ["# Gallery", "", HOW_TO_READ]
+    for paper, entries in groupby(catalogue().values(), key=attrgetter("paper")):
+        infos = list(entries)
         there = [info for info in infos if info.id in records]
         if not there:
             continue
-        contents += ["", f"[**{paper}**](#{paper})", ""]
-        contents += [f"- [{info.id}](#{_anchor(info.id)}): {info.title}" for info in there]
-        entries += ["", f"## {paper}"]
-        for info in there:
-            entries += _gallery_entry(records[info.id], folder)
+        page = f"{paper}/README.md"
+        links = [f"- [{info.id}]({page}#{_name(info.id)}): {info.title}" for info in there]
+        lines += ["", f"## [{paper}]({page})", "", *links]
+        parts = [f"# {paper}", "[All papers](../README.md)"]
+        parts += [part for info in there for part in _gallery_entry(records[info.id], folder)]
         missing = [i.id for i in infos if i.id not in records and i.source != "static"]
-        entries += ["", f"*Not yet made:* {', '.join(missing)}."] if missing else []
-    path = folder / "README.md"
-    _write(path, "\n".join(["# Gallery", "", HOW_TO_READ, "", *contents, *entries, ""]).encode())
-    return path
+        parts += [f"*Not yet made:* {', '.join(missing)}."] if missing else []
+        _write(folder / page, ("\n\n".join(parts) + "\n").encode())
+    _write(folder / "README.md", ("\n".join(lines) + "\n").encode())
+    return folder / "README.md"
 
 
-def _anchor(exhibit_id: str) -> str:
-    return exhibit_id.replace("/", "-")
+def _name(exhibit_id: str) -> str:
+    return exhibit_id.split("/")[1]
 
 
 def _gallery_entry(record: dict[str, Any], folder: Path) -> list[str]:
     """Its title, its picture or table (or what is not there any more), where it is from."""
-    files = {Path(name).suffix[1:]: name for name in record["files"]}
-    there = {kind: name for kind, name in files.items() if (folder / name).is_file()}
+    files = {Path(name).suffix[1:]: Path(name).name for name in record["files"]}
+    home = folder / record["id"].split("/")[0]
+    there = {kind: name for kind, name in files.items() if (home / name).is_file()}
     if gone := [name for name in files.values() if name not in there.values()]:
         body = f"Not there any more: {', '.join(gone)}; the command below makes it again."
     elif "png" in files:
-        picture = f'<img src="{files["png"]}" alt="{record["title"]}" width="{THUMBNAIL}">'
+        picture = f'<img src="{files["png"]}" alt="{escape(record["title"])}" width="{THUMBNAIL}">'
         body = f'<a href="{files["png"]}">{picture}</a>'
     else:
-        page = (folder / files["md"]).read_text(encoding="utf-8")
+        page = (home / files["md"]).read_text(encoding="utf-8")
         lines = [line for line in page.splitlines() if line.startswith("|")]
         rows = len(lines) - 2
         linked = f"{rows} rows: [{files['md']}]({files['md']})"
         body = "\n".join(lines) if rows <= TABLE_ROWS_SHOWN else linked
-    protocol, origin = _origin(record)
     links = ", ".join(f"[{kind}]({name})" for kind, name in there.items())
-    head = f'<a id="{_anchor(record["id"])}"></a>'
-    title = f"### {record['id']}: {record['title']}"
-    parts = [head, title, record["caption"], body, protocol, f"{origin} Files: {links}."]
-    return ["", "\n\n".join(parts)]
+    head = f'<a id="{_name(record["id"])}"></a>'
+    protocol = f"<details><summary>Protocol</summary>\n\n{plain(record['protocol'])}\n\n</details>"
+    title = f"## {record['id']}: {record['title']}"
+    origin = f"{_origin(record)} Files: {links}."
+    return [head, title, plain(record["caption"]), body, protocol, origin]
 
 
 def made_from(record: dict[str, Any]) -> str:

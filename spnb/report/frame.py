@@ -4,19 +4,28 @@ Tables, figures and claims are made of measures. All intervals have 95 %. A leve
 variant) has a bootstrap interval over seeds and, where the number is a mean of graded answers, over
 the items of each; it stays within the number's range. A change since the start and a difference of
 two variants are paired by seed and have Student's t over the seeds, which needs no range.
+
+An evaluated number (a row of `evals.jsonl`) that is the mean of a column of the graded answers
+(`items.jsonl`) is taken apart into what each item adds to it. Items of one suite, opponent, role,
+decoding and difficulty at one step are a stratum. Other numbers (exploitability, a ratio of sums)
+have no items.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
-from spnb.core.params import StrictData
+from spnb import reference
+from spnb.core.method import POLICY
+from spnb.core.params import ParamError, StrictData, unknown, validate
 from spnb.core.stats import (
     TOLERANCE,
     bootstrap_interval,
@@ -24,22 +33,41 @@ from spnb.core.stats import (
     improvement_interval,
     mean_interval,
 )
-from spnb.report.answers import (
-    Answers,
-    ItemContributions,
-    different_weights,
-    item_contributions,
-    pooled,
-    read_answers,
-)
-from spnb.train.runs import Run, RunError
+from spnb.evaluate.matches import OUTCOMES
+from spnb.train.runs import Run, RunError, config_hash
 
 RUN = ["paper", "scale", "variant", "seed"]
 KEYS = ["suite", "opponent", "role", "decoding", "difficulty"]
 RESULTS = [*RUN, "step", *KEYS, "metric", "value", "low", "high", "n"]
 METRICS = [*RUN, "step", "metric", "role", "value"]
 INDEX = ["variant", "seed", "step"]
+ARM = ["step", "suite", "opponent", "decoding"]
+PART = ["role", "difficulty"]
 Labels = Annotated[list[str], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
+
+
+class Stratum(NamedTuple):
+    """The records of one stratum: their items and columns, and which columns are true or false."""
+
+    items: np.ndarray
+    columns: Mapping[str, np.ndarray]
+    shares: frozenset[str]
+
+
+class ItemContributions(NamedTuple):
+    """What each item adds to a number, by stratum (items, values); `bounded`: items from 0 to 1."""
+
+    strata: Mapping[tuple[Any, ...], tuple[np.ndarray, np.ndarray]]
+    bounded: bool
+
+    @property
+    def values(self) -> list[np.ndarray]:
+        """What each item adds, a list of strata."""
+        return [values for _, values in self.strata.values()]
+
+
+Answers = Mapping[tuple[Any, ...], Mapping[tuple[str, str], Stratum]]
+"""By the columns of `ARM`, then by those of `PART`."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +80,16 @@ class Frames:
     cache: dict[Path, Answers] = field(default_factory=dict, repr=False, compare=False)
 
     variants = property(lambda self: list(dict.fromkeys(run.variant for run in self.runs)))
+
+    @property
+    def own(self) -> list[str]:
+        """A user's own variants: those that the paper's reference files do not name."""
+        own = (run.variant for run in self.runs if run.variant not in known_variants(run.paper))
+        return list(dict.fromkeys(own))
+
+    def with_own(self, variants: Sequence[str]) -> "Frames":
+        """Those of some variants and of a user's own."""
+        return self.only([*variants, *self.own])
 
     def only(self, variants: Sequence[str]) -> "Frames":
         """Those of some variants."""
@@ -182,7 +220,7 @@ class Measure(StrictData):
         """Mean over a variant's seeds, its ends, and n, the number of seeds.
 
         A level has a two-level bootstrap over seeds and items, or over seeds alone where it has no
-        items (`spnb.report.answers`). Before training all seeds are the same weights: their items
+        items. Before training all seeds are the same weights: their items
         are put together, and n counts different weights.
 
         A change has Student's t over the seeds. As all seeds share the start's
@@ -196,11 +234,23 @@ class Measure(StrictData):
         if self.change != "difference" or gain[3] == 0:
             return gain
         level = self.model_copy(update={"change": "none"})
-        (last, itemised), (first, _) = (level._level(own, steps, at) for at in (share, 0))
-        return widened(gain, difference_interval(last[:3], first[:3])) if itemised else gain
+        (last, behind), (first, _) = (level._level(own, steps, at) for at in (share, 0))
+        return widened(gain, difference_interval(last[:3], first[:3])) if behind else gain
 
-    def _level(self, frames: Frames, steps: pd.DataFrame, share: float) -> tuple["Interval", bool]:
-        """The interval of a level of one variant, from its `by_step`; whether it has items."""
+    def bounds(self, frames: Frames, variant: str) -> tuple[float, float] | None:
+        """The least and the largest value that it can have; None where the items do not say."""
+        own = frames.only([variant])
+        return self._bounds(self._level(own, self.by_step(own), 1)[1])
+
+    def _bounds(self, behind: list[ItemContributions] | None) -> tuple[float, float] | None:
+        if not behind or not all(each.bounded for each in behind):
+            return None
+        return min(0.0, *self.weights.values()), max(0.0, *self.weights.values())
+
+    def _level(
+        self, frames: Frames, steps: pd.DataFrame, share: float
+    ) -> tuple["Interval", list[ItemContributions] | None]:
+        """The interval of a level of one variant, from its `by_step`; and its items, if any."""
         values = self._at(steps, share)
         started = share == 0 and self.source == "evals" and (values["first"] == 0).all()
         runs = [run for run in frames.runs if run.seed in set(values["seed"])]
@@ -209,12 +259,11 @@ class Measure(StrictData):
         if behind is None:
             repeated = started and values["value"].nunique() == 1
             seeds = [[[value]] for value in values["value"][: 1 if repeated else None]]
-            return (*bootstrap_interval(seeds)[:3], n), False
+            return (*bootstrap_interval(seeds)[:3], n), None
         if n == 1:
             behind = [pooled(behind)]
-        ends = (min(0.0, *self.weights.values()), max(0.0, *self.weights.values()))
-        bounds = ends if all(each.bounded for each in behind) else None
-        return (*bootstrap_interval([each.values for each in behind], bounds)[:3], n), True
+        drawn = bootstrap_interval([each.values for each in behind], self._bounds(behind))
+        return (*drawn[:3], n), behind
 
     def _added(
         self, frames: Frames, steps: pd.DataFrame, values: pd.DataFrame
@@ -238,17 +287,17 @@ class Measure(StrictData):
         return None if any(each is None for each in behind) else behind
 
     def difference(self, frames: Frames, first: str, second: str) -> "Interval":
-        """`first` minus `second` at the end, paired by seed, with Student's t over the pairs.
+        """`first` minus `second` at the end, paired by seed: `paired_interval`.
 
-        Not a bootstrap: with five pairs its percentiles are a third too narrow. Where all pairs
-        agree, the levels say how wide the interval is.
+        Both variants of a seed share start, deals and evaluation seeds, which the pairs take out.
         """
-        pairs = paired_difference(self.of_runs(frames.only([first, second])), first, second)
-        if pairs[3] < 2 or pairs[2] - pairs[1] > TOLERANCE:
-            return pairs
-        sides = [self.interval(frames, name)[:3] for name in (first, second)]
-        low, high = difference_interval(*sides)
-        return pairs[0], low, high, pairs[3]
+        ends = self.of_runs(frames.only([first, second]))
+        values = ends.groupby(["seed", "variant"])["value"].mean().unstack("variant")
+        values = values.reindex(columns=[first, second])
+        return paired_interval(
+            (values[first] - values[second]).tolist(),
+            lambda: [self.interval(frames, name)[:3] for name in (first, second)],
+        )
 
     def p_improvement(self, frames: Frames, first: str, second: str) -> "Interval":
         """The share of all pairs of seeds in which `first` is higher at the end; ties are half."""
@@ -260,6 +309,41 @@ class Measure(StrictData):
 
 
 Interval = tuple[float, float, float, int]
+
+
+def read_yaml(paper: str, name: str) -> dict[str, Any]:
+    """A file of a paper's reference folder; ParamError names the papers that have one."""
+    sources = reference.sources(name)
+    if paper not in sources:
+        raise ParamError(unknown("paper", paper, sources))
+    return yaml.safe_load(sources[paper].read_text(encoding="utf-8"))
+
+
+@cache
+def known_variants(paper: str) -> Mapping[str, Any]:
+    """How the paper's variants are drawn: the section `variants` of `figures.yaml`, by name."""
+    there = paper in reference.sources("figures.yaml")
+    return read_yaml(paper, "figures.yaml").get("variants", {}) if there else {}
+
+
+def load_measures(paper: str) -> dict[str, Measure]:
+    """The measures of a paper's tables, figures and claims by name; ParamError if it has none."""
+    files = [name for name in ("tables.yaml", "claims.yaml") if paper in reference.sources(name)]
+    contents = [read_yaml(paper, name) for name in files or ["tables.yaml"]]
+    return {key: measure for each in contents for key, measure in measures_of(each).items()}
+
+
+def measures_of(content: Mapping[str, Any]) -> dict[str, Measure]:
+    """The section `measures` of a file."""
+    entries = content.get("measures", {})
+    return {name: validate(Measure, each, f"{name}: ") for name, each in entries.items()}
+
+
+def pick(measures: Mapping[str, Measure], name: str, where: str) -> Measure:
+    """A measure by its name; ParamError for an unknown one, which begins with `where`."""
+    if name not in measures:
+        raise ParamError(where + unknown("measure", name, measures))
+    return measures[name]
 
 
 def _filled(label: str, runs: Sequence[Run]) -> list[str]:
@@ -309,17 +393,21 @@ def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*by, "value", "low", "high", "n"])
 
 
-def paired_difference(frame: pd.DataFrame, first: str, second: str) -> Interval:
-    """Mean, ends and n of variant `first` minus variant `second`, paired by seed.
+def paired_interval(
+    differences: Sequence[float], levels: Callable[[], Sequence[Sequence[float]]]
+) -> Interval:
+    """Mean, Student's t and n of differences of pairs of seeds.
 
-    Both variants of a seed share start, deals and evaluation seeds, which the pairs take out.
+    Not a bootstrap: with five pairs its percentiles are a third too narrow. Where all pairs agree,
+    the two `levels` (value, low, high each) say how wide the interval is.
     """
-    wide = frame.groupby(["seed", "variant"])["value"].mean().unstack("variant")
-    wide = wide.reindex(columns=[first, second])
-    return mean_interval((wide[first] - wide[second]).tolist())
+    pairs = mean_interval(differences)
+    if pairs[3] < 2 or pairs[2] - pairs[1] > TOLERANCE:
+        return pairs
+    return pairs[0], *difference_interval(*levels()), pairs[3]
 
 
-def compare(
+def side_by_side(
     frames: Frames,
     measures: Mapping[str, Measure],
     variants: Sequence[str],
@@ -345,3 +433,102 @@ def format_interval(value: float, low: float | None, high: float | None, digits:
     if pd.isna(low) or pd.isna(high):
         return f"{value:.{digits}f} (n = 1)"
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def read_answers(run: Run) -> Answers:
+    """The records of a run, with those columns only that evaluated numbers are means of."""
+    metrics = dict.fromkeys(row["metric"] for row in run.rows("evals"))
+    known = [*ARM, *PART, "item", "score", "outcome"]
+    columns = [name for name in metrics if name not in (*OUTCOMES, *known)]
+    wanted = [*known, *columns]
+    records = pd.DataFrame(run.rows("items")).reindex(columns=wanted)
+    labels = [*ARM[1:], *PART]
+    records[labels] = records[labels].fillna("").astype(str)
+    records["item"] = records["item"].astype(str)
+    answers: dict[tuple[Any, ...], dict[tuple[str, str], Stratum]] = {}
+    for key, rows in records.groupby([*ARM, *PART], sort=False):
+        values = {"score": rows["score"].to_numpy(float)}
+        if rows["outcome"].notna().all():
+            values |= {name: (rows["outcome"] == name).to_numpy(float) for name in OUTCOMES}
+        shares = {*values}
+        for name in columns:
+            if rows[name].notna().all() and all(isinstance(v, int | float) for v in rows[name]):
+                values[name] = rows[name].to_numpy(float)
+                shares |= {name} if all(isinstance(v, bool) for v in rows[name]) else set()
+        stratum = Stratum(rows["item"].to_numpy(), values, frozenset(shares))
+        answers.setdefault(key[: len(ARM)], {})[key[len(ARM) :]] = stratum
+    return answers
+
+
+def item_contributions(
+    answers: Answers, rows: pd.DataFrame, weights: Mapping[str, float]
+) -> ItemContributions | None:
+    """What each item adds to the mean over cells of the weighted sum of a cell's metrics.
+
+    Metrics of one cell are added up item by item: a match is a win or a draw. None where one of the
+    numbers has no items.
+
+    Args:
+        rows: evaluated numbers of one run; a cell is what they share beside the metric.
+    """
+    sums: dict[tuple[Any, ...], np.ndarray] = {}
+    items: dict[tuple[Any, ...], np.ndarray] = {}
+    bounded = True
+    cells = len(rows) / len(weights)
+    for *arm, role, difficulty, metric, value in rows[[*ARM, *PART, "metric", "value"]].values:
+        parts = {
+            part: stratum
+            for part, stratum in answers.get(tuple(arm), {}).items()
+            if role in ("", part[0]) and difficulty in ("", part[1])
+        }
+        name = _column(parts, metric, value)
+        if name is None:
+            return None
+        count = sum(len(stratum.items) for stratum in parts.values())
+        for part, stratum in parts.items():
+            key = (*arm, *part)
+            bounded = bounded and name in stratum.shares
+            own = stratum.columns[name] * (weights[metric] / cells / count)
+            sums[key] = sums.get(key, 0.0) + own
+            items[key] = stratum.items
+    return ItemContributions({key: _by_item(items[key], sums[key]) for key in sums}, bounded)
+
+
+def pooled(runs: Sequence[ItemContributions]) -> ItemContributions:
+    """Several measurements of the same weights as one; answers to one item are drawn together."""
+    strata = {}
+    for key in dict.fromkeys(key for run in runs for key in run.strata):
+        parts = [run.strata[key] for run in runs if key in run.strata]
+        items, values = (np.concatenate(side) for side in zip(*parts, strict=True))
+        strata[key] = _by_item(items, values / len(runs))
+    return ItemContributions(strata, all(run.bounded for run in runs))
+
+
+def different_weights(runs: Sequence[Run]) -> int:
+    """How many different weights some runs start from; of policies that they train, that is."""
+    return len({config_hash(first_weights(run)) for run in runs})
+
+
+def first_weights(run: Run) -> dict[str, Any]:
+    """What decides the weights that a run's trained policies begin with."""
+    stages = run.params.get("stages") or [{"policy": POLICY}]
+    trained = {stage["policy"] for stage in stages} | {*run.params.get("co_trained", {})}
+    starts = run.params.get("starts", {})
+    own = {name: start for name, start in starts.items() if name in trained}
+    return {"weights": run.params.get("weights"), "starts": own}
+
+
+def _column(parts: Mapping[Any, Stratum], metric: str, value: float) -> str | None:
+    """The column whose mean is this number: one of the metric's name, else the score."""
+    for name in (metric, "score"):
+        if parts and all(name in stratum.columns for stratum in parts.values()):
+            mean = np.concatenate([stratum.columns[name] for stratum in parts.values()]).mean()
+            if abs(mean - value) <= TOLERANCE:
+                return name
+    return None
+
+
+def _by_item(items: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Items with what they add; several answers to one item are drawn together."""
+    unique, codes = np.unique(items, return_inverse=True)
+    return (items, values) if len(unique) == len(items) else (unique, np.bincount(codes, values))

@@ -3,21 +3,17 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from textwrap import fill
 from typing import Any
 
 import matplotlib.pyplot as plt
-import pandas as pd
 from IPython import get_ipython
 from IPython.display import display
 from matplotlib.figure import Figure
 
 from spnb import reference
 from spnb.core.params import unknown
-from spnb.report import plots
-from spnb.report.curves import looks
-from spnb.report.frame import Frames, Measure, gather
-from spnb.report.tables import load_measures
+from spnb.report.curves import Curves, Panel, looks
+from spnb.report.frame import Frames, Measure, gather, load_measures
 from spnb.train.plan import Plan
 from spnb.train.runs import RunError
 
@@ -64,36 +60,29 @@ class LiveCurves:
 
 def draw(frames: Frames, paper: str, panels: Mapping[str, str]) -> Figure:
     """A panel a name over training steps, a line a variant; it says so where nothing is there."""
-    measures = load_measures(paper) if paper in reference.sources("tables.yaml") else {}
-    order = looks(paper, frames.variants)
+    known = load_measures(paper) if paper in reference.sources("tables.yaml") else {}
+    measures = {name: known.get(name) or _logged(frames, name) for name in panels.values()}
+    drawn = {words: Panel(measure=measures[name], apart=True) for words, name in panels.items()}
     rows = 1 if len(panels) <= 3 else -(-len(panels) // 3)
-    with plots.style():
-        figure = plots.new_figure(0.9 + 2.2 * rows)
-        for words, ax in plots.multiples(figure, list(panels)).items():
-            data = _values(frames, panels[words], measures)
-            if len(data):
-                plots.curve(ax, data, order)
-            else:
-                text = fill(_absent(frames, panels[words], measures), 34)[:300]
-                ax.text(0.05, 0.9, text, transform=ax.transAxes, fontsize=8, va="top")
-        plots.legend_below(figure, note=plots.KEY)
-    return figure
+    variants = frames.variants
+    order = {name: look for name, look in looks(paper, variants).items() if name in variants}
+    own = {"variants": list(order), "looks": order, "height": 0.9 + 2.2 * rows}
+    curves = Curves(panels=drawn, ylim=(None, None), **own)
+    data = curves.data(frames)
+    empty = {words: name for words, name in panels.items() if words not in set(data["quantity"])}
+    logged = [*frames.metrics["metric"].unique()]
+    absent = {
+        words: unknown("panel", name, [*logged, *known])
+        if logged and name not in known
+        else "not measured yet"
+        for words, name in empty.items()
+    }
+    return curves.draw(data, absent)
 
 
-def _values(frames: Frames, name: str, measures: Mapping[str, Measure]) -> pd.DataFrame:
-    """Columns variant, seed, step, value of a measure or a metric."""
-    measure = measures.get(name)
-    if measure is None:
-        metric, role = re.match(r"((?:(?:method|seconds)/)?[^/]+)/?(.*)", name).groups()
-        known = frames.metrics.loc[frames.metrics["metric"] == metric, "role"]
-        role = role or ("" if (known == "").any() else "?*")
-        measure = Measure(source="metrics", role=role, weights={metric: 1})
-    parts = [measure.by_step(frames.only([variant])) for variant in frames.variants]
-    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
-
-
-def _absent(frames: Frames, name: str, measures: Mapping[str, Measure]) -> str:
-    """Why a panel is empty."""
-    if name in measures or frames.metrics.empty:
-        return "not measured yet"
-    return unknown("panel", name, [*frames.metrics["metric"].unique(), *measures])
+def _logged(frames: Frames, name: str) -> Measure:
+    """The measure of a metric of the training log: "entropy", "reward/*/0"."""
+    metric, role = re.match(r"((?:(?:method|seconds)/)?[^/]+)/?(.*)", name).groups()
+    known = frames.metrics.loc[frames.metrics["metric"] == metric, "role"]
+    role = role or ("" if (known == "").any() else "?*")
+    return Measure(source="metrics", role=role, weights={metric: 1})

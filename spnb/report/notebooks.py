@@ -19,10 +19,10 @@ import pandas as pd
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report.exhibits import check_writable, default_folder, ranges
-from spnb.report.find import find_runs
+from spnb.report.exhibits import check_writable, default_folder, folder_of, ranges
+from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
-from spnb.train.runs import TRIALS, Run, config_hash, write_json
+from spnb.train.runs import TRIALS, write_json
 
 TIMINGS = Path("figures/timings.json")
 SHARED = ("dynamics", "pass_at_k")
@@ -59,7 +59,7 @@ def describe(plan: Plan) -> pd.DataFrame:
             "finished": f"{sum(run.finished for run in runs)} of {len(runs)}",
             "minutes a run": minutes.get(variant, "not measured"),
         }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("variant").reset_index()
+    return _headline_first(plan, rows).reset_index()
 
 
 def minutes_of(plan: Plan) -> dict[str, float]:
@@ -79,7 +79,17 @@ def announce(plan: Plan, rest: bool = True) -> str:
 def about(plan: Plan) -> pd.DataFrame:
     """The plan's variants, each in a sentence."""
     known = params.variants(plan.paper)
-    return pd.DataFrame({"about": {name: known[name]["about"] for name in plan.variants}})
+    return _headline_first(plan, {n: {"about": known[n]["about"]} for n in plan.variants})
+
+
+def _headline_first(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """A row a variant; a notebook folds those that are no headline ones, where there are others."""
+    known = params.variants(plan.paper)
+    order = sorted(rows, key=lambda name: not known[name].get("headline"))
+    table = pd.DataFrame.from_dict({name: rows[name] for name in order}, orient="index")
+    headline = [bool(known[name].get("headline")) for name in order]
+    table.attrs["first"] = headline if any(headline) else [True] * len(order)
+    return table.rename_axis("variant")
 
 
 def estimate(plan: Plan, rest: bool = True) -> str:
@@ -131,11 +141,11 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
     names = list(papermill.inspect_notebook(str(source)))
     given = fit(names, {"scale": scale, **values})
     if plan is None and "figures" in names and "figures" not in given:
-        keep = {key: given.get(key) for key in ("variants", "seeds")}
-        shared = paper in SHARED
-        given["figures"] = str(
-            shared_folder(find_runs(scale=scale, **keep)) if shared else default_folder()
-        )
+        folder = default_folder()
+        if paper in SHARED:
+            keep = {key: given.get(key) for key in ("variants", "seeds")}
+            folder = folder_of(find_runs(scale=scale, **keep))
+        given["figures"] = str(folder)
     started = time.perf_counter()
     papermill.execute_notebook(
         str(source), str(target), parameters=given, cwd=str(source.parent), extra_arguments=QUIET
@@ -156,21 +166,6 @@ def fit(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
     if others and "run" not in names:
         raise ParamError(unknown("parameter", next(iter(others)), names))
     return own | ({"run": {**own.get("run", {}), **others}} if others else {})
-
-
-def shared_folder(runs: Sequence[Run]) -> Path:
-    """Where exhibits of any papers' runs go: the plans' folder if all are as planned there."""
-    folder = resolve(TRIALS)
-    for paper in dict.fromkeys(run.paper for run in runs):
-        own = [run for run in runs if run.paper == paper]
-        known = params.variants(paper)
-        variants = [name for name in dict.fromkeys(run.variant for run in own) if name in known]
-        plan = make_plan(paper, own[0].scale, variants=variants or None)
-        hashes = {key: config_hash(plan.identity(*key)) for key in plan.runs}
-        if any(hashes.get((run.variant, run.seed)) != run.config_hash for run in own):
-            return resolve(TRIALS)
-        folder = plan.figures
-    return folder
 
 
 def note_times(plan: Plan, rest: float | None) -> None:

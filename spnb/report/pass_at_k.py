@@ -1,21 +1,16 @@
 """pass@k of runs of any papers whose suites have several answers an item.
 
-`passes` is the shared computation: pass@k of every item, by variant, seed, step, suite and k.
-`ends` has start and end of training, `curve` what a figure draws of them, `gains` says in numbers
-whether training sharpened (one answer is right more often) or extended (more is right at least
-once). SPELL, eq. 11 and section 4.3, Figure 3; Chen et al. 2021, arXiv 2107.03374.
+`passes` makes it a column of the items, by variant, seed, step, suite and k; `ends` has start and
+end of training, `curve` what a figure draws of them, `gains` says in numbers whether training
+sharpened (one answer is right more often) or extended (more is right at least once). SPELL, eq. 11
+and section 4.3, figure 3; Chen et al. 2021, arXiv 2107.03374.
 """
 
 import re
 from collections.abc import Sequence
-from itertools import cycle
-from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from spnb.core.stats import (
     TOLERANCE,
@@ -24,14 +19,19 @@ from spnb.core.stats import (
     mean_interval,
     pass_at_k,
 )
-from spnb.report import plots
-from spnb.report.answers import first_weights
-from spnb.report.curves import looks
-from spnb.report.dynamics import block_height, chosen
-from spnb.report.exhibits import exhibit_info, save_exhibit
-from spnb.report.frame import KEYS, RUN, Frames, Interval, format_interval, widened
-from spnb.report.plots import Look
-from spnb.report.tables import read_yaml
+from spnb.report.curves import SHADES, START, chosen, small_multiples, stacked
+from spnb.report.exhibits import ExhibitContent, exhibit_info
+from spnb.report.frame import (
+    KEYS,
+    RUN,
+    Frames,
+    Interval,
+    first_weights,
+    format_interval,
+    paired_interval,
+    read_yaml,
+    widened,
+)
 from spnb.train.runs import Run, config_hash
 
 KS = range(1, 9)
@@ -39,12 +39,10 @@ MARGIN = 0.02
 """A gain of pass@k that is smaller, all of its interval, is none."""
 CELL = [key for key in KEYS if key != "difficulty"]
 """What is averaged with equal weights: a suite with its opponent, role and decoding."""
-COLUMNS = [*RUN, "begun", "step", "questions", *KEYS, "item", "answers", "k", "value"]
-START = "start"
-"""Stands for a variant: the policy before training."""
+ITEM = ["questions", *KEYS, "item"]
+COLUMNS = [*RUN, "begun", "step", *ITEM, "answers", "k", "value"]
 STATES = ("never", "sometimes", "always")
 """How often an item's answers are right."""
-KEY = "Thin lines: seeds. Thick: means. Shades: 95 % bootstrap intervals over seeds and items."
 
 
 def passes(runs: Sequence[Run], ks: Sequence[int] = KS) -> pd.DataFrame:
@@ -55,28 +53,26 @@ def passes(runs: Sequence[Run], ks: Sequence[int] = KS) -> pd.DataFrame:
     together: those about as many documents, or the suite alone.
     """
     known = read_yaml("pass_at_k", "exhibits.yaml")["papers"]
-    tables = []
+    tables = [pd.DataFrame(columns=COLUMNS)]
     for run in runs:
         rows = [row for row in run.rows("items") if "sample" in row]
         if not any(row["sample"] for row in rows):
             continue
         table = pd.DataFrame(rows).reindex(columns=["step", *KEYS, "item", "score"])
         table[KEYS] = table[KEYS].fillna("").astype(str)
-        table = table.assign(right=table["score"] == 1)
-        items = table.groupby(["step", *KEYS, "item"], sort=False)["right"].agg(["size", "sum"])
-        items = items.rename(columns={"size": "answers", "sum": "right"})
-        items = items[items["answers"] > 1].reset_index()
+        right = (table["score"] == 1).groupby(
+            [table[key] for key in ("step", *KEYS, "item")], sort=False
+        )
+        items = right.agg(answers="size", right="sum").query("answers > 1").reset_index()
         pattern = known.get(run.paper, {}).get("documents", "")
-        own = {key: run.params[key] for key in RUN} | {"begun": config_hash(first_weights(run))}
         names = {suite: _group(suite, pattern) for suite in items["suite"].unique()}
+        own = {key: run.params[key] for key in RUN} | {"begun": config_hash(first_weights(run))}
         items = items.assign(**own, questions=items["suite"].map(names))
         for k in ks:
             part = items[items["answers"] >= k]
             pairs = part[["answers", "right"]].itertuples(index=False)
-            tables.append(part.assign(k=k, value=[pass_at_k(n, c, k) for n, c in pairs]))
-    if not tables:
-        return pd.DataFrame(columns=COLUMNS)
-    return pd.concat(tables, ignore_index=True)[COLUMNS]
+            tables.append(part.assign(k=k, value=[pass_at_k(n, c, k) for n, c in pairs])[COLUMNS])
+    return stacked(tables)
 
 
 def headline(passed: pd.DataFrame) -> pd.DataFrame:
@@ -85,7 +81,7 @@ def headline(passed: pd.DataFrame) -> pd.DataFrame:
     for paper, rows in passed.groupby("paper", sort=False):
         names = chosen(paper, list(rows["variant"].unique()))
         parts.append(rows[rows["variant"].isin(names)])
-    return pd.concat([part for part in parts if len(part)] or parts)
+    return pd.concat(parts[1:] or parts)
 
 
 def _group(suite: str, pattern: str) -> str:
@@ -102,20 +98,19 @@ def ends(passed: pd.DataFrame) -> pd.DataFrame:
     the same weights are one measurement there: their items are averaged.
     """
     parts = [passed[:0].assign(before="")]
-    same = ["paper", "scale", "begun", "step", "questions", *KEYS, "item", "answers", "k"]
+    same = ["paper", "scale", "begun", "step", *ITEM, "answers", "k"]
     for _, rows in passed.groupby("paper", sort=False):
-        groups: dict[frozenset[str], list[str]] = {}
-        for variant, own in rows.groupby("variant", sort=False):
-            groups.setdefault(frozenset(own["begun"]), []).append(variant)
-        for variants in groups.values():
-            label = START if len(groups) == 1 else f"{START} of {', '.join(variants)}"
-            own = rows[rows["variant"].isin(variants)]
-            first = own[own["step"] == 0].groupby(same, sort=False)["value"].mean().reset_index()
-            seeds = pd.factorize(first["begun"])[0]
-            parts.append(first.assign(variant=label, seed=seeds, before=label))
+        begun = rows.groupby("variant", sort=False)["begun"].agg(frozenset)
+        for weights in dict.fromkeys(begun):
+            variants = list(begun.index[begun == weights])
+            label = START if begun.nunique() == 1 else f"{START} of {', '.join(variants)}"
+            own = rows[rows["variant"].isin(variants)].assign(before=label)
+            first = own[own["step"] == 0].groupby([*same, "before"], sort=False)["value"].mean()
+            first = first.reset_index().assign(variant=label)
             last = own.groupby(["variant", "seed"])["step"].transform("max")
-            parts.append(own[(own["step"] == last) & (last > 0)].assign(before=label))
-    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+            parts.append(first.assign(seed=pd.factorize(first["begun"])[0]))
+            parts.append(own[(own["step"] == last) & (last > 0)])
+    return stacked(parts)
 
 
 def seed_values(rows: pd.DataFrame) -> pd.Series:
@@ -133,21 +128,14 @@ def level(rows: pd.DataFrame) -> Interval:
     for _, run in rows.groupby("seed"):
         suites = run.groupby(CELL)["value"]
         share = run["value"] / suites.transform("size") / suites.ngroups
-        strata = share.groupby([run[key] for key in KEYS])
-        seeds.append([part.to_numpy() for _, part in strata])
+        seeds.append([part.to_numpy() for _, part in share.groupby([run[key] for key in KEYS])])
     return bootstrap_interval(seeds, (0, 1))
 
 
 def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval:
-    """`first` minus `second`, paired by seed, with Student's t; rows as those of `level`.
-
-    Where all pairs agree the levels say how wide it is.
-    """
+    """`first` minus `second`, paired by seed (`paired_interval`); rows as those of `level`."""
     pairs = (seed_values(first) - seed_values(second)).dropna()
-    interval = mean_interval(pairs.tolist())
-    if interval[3] < 2 or interval[2] - interval[1] > TOLERANCE:
-        return interval
-    return interval[0], *difference_interval(level(first)[:3], level(second)[:3]), interval[3]
+    return paired_interval(pairs.tolist(), lambda: (level(first)[:3], level(second)[:3]))
 
 
 def gain(start: pd.DataFrame, end: pd.DataFrame, both: pd.DataFrame) -> Interval:
@@ -196,14 +184,13 @@ def gains(passed: pd.DataFrame, k: int | None = None) -> pd.DataFrame:
     for group, rows in ends(passed).groupby(keys, sort=False):
         other = papers.get(group[0], {}).get("minus", "")
         for variant in rows.loc[rows["variant"] != rows["before"], "variant"].unique():
-            numbers = []
+            line = dict(zip([*keys, "variant"], [*group, variant], strict=True))
+            changes = []
             for each in ks:
                 tables = [table[table["k"] == each] for table in (rows, steps[group])]
-                numbers.append(_numbers(*tables, variant, other))
-            line = dict(zip([*keys, "variant"], [*group, variant], strict=True))
-            for each, intervals in zip(ks, numbers, strict=True):
-                line |= {f"pass@{each}, {name}": _percent(x) for name, x in intervals.items()}
-            changes = [intervals["gain"] for intervals in numbers]
+                numbers = _numbers(*tables, variant, other)
+                changes.append(numbers["gain"])
+                line |= {f"pass@{each}, {name}": _percent(x) for name, x in numbers.items()}
             line |= {"training": reading(changes[0], changes[-1]), "seeds": changes[0][3]}
             lines.append(line)
     return pd.DataFrame(lines).fillna("-")
@@ -212,10 +199,9 @@ def gains(passed: pd.DataFrame, k: int | None = None) -> pd.DataFrame:
 def _numbers(
     rows: pd.DataFrame, steps: pd.DataFrame, variant: str, other: str
 ) -> dict[str, Interval]:
-    """A variant's start, end, gain and difference to another, of one k.
+    """A variant's start, end, gain and difference to another; of one group of questions and k.
 
-    Args:
-        rows, steps: what `ends` and `passes` have of one group of questions.
+    `rows` and `steps` are what `ends` and `passes` have of these.
     """
     of = dict(list(rows.groupby("variant")))
     end = of[variant]
@@ -239,15 +225,16 @@ def moves(passed: pd.DataFrame) -> pd.DataFrame:
     both = ends(passed[passed["k"] == 1])
     bins = [-1, 0, 1 - TOLERANCE, 1]
     both["after training"] = pd.cut(both["value"], bins, labels=list(STATES))
-    same = ["paper", "begun", "questions", *KEYS, "item"]
+    same = ["paper", "begun", *ITEM]
     start = both["variant"] == both["before"]
     before = both[start].rename(columns={"after training": "before training"})
     pairs = both[~start].merge(before[[*same, "before training"]], on=same)
+    keys = ["paper", "questions", "variant"]
     lines = {}
-    for key, rows in pairs.groupby(["paper", "questions", "variant"], sort=False):
+    for key, rows in pairs.groupby(keys, sort=False):
         states = [rows["before training"], rows["after training"]]
         lines[key] = 100 * pd.crosstab(*states, normalize=True, dropna=False)
-    return pd.concat(lines, names=["paper", "questions", "variant"]) if lines else pd.DataFrame()
+    return pd.concat(lines, names=keys) if lines else pd.DataFrame()
 
 
 def flows(passed: pd.DataFrame) -> pd.DataFrame:
@@ -259,10 +246,14 @@ def flows(passed: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         return table
     known = table.index.get_level_values("before training") != "never"
+    shares = {
+        "never to right": table.loc[~known, list(STATES[1:])].sum(axis=1),
+        "right to never": table.loc[known, "never"],
+    }
     keys = ["paper", "questions", "variant"]
-    reached = table.loc[~known, list(STATES[1:])].sum(axis=1).groupby(keys, sort=False).sum()
-    lost = table.loc[known, "never"].groupby(keys, sort=False).sum()
-    return pd.DataFrame({"never to right": reached, "right to never": lost})
+    return pd.DataFrame(
+        {name: each.groupby(keys, sort=False).sum() for name, each in shares.items()}
+    )
 
 
 def curve(both: pd.DataFrame, by: str = "k") -> pd.DataFrame:
@@ -284,79 +275,25 @@ def curve(both: pd.DataFrame, by: str = "k") -> pd.DataFrame:
     return pd.DataFrame(lines, columns=columns).astype({"seed": "Int64", "low": float})
 
 
-def draw(data: pd.DataFrame, by: str, title: str = "", ylabel: str = "pass@k") -> Figure:
-    """The figure of `curve`: a block of panels a paper, with one vertical scale."""
-    papers = dict(list(data.groupby("paper", sort=False)))
-    heights = [block_height(rows) + 0.5 for rows in papers.values()]
-    with plots.style():
-        figure = plots.new_figure(0.3 + sum(heights), title)
-        places = figure.subfigures(len(papers), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for place, (paper, rows) in zip(places, papers.items(), strict=True):
-            place.suptitle(paper, fontsize=10, x=0.01, ha="left")
-            order = line_looks(paper, list(rows["variant"].unique()))
-            axes = plots.multiples(place, list(rows["panel"].unique()), sharey=True)
-            for panel, ax in axes.items():
-                draw_lines(ax, rows[rows["panel"] == panel], by, order)
-            next(iter(axes.values())).set(ylabel=ylabel, ylim=(0, None))
-            plots.legend_below(place, note=KEY if place is places[-1] else "")
-    return figure
-
-
-def line_looks(paper: str, variants: Sequence[str]) -> dict[str, Look]:
-    """How a paper's variants are drawn, and what was measured before training: grey, dotted."""
-    starts = [name for name in variants if name.split(" of ")[0] == START]
-    known = looks(paper, [name for name in variants if name not in starts])
-    greys = cycle(("0.3", "0.6"))
-    grey = {name: Look(name, next(greys), (0, (1.2, 1.2))) for name in starts}
-    return {name: (grey | known)[name] for name in variants}
-
-
-def draw_lines(ax: Axes, rows: pd.DataFrame, by: str, order: dict[str, Look]) -> None:
-    """Each variant's mean with its interval, and its seeds; `rows` of `curve`, of one panel."""
-    ticks = {label: place for place, label in enumerate(rows[by].unique(), 1)}
-    for variant, own in rows.groupby("variant", sort=False):
-        look = order[variant]
-        seeds = dict(list(own.dropna(subset="seed").groupby("seed")))
-        mean = own[own["seed"].isna()]
-        for part in seeds.values():
-            ax.plot(part[by].map(ticks), part["value"], color=look.colour, lw=0.6, alpha=0.3)
-        label = look.label if variant.startswith(START) else f"{look.label} (n={len(seeds) or 1})"
-        x = mean[by].map(ticks)
-        ax.plot(x, mean["value"], color=look.colour, linestyle=look.line, label=label, zorder=3)
-        ax.fill_between(x, mean["low"], mean["high"], color=look.colour, alpha=0.15, lw=0)
-    words = {label: re.sub(r"^level ", "", str(label)) for label in ticks}
-    ax.set_xticks(list(ticks.values()), list(words.values()))
-    ax.set_xlabel(ax.get_xlabel() and ("level" if by == "difficulty" else by))
-
-
 def exhibit(
-    exhibit_id: str,
-    frames: Frames,
-    folder: str | Path = "figures",
-    passed: pd.DataFrame | None = None,
-) -> pd.DataFrame | Figure | None:
-    """Makes, saves and returns an exhibit of pass@k; None where no item has several answers.
+    exhibit_id: str, frames: Frames, passed: pd.DataFrame | None = None
+) -> ExhibitContent | None:
+    """An exhibit of pass@k; None where no item has several answers.
 
     Args:
         passed: what `passes` gives for these runs, if it is there; its `headline` is taken.
     """
-    passed = passes(frames.runs) if passed is None else passed
+    passed = headline(passes(frames.runs) if passed is None else passed)
     if passed.empty:
         return None
-    passed = headline(passed)
+    content = read_yaml("pass_at_k", "exhibits.yaml")
     there = set(zip(passed["paper"], passed["variant"], strict=True))
     used = [run for run in frames.runs if (run.paper, run.variant) in there]
     k = largest(passed)
-    about = read_yaml("pass_at_k", "exhibits.yaml")["exhibits"][exhibit_id]
-    texts = {
-        "caption": about["caption"].format(k=k, margin=100 * MARGIN),
-        "protocol": _protocol(passed),
-        "folder": folder,
-    }
+    caption = content["exhibits"][exhibit_id]["caption"].format(k=k, margin=100 * MARGIN)
+    protocol = content["protocol"].format(**_counts(passed))
     if exhibit_id == "pass_at_k/gains":
-        table = gains(passed, k)
-        save_exhibit(exhibit_id, table, used, **texts)
-        return table
+        return ExhibitContent(gains(passed, k), used, None, caption, protocol)
     both = ends(passed)
     by = "k"
     if exhibit_id == "pass_at_k/levels":
@@ -366,22 +303,13 @@ def exhibit(
     if both.empty:
         return None
     data = curve(both, by)
-    figure = draw(data, by, exhibit_info(exhibit_id).title)
-    texts["caption"] += f" {KEY}"
-    save_exhibit(exhibit_id, figure, used, data=data, **texts)
-    plt.close(figure)
-    return figure
+    figure = small_multiples(data, exhibit_info(exhibit_id).title, "pass@k", x=by, ylim=(0, None))
+    return ExhibitContent(figure, used, data, f"{caption} {SHADES}", protocol)
 
 
-def _protocol(passed: pd.DataFrame) -> str:
-    """Which runs, suites and items."""
+def _counts(passed: pd.DataFrame) -> dict[str, Any]:
+    """Which runs, suites and items, for the protocol."""
     lists = {key: ", ".join(passed[key].unique()) for key in ("paper", "variant", "suite")}
     items = len(passed[["paper", *KEYS, "item"]].drop_duplicates())
     answers = " or ".join(str(count) for count in sorted(passed["answers"].unique()))
-    return (
-        f"Runs of {lists['paper']} as their own notebooks set them up; variants "
-        f"{lists['variant']}; {items} held-out questions of the suites {lists['suite']}, each "
-        f"answered {answers} times, sampled as in the paper's evaluation. Levels: bootstrap over "
-        "seeds and items. Gains and differences: paired by seed, Student's t; a gain is at least "
-        "as uncertain as its two levels together."
-    )
+    return {**lists, "items": items, "answers": answers}

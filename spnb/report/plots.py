@@ -2,7 +2,8 @@
 
 A variant has one colour and line style throughout a paper (`Look`). Seeds are dots where there are
 few steps, thin lines where there are many; thick lines are their means, bands and error bars 95 %
-percentile bootstrap intervals, which never leave the range of the seeds. Dashes are the paper's.
+percentile bootstrap intervals, which never leave the range of the seeds. Dashes are the paper's, on
+bars or at the edges of a panel: its numbers are of other steps and benchmarks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ LINES: tuple[Any, ...] = (
 DASHED = (0, (4, 2.2))
 FEW = 8
 """Up to so many steps a panel has dots and error bars, with more thin lines and bands."""
+TICKS = 5
+"""Up to so many steps each is marked on the axis."""
 KEY = "Dots, thin lines: seeds. Thick: means. Bars, shades: 95 % bootstrap intervals."
 
 
@@ -180,6 +183,9 @@ def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
             interval = {"errorbar": _interval, "err_kws": {"alpha": 0.15, "lw": 0}}
         label = f"{look.label} (n={n})"
         sns.lineplot(rows, **own, **interval, linestyle=look.line, label=label, zorder=3)
+    steps = sorted(frame["step"].unique())
+    if 1 < len(steps) <= TICKS:
+        ax.set_xticks(steps)
     ax.set(**names)
     ax.margins(x=0.03)
 
@@ -194,18 +200,21 @@ def plain_log(ax: Axes) -> None:
 def level(ax: Axes, value: float, label: str) -> None:
     """A fine grey line across a panel, such as chance, with its name below."""
     ax.axhline(value, color="0.45", linewidth=0.9, linestyle=":", zorder=1)
-    words = {"fontsize": 8, "color": "0.35", "ha": "center", "va": "top"}
-    place = {"xycoords": ("axes fraction", "data"), "annotation_clip": True}
-    ax.annotate(label, (0.76, value), **place, **words)
+    words = {"fontsize": 8, "color": "0.35", "ha": "center", "va": "top", "zorder": 4}
+    words["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
+    place = {"xytext": (0, -3), "textcoords": "offset points", "annotation_clip": True}
+    ax.annotate(label, (0.76, value), xycoords=("axes fraction", "data"), **place, **words)
 
 
 def paper_line(ax: Axes, values: Sequence[float], colour: str) -> None:
-    """The paper's number across a panel, or its numbers at start and end joined, dashed."""
-    low, high = ax.get_xlim()
-    look = {"color": colour, "linestyle": DASHED, "linewidth": 1.3, "zorder": 2}
-    ax.plot([low, high], [values[0], values[-1]], **look)
+    """The paper's number at the right edge of a panel, or start and end at both, dashed."""
+    look = {"color": colour, "linestyle": DASHED, "linewidth": 1.5, "zorder": 4}
+    ends = {(0.9, 1.0): values[-1]}
+    if len(values) > 1:
+        ends[0.0, 0.1] = values[0]
+    for place, value in ends.items():
+        ax.plot(place, [value] * 2, transform=ax.get_yaxis_transform(), **look)
     ax.plot([], [], label="paper", **look | {"color": "0.3"})
-    ax.set_xlim(low, high)
 
 
 def bars(

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from spnb.core import rewards
 from spnb.report import plots
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.tables import read_yaml
+from spnb.report.frame import read_yaml
 
 Reward = Callable[[np.ndarray], np.ndarray]
 REWARDS: dict[str, Reward] = {

@@ -1,18 +1,16 @@
 """An exhibit by its id: made from the runs of a plan, or the committed one.
 
 What is data (`tables.yaml`, `figures.yaml`, `claims.yaml`) is made here; the makers of the others
-are in `spnb.report.spiral`, `spnb.report.spell`, `spnb.report.spice`, `spnb.report.spice_tables`
-and `spnb.report.studies`, those of formulas in `spnb.report.shapes`.
+are in `spnb.report.papers`, those of formulas in `spnb.report.shapes`.
 """
 
 import base64
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -23,19 +21,10 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import (
-    dynamics,
-    notebooks,
-    pass_at_k,
-    shapes,
-    spell,
-    spice,
-    spice_tables,
-    spiral,
-    studies,
-)
-from spnb.report.claims import Claims, load_claims, verdict_table
+from spnb.report import dynamics, notebooks, pass_at_k, shapes
+from spnb.report.claims import Claims, load_claims
 from spnb.report.curves import Curves, load_curves
+from spnb.report.display import ROWS, table_html
 from spnb.report.exhibits import (
     COMMANDS,
     OTHERS,
@@ -45,23 +34,26 @@ from spnb.report.exhibits import (
     check_writable,
     default_folder,
     exhibit_info,
+    find_record,
+    folder_of,
     made_from,
-    read_index,
 )
 from spnb.report.exhibits import save_exhibit as save
-from spnb.report.find import find_runs
 from spnb.report.frame import Frames, gather
+from spnb.report.papers import rlvr, spell, spice, spiral
 from spnb.report.tables import CustomExhibit, Table, fill_placeholders, load_own, load_tables
+from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.runs import COMMITTED
 
-MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **spice_tables.MAKERS, **studies.MAKERS}
+MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **rlvr.MAKERS}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
-FOR_CLAIMS = {"spice": spice.with_cross_play}
-"""What adds to a paper's results, for its claims, what is measured after training."""
-WIDE = 9
-"""Columns of a table; one with more is set in small letters, so that a notebook has room for it."""
+ADDED = {"spice/claims": spice.with_cross_play}
+"""What adds to the results, for an exhibit, what is measured after training."""
+BANNER = (
+    '<p style="border-left:6px solid #D55E00;background:#FFF1E6;color:#222;padding:4px 8px">{}</p>'
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +64,7 @@ class Exhibit:
         where: one line: where it was saved or that it is committed, and what it was made from.
         files: its files by ending ("png", "csv").
         item: the table or figure itself, where it was made now.
+        warning: what a reader must not miss, "" if nothing.
     """
 
     id: str
@@ -80,40 +73,44 @@ class Exhibit:
     protocol: str = ""
     files: Mapping[str, Path] = field(default_factory=dict)
     item: pd.DataFrame | Figure | None = None
+    warning: str = ""
 
     def __repr__(self) -> str:
         return f"{self.id}: {self.where}"
 
     def _ipython_display_(self) -> None:
-        """The picture as saved, which has few colours and bytes; then the rest as HTML."""
+        """A warning, the picture as saved, which has few colours and bytes, and the rest."""
+        if self.warning:
+            html = BANNER.format(escape(self.warning))
+            display({"text/html": html, "text/plain": self.warning}, raw=True)
         if "png" in self.files:
             picture = base64.b64encode(self.files["png"].read_bytes()).decode()
             display({"image/png": picture, "text/plain": self.id}, raw=True)
         display({"text/html": self._repr_html_(), "text/plain": repr(self)}, raw=True)
 
     def _repr_html_(self) -> str:
-        """All but the picture: the whole table, caption, protocol, where it is from."""
-        table = "" if "png" in self.files or not self.files else _html(self.files["csv"])
+        """All but the picture: the table, caption, protocol, where it is from."""
+        html = ""
+        if "csv" in self.files and "png" not in self.files:
+            table = pd.read_csv(self.files["csv"], dtype=str, keep_default_na=False)
+            html = table_html(table, _first(self.id, table))
         texts = [escape(self.caption)] if self.caption else []
         texts += [f"<em>Protocol.</em> {escape(self.protocol)}"] if self.protocol else []
         texts.append(f"<small>{escape(repr(self))}</small>")
-        return table + "".join(f"<p>{text}</p>" for text in texts)
+        return html + "".join(f"<p>{text}</p>" for text in texts)
 
 
-def _html(path: Path) -> str:
-    """A table as saved, no cell cut; texts to the left, numbers to the right; wide ones small."""
-
-    def cell(text: str) -> str:
-        return escape(text, quote=False).replace("\n", "<br>")
-
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    table = table.map(cell).rename(columns=cell)
-    with pd.option_context("display.max_colwidth", None):
-        html = table.to_html(index=False, escape=False, justify="left", border=0)
-    if len(table.columns) > WIDE:
-        html = html.replace("<table ", '<table style="font-size:80%" ', 1)
-    html = re.sub(r"<td>(?![-+.\d]*</td>)", '<td style="text-align:left">', html)
-    return re.sub(r">\n\s*<", "><", html)
+def _first(exhibit_id: str, table: pd.DataFrame) -> list[bool]:
+    """Whether each row of an exhibit stays open: what was run, of many arms the headline ones."""
+    names = table.iloc[:, 0].str.split(" (paper:", n=1, regex=False).str[0]
+    stays = ~names.str.startswith("not run")
+    paper = exhibit_id.split("/")[0]
+    entry = described(paper).get(exhibit_id)
+    if isinstance(entry, Table) and stays.sum() > ROWS:
+        heads = [name for name, about in params.variants(paper).items() if about.get("headline")]
+        arms = [row.name for row in entry.rows if row.run is None or row.run[0] in heads]
+        stays &= names.isin(arms)
+    return stays.tolist()
 
 
 def exhibit(
@@ -130,7 +127,7 @@ def exhibit(
     Args:
         plan: whose runs are taken; without plan and frames the committed exhibit is shown.
         frames: the plan's runs as `gather` gives them, if they have been read already.
-        folder: where to save; the plan's folder for figures if left out.
+        folder: where to save; left out: the plan's folder for figures, or that of `folder_of`.
         options: of a shared analysis: those of `exhibit` in `spnb.report.dynamics` and `pass_at_k`.
 
     Raises:
@@ -141,23 +138,25 @@ def exhibit(
     if options and info.source != "shared":
         raise ParamError(unknown(f"option of {exhibit_id}", next(iter(options)), []))
     if exhibit_id in shapes.MAKERS:
-        own = resolve(folder or (plan.figures if plan else default_folder()))
-        return _save(exhibit_id, shapes.make(exhibit_id), own)
+        own = folder or (plan.figures if plan else default_folder())
+        return _save(exhibit_id, shapes.make(exhibit_id), resolve(own))
     if frames is None:
         frames = gather([run for run in plan.all() if run.finished] if plan else [])
     if plan is None and not frames.runs:
         return committed(exhibit_id)
-    folder = resolve(folder or (plan.figures if plan else notebooks.shared_folder(frames.runs)))
-    if lacking := _would_lose(info, frames, folder):
-        return committed(exhibit_id, lacking)
+    folder = resolve(folder or (plan.figures if plan else folder_of(frames.runs)))
+    if lost := _lost(exhibit_id, frames, folder):
+        return committed(exhibit_id, lost, frames)
     if info.source == "shared":
-        item = SHARED[info.paper](exhibit_id, frames, folder, **options)
-        if item is None:
-            return _nothing(exhibit_id)
-        return saved(exhibit_id, folder, item)
+        made = SHARED[info.paper](exhibit_id, frames, **options)
+        if made is None:
+            return committed(exhibit_id, (), frames, "no run has anything to show")
+        return _save(exhibit_id, made, folder)
     made = make(info, plan, frames) if plan else None
     if made is None:
-        return committed(exhibit_id, _missing(exhibit_id, frames))
+        needed = needed_variants(exhibit_id)
+        absent = [name for name in needed if name not in frames.variants]
+        return committed(exhibit_id, absent, frames)
     return _save(exhibit_id, made, folder)
 
 
@@ -170,125 +169,98 @@ def _save(exhibit_id: str, made: ExhibitContent, folder: Path) -> Exhibit:
     return saved(exhibit_id, folder, made.item)
 
 
-def _nothing(exhibit_id: str) -> Exhibit:
-    """The committed exhibit, if there is one, where the runs at hand have nothing for it."""
-    why = "no run has anything to show"
-    folder = resolve(COMMITTED)
-    record = _record(exhibit_id, folder)
-    if record is None:
-        return Exhibit(exhibit_id, why)
-    return _shown(record, folder, f"{why}; committed: {made_from(record)}")
-
-
-class Described(NamedTuple):
-    """A paper's exhibits as its reference folder has them; `entries` are tables and figures."""
-
-    own: dict[str, CustomExhibit]
-    entries: dict[str, Table | Curves]
-    claims: Claims | None
+Described = CustomExhibit | Table | Curves | Claims
 
 
 @cache
-def described(paper: str) -> Described:
-    """What is known of a paper's exhibits; empty where the paper has no such files."""
-    tables, claims = (paper in reference.sources(f"{name}.yaml") for name in ("tables", "claims"))
-    own = load_own(paper) if tables else {}
-    entries = {**(load_tables(paper) if tables else {}), **load_curves(paper)}
-    return Described(own, entries, load_claims(paper) if claims else None)
+def described(paper: str) -> dict[str, Described]:
+    """A paper's exhibits as its reference folder has them, by id."""
+    entries: dict[str, Described] = {}
+    if paper in reference.sources("tables.yaml"):
+        entries |= load_own(paper) | load_tables(paper)
+    if paper in reference.sources("claims.yaml"):
+        claims = load_claims(paper)
+        entries[claims.exhibit] = claims
+    return entries | load_curves(paper)
 
 
 def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None:
     """The exhibit from these runs; None where they lack its variants."""
-    own, entries, claims = described(info.paper)
+    entry = described(info.paper).get(info.id)
     if info.id in MAKERS:
-        texts = own.get(info.id)
+        texts = entry if isinstance(entry, CustomExhibit) else None
         if texts and texts.variants and not frames.runs:
             return None
         made = MAKERS[info.id](plan, frames)
         if made is None or texts is None:
             return made
         return made._replace(caption=texts.caption, protocol=texts.protocol)
-    if claims and claims.exhibit == info.id:
-        more = FOR_CLAIMS.get(info.paper)
-        table = verdict_table(claims, more(frames) if more else frames)
-        used = frames.only(needed_variants(info.id)).runs
-        return (
-            ExhibitContent(table, used, None, claims.caption, claims.protocol)
-            if len(table)
-            else None
-        )
-    entry = entries.get(info.id)
-    if entry is None or entry.missing(frames.variants):
-        return None
-    used = frames.only(entry.variants)
-    data = entry.data(used) if isinstance(entry, Curves) else None
-    item = entry.fill(used) if data is None else entry.draw(data)
-    return ExhibitContent(item, used.runs, data, entry.caption, entry.protocol)
+    adds = ADDED.get(info.id, lambda frames: frames)
+    return entry.content(adds(frames)) if entry else None
 
 
 def needed_variants(exhibit_id: str) -> list[str]:
     """The variants whose runs an exhibit takes; none where it needs no run."""
-    own, entries, claims = described(exhibit_id.split("/")[0])
-    if claims and claims.exhibit == exhibit_id:
-        parts = (part for claim in claims.claims for part in claim.parts)
-        return list(dict.fromkeys(name for part in parts for name in part.variants))
-    entry = (own | entries).get(exhibit_id)
+    entry = described(exhibit_id.split("/")[0]).get(exhibit_id)
     return list(entry.variants) if entry else []
 
 
-def _missing(exhibit_id: str, frames: Frames) -> list[str]:
-    return [name for name in needed_variants(exhibit_id) if name not in frames.variants]
-
-
-def _would_lose(info: ExhibitInfo, frames: Frames, folder: Path) -> list[str]:
-    """The variants that a committed exhibit would lose if these runs' took its place."""
-    record = _record(info.id, folder)
-    if record is None or folder != resolve(COMMITTED):
+def _lost(exhibit_id: str, frames: Frames, folder: Path) -> list[str]:
+    """What a committed exhibit would lose if these runs' took its place: variants of today."""
+    record = find_record(exhibit_id, folder) if folder == resolve(COMMITTED) else None
+    if record is None:
         return []
-    if info.source != "shared":
-        return [name for name in _missing(info.id, frames) if name in record["variants"]]
-    there = {(run.paper, run.variant) for run in frames.runs}
-    taken = dict.fromkeys(tuple(run_id.split("/")[::2]) for run_id in record["runs"])
+    there = [(run.paper, run.variant) for run in frames.runs]
+    before = dict.fromkeys(tuple(run_id.split("/")[::2]) for run_id in record["runs"])
+    if needed := needed_variants(exhibit_id):
+        return [pair[1] for pair in before if pair not in there and pair[1] in needed]
     known = {(paper, name) for paper in params.papers() for name in params.variants(paper)}
-    return [f"{paper}/{name}" for paper, name in taken if (paper, name) in known - there]
-
-
-def _record(exhibit_id: str, folder: Path) -> dict[str, Any] | None:
-    """The record of a saved exhibit whose files are all there."""
-    for record in read_index(folder):
-        if record["id"] == exhibit_id and all((folder / f).is_file() for f in record["files"]):
-            return record
-    return None
-
-
-def _shown(record: Mapping[str, Any], folder: Path, where: str, item: Any = None) -> Exhibit:
-    files = {Path(name).suffix[1:]: folder / name for name in record["files"]}
-    return Exhibit(record["id"], where, record["caption"], record["protocol"], files, item)
+    return ["/".join(pair) for pair in before if pair not in there and pair in known]
 
 
 def saved(exhibit_id: str, folder: Path, item: pd.DataFrame | Figure | None = None) -> Exhibit:
     """An exhibit that has just been saved; ExhibitError if it was not."""
-    record = _record(exhibit_id, folder)
+    record = find_record(exhibit_id, folder)
     if record is None:
         raise ExhibitError(f"exhibit {exhibit_id} was not saved in {folder}")
     path = folder / record["files"][0]
     place = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-    return _shown(record, folder, f"saved in {place}. {made_from(record)}", item)
+    return _shown(record, folder, f"saved in {place}. {made_from(record)}", item=item)
 
 
-def committed(exhibit_id: str, lacks: Sequence[str] | None = None) -> Exhibit:
-    """The exhibit in `figures/`; `lacks`: the variants that a plan lacks to make it.
+def committed(
+    exhibit_id: str, lacks: Sequence[str] = (), frames: Frames | None = None, why: str = ""
+) -> Exhibit:
+    """The exhibit in `figures/`; it warns where that is of another scale than the runs at hand.
 
-    ExhibitError if it is not there and there is no plan that could be told what it lacks.
+    Args:
+        lacks: the variants that a plan lacks to make it.
+        frames: the runs at hand.
+        why: why nothing was made of them, where they lack no variant.
+
+    Raises:
+        ExhibitError: it is not there, and nobody's runs were to make it.
     """
     folder = resolve(COMMITTED)
-    record = _record(exhibit_id, folder)
+    record = find_record(exhibit_id, folder)
     needs = f"; this plan lacks the variants {', '.join(lacks)}" if lacks else ""
-    if record:
-        return _shown(record, folder, f"committed: {made_from(record)}{needs}")
-    if lacks is None:
+    if record is None and frames is None:
         raise ExhibitError(f"exhibit {exhibit_id} is not in {folder}; {_how(exhibit_id)}")
-    return Exhibit(exhibit_id, f"not made yet{needs}; {_how(exhibit_id)}")
+    if record is None:
+        return Exhibit(exhibit_id, why or f"not made yet{needs}; {_how(exhibit_id)}")
+    where = f"{why and why + '; '}committed: {made_from(record)}{needs}"
+    scales = {run.scale for run in frames.runs} - {record["scale"]} if frames else set()
+    warning = ""
+    if scales and record["scale"]:
+        theirs = f"which are of scale {' and '.join(sorted(scales))}"
+        own = f"the committed exhibit, of scale {record['scale']}"
+        warning = f"Not of this notebook's runs, {theirs}: {own}."
+    return _shown(record, folder, where, warning=warning)
+
+
+def _shown(record: Mapping[str, Any], folder: Path, where: str, **more: Any) -> Exhibit:
+    files = {Path(name).suffix[1:]: folder / name for name in record["files"]}
+    return Exhibit(record["id"], where, record["caption"], record["protocol"], files, **more)
 
 
 def _how(exhibit_id: str) -> str:

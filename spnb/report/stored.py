@@ -8,18 +8,18 @@ says what is wrong with a notebook's stored outputs; a test calls it for each.
 import ast
 import base64
 import hashlib
-import io
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from PIL import Image
 
+from spnb.core import params
 from spnb.core.paths import ROOT, resolve
+from spnb.report.exhibits import catalogue, small_png
 from spnb.train import runs
 
 SCALE = "cpu"
@@ -30,7 +30,7 @@ KINDS = ("image/png", "text/html", "text/markdown", "text/latex", "text/plain")
 BAR = re.compile(r"\d+%\||\[\d+:\d\d[<,]")
 """What a line of a progress bar has, and no other: "33%|" or "[00:07<00:14"."""
 LEFT_OUT = "not-stored"
-"""The tag of a cell whose outputs are not stored, because all of them would be too large."""
+"""The tag of a cell that has links to its exhibits instead, because all would be too large."""
 PATH = re.compile(r"(?<![\w<:/.)])(?:/[\w.-]+){2,}")
 """An absolute path in text or HTML, not a closing tag, a URL or a/b."""
 PICTURE = re.compile(r"base64,[\w+/=]+")
@@ -45,6 +45,9 @@ class StoredError(RuntimeError):
 def store(executed: Path, source: Path) -> None:
     """Puts the outputs of an executed copy into the notebook that it was made from.
 
+    A cell with the tag `not-stored` gets links to its exhibits in figures/. The parameters' cell
+    says which command made the outputs, where that had other values than stand in the cell.
+
     Args:
         executed: what papermill wrote.
         source: the notebook; its cells stay as they are, earlier outputs are replaced.
@@ -57,13 +60,17 @@ def store(executed: Path, source: Path) -> None:
         raise StoredError(f"{executed} does not exist; run first: make reproduce")
     copy = _read(executed)
     notebook = _read(source)
-    _check_run(copy, executed)
+    given = _given(copy, executed)
     cells = [cell for cell in code_cells(copy) if "injected-parameters" not in _tags(cell)]
     if source_hash(cells) != source_hash(code_cells(notebook)):
         raise StoredError(f"{executed} has other code than {source}; run make reproduce again")
     for cell, ran in zip(code_cells(notebook), cells, strict=True):
-        outputs = [] if LEFT_OUT in _tags(cell) else ran.outputs
-        cell.outputs = [kept for output in outputs if (kept := _portable(output))]
+        portable = (_portable(output) for output in ran.outputs)
+        cell.outputs = [output for output in portable if output]
+        if LEFT_OUT in _tags(cell):
+            cell.outputs = links(_exhibits(ran.outputs))
+        if "parameters" in _tags(cell) and (words := made_by(source.stem, cell.source, given)):
+            cell.outputs = [nbformat.v4.new_output("display_data", {"text/markdown": words})]
         cell.execution_count = None
     notebook.metadata["spnb"] = {
         "source": source_hash(cells),
@@ -74,6 +81,49 @@ def store(executed: Path, source: Path) -> None:
     if found := faults(notebook):
         raise StoredError(f"{source.name} with the outputs of {executed}: " + "; ".join(found))
     source.write_text(_text(notebook), encoding="utf-8")
+
+
+def links(exhibit_ids: Sequence[str]) -> list[NotebookNode]:
+    """Outputs in place of exhibits: the picture in figures/ if it has one, and the gallery."""
+    outputs = []
+    for exhibit_id in exhibit_ids:
+        paper, name = exhibit_id.split("/")
+        page = f"../figures/{paper}/README.md#{name}"
+        text = f"[{exhibit_id}]({page}): {catalogue()[exhibit_id].title}"
+        if (ROOT / f"figures/{exhibit_id}.png").is_file():
+            text = f"[![{exhibit_id}](../figures/{exhibit_id}.png)]({page})\n\n{text}"
+        outputs.append(nbformat.v4.new_output("display_data", {"text/markdown": text}))
+    return outputs
+
+
+def _exhibits(outputs: Sequence[NotebookNode]) -> list[str]:
+    """The exhibits that outputs show: their text is the id, or begins with it."""
+    texts = [output.get("data", {}).get("text/plain", "") for output in outputs]
+    ids = (text.partition(":")[0] for text in texts)
+    return list(dict.fromkeys(name for name in ids if name in catalogue()))
+
+
+def made_by(name: str, cell: str, given: Mapping[str, Any]) -> str:
+    """A line that says which command made a notebook's outputs; "" if the cell's values did.
+
+    Args:
+        name: of the notebook, for instance 01_spell.
+        cell: the parameters' cell.
+        given: what papermill was told.
+    """
+    lines = [line for line in ast.parse(cell).body if isinstance(line, ast.Assign)]
+    shown = {ast.unparse(line.targets[0]): ast.unparse(line.value) for line in lines}
+    told = {key: repr(given[key]) for key in ("scale", "variants") if key in given}
+    if all(shown.get(key) == value for key, value in told.items()):
+        return ""
+    paper = name.partition("_")[2]
+    command = f"papermill {name}.ipynb {name}-{SCALE}.ipynb -p scale {SCALE}"
+    if paper in params.papers():
+        every = set(params.variants_at(paper, SCALE))
+        names = given.get("variants") or []
+        variants = "all" if set(names) == every else ",".join(names)
+        command = f"make reproduce PAPER={paper}" + (f" VARIANTS={variants}" if names else "")
+    return f"*The outputs below are those of* `{command}`."
 
 
 def faults(notebook: NotebookNode) -> list[str]:
@@ -88,6 +138,8 @@ def faults(notebook: NotebookNode) -> list[str]:
     if notebook.metadata.get("spnb", {}).get("source") != source_hash(cells):
         found.append(f"the code is not what was executed; make reproduce, then {COMMAND}")
     for number, cell in enumerate(cells, 1):
+        if "exhibit(" in cell.source and not cell.outputs:
+            found.append(f"code cell {number}: an exhibit without output; {COMMAND}")
         found += [f"code cell {number}: {fault}" for o in cell.outputs if (fault := _fault(o))]
     if (size := len(_text(notebook).encode())) > LIMIT:
         sizes = {number: len(str(cell.outputs)) for number, cell in enumerate(cells, 1)}
@@ -95,7 +147,7 @@ def faults(notebook: NotebookNode) -> list[str]:
         shown = ", ".join(f"{number} ({sizes[number] // 1000} kB)" for number in largest)
         found.append(
             f"{size // 1000} kB, allowed {LIMIT // 1000}; the largest code cells are {shown}; the "
-            f"tag {LEFT_OUT!r} leaves a cell's outputs out"
+            f"tag {LEFT_OUT!r} leaves links in a cell"
         )
     return found
 
@@ -132,20 +184,20 @@ def _code(source: str) -> str:
     return "\n".join([*lines, *spelled])
 
 
-def _check_run(copy: NotebookNode, executed: Path) -> None:
-    """StoredError where a copy is not of a finished run with the committed settings."""
+def _given(copy: NotebookNode, executed: Path) -> dict[str, Any]:
+    """What papermill was told; StoredError where that is not the committed run or it failed."""
     record = copy.metadata.get("papermill", {})
     if record.get("exception"):
         raise StoredError(f"{executed} ended with an error; run make reproduce again")
-    values: Mapping[str, Any] = record.get("parameters", {})
-    figures = values.get("figures", runs.COMMITTED)
-    own = {"scale": values.get("scale"), "figures": resolve(figures)}
-    other = sorted(set(values) - {"scale", "figures", "variants"})
-    if own != {"scale": SCALE, "figures": resolve(runs.COMMITTED)} or other:
+    values = dict(record.get("parameters", {}))
+    figures = resolve(values.get("figures", runs.COMMITTED))
+    other = values.keys() - {"scale", "figures", "variants"}
+    if values.get("scale") != SCALE or figures != resolve(runs.COMMITTED) or other:
         raise StoredError(
-            f"{executed} was executed with {dict(values)}; allowed: scale {SCALE!r}, variants, and "
+            f"{executed} was executed with {values}; allowed: scale {SCALE!r}, variants, and "
             f"figures {runs.COMMITTED!r}"
         )
+    return values
 
 
 def _portable(output: NotebookNode) -> NotebookNode | None:
@@ -165,7 +217,7 @@ def _portable(output: NotebookNode) -> NotebookNode | None:
         return None
     value = output.data[kind]
     if kind == "image/png":
-        return nbformat.v4.new_output("display_data", {kind: _quantised(value)})
+        return nbformat.v4.new_output("display_data", {kind: _small(value)})
     if "<progress" in value or (kind == "text/plain" and BAR.search(value)):
         return None
     return nbformat.v4.new_output("display_data", {kind: _relative(value)})
@@ -191,12 +243,9 @@ def _relative(text: str) -> str:
     return text.replace(f"{ROOT}/", "")
 
 
-def _quantised(png: str) -> str:
-    """The picture with 256 colours, a third of its bytes; both in base64."""
-    small = io.BytesIO()
-    picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
-    picture.quantize(256, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
-    return base64.b64encode(small.getvalue()).decode()
+def _small(png: str) -> str:
+    """The picture with few colours; both in base64."""
+    return base64.b64encode(small_png(base64.b64decode(png))).decode()
 
 
 def _tags(cell: NotebookNode) -> list[str]:

@@ -3,7 +3,8 @@
 `reference/<paper>/tables.yaml` lists measures by name, and the tables that are made of them. A
 table has the paper's shape, a line a model and a column a benchmark; a cell is ours with the
 paper's number behind it. It needs all of its variants: a plan without them leaves an earlier table
-as it is.
+as it is. A user's own variant is a further row, under its name, and what was not run beside it a
+dash.
 """
 
 import re
@@ -13,12 +14,22 @@ from itertools import product
 from typing import Annotated, Any
 
 import pandas as pd
-import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate
-from spnb.report.frame import Frames, Interval, Labels, Measure, format_interval, rows_nearest_step
+from spnb.report.exhibits import ExhibitContent
+from spnb.report.frame import (
+    Frames,
+    Interval,
+    Labels,
+    Measure,
+    format_interval,
+    measures_of,
+    pick,
+    read_yaml,
+    rows_nearest_step,
+)
 from spnb.train.runs import Run
 
 FORFEITED = 90.0
@@ -127,9 +138,32 @@ class Table(StrictData):
         """Those of its variants that are not among `variants`."""
         return [variant for variant in self.variants if variant not in variants]
 
+    def content(self, frames: Frames, more: Sequence[pd.DataFrame] = ()) -> ExhibitContent | None:
+        """The exhibit of these runs; None where they lack its variants and have none of one's own
+        to show."""
+        if not self.shows(frames):
+            return None
+        used = frames.with_own(self.variants)
+        return ExhibitContent(self.fill(used, more), used.runs, None, self.caption, self.protocol)
+
+    def shows(self, frames: Frames) -> bool:
+        """Whether these runs have its variants, or some of one's own that it can show."""
+        return not self.missing(frames.variants) or bool(self.own_cells(frames))
+
+    def own_cells(self, frames: Frames) -> list[tuple[str, str, str, int]]:
+        """Cells of a user's own variants after training, as `fill` has them; of those that have a
+        number. None in a table of one variant's steps."""
+        cells = []
+        for name in frames.own if self.rows[0].name else []:
+            columns = [each for each in self.columns if not each.variant]
+            row = [(name, each.name, *each.cell(frames, name, 1)) for each in columns]
+            cells += row if any(n for *_, n in row) else []
+        return cells
+
     def fill(self, frames: Frames, more: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
         """The table as `beside_paper` shows it; `more`: further cells, columns as there."""
-        cells = []
+        cells = self.own_cells(frames)
+        own = {name: [] for name, *_ in cells}
         lines = {}
         for row in self.rows:
             name = row.name
@@ -141,6 +175,7 @@ class Table(StrictData):
             if at and name not in lines:
                 cells += [(name, each.name, *each.cell(frames, *at)) for each in self.columns]
             lines.setdefault(name, []).append(row.paper)
+        lines |= own
         ours = pd.DataFrame(cells, columns=["row", "column", "text", "n"])
         printed = printed_table(self.printed)
         rows = {name: [label for label in labels if label] for name, labels in lines.items()}
@@ -155,19 +190,15 @@ class CustomExhibit(StrictData):
     caption: str
     protocol: str
     variants: list[str]
+    title: str = Field("", description="of a figure")
+    note: str = Field("", description="of a figure, in small type")
+    words: dict[str, Any] = Field({}, description="what its code writes, by name")
 
 
 def load_own(paper: str) -> dict[str, CustomExhibit]:
     """The exhibits of a paper that code makes, by id."""
     entries = read_yaml(paper, "tables.yaml").get("own", {})
     return {name: validate(CustomExhibit, each, f"{name}: ") for name, each in entries.items()}
-
-
-def load_measures(paper: str) -> dict[str, Measure]:
-    """The measures of a paper's tables, figures and claims by name; ParamError if it has none."""
-    files = [name for name in ("tables.yaml", "claims.yaml") if paper in reference.sources(name)]
-    contents = [read_yaml(paper, name) for name in files or ["tables.yaml"]]
-    return {key: measure for each in contents for key, measure in measures_of(each).items()}
 
 
 def load_tables(paper: str) -> dict[str, Table]:
@@ -185,27 +216,6 @@ def table_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Mea
         name = column["measure"]
         columns.append({"name": name, **column, "measure": pick(measures, name, where)})
     return validate(Table, {"printed": exhibit, **values, "columns": columns}, where)
-
-
-def pick(measures: Mapping[str, Measure], name: str, where: str) -> Measure:
-    """A measure by its name; ParamError for an unknown one, which begins with `where`."""
-    if name not in measures:
-        raise ParamError(where + unknown("measure", name, measures))
-    return measures[name]
-
-
-def measures_of(content: Mapping[str, Any]) -> dict[str, Measure]:
-    """The section `measures` of a file."""
-    entries = content.get("measures", {})
-    return {name: validate(Measure, each, f"{name}: ") for name, each in entries.items()}
-
-
-def read_yaml(paper: str, name: str) -> dict[str, Any]:
-    """A file of a paper's reference folder; ParamError names the papers that have one."""
-    sources = reference.sources(name)
-    if paper not in sources:
-        raise ParamError(unknown("paper", paper, sources))
-    return yaml.safe_load(sources[paper].read_text(encoding="utf-8"))
 
 
 def fill_placeholders(text: str, runs: Sequence[Run]) -> str:

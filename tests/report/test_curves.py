@@ -81,7 +81,7 @@ def test_the_picture_has_its_title_the_words_and_the_papers_numbers(curves):
     assert note == f"The paper has 12 %. {plots.KEY}"
     dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     values = [list(line.get_ydata()) for line in dashed if len(line.get_ydata())]
-    assert values == [[35, 12]], "not that of a variant without runs"
+    assert values == [[12, 12], [35, 35]], "not that of a variant without runs"
     assert [text.get_text() for text in figure.axes[0].texts] == ["chance"]
     assert curves.caption.startswith("What is shown. ") and "seeds" in curves.caption
 
@@ -128,7 +128,7 @@ def test_a_panel_may_have_several_measures_of_one_variant():
             "both measure and lines, or none",
         ),
         ({"lines": {"a": {"measure": "gamse", "variant": "full", "colour": 1}}}, "is 'gamse'"),
-        ({"lines": {"a": {"measure": "games", "variant": "full", "colour": 9}}}, "a: colour is 9"),
+        ({"lines": {"a": {"measure": "games", "variant": "full", "colour": 9}}}, r"a.colour is 9"),
     ],
 )
 def test_a_panel_has_one_measure_or_lines(panel, message):

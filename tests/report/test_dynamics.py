@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from spnb.core.params import ParamError, validate
-from spnb.report import dynamics, plots
+from spnb.report import dynamics, plots, show
+from spnb.report.curves import small_multiples
 from spnb.report.dynamics import Thresholds, collapse, spikes
 from spnb.report.exhibits import read_index
 from spnb.report.frame import KEYS, gather
@@ -190,12 +191,13 @@ def test_the_score_counts_draws_half_and_patterns_give_the_order(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_exhibits_say_what_they_show(tmp_path, capsys):
+def test_the_exhibits_say_what_they_show(tmp_path):
     frames, folder = gather(runs_of(tmp_path / "runs")), tmp_path / "figures"
-    table = dynamics.exhibit("dynamics/collapse", frames, folder)
-    assert "collapsed 2 of 2" in table["length"].str.cat()
-    for name in ("length", "gradient", "rewards", "results"):
-        dynamics.exhibit(f"dynamics/{name}", frames, folder)
+    shown = {
+        name: show.exhibit(f"dynamics/{name}", frames=frames, folder=folder)
+        for name in ("collapse", "length", "gradient", "rewards", "results")
+    }
+    assert "collapsed 2 of 2" in shown["collapse"].item["length"].str.cat()
     data = pd.read_csv(folder / "dynamics/length.csv")
     assert list(data.columns) == ["paper", "variant", "seed", "step", "part", "value"]
     assert set(data["part"]) == {"length/read"} and data["seed"].nunique() == 2
@@ -203,8 +205,7 @@ def test_the_exhibits_say_what_they_show(tmp_path, capsys):
     assert "Running means over 5 steps. Dots, thin lines" in records["dynamics/length"]["caption"]
     assert "Running mean" not in records["dynamics/gradient"]["caption"]
     assert pd.read_csv(folder / "dynamics/gradient.csv")["value"].max() == 20, "no logarithm"
-    printed = capsys.readouterr().out
-    assert "dynamics/rewards: no run has anything else than zero to show" in printed
+    assert "no run has anything to show" in repr(shown["rewards"])
     assert not (folder / "dynamics/rewards.csv").exists()
 
 
@@ -262,7 +263,7 @@ def test_small_multiples_have_a_block_a_paper_and_one_scale_in_it():
         ]
     )
     shown = frame.rename(columns={"part": "panel"})
-    figure = dynamics.draw(shown, "tokens", "Lengths", window=1, ylim=(0, None))
+    figure = small_multiples(shown, "Lengths", "tokens", ylim=(0, None))
     assert figure.get_suptitle() == "Lengths"
     first, second = figure.subfigs
     assert (first.get_suptitle(), second.get_suptitle()) == ("rlvr", "spiral")
@@ -279,6 +280,6 @@ def test_small_multiples_have_a_block_a_paper_and_one_scale_in_it():
 
 def test_a_logarithmic_scale_is_shared_too():
     shown = long_frame("a", ["x", "y"]).rename(columns={"part": "panel"})
-    figure = dynamics.draw(shown, "norm", yscale="log")
+    figure = small_multiples(shown, "", "norm", yscale="log", ylim=(None, None))
     assert [ax.get_yscale() for ax in figure.subfigs[0].axes] == ["log", "log"]
     plt.close(figure)

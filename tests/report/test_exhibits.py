@@ -7,6 +7,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -21,11 +22,13 @@ from spnb.report.exhibits import (
     check_writable,
     default_folder,
     exhibit_info,
+    folder_of,
     gallery,
     made_from,
     ranges,
     read_index,
     save_exhibit,
+    small_svg,
 )
 
 
@@ -69,6 +72,11 @@ def drawn():
         ax.plot(part["step"], part["value"], ".", label=name)
     plt.close(figure)
     return figure
+
+
+def page(folder: Path, paper: str = "spiral") -> str:
+    """A paper's page of the gallery."""
+    return (folder / paper / "README.md").read_text()
 
 
 def save_figure(folder: Path) -> list[Path]:
@@ -231,7 +239,7 @@ def test_a_formula_needs_no_run_and_transcripts_may_be_a_table(tmp_path: Path) -
     by_id = {record["id"]: record for record in read_index(tmp_path)}
     assert by_id["spice/figure-7"]["runs"] == {} and by_id["spice/figure-7"]["scale"] is None
     assert by_id["spice/figure-5"]["files"] == ["spice/figure-5.csv", "spice/figure-5.md"]
-    text = (tmp_path / "README.md").read_text()
+    text = page(tmp_path, "spice")
     assert "No run needed, 2" in text and "None" not in text
     assert "Scale cpu, 1 variant, 1 run, seed 0, 2" in text
 
@@ -323,38 +331,69 @@ def test_cells_are_shown_as_they_are(tmp_path: Path) -> None:
 def test_the_gallery_shows_what_is_there_and_lists_what_is_not(tmp_path: Path) -> None:
     save_table(tmp_path)
     save_figure(tmp_path)
-    text = (tmp_path / "README.md").read_text()
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if link[0] != "#"]
-    assert {"spiral/figure-6.svg", "spiral/table-3.csv", "spiral/table-3.md"} <= set(links)
-    assert all((tmp_path / link).is_file() for link in links)
-    thumbnail = r'<a href="(spiral/figure-6.png)"><img src="\1" alt="[^"]+" width="\d+"></a>'
+    text = page(tmp_path)
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert {"figure-6.svg", "table-3.csv", "table-3.md", "../README.md"} <= set(links)
+    assert all((tmp_path / "spiral" / link).is_file() for link in links)
+    thumbnail = r'<a href="(figure-6.png)"><img src="\1" alt="[^"]+" width="\d+"></a>'
     assert re.search(thumbnail, text), "a small picture leads to the full one"
-    assert "| full      |        0.5 |" in text and TEXTS["protocol"] in text
+    assert "| full      |        0.5 |" in text
+    folded = f"<details><summary>Protocol</summary>\n\n{TEXTS['protocol']}\n\n</details>"
+    assert text.count(folded) == 2
     assert "seeds 0-2" in text and "`spnb exhibit spiral/figure-6 --scale cpu`" in text
     missing = [line for line in text.splitlines() if line.startswith("*Not yet made:*")]
     assert len(missing) == 1 and "spiral/figure-9" in missing[0]
     assert not {"spiral/table-3", "spiral/table-6"} & set(re.split(r"[ ,.]+", missing[0]))
-    assert "spell/" not in text, "a paper without any record is not mentioned"
 
 
-def test_the_gallery_begins_with_its_contents(tmp_path: Path) -> None:
+def test_the_gallery_begins_with_a_line_an_exhibit(tmp_path: Path) -> None:
     save_table(tmp_path)
     save_table(tmp_path, "spice/figure-5", runs=[FakeRun(paper="spice")])
     text = (tmp_path / "README.md").read_text()
-    head, contents = text.split("## spice\n")[0].split("## Contents")
-    assert head.startswith("# Gallery\n\n") and "interval" in head
-    targets = re.findall(r"\(#([^)]+)\)", contents)
-    assert targets == ["spice", "spice-figure-5", "spiral", "spiral-table-3"]
-    anchors = {*re.findall(r'<a id="([^"]+)">', text), *re.findall(r"^## (\w+)$", text, re.M)}
-    assert set(targets) <= anchors
+    assert text.startswith("# Gallery\n\n") and "interval" in text
+    targets = re.findall(r"\(([^)]+)\)", text)
+    assert targets == [
+        "spice/README.md",
+        "spice/README.md#figure-5",
+        "spiral/README.md",
+        "spiral/README.md#table-3",
+    ]
+    assert "spell" not in text, "a paper without any record is not mentioned"
+    assert '<a id="figure-5"></a>' in page(tmp_path, "spice")
+    assert '<a id="table-3"></a>' in page(tmp_path)
 
 
 def test_the_gallery_links_long_tables(tmp_path: Path) -> None:
     save_table(tmp_path, table=pd.DataFrame({"row": [f"r{i}" for i in range(41)]}))
-    text = (tmp_path / "README.md").read_text()
-    assert "41 rows: [spiral/table-3.md](spiral/table-3.md)" in text and "| r7" not in text
+    assert "41 rows: [table-3.md](table-3.md)" in page(tmp_path)
+    assert "| r7" not in page(tmp_path)
     save_table(tmp_path, table=pd.DataFrame({"row": [f"r{i}" for i in range(40)]}))
-    assert "| r7" in (tmp_path / "README.md").read_text()
+    assert "| r7" in page(tmp_path)
+
+
+def test_a_folder_without_exhibits_gets_no_gallery(tmp_path: Path) -> None:
+    with pytest.raises(ExhibitError, match="has no index.json; allowed: a folder of exhibits"):
+        gallery(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_texts_are_shown_as_they_are(tmp_path: Path) -> None:
+    """What runs and captions say is neither markup nor a link nor HTML."""
+    odd = "a_ *b* <img src=x> [here](http://a.b) [c]: d | `e`\n# f [1.0, 2.0]"
+    table = pd.DataFrame({"said": [odd], "other": ["x"]})
+    texts = {"caption": odd, "protocol": odd, "folder": tmp_path}
+    pages = [save_exhibit("spiral/table-3", table, RUNS, **texts)[1].read_text(), page(tmp_path)]
+    shown = r"a\_ \*b\* &lt;img src=x> [here\](http://a.b) [c\]: d \| \`e\`<br># f [1.0, 2.0]"
+    assert [text.count(shown) for text in pages] == [3, 3]
+    assert not [text for text in pages if "](http" in text.replace(r"\](", "") or "<img" in text]
+
+
+def test_a_drawing_is_small_and_the_same(tmp_path: Path) -> None:
+    before = '<g>\n  <path d="M 1 2 \nL 30.123456 4.5 \nL 7 8 \nQ 1 2 3 4.0042 \nL 5 6 \n"/>\n'
+    after = '<g>\n<path d="M 1 2 30.12 4.5 7 8 Q 1 2 3 4 L 5 6"/>\n'
+    assert small_svg(before) == after and small_svg(after) == after
+    use = '<use x="1.23456" y="100.5" transform="scale(0.085 -0.085)"/>'
+    assert small_svg(use) == '<use x="1.23" y="100.5" transform="scale(0.085 -0.085)"/>'
 
 
 def test_seeds_are_shown_as_ranges() -> None:
@@ -378,10 +417,27 @@ def test_committed_exhibits_are_of_a_clean_commit_only(
                 act(tmp_path / "committed")
         save_table(default_folder())
         stamp = "0123456789-dirty." if commit else "seeds 0-2, "
-        assert stamp in (tmp_path / "trials/README.md").read_text()
+        assert stamp in page(tmp_path / "trials")
     monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
     save_table(default_folder())
     assert read_index(tmp_path / "committed")[0]["commit"] == "0123456789abcdef"
+
+
+def test_exhibits_of_any_papers_runs_go_where_those_of_their_papers_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spnb.train.runs.COMMITTED", str(tmp_path / "committed"))
+    monkeypatch.setattr("spnb.train.runs.TRIALS", str(tmp_path / "trials"))
+    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
+    save_table(tmp_path / "committed")
+    save_table(tmp_path / "committed", "dynamics/collapse", runs=[FakeRun(paper="rlvr")])
+    assert folder_of(RUNS) == tmp_path / "committed"
+    assert folder_of([*RUNS, FakeRun(3)]) == tmp_path / "trials", "of another seed"
+    other = SimpleNamespace(run_id=RUNS[0].run_id, config_hash="of other parameters")
+    assert folder_of([other]) == tmp_path / "trials"
+    assert folder_of([FakeRun(paper="rlvr")]) == tmp_path / "trials", "no exhibit of its own paper"
+    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef-dirty")
+    assert folder_of(RUNS) == tmp_path / "trials"
 
 
 def test_the_nearest_exhibit_is_one_that_can_be_made() -> None:
@@ -399,10 +455,11 @@ def test_the_nearest_exhibit_is_one_that_can_be_made() -> None:
 
 def test_the_gallery_is_the_same_made_again_and_names_lost_files(tmp_path: Path) -> None:
     lost = save_table(tmp_path)[1]
-    before = (tmp_path / "README.md").read_text()
-    assert gallery(tmp_path).read_text() == before
+    before = page(tmp_path)
+    assert gallery(tmp_path) == tmp_path / "README.md" and page(tmp_path) == before
     lost.unlink()
-    assert "Not there any more: spiral/table-3.md" in gallery(tmp_path).read_text()
+    gallery(tmp_path)
+    assert "Not there any more: table-3.md" in page(tmp_path)
 
 
 def test_the_commit_is_the_projects_and_says_dirty(

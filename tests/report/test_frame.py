@@ -11,11 +11,11 @@ from spnb.report import frame
 from spnb.report.frame import (
     Frames,
     Measure,
-    compare,
     gather,
     over_seeds,
-    paired_difference,
+    paired_interval,
     rows_nearest_step,
+    side_by_side,
 )
 from spnb.train.runs import RunError, open_run
 
@@ -247,9 +247,9 @@ def test_answers_are_read_once_and_only_when_needed(tmp_path, monkeypatch):
 
 def test_variants_side_by_side_and_their_differences():
     measures = {"score": Measure(suite="a", opponent="random", weights=SCORE)}
-    ends = compare(games(), measures, ["full", "sft", "none"], digits=0)
+    ends = side_by_side(games(), measures, ["full", "sft", "none"], digits=0)
     assert ends["score"].to_dict() == {"full": "68 [55, 80]", "sft": "105 (n = 1)", "none": "-"}
-    minus = compare(games(), measures, ["full", "sft"], minus="full", digits=0)
+    minus = side_by_side(games(), measures, ["full", "sft"], minus="full", digits=0)
     assert minus["score"].to_dict() == {"sft": "25 (n = 1)"}
 
 
@@ -260,11 +260,16 @@ def test_over_seeds_averages_within_a_seed_first():
     assert (row["low"], row["high"]) == (2, 4), "of two seeds, both or one twice"
 
 
-def test_paired_difference():
-    columns = {"seed": [0, 1, 0, 1], "variant": ["a", "a", "b", "b"], "value": [1.0, 2.0, 0.5, 0.5]}
-    mean, low, _, n = paired_difference(pd.DataFrame(columns), "a", "b")
+def test_a_paired_interval_is_the_levels_where_all_pairs_agree():
+    mean, low, _, n = paired_interval([0.5, 1.5], lambda: 1 / 0)
     assert (mean, n) == (1.0, 2) and low == pytest.approx(1 - 12.7062047 * 0.5)
-    assert paired_difference(pd.DataFrame(columns), "a", "c")[3] == 0
+    levels = [(5.0, 2.0, 9.0), (4.0, 0.0, 8.0)]
+    assert paired_interval([1.0, 1.0], lambda: levels) == pytest.approx(
+        (1, 1 - math.hypot(3, 4), 1 + math.hypot(4, 4), 2)
+    )
+    assert (
+        paired_interval([], lambda: 1 / 0)[3] == 0 and paired_interval([1.0], lambda: 1 / 0)[3] == 1
+    )
 
 
 def test_intervals_are_printed_in_one_way():

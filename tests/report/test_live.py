@@ -18,7 +18,10 @@ ROWS = [  # variant, seed, step, metric, role, value
     *(("sft", 0, step, "reward", "turns", 1.0) for step in (1, 2)),
 ]
 GAMES = ["TicTacToe-v0", "kuhn_poker"]
-RUNS = [SimpleNamespace(variant=name, params={"games": GAMES}) for name in ("full", "sft")]
+RUNS = [
+    SimpleNamespace(paper="spiral", variant=name, params={"games": GAMES})
+    for name in ("full", "sft")
+]
 
 
 def frames() -> Frames:

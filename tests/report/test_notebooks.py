@@ -3,6 +3,7 @@ its exhibits."""
 
 import itertools
 import json
+from types import SimpleNamespace
 
 import nbformat
 import papermill
@@ -13,6 +14,8 @@ from spnb.core.params import ParamError, variants
 from spnb.core.paths import ROOT
 from spnb.evaluate import items
 from spnb.report import notebooks
+from spnb.report.display import show
+from spnb.report.exhibits import read_index
 from spnb.report.notebooks import (
     SHARED,
     about,
@@ -23,7 +26,6 @@ from spnb.report.notebooks import (
     fit,
     notebook_of,
     reproduce,
-    shared_folder,
     with_notebook,
 )
 from spnb.train.plan import make_plan
@@ -363,21 +365,26 @@ def test_a_valid_call_warns_of_nothing_and_stops_in_one_line(tmp_path, monkeypat
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 
 
-def test_shared_exhibits_go_where_those_of_their_runs_do(told, tmp_path, monkeypatch):
-    """With the committed plan's runs where its plan's go, with any other run where trials go."""
+def test_shared_exhibits_go_where_those_of_their_runs_do(told, monkeypatch):
+    """With runs that committed exhibits were made of to figures/, with others where trials go."""
     monkeypatch.setattr(notebooks, "find_runs", lambda **_: runs)
     monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
-    seeds = {"seeds": [0]}
-    runs = make_plan("spiral", "smoke", runs=str(tmp_path)).all()
-    execute(SHARED[0], "smoke", **seeds)
-    assert told == {"scale": "smoke", "figures": str(ROOT / "runs/figures/smoke"), "seeds": [0]}
-    plan = make_plan("spiral", "cpu", variants=["full"], runs=str(tmp_path))
-    runs = plan.all()
-    assert shared_folder(runs) == ROOT / "figures"
-    other = make_plan("spiral", "cpu", variants=["full"], steps=2, runs=str(tmp_path))
-    assert shared_folder([*runs[1:], other.all()[0]]) == ROOT / "runs/figures"
-    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef-dirty")
-    assert shared_folder(runs) == ROOT / "runs/figures"
+    committed = next(r for r in read_index(ROOT / "figures") if r["id"] == "rlvr/gains")["runs"]
+    runs = [SimpleNamespace(run_id=name, config_hash=known) for name, known in committed.items()]
+    execute(SHARED[0], "cpu", seeds=[0])
+    assert told == {"scale": "cpu", "figures": str(ROOT / "figures"), "seeds": [0]}
+    runs[0].config_hash = "of other parameters"
+    execute(SHARED[0], "cpu", seeds=[0])
+    assert told["figures"] == str(ROOT / "runs/figures")
+
+
+def test_other_variants_than_the_headline_ones_stand_last_and_are_folded(tmp_path):
+    plan = small(tmp_path, variants=["no-rae-long", "full", "no-rae"], seeds=[0])
+    for table in (describe(plan).set_index("variant"), about(plan)):
+        assert list(table.index) == ["full", "no-rae", "no-rae-long"]
+    assert describe(plan).attrs["first"] == about(plan).attrs["first"] == [True, True, False]
+    html = show(about(plan)).data
+    assert html.index("no-rae<") < html.index("<details><summary>1 more rows") < html.index("-long")
 
 
 def test_all_stands_for_every_variant_of_each_paper(monkeypatch):

@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 
 from spnb.evaluate.items import record
 from spnb.report import pass_at_k, show
+from spnb.report.curves import looks, small_multiples
 from spnb.report.exhibits import read_index
 from spnb.report.frame import Frames
 from spnb.report.pass_at_k import (
     curve,
     difference,
-    draw,
     ends,
     flows,
     gain,
@@ -21,7 +21,6 @@ from spnb.report.pass_at_k import (
     headline,
     largest,
     level,
-    line_looks,
     moves,
     passes,
     reading,
@@ -91,7 +90,7 @@ def test_no_run_with_several_answers(tmp_path):
     run.append("items", *answers(0, BEFORE, n=1))
     table = passes([run])
     assert table.empty and ends(table).empty and gains(table).empty and flows(table).empty
-    assert pass_at_k.exhibit("pass_at_k/gains", Frames([run]), tmp_path) is None
+    assert pass_at_k.exhibit("pass_at_k/gains", Frames([run])) is None
 
 
 def test_suites_count_alike(tmp_path):
@@ -226,7 +225,7 @@ def test_a_curve_has_means_with_intervals_and_seeds(tmp_path):
 
 def test_the_figure_has_a_panel_a_group_and_the_start_dotted(tmp_path):
     data = curve(ends(passes([write(tmp_path), write(tmp_path, paper="rlvr")])))
-    figure = draw(data, "k", "Title")
+    figure = small_multiples(data, "Title", "pass@k", x="k")
     assert isinstance(figure, Figure)
     assert [ax.get_title(loc="left") for ax in figure.axes] == [
         "4 documents",
@@ -234,8 +233,9 @@ def test_the_figure_has_a_panel_a_group_and_the_start_dotted(tmp_path):
         "ledger-4",
     ]
     assert figure.axes[0].get_xlabel() == "k"
-    order = line_looks("spell", ["start", "full"])
-    assert list(order) == ["start", "full"] and order["start"].colour != order["full"].colour
+    order = looks("spell", ["start", "full", "start of a"])
+    assert len({order[name].colour for name in ("start", "full", "start of a")}) == 3
+    assert order["start"].line == order["start of a"].line != order["full"].line
 
 
 def test_exhibits_are_made_of_the_runs_at_hand(tmp_path, monkeypatch):

@@ -79,6 +79,11 @@ def test_variants_stand_side_by_side_where_there_are_few_steps(ax) -> None:
     assert second == pytest.approx(np.array([1, 2]) + 0.01875)
 
 
+def test_few_steps_are_all_marked_on_the_axis(ax) -> None:
+    plots.curve(ax, frame({("a", 0): [1.0] * plots.TICKS}), ["a"])
+    assert ax.get_xticks().tolist() == list(range(1, plots.TICKS + 1))
+
+
 def test_one_seed_draws_a_line_alone_and_says_so(ax) -> None:
     plots.curve(ax, frame({("a", 0): [1.0, 2.0]}), ["a"])
     plots.legend_below(ax.figure)
@@ -168,11 +173,11 @@ def test_the_papers_numbers_are_dashed_and_levels_are_named(ax) -> None:
     ax.plot([0, 30], [1, 2])
     plots.paper_line(ax, [35.0, 12.0], "red")
     plots.paper_line(ax, [0.1], "blue")
-    left, right = ax.get_xlim()
-    joined, _, level, _ = ax.lines[1:]
-    assert list(joined.get_xdata()) == [left, right] and list(joined.get_ydata()) == [35, 12]
-    assert list(level.get_ydata()) == [0.1, 0.1] and level.get_color() == "blue"
-    assert level.get_linestyle() == "--"
+    end, start, _, alone, _ = ax.lines[1:]
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in (start, end, alone)]
+    assert drawn == [([0, 0.1], [35] * 2), ([0.9, 1], [12] * 2), ([0.9, 1], [0.1] * 2)]
+    assert ax.get_xlim()[1] < 40 and ax.get_ylim()[1] > 35, "across the panel, at its own height"
+    assert alone.get_color() == "blue" and alone.get_linestyle() == "--"
     plots.level(ax, 50, "chance")
     assert ax.texts[0].get_text() == "chance" and list(ax.lines[-1].get_ydata()) == [50, 50]
 

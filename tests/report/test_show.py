@@ -1,13 +1,14 @@
 """An exhibit by its id: from runs where they are there, else the committed one."""
 
 import re
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from spnb.report import notebooks, show
+from spnb.report import exhibits, notebooks, show
 from spnb.report.exhibits import ExhibitError, catalogue, read_index, save_exhibit
 from spnb.report.frame import KEYS, gather
 from spnb.report.show import exhibit, needed_variants, regenerate
@@ -90,6 +91,35 @@ def test_no_cell_is_cut_or_read_as_markup(tmp_path):
     assert ">007<" in html and ">0.333333<" in html and "A &lt; B." in html
 
 
+def test_rows_that_were_not_run_are_folded_and_headline_arms_stay_open(tmp_path):
+    entry = show.described("spell")["spell/table-1"]
+    names = [row.name for row in entry.rows if row.run]
+    table = pd.DataFrame({"policy": [f"{name} (paper: X)" for name in names] + ["not run (paper)"]})
+    assert show._first("spell/table-1", table) == [True] * len(names) + [False]
+    many = pd.concat([table] * 3)
+    known = notebooks.params.variants("spell")
+    heads = {row.name for row in entry.rows if row.run and known[row.run[0]].get("headline")}
+    stays = (
+        many["policy"].str.split(" (paper", regex=False).str[0][show._first("spell/table-1", many)]
+    )
+    assert set(stays) == heads < set(names)
+
+
+def test_a_committed_exhibit_beside_runs_of_another_scale_says_so_in_colour(tmp_path, monkeypatch):
+    folder = committed_in(monkeypatch, tmp_path / "committed")
+    run = SimpleNamespace(seed=0, variant="full", scale="cpu", config_hash="h")
+    run.run_id = "spiral/cpu/full/seed-0"
+    texts = {"caption": "Shown.", "protocol": "Other.", "folder": folder}
+    save_exhibit("spiral/table-12", pd.DataFrame({"policy": ["start"]}), [run], **texts)
+    shown = exhibit("spiral/table-12", rlvr(tmp_path, "full"))
+    warning, text = displayed(shown, monkeypatch)
+    assert "background:" in warning["text/html"]
+    for words in (warning["text/html"], warning["text/plain"]):
+        assert "which are of scale smoke: the committed exhibit, of scale cpu." in words
+    assert "lacks the variants" in text["text/html"]
+    assert len(displayed(exhibit("spiral/table-12"), monkeypatch)) == 1, "nobody's runs"
+
+
 def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypatch):
     folder = committed_in(monkeypatch, tmp_path / "committed")
     spiral = [SimpleNamespace(seed=s, variant="full", scale="cpu", paper="spiral") for s in (0, 1)]
@@ -123,7 +153,6 @@ def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
     assert read_index(folder)[0]["variants"] == ["think", "search"]
     assert exhibit("rlvr/learning-curves", one).item, "elsewhere it is made of what there is"
     ran = [run for run in gather(both.all()).runs if run.variant == "think"]
-    shared = catalogue()["dynamics/length"]
     record = {
         "id": "dynamics/length",
         "files": [],
@@ -131,8 +160,8 @@ def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
             ("rlvr/smoke/think/seed-0", "rlvr/smoke/search/seed-0", "rlvr/smoke/gone/seed-0")
         ),
     }
-    monkeypatch.setattr(show, "read_index", lambda _: [record])
-    lost = show._would_lose(shared, SimpleNamespace(runs=ran), folder)
+    monkeypatch.setattr(exhibits, "read_index", lambda _: [record])
+    lost = show._lost("dynamics/length", SimpleNamespace(runs=ran), folder)
     assert lost == ["rlvr/search"], "a variant that no file lists any more is not missed"
 
 
@@ -146,6 +175,58 @@ def test_what_is_neither_made_nor_committed_is_named(tmp_path, monkeypatch):
         exhibit("rlvr/gains", evaluations=["x"])
     with pytest.raises(ExhibitError, match="speed/engine is not in .*; made by: make bench"):
         exhibit("speed/engine")
+
+
+def changes(call):
+    """Every change of the module while something is called, each once: caller and called in
+    `spnb`. What a library calls back does not count, nor what `core` offers to everybody."""
+    there = {}
+
+    def look(frame, event, _):
+        if event == "call" and frame.f_back is not None:
+            pair = tuple(each.f_globals.get("__name__", "") for each in (frame.f_back, frame))
+            inside = all(name.startswith("spnb.") for name in pair)
+            if inside and pair[0] != pair[1] and not pair[1].startswith("spnb.core."):
+                there[pair] = True
+
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return list(there)
+
+
+def below(name, seen):
+    """The modules that a module imports, at once or through others."""
+    for value in vars(sys.modules[name]).values():
+        other = (
+            value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+        )
+        if str(other).startswith("spnb.") and other not in seen:
+            seen.add(other)
+            below(other, seen)
+    return seen
+
+
+@pytest.mark.parametrize("name", ["rlvr/learning-curves", "rlvr/verdicts", "rlvr/gains"])
+def test_an_exhibit_is_followed_through_few_modules_and_never_upwards(name, tmp_path):
+    """From runs to what is shown; what an exhibit's files say of it has been read before."""
+    plan = rlvr(tmp_path, "think", "think-random")
+    frames = gather(plan.all())
+    show.described("rlvr")
+    walk = changes(lambda: exhibit(name, plan, frames)._repr_html_())
+    assert len(walk) <= 15, walk
+    assert not [pair for pair in walk if pair[0] in below(pair[1], set())]
+
+
+def test_the_folder_of_a_shared_exhibit_is_found_without_a_plan(tmp_path, monkeypatch):
+    monkeypatch.setattr("spnb.train.runs.TRIALS", str(tmp_path / "trials"))
+    frames = gather(rlvr(tmp_path, "think").all())
+    frames.runs[0].append("metrics", {"step": 1, "entropy": 0.5})
+    walk = changes(lambda: exhibit("dynamics/entropy", frames=gather(frames.runs)))
+    assert (tmp_path / "trials/dynamics/entropy.csv").is_file()
+    assert "spnb.train.plan" not in {name for pair in walk for name in pair}
 
 
 FRONTIER = ["learning", "learning-two", "frozen", "shuffled", "even", "curriculum"]

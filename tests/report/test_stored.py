@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+import re
 
 import nbformat
 import numpy as np
@@ -10,12 +11,15 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from PIL import Image
 
+from spnb.core.params import variants_at
 from spnb.core.paths import ROOT
 from spnb.report import stored
+from spnb.report.exhibits import catalogue
 from spnb.report.stored import StoredError, faults, source_hash, store
 from spnb.train import runs
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+EVERY = list(variants_at("spell", "cpu"))
 CODE = ['scale = "cpu"', "train()", "table"]
 
 
@@ -124,17 +128,88 @@ def test_changed_code_makes_outputs_stale_and_changed_text_does_not(pair):
     assert faults(notebook) == ["no outputs are stored; make store"]
 
 
-def test_storing_again_replaces_and_a_tag_leaves_a_cell_out(pair):
-    executed, source = pair(OUTPUTS)
-    store(executed, source)
+def test_storing_again_replaces(pair):
+    store(*pair(OUTPUTS))
+    _, source = pair(OUTPUTS[:1])
     store(*pair(OUTPUTS[:1]))
     notebook = nbformat.read(source, as_version=4)
     assert [output.text for output in notebook.cells[-1].outputs] == ["4 runs\n"]
+
+
+def test_an_exhibit_that_is_not_stored_is_a_linked_picture(pair):
+    shown = [
+        new_output("display_data", {"image/png": picture(), "text/plain": "spell/figure-8"}),
+        new_output("display_data", {"text/html": "<p>", "text/plain": "spell/figure-8: saved"}),
+        new_output("display_data", {"text/html": "<p>", "text/plain": "spell/table-2: saved"}),
+        new_output("stream", text="many words"),
+    ]
+    executed, source = pair(shown)
+    notebook = nbformat.read(source, as_version=4)
     notebook.cells[-1].metadata["tags"] = ["not-stored"]
-    notebook.cells[-2].outputs = [new_output("stream", text="old")]
     nbformat.write(notebook, source)
-    with pytest.raises(StoredError, match="no outputs are stored"):
-        store(executed, source)
+    store(executed, source)
+    notebook = nbformat.read(source, as_version=4)
+    figure, table = [output.data["text/markdown"] for output in notebook.cells[-1].outputs]
+    page = "../figures/spell/README.md"
+    link = (
+        f"[![spell/figure-8](../figures/spell/figure-8.png)]({page}#figure-8)\n\n[spell/figure-8]("
+    )
+    assert figure.startswith(link) and figure.endswith(catalogue()["spell/figure-8"].title)
+    assert table.startswith(f"[spell/table-2]({page}#table-2): ")
+
+
+def test_an_exhibit_without_output_is_a_fault(pair):
+    executed, source = pair(OUTPUTS)
+    store(executed, source)
+    notebook = nbformat.read(source, as_version=4)
+    notebook.cells[-2].source = 'sp.exhibit("spell/table-2")'
+    assert "code cell 2: an exhibit without output; make store" in faults(notebook)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_stored_outputs_link_to_is_there(path):
+    cells = stored.code_cells(nbformat.read(path, as_version=4))
+    texts = [
+        o.data["text/markdown"]
+        for c in cells
+        for o in c.outputs
+        if "text/markdown" in o.get("data", {})
+    ]
+    for link in re.findall(r"\]\(([^)#]+)", "".join(texts)):
+        assert (path.parent / link).is_file(), link
+
+
+CELL = 'scale = "cpu"  # a scale\nvariants = None\nrun = {"steps": 1}'
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "command"),
+    [
+        ("01_spell", {"scale": "cpu"}, ""),
+        ("01_spell", {"scale": "cpu", "figures": "figures"}, ""),
+        (
+            "01_spell",
+            {"variants": ["full", "even"]},
+            "make reproduce PAPER=spell VARIANTS=full,even",
+        ),
+        ("01_spell", {"variants": EVERY}, "make reproduce PAPER=spell VARIANTS=all"),
+        ("00_tour", {"scale": "gpu"}, "papermill 00_tour.ipynb 00_tour-cpu.ipynb -p scale cpu"),
+    ],
+)
+def test_outputs_of_other_values_than_the_cell_shows_name_their_command(name, given, command):
+    words = f"*The outputs below are those of* `{command}`." if command else ""
+    assert stored.made_by(name, CELL, given) == words
+
+
+def test_the_command_stands_below_the_parameters(pair):
+    executed, source = pair(OUTPUTS, parameters={"scale": "cpu", "variants": ["full"]})
+    store(executed, source)
+    first = stored.code_cells(nbformat.read(source, as_version=4))[0]
+    assert (
+        first.outputs[0]
+        .data["text/markdown"]
+        .endswith("papermill source.ipynb source-cpu.ipynb -p scale cpu`.")
+    )
 
 
 REFUSED = {

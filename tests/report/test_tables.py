@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from spnb.core.params import ParamError, validate, variants
-from spnb.report import frame, tables
+from spnb.report import frame
 from spnb.report.exhibits import catalogue
 from spnb.report.frame import Frames, Measure
 from spnb.report.tables import (
@@ -259,7 +259,7 @@ def test_a_paper_without_tables_is_named():
     with pytest.raises(ParamError, match="paper.*'nobody'.*spiral"):
         load_tables("nobody")
     with pytest.raises(ParamError, match="paper.*'nobody'.*spiral"):
-        tables.load_measures("nobody")
+        frame.load_measures("nobody")
 
 
 def test_a_protocol_names_the_parameters_of_its_runs():

@@ -13,61 +13,43 @@ from spnb.lab import clusters as long_context
 from spnb.lab.clusters import LENGTH, TYPES
 from spnb.report import curves, pass_at_k, plots
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, records
-from spnb.report.tables import load_own, read_yaml
+from spnb.report.frame import Frames, read_yaml, records
+from spnb.report.tables import load_own
 from spnb.train.config import variant_layers
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
+OWN = load_own("spell")
 MEAN = "mean, "
-PAPER = {pass_at_k.START: "", "rlvr": " + RLVR", "full": " + SPELL"}
-"""What follows the model's name in the printed rows of figure 3."""
 SHAPES = "(a) Reward"
-WHEN = {
+LOOKS = {
     "start": plots.Look("start", plots.PALETTE[6]),
     "end": plots.Look("after training", plots.PALETTE[0]),
-}
-"""How figure 6 draws the questions before and after training."""
-LEGEND = (
-    "Level 0: no answer. Test contexts: numbers are those of documents; boxes are quartiles, "
-    "whiskers go from the shortest to the longest. Bars: means, with 95 % bootstrap intervals."
-)
-UPDATE = "seconds/update"
-STEP = "seconds/step"
-PHASES = ("questioning", "grounding", "responding", "verifying", "updating")
-HALVES = {
     "first": plots.Look("SPELL, first half", plots.PALETTE[5]),
     "second": plots.Look("SPELL, second half", plots.PALETTE[4]),
 }
-FORMS = {
-    "needles": "notes spread",
-    "rag": "found by search",
-    "many-shot": "after examples",
-    "summary": "summary",
-}
-"""The other forms of test questions, in words."""
+"""How figures draw parts of a training."""
+PHASES = ("questioning", "grounding", "responding", "verifying", "updating")
 
 
 def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """pass@k before and after training: means at both numbers of documents, types at the larger."""
-    used = frames.only(load_own("spell")["spell/figure-3"].variants)
+    entry = OWN["spell/figure-3"]
+    used = frames.with_own(entry.variants)
     if not used.runs:
         return None
     data = pass_curves(used)
-    looks = pass_at_k.line_looks("spell", list(data["variant"].unique()))
-    panels = dict(list(data.groupby("panel", sort=False)))
-    with plots.style():
-        figure = plots.new_figure(5.4, "pass@k before and after training")
-        axes = plots.multiples(figure, list(panels), "AAABBB;CCDDEE")
-        for title, ax in axes.items():
-            pass_at_k.draw_lines(ax, panels[title], "k", looks)
-            ax.set(ylim=(0, 104), xlabel="answers k")
-        means = [ax for title, ax in axes.items() if title.startswith(MEAN)]
-        for ax in means:
-            ax.set_ylabel("pass@k (%)")
-        mark_paper(means[-1], looks)
-        words = f"Dashed: the paper's pass@8 at 100K tokens. {pass_at_k.KEY}"
-        plots.legend_below(figure, note=words)
+    looks = curves.looks("spell", list(data["variant"].unique()))
+    titles = list(data["panel"].unique())
+    panels = {each: {"label": "pass@k (%)" if MEAN in each else ""} for each in titles}
+    shown = {"title": entry.title, "note": entry.note, "layout": "AAABBB;CCDDEE", "height": 5.4}
+    own = {"x": "k", "ylim": (0, 104), "variants": list(looks), "looks": looks, "panels": panels}
+    drawn = curves.Curves(**shown, **own)
+    figure = drawn.draw(data.rename(columns={"panel": "quantity"}))
+    for ax in figure.axes:
+        ax.set_xlabel("answers k")
+    mark_paper(figure.axes[1], {name: looks[name] for name in data["variant"].unique()})
+    plots.legend_below(figure, note=drawn.words)
     return ExhibitContent(figure, used.runs, data.drop(columns="paper"))
 
 
@@ -86,27 +68,26 @@ def pass_curves(frames: Frames) -> pd.DataFrame:
 def mark_paper(ax: Axes, looks: plots.Order) -> None:
     """The paper's pass@8 of each line, a dash at k = 8."""
     printed = reference.table("spell", "spell/figure-3")["100K average pass@8"]
-    there = [variant for variant in PAPER if variant in looks]
-    for place, variant in enumerate(there):
-        value = printed[f"Qwen3-30B-A3B-Thinking{PAPER[variant]}"]
+    rows = OWN["spell/figure-3"].words["printed"]
+    for place, variant in enumerate(name for name in rows if name in looks):
         look = {"colors": looks[variant].colour, "linestyles": [plots.DASHED], "linewidth": 1.5}
-        ax.hlines(value, 7.4, 8.6, label="" if place else "paper", **look)
+        ax.hlines(printed[rows[variant]], 7.4, 8.6, label="" if place else "paper", **look)
 
 
 def figure_5(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """The curves of `figures.yaml`, and the shapes of the rewards before them."""
     entry = curves.load_curves("spell")["spell/figure-5"]
-    if entry.missing(frames.variants):
-        return None
-    used = frames.only(entry.variants)
+    used = frames.with_own(entry.variants)
     data = entry.data(used)
-    drawn = shapes(entry.variants)
+    if not entry.shows(frames, data):
+        return None
+    drawn = shapes([*entry.variants, *frames.own])
     titles = [title for title in entry.panels if title in set(data["quantity"])]
     with plots.style():
         figure = plots.new_figure(entry.height, entry.title)
-        axes = plots.multiples(figure, [SHAPES, *titles], entry.layout)
-        draw_shapes(axes.pop(SHAPES), drawn, entry.looks, used.variants)
-        entry.draw_panels(axes, data)
+        axes = entry.draw_on(figure, [SHAPES, *titles], data)
+        order = entry.order(data) | plots.free_looks(frames.own, entry.looks)
+        draw_shapes(axes[SHAPES], drawn, order, used.variants)
         plots.legend_below(figure, note=entry.words)
     both = pd.concat([drawn.assign(quantity=SHAPES), data], ignore_index=True)
     return ExhibitContent(figure, used.runs, both, entry.caption, entry.protocol)
@@ -118,9 +99,10 @@ def shapes(names: list[str]) -> pd.DataFrame:
     p = np.linspace(0, 1, 201)
     parts = []
     for name in names:
-        mapping = known[name]["set"].get("mapping", "gaussian")
-        pays = getattr(rewards, mapping)(p)
-        parts.append(pd.DataFrame({"variant": name, "step": p, "value": pays}))
+        mapping = known.get(name, {}).get("set", {}).get("mapping", "gaussian")
+        if hasattr(rewards, mapping):
+            pays = getattr(rewards, mapping)(p)
+            parts.append(pd.DataFrame({"variant": name, "step": p, "value": pays}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -129,9 +111,10 @@ def draw_shapes(ax: Axes, drawn: pd.DataFrame, looks: plots.Order, known: list[s
     for name, rows in drawn.groupby("variant", sort=False):
         look = looks[name]
         line = {"color": look.colour, "linestyle": look.line}
-        label = "" if name in known else look.label
         inside = rows[rows["step"].between(0, 1, inclusive="neither")]
-        ax.plot(*inside[["step", "value"]].T.values, **line, label=label)
+        ax.plot(
+            *inside[["step", "value"]].T.values, **line, label="" if name in known else look.label
+        )
         eighths = rows[(8 * rows["step"]).round(6) % 1 == 0]
         ax.plot(eighths["step"], eighths["value"], "o", color=look.colour, markersize=3)
     ax.set(xlabel="mean reward p of 8 answers", ylabel="pay")
@@ -139,25 +122,27 @@ def draw_shapes(ax: Axes, drawn: pd.DataFrame, looks: plots.Order, known: list[s
 
 def figure_6(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Levels of the proposals before and after training by task type; tokens of test prompts."""
-    used = frames.only(load_own("spell")["spell/figure-6"].variants)
+    entry = OWN["spell/figure-6"]
+    used = frames.only(entry.variants)
     if not used.runs:
         return None
     asked = proposals(used)
     lengths = contexts(used.runs[0])
     of = dict(iter(asked.groupby("family")))
     panels = {f"Asked: {words}": of[family] for family, words in TYPES.items() if family in of}
+    layout = "ABC"[: len(panels)]
     with plots.style():
-        figure = plots.new_figure(7.0, "What is asked, and how long the test contexts are")
-        layout = "".join(chr(ord("A") + place) for place in range(len(panels)))
-        below = chr(ord("A") + len(panels)) * len(panels)
+        figure = plots.new_figure(7.0, entry.title)
+        below = "ABCD"[len(panels)] * len(panels)
         axes = plots.multiples(figure, [*panels, "Test contexts"], f"{layout};{below}")
         contexts_ax = axes.pop("Test contexts")
+        looks = {when: LOOKS[when] for when in ("start", "end")}
         for (title, ax), rows in zip(axes.items(), panels.values(), strict=True):
-            plots.bars(ax, rows, "level", "value", hue="when", order=WHEN)
+            plots.bars(ax, rows, "level", "value", hue="when", order=looks)
             ax.set(title=title, xlabel="level", ylabel="", ylim=(0, 100))
         next(iter(axes.values())).set_ylabel("proposals (%)")
         draw_lengths(contexts_ax, lengths)
-        plots.legend_below(figure, note=LEGEND)
+        plots.legend_below(figure, note=entry.note)
     levels = asked.assign(quantity="proposals (%)")
     tokens = lengths.assign(quantity="tokens of a prompt")
     return ExhibitContent(figure, used.runs, pd.concat([levels, tokens], ignore_index=True))
@@ -167,15 +152,14 @@ def proposals(frames: Frames) -> pd.DataFrame:
     """Shares (%) of the proposals by level, also 0: columns family, when, seed, level, value."""
     every = records(frames.runs)
     rows = every[every["suite"] == DIFFICULTY]
-    ends = {"start": rows["step"].min(), "end": rows["step"].max()}
     parts = []
-    for when, step in ends.items():
+    for when, step in {"start": rows["step"].min(), "end": rows["step"].max()}.items():
         at = rows[rows["step"] == step].groupby(["kind", "seed"])["level"]
         shares = at.value_counts(normalize=True).unstack(fill_value=0.0)
-        shares = shares.reindex(columns=range(LENGTH + 1), fill_value=0.0)
+        shares = 100 * shares.reindex(columns=range(LENGTH + 1), fill_value=0.0)
         parts.append(shares.stack().rename("value").reset_index().assign(when=when))
     table = pd.concat(parts, ignore_index=True).rename(columns={"kind": "family"})
-    return table.assign(value=100 * table["value"], level=table["level"].astype(int).astype(str))
+    return table.assign(level=table["level"].astype(int).astype(str))
 
 
 def contexts(run: Run) -> pd.DataFrame:
@@ -197,10 +181,9 @@ def contexts(run: Run) -> pd.DataFrame:
 
 def suite_words(name: str) -> str:
     """A suite's name in words; a number is that of its documents."""
-    if name in FORMS:
-        return FORMS[name]
-    family, count = name.rsplit("-", 1)
-    return f"{TYPES[family]}, {count}"
+    family, _, count = name.rpartition("-")
+    forms = OWN["spell/figure-6"].words
+    return forms[name] if name in forms else f"{TYPES[family]}, {count}"
 
 
 def draw_lengths(ax: Axes, lengths: pd.DataFrame) -> None:
@@ -208,8 +191,8 @@ def draw_lengths(ax: Axes, lengths: pd.DataFrame) -> None:
     tokens = dict(iter(lengths.groupby("suite")["tokens"]))
     order = sorted(tokens, key=lambda suite: tokens[suite].median())
     look = {"boxprops": {"facecolor": plots.PALETTE[5]}, "medianprops": {"color": "0.2"}}
-    boxes = [tokens[suite] for suite in order]
     place = {"orientation": "horizontal", "tick_labels": order, "widths": 0.6}
+    boxes = [tokens[suite] for suite in order]
     ax.boxplot(boxes, **place, **look, patch_artist=True, whis=(0, 100))
     ax.invert_yaxis()
     ax.set(xlabel="tokens of a prompt", xlim=(0, None))
@@ -217,24 +200,27 @@ def draw_lengths(ax: Axes, lengths: pd.DataFrame) -> None:
 
 def figure_7(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Shares of the phases in a step by variant, and early and late in SPELL's training."""
-    wanted = load_own("spell")["spell/figure-7"].variants
-    used = frames.only(wanted)
+    entry = OWN["spell/figure-7"]
+    used = frames.with_own(entry.variants)
     if not used.runs:
         return None
     whole = shares(used, 1)
     halves = shares(used.only(["full"]), 2)
-    panels = {"All of the training": (whole, "variant", curves.looks("spell", wanted))}
+    looks = curves.looks("spell", [*entry.variants, *frames.own])
+    panels = {"All of the training": (whole, "variant", looks)}
     if len(halves):
-        panels["SPELL"] = (halves, "half", HALVES)
+        panels["SPELL"] = (halves, "half", {half: LOOKS[half] for half in ("first", "second")})
+    medians = used.metrics[used.metrics["metric"] == "seconds/step"].groupby("variant")["value"]
+    seconds = [f"{looks[name].label} {medians.median()[name]:.2g}" for name in used.variants]
     with plots.style():
         figure, axes = plots.panels(len(panels), height=4.4)
-        figure.suptitle("Where the seconds of a training step go")
-        for ax, (title, (rows, hue, looks)) in zip(axes, panels.items(), strict=True):
-            plots.bars(ax, rows, "phase", "value", hue=hue, order=looks)
+        figure.suptitle(entry.title)
+        for ax, (title, (rows, hue, order)) in zip(axes, panels.items(), strict=True):
+            plots.bars(ax, rows, "phase", "value", hue=hue, order=order)
             ax.set(title=title, xlabel="", ylabel="")
             ax.tick_params(axis="x", labelrotation=90)
         axes[0].set_ylabel("of a step's seconds (%)")
-        plots.legend_below(figure, note=step_seconds(used))
+        plots.legend_below(figure, note=entry.note.format(", ".join(seconds)))
     return ExhibitContent(figure, used.runs, pd.concat([whole, halves], ignore_index=True))
 
 
@@ -244,36 +230,26 @@ def shares(frames: Frames, parts: int) -> pd.DataFrame:
     Columns variant, seed, phase, half ("first", "second"; "" for one part), value.
     """
     keys = ["variant", "seed", "step"]
-    rows = frames.metrics[frames.metrics["metric"].isin(["method/seconds", UPDATE])]
-    names = rows["role"].where(rows["metric"] != UPDATE, "updating")
-    rows = rows.assign(phase=names)[rows["value"] > 0]
-    whole = frames.metrics[frames.metrics["metric"] == STEP].set_index(keys)["value"]
+    names = frames.metrics["metric"].map({"seconds/update": "updating"})
+    names = names.fillna(frames.metrics["role"].where(frames.metrics["metric"] == "method/seconds"))
+    rows = frames.metrics.assign(phase=names)[names.notna() & (frames.metrics["value"] > 0)]
+    whole = frames.metrics[frames.metrics["metric"] == "seconds/step"].set_index(keys)["value"]
     rows = rows.join(whole.rename("whole"), on=keys)
     steps = rows.groupby(["variant", "seed"])["step"].transform("max")
     half = (parts * (rows["step"] - 1) // steps).map({0: "first", 1: "second"})
     rows = rows.assign(half=half if parts > 1 else "", value=100 * rows["value"] / rows["whole"])
     table = rows.groupby(["variant", "seed", "phase", "half"])["value"].median().reset_index()
-    place = {phase: number for number, phase in enumerate(PHASES)}
-    return table.sort_values("phase", key=lambda names: names.map(place), ignore_index=True)
-
-
-def step_seconds(frames: Frames) -> str:
-    """How long a step takes by variant, in words; the machine may have had other work."""
-    rows = frames.metrics[frames.metrics["metric"] == STEP]
-    medians = rows.groupby("variant")["value"].median()
-    looks = curves.looks("spell", frames.variants)
-    parts = [f"{looks[name].label} {medians[name]:.2g}" for name in frames.variants]
-    return f"Dots: seeds. Seconds of a step (median): {', '.join(parts)}."
+    return table.sort_values("phase", key=lambda names: names.map(PHASES.index), ignore_index=True)
 
 
 def table_6(plan: Plan, frames: Frames) -> ExhibitContent:
     """The paper's models and data sets beside what stands in their place at this scale."""
-    rows = read_yaml("spell", "tables.yaml")["models"]
     main = plan.params("full" if "full" in plan.variants else plan.variants[0]).policy
     policies = {
         name: variant_layers(entry, plan.scale).get("policy", main)
         for name, entry in variants("spell").items()
     }
+    rows = read_yaml("spell", "tables.yaml")["models"]
     lines = [(what, paper, here.format(**policies)) for what, paper, here in rows]
     table = pd.DataFrame(lines, columns=["what for", "paper", "here"])
     return ExhibitContent(table.set_index("what for"), [])

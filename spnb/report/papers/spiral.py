@@ -20,18 +20,9 @@ from spnb.games.players import fixed_player, make_player
 from spnb.games.questions import questions
 from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, format_interval, over_seeds
+from spnb.report.frame import Frames, format_interval, load_measures, over_seeds, read_yaml
 from spnb.report.policies import kept, load_engine, run_params
-from spnb.report.tables import (
-    Table,
-    beside_paper,
-    forfeited,
-    load_measures,
-    load_own,
-    load_tables,
-    printed_table,
-    read_yaml,
-)
+from spnb.report.tables import Table, beside_paper, forfeited, load_own, load_tables, printed_table
 from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
 
@@ -182,11 +173,9 @@ def arena_cells(pairs: pd.DataFrame) -> pd.DataFrame:
 def table_5(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """The table of measures, and random play against the experts."""
     table = load_tables("spiral")["spiral/table-5"]
-    if table.missing(frames.variants):
+    if not table.shows(frames):
         return None
-    used = frames.only(table.variants)
-    filled = table.fill(used, [random_play(table, 4 if plan.scale == "smoke" else MANY)])
-    return ExhibitContent(filled, used.runs, None, table.caption, table.protocol)
+    return table.content(frames, [random_play(table, 4 if plan.scale == "smoke" else MANY)])
 
 
 def random_play(table: Table, count: int) -> pd.DataFrame:
@@ -243,14 +232,15 @@ def table_7(plan: Plan, frames: Frames) -> ExhibitContent:
 def poker_equilibrium(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Exploitability of the last policy and of the average policy, a line a variant; of two."""
     wanted = load_own("spiral")["spiral/poker-equilibrium"].variants
-    used = frames.only(wanted)
+    used = frames.with_own(wanted)
     if len(used.variants) < 2:
         return None
     about = {name: entry["about"] for name, entry in variants("spiral").items()}
     measures = load_measures("spiral")
-    words = curves.looks("spiral", wanted)
+    shown = [name for name in [*wanted, *frames.own] if name in used.variants]
+    words = curves.looks("spiral", shown)
     lines = {}
-    for name in (name for name in wanted if name in used.variants):
+    for name in shown:
         runs = [run for run in used.runs if run.variant == name]
         keys = ("entropy", "exploitability", "legal poker")
         numbers = {key: measures[key].interval(used, name) for key in keys}

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -20,26 +20,16 @@ from spnb.lab import segments as evaluation
 from spnb.lab.segments import HIGHEST, KINDS, kind_of
 from spnb.methods import method_class
 from spnb.report import curves, plots
+from spnb.report.curves import START
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import KEYS, RESULTS, RUN, Frames
+from spnb.report.frame import KEYS, RESULTS, RUN, Frames, load_measures, read_yaml
 from spnb.report.policies import CachedEngine, Greedy, kept, load_engine, run_params
-from spnb.report.tables import load_measures, load_own
+from spnb.report.tables import load_own, printed_table
 from spnb.train.config import RunParams
-from spnb.train.plan import Plan
+from spnb.train.plan import Plan, make_plan
 from spnb.train.runs import Run, read_run
 
-START = "start"
-METHODS = {
-    START: "",
-    "strong-challenger": " + Strong Challenger",
-    "r-zero": " + R-Zero",
-    "absolute-zero": " + Absolute Zero",
-    "full": " + SPICE (ours)",
-    "random-reward": None,
-}
-"""The compared methods, and what follows the model's name in table 1; the control is not there."""
-PARTS = ("full", "fixed-challenger", "no-corpus")
-"""SPICE, and SPICE without one part each."""
+OWN = load_own("spice")
 OVERALL = "overall"
 GROUPS = ("mathematics", "general", OVERALL)
 """The measures of figure 1."""
@@ -52,50 +42,23 @@ LINES = {
     OF_RIGHT: plots.Look("those whose stated answer is right", plots.PALETTE[1], plots.LINES[2]),
 }
 """How figure 3 draws what is counted."""
-SAID = {
-    "right": ("stated answer right", "stated answer wrong"),
-    "self_contained": ("self-contained", "not self-contained"),
-    "faithful": ("facts of the document", "not all facts of the document"),
-    "leaks": ("leaks its answer", ""),
-}
-"""What the oracle says of a task, in words: yes, no."""
-
-
-class View(NamedTuple):
-    """A panel of figure 3: whose checkpoint changes, which numbers, the axis, the printed row."""
-
-    role: str
-    numbers: tuple[str, ...]
-    label: str
-    printed: str = ""
-
-
-BOTH = ("success", OF_RIGHT)
-VIEWS = {
-    "(a) Early reasoner, later challengers": View(
-        "challenger", BOTH, "pass rate (%)", "(a) Fixed Reasoner of step 200, later Challengers"
-    ),
-    "(b) Early challenger, later reasoners": View(
-        "reasoner", BOTH, "pass rate (%)", "(b) Fixed Challenger of step 200, later Reasoners"
-    ),
-    "(c) Later challengers: level": View("challenger", ("level",), "steps asked for"),
-    "(d) Later challengers: right answers": View("challenger", ("right",), "valid tasks (%)"),
-}
 
 
 def figure_1(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Bars of the methods by group of suites, and of SPICE without one part each."""
-    used = frames.only(load_own("spice")["spice/figure-1"].variants)
-    if "full" not in used.variants or not {*METHODS, *PARTS} & {*used.variants} - {"full"}:
+    entry = OWN["spice/figure-1"]
+    used = frames.with_own(entry.variants)
+    if "full" not in used.variants or len(used.variants) < 2:
         return None
     data = compared(used)
-    looks = curves.looks("spice", []) | {START: plots.Look(START, plots.PALETTE[6])}
+    looks = curves.looks("spice", frames.own) | {START: plots.Look(START, plots.PALETTE[6])}
+    methods = [*entry.words["methods"], *frames.own]
     parts = {
-        "Methods": (METHODS, data),
-        "Without one part": (PARTS, data[data["group"] == OVERALL]),
+        "Methods": (methods, data),
+        "Without one part": (entry.words["parts"], data[data["group"] == OVERALL]),
     }
     with plots.style():
-        figure = plots.new_figure(4.2, "The compared methods at a glance")
+        figure = plots.new_figure(4.2, entry.title)
         axes = plots.multiples(figure, list(parts), "AAAB", sharey=True)
         for ax, (names, rows) in zip(axes.values(), parts.values(), strict=True):
             shown = [name for name in names if name in set(rows["variant"])]
@@ -104,8 +67,7 @@ def figure_1(plan: Plan, frames: Frames) -> ExhibitContent | None:
             mark_paper(ax, shown)
             ax.set(xlabel="", ylabel="", ylim=(0, 100))
         axes["Methods"].set_ylabel("right (%)")
-        words = "Bars: means. Dots: seeds. Lines: 95 % bootstrap intervals over seeds."
-        plots.legend_below(figure, note=f"{words} Dashed: the paper's, of its benchmarks.")
+        plots.legend_below(figure, note=entry.note)
     return ExhibitContent(figure, used.runs, data)
 
 
@@ -122,12 +84,12 @@ def compared(frames: Frames) -> pd.DataFrame:
 def mark_paper(ax: Axes, names: list[str]) -> None:
     """The paper's overall number across the last bar of each method that it has."""
     printed = reference.table("spice", "spice/table-1")["Overall"]
+    rows = OWN["spice/figure-1"].words["methods"]
     look = {"color": "0.1", "linestyles": [plots.DASHED], "linewidth": 1.5, "label": "paper"}
     for name, bars in zip(names, ax.containers, strict=True):
-        if METHODS.get(name) is not None:
+        if rows.get(name):
             last = bars.patches[-1]
-            ends = last.get_x(), last.get_x() + last.get_width()
-            ax.hlines(printed[f"Qwen3-4B-Base{METHODS[name]}"], *ends, **look)
+            ax.hlines(printed[rows[name]], last.get_x(), last.get_x() + last.get_width(), **look)
 
 
 def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
@@ -136,20 +98,20 @@ def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
     if not runs:
         return None
     data = pd.concat([crossed(run) for run in runs], ignore_index=True)
+    entry = OWN["spice/figure-3"]
     with plots.style():
-        figure = plots.new_figure(5.4, "Later checkpoints against an early one, from both sides")
-        axes = plots.multiples(figure, list(VIEWS), "AB;CD")
-        for view, ax in zip(VIEWS.values(), axes.values(), strict=True):
-            rows = data[(data["role"] == view.role) & data["number"].isin(view.numbers)]
+        figure = plots.new_figure(5.4, entry.title)
+        axes = plots.multiples(figure, list(entry.words), "AB;CD")
+        for view, ax in zip(entry.words.values(), axes.values(), strict=True):
+            rows = data[(data["role"] == view["role"]) & data["number"].isin(view["numbers"])]
             plots.curve(ax, rows.assign(variant=rows["number"]), LINES)
-            ax.set(xlabel=f"{view.role}'s training step", ylabel=view.label)
-            ax.set(ylim=(0, HIGHEST if view.numbers == ("level",) else 104))
-            if view.printed:
+            ax.set(xlabel=f"{view['role']}'s training step", ylabel=view["label"])
+            ax.set(ylim=(0, HIGHEST if "level" in view["numbers"] else 104))
+            if "printed" in view:
+                cells = reference.table("spice", "spice/figure-3").loc[view["printed"]]
                 ends = [f"Pass rate with the {end} checkpoint (%)" for end in ("first", "last")]
-                cells = reference.table("spice", "spice/figure-3").loc[view.printed, ends]
-                plots.paper_line(ax, list(cells), plots.PALETTE[0])
-        note = "(c), (d): by the oracle. Dashed: the paper's first and last number."
-        plots.legend_below(figure, note=f"{note} {plots.KEY}")
+                plots.paper_line(ax, list(cells[ends]), plots.PALETTE[0])
+        plots.legend_below(figure, note=f"{entry.note} {plots.KEY}")
     return ExhibitContent(figure, runs, data)
 
 
@@ -278,7 +240,8 @@ def oracle_words(task: Mapping[str, Any]) -> str:
     """What the oracle says of a task, in words."""
     if not task.get("level"):
         return "cannot be read"
-    said = [SAID[name][not task[name]] for name in SAID if task.get(name) is not None]
+    words = OWN["spice/figure-5"].words
+    said = [words[name][not task[name]] for name in words if task.get(name) is not None]
     return ", ".join([f"level {task['level']:g}", *filter(None, said)])
 
 
@@ -310,9 +273,42 @@ def solved(suite: Suite, engine: Engine) -> list[tuple[str, float]]:
     return [(text, one["score"]) for text, one in zip(greedy.texts, records, strict=True)]
 
 
+def table_5(plan: Plan, frames: Frames) -> ExhibitContent:
+    """What each method's variant has at the plan's scale, with the paper's setting behind it."""
+    content = read_yaml("spice", "tables.yaml")["settings"]
+    printed = printed_table("spice/table-5")
+    rows = content["rows"]
+    own = make_plan("spice", plan.scale, variants=[*content["methods"].values()])
+    table = {}
+    for place, (method, variant) in enumerate(content["methods"].items()):
+        values = own.params(variant).model_dump()
+        table[method] = [setting(row, place, printed[method], values) for row in rows]
+    names = pd.Index([row["name"] for row in rows], name="setting")
+    return ExhibitContent(pd.DataFrame(table, index=names), [])
+
+
+def setting(
+    row: Mapping[str, Any], place: int, printed: pd.Series, values: Mapping[str, Any]
+) -> str:
+    """A cell of a line of `settings`: "8 (paper 8)"; "-" where neither side has anything.
+
+    Args:
+        place: which of the methods.
+        printed: the method's column of the printed table.
+        values: the parameters of its variant.
+    """
+    labels = row.get("printed", [])
+    found = printed[[labels] if isinstance(labels, str) else labels].dropna()
+    numbers = "; ".join(map("{:g}".format, found)) or "-"
+    paper = row["paper"][place].format(printed=numbers) if "paper" in row else numbers
+    here = row["here"][place].format(**values)
+    return here if paper == "-" else f"{here} (paper {paper})"
+
+
 MAKERS = {
     "spice/figure-1": figure_1,
     "spice/figure-3": figure_3,
     "spice/figure-5": figure_5,
     "spice/figure-6": figure_6,
+    "spice/table-5": table_5,
 }

@@ -6,10 +6,10 @@ import pytest
 from spnb import reference
 from spnb.lab import segments
 from spnb.methods import absolute_zero
-from spnb.report import spice_tables
 from spnb.report.claims import load_claims
-from spnb.report.frame import Frames
-from spnb.report.tables import load_measures, load_tables, printed_table, read_yaml
+from spnb.report.frame import Frames, load_measures, read_yaml
+from spnb.report.papers import spice as spice_tables
+from spnb.report.tables import load_tables, printed_table
 from spnb.train.plan import make_plan
 
 

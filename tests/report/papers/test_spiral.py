@@ -7,9 +7,9 @@ import pytest
 
 from spnb.games import exact
 from spnb.lab import embedded_path
-from spnb.report import spiral
-from spnb.report.frame import KEYS, gather
-from spnb.report.tables import CustomExhibit, load_own, load_tables, read_yaml
+from spnb.report.frame import KEYS, gather, read_yaml
+from spnb.report.papers import spiral
+from spnb.report.tables import CustomExhibit, load_own, load_tables
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from spnb.report import studies
 from spnb.report.frame import KEYS, gather
+from spnb.report.papers import rlvr as studies
 from spnb.train.runs import open_run
 
 

@@ -3,14 +3,15 @@
 import pandas as pd
 import pytest
 
-from spnb.report.answers import (
+from spnb.report.frame import (
+    KEYS,
     ItemContributions,
     different_weights,
+    gather,
     item_contributions,
     pooled,
     read_answers,
 )
-from spnb.report.frame import KEYS, gather
 from spnb.train.runs import open_run
 
 RECORD = dict.fromkeys(KEYS, "") | {"step": 0, "sample": 0, "kind": ""}

@@ -8,9 +8,10 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from spnb.lab.clusters import TYPES
-from spnb.report import curves, plots, spell
-from spnb.report.frame import KEYS, gather
-from spnb.report.tables import load_tables, read_yaml
+from spnb.report import curves, plots
+from spnb.report.frame import KEYS, gather, read_yaml
+from spnb.report.papers import spell
+from spnb.report.tables import load_tables
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
@@ -124,7 +125,9 @@ def test_contexts_are_those_of_the_suites_and_grow_with_the_documents(tmp_path):
         one, few, many = (lengths.loc[f"{words}, {count}"] for count in (1, first, more))
         assert one["max"] < few["min"] and few["max"] < many["min"]
         assert one["size"] == 6 * params.eval_items, "one prompt a question, not one an answer"
-    assert {*spell.FORMS.values()} < {*lengths.index} and len(lengths) == 3 * 3 + 4
+    assert {*spell.OWN["spell/figure-6"].words.values()} < {*lengths.index} and len(
+        lengths
+    ) == 3 * 3 + 4
 
 
 def timed_run(root, variant, responding):

@@ -1,21 +1,107 @@
 """What notebooks show beside exhibits, and the notebooks' own lessons, cell by cell."""
 
 import math
+import re
 
 import nbformat
 import numpy as np
 import pandas as pd
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
 import spnb as sp
 from spnb.core.paths import ROOT
 from spnb.core.types import Sample
 from spnb.report import frame
+from spnb.report.display import excerpt, over_training, show, table_html, token_table, toy_curves
 from spnb.report.frame import Frames
-from spnb.report.lessons import excerpt, over_training, token_table, toy_curves
 from spnb.train.runs import open_run
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def cells(html):
+    """The rows of a page's first table, each cell as its text and whether it is to the left."""
+    table = html.split("</table>")[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", table, re.S)
+    return [
+        [(text, "left" in style) for style, text in re.findall(r"<t[hd]( style.*?)?>(.*?)</t", row)]
+        for row in rows
+    ]
+
+
+def test_texts_stand_left_numbers_right_and_the_papers_below_ours():
+    table = pd.DataFrame(
+        {
+            "policy": ["start (paper: X)", "not\nrun"],
+            "score (paper: All)": ["5.0 [1.0, 2.5] (paper 7; 8)", "- (chance 25 %)"],
+            "share": [0.5, float("nan")],
+        }
+    )
+    head, first, second = cells(table_html(table))
+    grey = '<br><small style="color:#777">{}</small>'.format
+    assert head == [("policy", True), (f"score{grey('paper: All')}", False), ("share", False)]
+    assert first == [
+        (f"start{grey('paper: X')}", True),
+        (f"5.0 [1.0,&nbsp;2.5]{grey('paper 7; 8')}", False),
+        ("0.5", False),
+    ]
+    assert second == [("not<br>run", True), ("- (chance 25 %)", False), ("-", False)]
+    assert table_html(table).startswith('<div style="max-width:900px')
+
+
+def test_nothing_in_a_cell_is_markup_and_none_is_cut():
+    table = pd.DataFrame({"<b>": ["<img src=x onerror=y>" + "word " * 99], 2: [["a", 1]]})
+    html = table_html(table)
+    assert "<img" not in html and "<b>" not in html and "word " * 99 in html
+    assert "['a', 1]" in html
+
+
+def test_rows_and_columns_that_are_many_are_folded():
+    wide = pd.DataFrame(np.arange(40 * 12).reshape(40, 12))
+    wide[12] = "paper's"
+    wide.columns = [*(f"c{place}" for place in range(12)), "paper only: c"]
+    html = table_html(wide)
+    assert len(cells(html)) == 17 and [text for text, _ in cells(html)[0]] == list(wide)[:9]
+    assert re.findall(r"<summary>(.*?)<", html) == ["4 more columns", "24 more rows"]
+    assert html.count("<table") == 4 and html.count("<th>c0<") == 4
+    assert html.count(">479<") == html.count(">11<") == 1
+    with pd.option_context("display.max_rows", 10):
+        html = table_html(wide)
+        assert "24 more rows, 10 of them" in html and ">479<" not in html
+    flags = [place == 30 for place in range(40)]
+    assert [row[0][0] for row in cells(table_html(wide, flags))] == ["c0", "360"]
+    wide.attrs["first"] = flags
+    assert show(wide).data == table_html(wide, flags)
+
+
+def test_names_of_rows_and_nested_heads_are_shown():
+    table = pd.DataFrame({("end", "full"): [1.5], ("end", ""): ["x"]}, index=["measure"])
+    assert [row[0][0] for row in cells(table_html(table))] == ["", "measure"]
+    assert [text for text, _ in cells(table_html(table))[0]] == ["", "end<br>full", "end"]
+    named = pd.DataFrame({"a": [1]}).rename_axis("position").rename_axis("k", axis=1)
+    assert cells(table_html(named))[0][0] == ("position", False)
+    said = "A claim of more than thirty letters is written once."
+    lines = cells(table_html(pd.DataFrame({"claim": [said, said, "B"], "part": ["B", "C", "D"]})))
+    assert [row[0][0] for row in lines] == ["claim", said, "", "B"]
+
+
+class Shell:
+    """What the facade needs of a notebook's shell."""
+
+    def __init__(self):
+        self.display_formatter = DisplayFormatter()
+
+
+def test_a_notebook_shows_every_frame_in_this_style(monkeypatch):
+    shell = Shell()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    sp.style_tables()
+    table = pd.DataFrame({"text": ["a\nb"], "share": [0.25]})
+    data, _ = shell.display_formatter.format(table)
+    assert data["text/html"] == table_html(table)
+    monkeypatch.setattr("IPython.get_ipython", lambda: None)
+    sp.style_tables()
 
 
 class Words:

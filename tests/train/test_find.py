@@ -5,7 +5,7 @@ import json
 import pytest
 
 from spnb.core.params import ParamError
-from spnb.report.find import find_runs
+from spnb.train.find import find_runs
 from spnb.train.runs import Run, RunError, open_run
 
 

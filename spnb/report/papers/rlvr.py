@@ -1,4 +1,4 @@
-"""What the study of RLVR shows beside its claims and curves: gains, and kinds of gain."""
+"""RLVR's exhibits that are more than a measure over steps: gains, and kinds of gain."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,7 @@ import pandas as pd
 
 from spnb.core.stats import bootstrap_interval, mean_interval
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, format_interval, records
-from spnb.report.tables import load_measures
+from spnb.report.frame import Frames, format_interval, load_measures, records
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
@@ -16,12 +15,15 @@ WATCHED = {"think": "thinks", "search": "searches"}
 
 
 def gains(plan: Plan, frames: Frames) -> ExhibitContent | None:
-    """RLVR: start, end and gain of each task beside its controls, a line a task and measure."""
+    """Start, end and gain of each task beside its controls, a line a task and measure."""
     measures = load_measures("rlvr")
     right = [name for name in measures if name.startswith("right, ")]
+    tasks = {task: [act] for task, act in WATCHED.items()}
+    tasks |= {name: [*WATCHED.values()] for name in frames.own}
     lines = []
-    for task, act in WATCHED.items():
-        for name in [*right, f"{act}, held-out, sampled", f"{act}, held-out, greedy"]:
+    for task, acts in tasks.items():
+        shown = [f"{act}, held-out, {how}" for act in acts for how in ("sampled", "greedy")]
+        for name in [*right, *shown]:
             level = measures[name]
             gain = level.model_copy(update={"change": "difference"})
             own = frames.only([task])
@@ -58,7 +60,7 @@ def split(before: pd.DataFrame, after: pd.DataFrame) -> tuple[float, float, floa
 
 
 def kinds_of_gain(frames: Frames) -> pd.DataFrame:
-    """RLVR: the split of each task's sampled held-out gain, in points, and the kind of gain.
+    """The split of each task's sampled held-out gain, in points, and the kind of gain.
 
     Selecting a behaviour, if more than half of the gain is selected; else sharpening, if greedy
     accuracy gained less than half of the rest; else improving a skill.

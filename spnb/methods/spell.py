@@ -100,7 +100,7 @@ class Params(MethodParams):
         need(not (self.corpus and static), "question_source corpus", f"policy, {oracle}")
         need(not self.corpus or self.judge == "rule", "judge corpus", f"rule, {oracle}")
         need(static or not paired, "question_source alignment", "static")
-        need(not (paired and self.judgments), "judgments_per_answer alignment", "0")
+        need(not (paired and self.judgments), "judgments alignment", "0, the judge compares alone")
         need(not (paired and self.context), "context alignment", "nothing")
         need(self.rewards == "earned" or not paired, "rewards alignment", "earned")
         row_means = self.grpo.get("loss_type", "grpo") == "grpo"

@@ -24,7 +24,7 @@ from transformers import PrinterCallback, TrainerCallback
 from spnb.core.advantages import make_estimator
 from spnb.core.episodes import Episode
 from spnb.core.method import Role, SelfPlayMethod
-from spnb.core.types import Chat, Completion, Request, Sample, Sampling, derive_seed, sample_of
+from spnb.core.types import Chat, Completion, Request, Sample, Sampling, Trajectory, derive_seed
 from spnb.games import make_game
 from spnb.games.base import messages
 from spnb.report.exhibits import save_exhibit
@@ -181,7 +181,7 @@ def training(
 
     labels = {"role": "role", "group": 0}
     pairs = zip(asked, answers, strict=True)
-    samples = [sample_of(*pair, reward=(-1.0) ** i, **labels) for i, pair in enumerate(pairs)]
+    samples = [Trajectory.of(*pair).sample((-1.0) ** i, **labels) for i, pair in enumerate(pairs)]
     names = {"paper": "bench", "scale": "cpu", "variant": "bench", "policy": "bench"}
     grpo = {"gradient_accumulation_steps": MICRO_BATCHES, "learning_rate": 1e-9}
     params = RunParams(**names, steps=repeats + 2, save_every=repeats + 2, grpo=grpo)

@@ -15,20 +15,20 @@ from spnb.report.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 1_800,
-    "methods": 2_150,
-    "train": 3_450,
-    "games": 1_250,
+    "core": 2_100,
+    "methods": 1_900,
+    "train": 3_150,
+    "games": 1_300,
     "corpus": 1_300,
     "evaluate": 1_050,
-    "lab": 3_800,
-    "report": 4_300,
+    "lab": 3_400,
+    "report": 4_500,
     "reference": 100,
-    "cli": 300,
+    "cli": 350,
 }
-HELPER = 7_300
+HELPER = 7_100
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 19_200
+EVERYTHING = 18_900
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

@@ -32,8 +32,8 @@ GREEK = (
     "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|xi|rho|sigma|tau|phi|psi|omega|Delta|Omega"
 )
 COMMAND = re.compile(
-    rf"\\(?:{FUNCTIONS}|{GREEK}|pi|infty|[dtc]?frac|binom|cdot|times|div|pm|le|leq|ge|geq|lt|gt|ne|neq"
-    r"|in|cup|cap|emptyset)(?![a-zA-Z])|\\(?:begin|end)\{[bp]?matrix\}|\\[\\{}%]"
+    rf"\\(?:{FUNCTIONS}|{GREEK}|pi|infty|[dtc]?frac|binom|cdot|times|div|pm|le|leq|ge|geq|lt|gt|ne"
+    r"|neq|in|cup|cap|emptyset)(?![a-zA-Z])|\\(?:begin|end)\{[bp]?matrix\}|\\[\\{}%]"
 )
 SYMBOLS = re.compile(r"(?:[a-zA-Z]{1,2}(?![a-zA-Z])|[0-9+\-*/^_=<>()\[\]{}|.,;!&%\s])++")
 NO_FORMULA = re.compile(

@@ -316,7 +316,7 @@ HOSTILE += ["(" * 100_000, "<answer>" * 12_000, r"\boxed{" * 14_000, "and " * 25
 def test_long_texts_take_no_long_time(kind):
     start = time.process_time()
     for text in HOSTILE:
-        grade(text, ("x", "5"), kind)
+        grade(text, ("1 2",) if kind == "program" else ("x", "5"), kind)
         read_answer(text), read_answer(text, "boxed"), is_expression(text)
     assert time.process_time() - start < 3.0  # about 30 ms each
 

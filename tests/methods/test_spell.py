@@ -580,7 +580,10 @@ def test_difficulty_is_measured_only_where_there_is_an_external_policy_and_a_que
         ({"group_size": 1}, "group_size is 1"),
         ({"judgments_per_answer": -1}, "judgments_per_answer is -1"),
         ({"sigma": 0}, "sigma is 0"),
-        ({"mapping": "one_minus"}, "mapping is 'one_minus'; allowed: 'gaussian'"),
+        (
+            {"mapping": "one_minus"},
+            "mapping is 'one_minus'; allowed: gaussian, absolute_zero, r_zero",
+        ),
         ({"roles": {"solver": {}}}, "role is 'solver', which is unknown; .*questioner, responder"),
     ],
 )

@@ -216,7 +216,7 @@ def test_a_document_of_each_half_the_first_that_there_is(tmp_path):
     plan = make_plan("spice", "smoke", variants=["full"], runs=str(tmp_path))
     params = plan.params("full")
     shown = dict(spice.first_of_halves(params, range(params.eval_tasks)))
-    kinds = {spice.KINDS[read_segment(text)[0].kind].half for text in shown.values()}
+    kinds = {spice.KINDS[read_segment(text)[0].family].half for text in shown.values()}
     assert len(shown) == len(kinds) == 2
     assert min(shown) == 0 and dict(spice.first_of_halves(params, [max(shown)])) != shown
 

@@ -70,7 +70,7 @@ def compare(plan: Plan, against: str = "full") -> Comparison:
     frames, measures = main_measures(frames, plan.paper)
     table = differences(frames, measures, against)
     caption = f"Each variant minus {against} after training, paired by seed: 95 % intervals."
-    return Comparison(table, forest(table, plan.paper, against), caption)
+    return Comparison(table, forest(table, measures, plan.paper, against), caption)
 
 
 def _check_alike(frames: Frames, against: str) -> None:
@@ -124,14 +124,19 @@ def differences(frames: Frames, measures: Mapping[str, Measure], against: str) -
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
-def forest(table: pd.DataFrame, paper: str, against: str) -> Figure:
-    """A panel a measure, a row a variant: its difference with its interval, and 0."""
+def forest(
+    table: pd.DataFrame, measures: Mapping[str, Measure], paper: str, against: str
+) -> Figure:
+    """A panel a measure, a row a variant with its n: the difference with its interval, and 0; in
+    percentage points where the measure is in per cent."""
     variants = list(table["variant"].unique())
     order = looks(paper, variants)
+    pairs = table.groupby("variant")["n"].max()
+    labels = [f"{name}, n = {pairs[name]}" for name in variants]
     panels = dict(list(table.groupby("measure", sort=False)))
     rows = -(-len(panels) // 3)
     with plots.style():
-        figure = plots.new_figure(rows * (1.2 + 0.25 * len(variants)), f"Minus {against}")
+        figure = plots.new_figure(rows * (1.5 + 0.25 * len(variants)), f"Minus {against}")
         axes = figure.subplots(rows, min(3, len(panels)), sharey=True, squeeze=False)
         for ax in axes.flat[len(panels) :]:
             ax.set_axis_off()
@@ -141,7 +146,9 @@ def forest(table: pd.DataFrame, paper: str, against: str) -> Figure:
                 look = {"color": order[row.variant].colour, "marker": "o", "markevery": [1]}
                 ends = [row.low, row.difference, row.high]
                 ax.plot(ends, [variants.index(row.variant)] * 3, linewidth=1.4, **look)
-            ax.set(title=title, yticks=range(len(variants)), yticklabels=variants)
+            unit = " (points)" if 100 in measures[title].weights.values() else ""
+            ax.set(title=title, xlabel=f"difference{unit}")
+            ax.set(yticks=range(len(variants)), yticklabels=labels)
             ax.set_ylim(len(variants) - 0.5, -0.5)
     plt.close(figure)
     return figure

@@ -70,10 +70,13 @@ def test_against_another_the_sign_turns(tmp_path):
 
 def test_the_plot_has_a_panel_a_measure_and_a_row_a_variant(tmp_path):
     before = plt.get_fignums()
-    figure = spnb.compare(plan(*ladder(tmp_path))).figure
+    made = spnb.compare(plan(*ladder(tmp_path)))
+    figure = made.figure
     (ax,) = figure.axes
     assert ax.get_title(loc="left") or ax.get_title() == "all levels"
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["mine", "other"]
+    labels = [f"{row.variant}, n = {row.n}" for row in made.table.itertuples()]
+    assert [text.get_text() for text in ax.get_yticklabels()] == labels
+    assert ax.get_xlabel() == "difference (points)" and labels[0].startswith("mine, n = ")
     zero, *lines = ax.lines
     assert list(zero.get_xdata()) == [0, 0]
     assert lines[0].get_xdata()[1] == pytest.approx(30) and set(lines[0].get_ydata()) == {0}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -42,32 +42,12 @@ RESULTS = [*RUN, "step", *KEYS, "metric", "value", "low", "high", "n"]
 METRICS = [*RUN, "step", "metric", "role", "value"]
 INDEX = ["variant", "seed", "step"]
 ARM = ["step", "suite", "opponent", "decoding"]
-PART = ["role", "difficulty"]
+STRATUM = ["step", *KEYS]
 Labels = Annotated[list[str], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
 
 
-class Stratum(NamedTuple):
-    """The records of one stratum: their items and columns, and which columns are true or false."""
-
-    items: np.ndarray
-    columns: Mapping[str, np.ndarray]
-    shares: frozenset[str]
-
-
-class ItemContributions(NamedTuple):
-    """What each item adds to a number, by stratum (items, values); `bounded`: items from 0 to 1."""
-
-    strata: Mapping[tuple[Any, ...], tuple[np.ndarray, np.ndarray]]
-    bounded: bool
-
-    @property
-    def values(self) -> list[np.ndarray]:
-        """What each item adds, a list of strata."""
-        return [values for _, values in self.strata.values()]
-
-
-Answers = Mapping[tuple[Any, ...], Mapping[tuple[str, str], Stratum]]
-"""By the columns of `ARM`, then by those of `PART`."""
+Answers = Mapping[tuple[Any, ...], pd.DataFrame]
+"""Graded answers by the columns of `ARM`, with `STRATUM` and item as index."""
 
 
 @dataclass(frozen=True)
@@ -229,62 +209,63 @@ class Measure(StrictData):
         own = frames.only([variant])
         steps = self.by_step(own)
         if self.change == "none":
-            return self._level(own, steps, share)[0]
-        gain = seed_interval(self._at(steps, share), share)
-        if self.change != "difference" or gain[3] == 0:
-            return gain
+            return self._level(own, steps, share)
+        change = seed_interval(self._at(steps, share), share)
         level = self.model_copy(update={"change": "none"})
-        (last, behind), (first, _) = (level._level(own, steps, at) for at in (share, 0))
-        return widened(gain, difference_interval(last[:3], first[:3])) if behind else gain
+        if self.change != "difference" or change[3] == 0 or level._items(own, steps, share) is None:
+            return change
+        last, first = (level._level(own, steps, at)[:3] for at in (share, 0))
+        return widened(change, difference_interval(last, first))
 
     def bounds(self, frames: Frames, variant: str) -> tuple[float, float] | None:
         """The least and the largest value that it can have; None where the items do not say."""
         own = frames.only([variant])
-        return self._bounds(self._level(own, self.by_step(own), 1)[1])
+        return self._bounds(self._items(own, self.by_step(own), 1))
 
-    def _bounds(self, behind: list[ItemContributions] | None) -> tuple[float, float] | None:
-        if not behind or not all(each.bounded for each in behind):
+    def _bounds(self, items: pd.DataFrame | None) -> tuple[float, float] | None:
+        if items is None or not items["bounded"].all():
             return None
         return min(0.0, *self.weights.values()), max(0.0, *self.weights.values())
 
-    def _level(
-        self, frames: Frames, steps: pd.DataFrame, share: float
-    ) -> tuple["Interval", list[ItemContributions] | None]:
-        """The interval of a level of one variant, from its `by_step`; and its items, if any."""
+    def _level(self, frames: Frames, steps: pd.DataFrame, share: float) -> "Interval":
+        """The interval of a level of one variant, from its `by_step`."""
         values = self._at(steps, share)
         started = share == 0 and self.source == "evals" and (values["first"] == 0).all()
         runs = [run for run in frames.runs if run.seed in set(values["seed"])]
         n = different_weights(runs) if started and runs else len(values)
-        behind = self._added(frames, steps, values)
-        if behind is None:
+        items = self._items(frames, steps, share)
+        if items is None:
             repeated = started and values["value"].nunique() == 1
             seeds = [[[value]] for value in values["value"][: 1 if repeated else None]]
-            return (*bootstrap_interval(seeds)[:3], n), None
+            return *bootstrap_interval(seeds)[:3], n
         if n == 1:
-            behind = [pooled(behind)]
-        drawn = bootstrap_interval([each.values for each in behind], self._bounds(behind))
-        return (*drawn[:3], n), behind
+            items["value"] /= items["seed"].nunique()
+            items = by_item(items.assign(seed=0), ["seed"])
+        return *item_interval(items, self._bounds(items))[:3], n
 
-    def _added(
-        self, frames: Frames, steps: pd.DataFrame, values: pd.DataFrame
-    ) -> list[ItemContributions] | None:
-        """What each item adds to the numbers in `values`, run by run; None where one has no items.
+    def _items(self, frames: Frames, steps: pd.DataFrame, share: float) -> pd.DataFrame | None:
+        """What each item adds to a level of one variant, by seed; None where one has no items.
 
         Args:
-            steps, values: `by_step` and `of_runs` of one variant.
+            steps: `by_step` of the variant.
+
+        Returns:
+            Columns seed and those of `item_contributions`.
         """
+        values = self._at(steps, share)
         runs = {run.seed: run for run in frames.runs}
         known = set(values["seed"]) <= {*runs}
         if self.source != "evals" or self.distance is not None or values.empty or not known:
             return None
         taken = steps.merge(values[["seed", "first", "last"]], on="seed")
         taken = taken.loc[taken["step"].between(taken["first"], taken["last"]), ["seed", "step"]]
-        by_seed = self.select(frames)[0].merge(taken).groupby("seed")
-        behind = [
-            item_contributions(frames.answers(runs[seed]), own, self.weights)
-            for seed, own in by_seed
-        ]
-        return None if any(each is None for each in behind) else behind
+        parts = []
+        for seed, own in self.select(frames)[0].merge(taken).groupby("seed"):
+            part = item_contributions(frames.answers(runs[seed]), own, self.weights)
+            if part is None:
+                return None
+            parts.append(part.assign(seed=seed))
+        return pd.concat(parts)
 
     def difference(self, frames: Frames, first: str, second: str) -> "Interval":
         """`first` minus `second` at the end, paired by seed: `paired_interval`.
@@ -436,72 +417,76 @@ def format_interval(value: float, low: float | None, high: float | None, digits:
 
 
 def read_answers(run: Run) -> Answers:
-    """The records of a run, with those columns only that evaluated numbers are means of."""
+    """The graded answers of a run: the score, outcomes as 0 or 1, and what numbers are means of."""
     metrics = dict.fromkeys(row["metric"] for row in run.rows("evals"))
-    known = [*ARM, *PART, "item", "score", "outcome"]
+    known = [*STRATUM, "item", "score", "outcome"]
     columns = [name for name in metrics if name not in (*OUTCOMES, *known)]
-    wanted = [*known, *columns]
-    records = pd.DataFrame(run.rows("items")).reindex(columns=wanted)
-    labels = [*ARM[1:], *PART]
-    records[labels] = records[labels].fillna("").astype(str)
-    records["item"] = records["item"].astype(str)
-    answers: dict[tuple[Any, ...], dict[tuple[str, str], Stratum]] = {}
-    for key, rows in records.groupby([*ARM, *PART], sort=False):
-        values = {"score": rows["score"].to_numpy(float)}
-        if rows["outcome"].notna().all():
-            values |= {name: (rows["outcome"] == name).to_numpy(float) for name in OUTCOMES}
-        shares = {*values}
-        for name in columns:
-            if rows[name].notna().all() and all(isinstance(v, int | float) for v in rows[name]):
-                values[name] = rows[name].to_numpy(float)
-                shares |= {name} if all(isinstance(v, bool) for v in rows[name]) else set()
-        stratum = Stratum(rows["item"].to_numpy(), values, frozenset(shares))
-        answers.setdefault(key[: len(ARM)], {})[key[len(ARM) :]] = stratum
-    return answers
+    table = pd.DataFrame(run.rows("items")).reindex(columns=[*known, *columns])
+    table[KEYS] = table[KEYS].fillna("").astype(str)
+    table["item"] = table["item"].astype(str)
+    played = table["outcome"].notna()
+    shares = {name: (table["outcome"] == name).astype(float).where(played) for name in OUTCOMES}
+    table = table.assign(**shares).drop(columns="outcome").set_index([*STRATUM, "item"])
+    return dict(list(table.groupby(level=ARM, sort=False)))
 
 
 def item_contributions(
     answers: Answers, rows: pd.DataFrame, weights: Mapping[str, float]
-) -> ItemContributions | None:
+) -> pd.DataFrame | None:
     """What each item adds to the mean over cells of the weighted sum of a cell's metrics.
 
-    Metrics of one cell are added up item by item: a match is a win or a draw. None where one of the
-    numbers has no items.
+    Metrics of one cell are added up item by item: a match is a win or a draw. Several answers to
+    one item are put together. None where one of the numbers has no items.
 
     Args:
         rows: evaluated numbers of one run; a cell is what they share beside the metric.
+
+    Returns:
+        Columns `STRATUM`, item, value, and bounded: whether its answers are from 0 to 1.
     """
-    sums: dict[tuple[Any, ...], np.ndarray] = {}
-    items: dict[tuple[Any, ...], np.ndarray] = {}
-    bounded = True
     cells = len(rows) / len(weights)
-    for *arm, role, difficulty, metric, value in rows[[*ARM, *PART, "metric", "value"]].values:
-        parts = {
-            part: stratum
-            for part, stratum in answers.get(tuple(arm), {}).items()
-            if role in ("", part[0]) and difficulty in ("", part[1])
-        }
-        name = _column(parts, metric, value)
-        if name is None:
+    parts = []
+    for row in rows.to_dict("records"):
+        table = answers.get(tuple(row[key] for key in ARM), pd.DataFrame())
+        for key in ("role", "difficulty"):
+            if row[key] and len(table):
+                table = table[table.index.get_level_values(key) == row[key]]
+        column = _column(table, row["metric"], row["value"])
+        if column is None:
             return None
-        count = sum(len(stratum.items) for stratum in parts.values())
-        for part, stratum in parts.items():
-            key = (*arm, *part)
-            bounded = bounded and name in stratum.shares
-            own = stratum.columns[name] * (weights[metric] / cells / count)
-            sums[key] = sums.get(key, 0.0) + own
-            items[key] = stratum.items
-    return ItemContributions({key: _by_item(items[key], sums[key]) for key in sums}, bounded)
+        bounded = column.name in ("score", *OUTCOMES) or column.map(type).eq(bool).all()
+        value = column.astype(float) * (weights[row["metric"]] / cells / len(column))
+        parts.append(pd.DataFrame({"value": value, "bounded": bounded}))
+    return by_item(pd.concat(parts).reset_index())
 
 
-def pooled(runs: Sequence[ItemContributions]) -> ItemContributions:
-    """Several measurements of the same weights as one; answers to one item are drawn together."""
-    strata = {}
-    for key in dict.fromkeys(key for run in runs for key in run.strata):
-        parts = [run.strata[key] for run in runs if key in run.strata]
-        items, values = (np.concatenate(side) for side in zip(*parts, strict=True))
-        strata[key] = _by_item(items, values / len(runs))
-    return ItemContributions(strata, all(run.bounded for run in runs))
+def _column(answers: pd.DataFrame, metric: str, value: float) -> pd.Series | None:
+    """The column whose mean is this number: one of the metric's name, else the score."""
+    for name in (metric, "score"):
+        own = answers.get(name, pd.Series(dtype=object))
+        numeric = len(own) and own.map(lambda each: isinstance(each, int | float)).all()
+        if numeric and abs(own.astype(float).mean(skipna=False) - value) <= TOLERANCE:
+            return own
+    return None
+
+
+def by_item(rows: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+    """Rows of `item_contributions`, one an item (and `by`): what they add to it is summed."""
+    items = rows.groupby([*by, *STRATUM, "item"], sort=False)
+    return items.agg({"value": "sum", "bounded": "all"}).reset_index()
+
+
+def item_interval(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Interval:
+    """Mean over seeds of what items add up to, and its bootstrap interval over seeds and items.
+
+    Args:
+        rows: columns seed, `STRATUM`, value; items are drawn within a stratum.
+        bounds: the least and the largest value of a seed.
+    """
+    seeds = []
+    for _, run in rows.groupby("seed"):
+        seeds.append([each.to_numpy() for _, each in run.groupby(STRATUM, sort=False)["value"]])
+    return bootstrap_interval(seeds, bounds)
 
 
 def different_weights(runs: Sequence[Run]) -> int:
@@ -516,19 +501,3 @@ def first_weights(run: Run) -> dict[str, Any]:
     starts = run.params.get("starts", {})
     own = {name: start for name, start in starts.items() if name in trained}
     return {"weights": run.params.get("weights"), "starts": own}
-
-
-def _column(parts: Mapping[Any, Stratum], metric: str, value: float) -> str | None:
-    """The column whose mean is this number: one of the metric's name, else the score."""
-    for name in (metric, "score"):
-        if parts and all(name in stratum.columns for stratum in parts.values()):
-            mean = np.concatenate([stratum.columns[name] for stratum in parts.values()]).mean()
-            if abs(mean - value) <= TOLERANCE:
-                return name
-    return None
-
-
-def _by_item(items: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Items with what they add; several answers to one item are drawn together."""
-    unique, codes = np.unique(items, return_inverse=True)
-    return (items, values) if len(unique) == len(items) else (unique, np.bincount(codes, values))

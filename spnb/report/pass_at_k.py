@@ -12,13 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from spnb.core.stats import (
-    TOLERANCE,
-    bootstrap_interval,
-    difference_interval,
-    mean_interval,
-    pass_at_k,
-)
+from spnb.core.stats import TOLERANCE, difference_interval, mean_interval, pass_at_k
 from spnb.report.curves import SHADES, START, chosen, small_multiples, stacked
 from spnb.report.exhibits import ExhibitContent, exhibit_info
 from spnb.report.frame import (
@@ -28,6 +22,7 @@ from spnb.report.frame import (
     Interval,
     first_weights,
     format_interval,
+    item_interval,
     paired_interval,
     read_yaml,
     widened,
@@ -124,12 +119,11 @@ def level(rows: pd.DataFrame) -> Interval:
 
     `rows`: of one variant, step and k. Items are drawn within each suite and difficulty.
     """
-    seeds = []
-    for _, run in rows.groupby("seed"):
+    parts = []
+    for _, run in rows.sort_values(KEYS, kind="stable").groupby("seed"):
         suites = run.groupby(CELL)["value"]
-        share = run["value"] / suites.transform("size") / suites.ngroups
-        seeds.append([part.to_numpy() for _, part in share.groupby([run[key] for key in KEYS])])
-    return bootstrap_interval(seeds, (0, 1))
+        parts.append(run.assign(value=run["value"] / suites.transform("size") / suites.ngroups))
+    return item_interval(pd.concat(parts), (0, 1))
 
 
 def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval:

@@ -5,11 +5,10 @@ import pytest
 
 from spnb.report.frame import (
     KEYS,
-    ItemContributions,
+    by_item,
     different_weights,
     gather,
     item_contributions,
-    pooled,
     read_answers,
 )
 from spnb.train.runs import open_run
@@ -51,11 +50,9 @@ def apart(run, role="", **weights):
     return item_contributions(read_answers(run), rows, weights)
 
 
-def by_stratum(result):
-    return {
-        key[-2:]: dict(zip(items.tolist(), values.round(9).tolist(), strict=True))
-        for key, (items, values) in result.strata.items()
-    }
+def by_stratum(rows):
+    parts = rows.groupby(["role", "difficulty"])
+    return {key: part.set_index("item")["value"].round(9).to_dict() for key, part in parts}
 
 
 def test_a_win_and_a_draw_of_one_match_are_drawn_together(tmp_path):
@@ -65,7 +62,8 @@ def test_a_win_and_a_draw_of_one_match_are_drawn_together(tmp_path):
         ("seat 0", ""): {"0": 20, "2": 0, "4": 20},
         ("seat 1", ""): {"1": 10, "3": 0},
     }
-    assert result.bounded and list(result.strata)[0] == (0, "a", "random", "", "seat 0", "")
+    assert result["bounded"].all()
+    assert result.iloc[0, :4].tolist() == [0, "a", "random", "seat 0"]
 
 
 def test_a_row_of_a_role_has_the_items_of_that_role(tmp_path):
@@ -76,7 +74,7 @@ def test_a_row_of_a_role_has_the_items_of_that_role(tmp_path):
 def test_only_a_column_with_the_same_mean_is_taken(tmp_path):
     run = played(tmp_path)
     moves = apart(run, moves=1)
-    assert sum(values.sum() for values in moves.values) == pytest.approx(3) and not moves.bounded
+    assert moves["value"].sum() == pytest.approx(3) and not moves["bounded"].any()
     assert apart(run, tokens=1) is None, "a ratio of sums: no column has this mean"
     assert apart(run, moves=1, tokens=1) is None
 
@@ -100,18 +98,18 @@ def test_cells_count_alike_and_several_answers_to_an_item_are_drawn_together(tmp
         ("", ""): {"y": 0},
     }
     did = gather([run]).results.query("metric == 'did'")
-    assert item_contributions(read_answers(run), did, {"did": 1}).bounded, "true or false"
+    assert item_contributions(read_answers(run), did, {"did": 1})["bounded"].all(), "true or false"
 
 
 def test_measurements_of_the_same_weights_are_put_together_by_item(tmp_path):
     run = played(tmp_path)
     one = apart(run, win=100)
-    key = (0, "a", "random", "", "seat 0", "")
-    again = pooled([one, one])
-    assert by_stratum(again) == by_stratum(one)
-    other = ItemContributions({key: (one.strata[key][0][:1], one.strata[key][1][:1] * 0)}, False)
-    both = pooled([one, other])
-    assert by_stratum(both)["seat 0", ""] == {"0": 10, "2": 0, "4": 10} and not both.bounded
+    again = by_item(pd.concat([one, one]))
+    assert by_stratum(again) == by_stratum(one.assign(value=2 * one["value"]))
+    other = one[one["item"] == "0"].assign(bounded=False)
+    both = by_item(pd.concat([one, other]))
+    assert by_stratum(both)["seat 0", ""] == {"0": 40, "2": 0, "4": 20}
+    assert not both.set_index("item")["bounded"]["0"]
     assert by_stratum(both)["seat 1", ""] == {"1": 0, "3": 0}
 
 
@@ -132,8 +130,9 @@ def test_weights_differ_by_policy_or_by_the_run_they_start_from(tmp_path):
 def test_a_metric_may_have_the_name_of_a_label(tmp_path):
     where = {"suite": "b", "item": "0", "score": 0.25, "level": 3}
     run = write(tmp_path, [where], [("b", "difficulty", 0.75, {}), ("b", "level", 3.0, {})])
-    ((parts, stratum),) = read_answers(run)[0, "b", "", ""].items()
-    assert parts == ("", "") and stratum.columns["level"].tolist() == [3]
+    (table,) = read_answers(run).values()
+    assert table.index[0] == (0, "b", "", "", "", "", "0") and table["level"].tolist() == [3]
+    assert "difficulty" not in table
 
 
 def test_a_run_without_records_has_no_items(tmp_path):

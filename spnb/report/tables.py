@@ -30,6 +30,7 @@ from spnb.report.frame import (
     read_yaml,
     rows_nearest_step,
 )
+from spnb.train.plan import Plan, make_plan
 from spnb.train.runs import Run
 
 FORFEITED = 90.0
@@ -216,6 +217,53 @@ def table_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Mea
         name = column["measure"]
         columns.append({"name": name, **column, "measure": pick(measures, name, where)})
     return validate(Table, {"printed": exhibit, **values, "columns": columns}, where)
+
+
+def settings_table(plan: Plan, frames: Frames) -> ExhibitContent:
+    """The paper's settings beside ours at the plan's scale: `settings` of its `tables.yaml`.
+
+    A cell is ours with the paper's behind it, "8 (paper 8)", or they stand in columns of their own
+    (`apart`).
+    """
+    entry = read_yaml(plan.paper, "tables.yaml")["settings"]
+    printed = printed_table(entry["exhibit"])
+
+    def params(variant: str) -> dict[str, Any]:
+        there = variant in plan.variants
+        own = plan if there else make_plan(plan.paper, plan.scale, variants=[variant])
+        return own.params(variant).model_dump()
+
+    named = {variant: params(variant) for variant in entry.get("variants", [])}
+    table: dict[str, list[str]] = {}
+    for place, (title, (variant, column)) in enumerate(entry["columns"].items()):
+        values = params(variant or plan.variants[0]) | named
+        numbers = printed[column] if column else pd.Series(dtype=float)
+        pairs = [setting(row, place, numbers, values) for row in entry["rows"]]
+        if entry.get("apart"):
+            table["paper"] = [paper for paper, _ in pairs]
+            table[title] = [here for _, here in pairs]
+        else:
+            table[title] = [h if p == "-" else f"{h} (paper {p})" for p, h in pairs]
+    names = [row.get("name") or row["printed"] for row in entry["rows"]]
+    index = pd.Index(names, name=entry.get("setting", "setting"))
+    return ExhibitContent(pd.DataFrame(table, index=index), [])
+
+
+def setting(
+    row: Mapping[str, Any], place: int, printed: pd.Series, values: Mapping[str, Any]
+) -> tuple[str, str]:
+    """The paper's and our side of a line of `settings`, "-" where one has nothing.
+
+    Args:
+        place: which of the columns.
+        printed: the column of the printed table.
+        values: the parameters of its variant.
+    """
+    labels = row.get("printed", [])
+    found = printed[[labels] if isinstance(labels, str) else labels].dropna()
+    numbers = "; ".join(map("{:g}".format, found)) or "-"
+    paper = row["paper"][place].format(printed=numbers) if "paper" in row else numbers
+    return paper, row["here"][place].format(**values)
 
 
 def fill_placeholders(text: str, runs: Sequence[Run]) -> str:

@@ -22,11 +22,11 @@ from spnb.methods import method_class
 from spnb.report import curves, plots
 from spnb.report.curves import START
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import KEYS, RESULTS, RUN, Frames, load_measures, read_yaml
+from spnb.report.frame import KEYS, RESULTS, RUN, Frames, load_measures
 from spnb.report.policies import CachedEngine, Greedy, kept, load_engine, run_params
-from spnb.report.tables import load_own, printed_table
+from spnb.report.tables import load_own, settings_table
 from spnb.train.config import RunParams
-from spnb.train.plan import Plan, make_plan
+from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
 
 OWN = load_own("spice")
@@ -273,42 +273,10 @@ def solved(suite: Suite, engine: Engine) -> list[tuple[str, float]]:
     return [(text, one["score"]) for text, one in zip(greedy.texts, records, strict=True)]
 
 
-def table_5(plan: Plan, frames: Frames) -> ExhibitContent:
-    """What each method's variant has at the plan's scale, with the paper's setting behind it."""
-    content = read_yaml("spice", "tables.yaml")["settings"]
-    printed = printed_table("spice/table-5")
-    rows = content["rows"]
-    own = make_plan("spice", plan.scale, variants=[*content["methods"].values()])
-    table = {}
-    for place, (method, variant) in enumerate(content["methods"].items()):
-        values = own.params(variant).model_dump()
-        table[method] = [setting(row, place, printed[method], values) for row in rows]
-    names = pd.Index([row["name"] for row in rows], name="setting")
-    return ExhibitContent(pd.DataFrame(table, index=names), [])
-
-
-def setting(
-    row: Mapping[str, Any], place: int, printed: pd.Series, values: Mapping[str, Any]
-) -> str:
-    """A cell of a line of `settings`: "8 (paper 8)"; "-" where neither side has anything.
-
-    Args:
-        place: which of the methods.
-        printed: the method's column of the printed table.
-        values: the parameters of its variant.
-    """
-    labels = row.get("printed", [])
-    found = printed[[labels] if isinstance(labels, str) else labels].dropna()
-    numbers = "; ".join(map("{:g}".format, found)) or "-"
-    paper = row["paper"][place].format(printed=numbers) if "paper" in row else numbers
-    here = row["here"][place].format(**values)
-    return here if paper == "-" else f"{here} (paper {paper})"
-
-
 MAKERS = {
     "spice/figure-1": figure_1,
     "spice/figure-3": figure_3,
     "spice/figure-5": figure_5,
     "spice/figure-6": figure_6,
-    "spice/table-5": table_5,
+    "spice/table-5": settings_table,
 }

@@ -22,7 +22,15 @@ from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, format_interval, load_measures, over_seeds, read_yaml
 from spnb.report.policies import kept, load_engine, run_params
-from spnb.report.tables import Table, beside_paper, forfeited, load_own, load_tables, printed_table
+from spnb.report.tables import (
+    Table,
+    beside_paper,
+    forfeited,
+    load_own,
+    load_tables,
+    printed_table,
+    settings_table,
+)
 from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
 
@@ -196,17 +204,6 @@ def random_play(table: Table, count: int) -> pd.DataFrame:
     return pd.DataFrame(cells, columns=["row", "column", "text", "n"])
 
 
-def table_6(plan: Plan, frames: Frames) -> ExhibitContent:
-    """The paper's hyper-parameters beside those of the plan's first variant."""
-    params = plan.params(plan.variants[0]).model_dump()
-    params |= {f"grpo.{key}": value for key, value in params["grpo"].items()}
-    printed = reference.table("spiral", "spiral/table-6")["Value"].map("{:g}".format)
-    keys = read_yaml("spiral", "tables.yaml")["settings"]
-    here = {label: f"{params.get(key, key.removeprefix('='))}" for label, key in keys.items()}
-    table = pd.DataFrame({"paper": printed, "here": pd.Series(here)})
-    return ExhibitContent(table.loc[printed.index].rename_axis("setting"), [])
-
-
 def table_7(plan: Plan, frames: Frames) -> ExhibitContent:
     """A question and a decision of each game, answered greedily at checkpoints of the first run."""
     run = main_runs(frames)[0]
@@ -282,7 +279,7 @@ MAKERS = {
     "spiral/table-2": table_2,
     "spiral/table-4": table_4,
     "spiral/table-5": table_5,
-    "spiral/table-6": table_6,
+    "spiral/table-6": settings_table,
     "spiral/table-7": table_7,
     "spiral/poker-equilibrium": poker_equilibrium,
 }

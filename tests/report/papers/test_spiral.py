@@ -9,7 +9,7 @@ from spnb.games import exact
 from spnb.lab import embedded_path
 from spnb.report.frame import KEYS, gather, read_yaml
 from spnb.report.papers import spiral
-from spnb.report.tables import CustomExhibit, load_own, load_tables
+from spnb.report.tables import CustomExhibit, load_own, load_tables, settings_table
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
@@ -63,7 +63,7 @@ def test_the_papers_shares_stand_where_it_has_the_place():
 
 @pytest.mark.slow
 def test_the_settings_stand_beside_the_papers(plan):
-    table = spiral.table_6(plan, gather([])).item
+    table = settings_table(plan, gather([])).item
     assert table.loc["Batch size"].tolist() == ["128", "18"]
     assert table.loc["top k"].tolist() == ["-1", "off"]
     assert table.loc["Learning rate"].tolist() == ["1e-06", "0.0003"]

@@ -17,7 +17,7 @@ import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
-from spnb.core.params import ParamError, StrictData, unknown, validate
+from spnb.core.params import ParamError, StrictData, unknown, validate, variants
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
     Frames,
@@ -55,12 +55,19 @@ class Column(StrictData):
     """One of our columns, and the printed columns whose numbers stand behind its own."""
 
     name: str
-    measure: Measure
+    measure: Measure | None = None
+    says: str = Field("", description="words instead: a parameter of the runs; about: the change")
     paper: Labels = Field([], description="printed columns; left out: the paper has none")
     variant: str = Field("", description="measured on this one instead of the row's")
     minus: str = Field("", description="the difference to this variant at the end, paired by seed")
     chance: float | None = Field(None, description="what guessing gets; no number at it or at 100")
     digits: int = 1
+
+    @model_validator(mode="after")
+    def _content(self) -> "Column":
+        if (self.measure is None) != bool(self.says):
+            raise ValueError(f"column {self.name} has measure and says, or none; allowed: one")
+        return self
 
     def cell(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
         """Text and number of seeds of a variant at a share of its training.
@@ -69,6 +76,8 @@ class Column(StrictData):
         start, and a dash with its reason where the number says nothing.
         """
         variant = self.variant or variant
+        if self.measure is None:
+            return self._words(frames.only([variant]).runs), 0
         if self.minus:
             return self._difference(frames, variant, share)
         if share == 0 and self.measure.change != "none":
@@ -81,6 +90,14 @@ class Column(StrictData):
             return "-", 0
         interval = self.measure.interval(frames, variant, share)
         return self._reason(frames, share) or self.shown(interval), interval[3]
+
+    def _words(self, runs: Sequence[Run]) -> str:
+        """A cell of a column of words; values that differ are joined by "or"."""
+        if self.says == "about":
+            said = [variants(run.paper)[run.variant]["about"] for run in runs]
+        else:
+            said = [f"{run.params[self.says]}" for run in runs]
+        return " or ".join(dict.fromkeys(said)) or "-"
 
     def _difference(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
         """A cell of a column of differences, "-" before the end and for what is subtracted."""
@@ -117,6 +134,7 @@ class Table(StrictData):
     rows: list[Row]
     columns: list[Column]
     turned: bool = Field(False, description="whether the printed table has its models as columns")
+    least: int = Field(0, description="so many of its variants are enough; left out: all")
     absent: dict[str, str] = Field({}, description="why printed rows have no run; * is anything")
 
     @model_validator(mode="after")
@@ -149,6 +167,8 @@ class Table(StrictData):
 
     def shows(self, frames: Frames) -> bool:
         """Whether these runs have its variants, or some of one's own that it can show."""
+        if self.least:
+            return len(frames.with_own(self.variants).variants) >= self.least
         return not self.missing(frames.variants) or bool(self.own_cells(frames))
 
     def own_cells(self, frames: Frames) -> list[tuple[str, str, str, int]]:
@@ -169,6 +189,8 @@ class Table(StrictData):
         for row in self.rows:
             name = row.name
             at = row.run
+            if self.least and at and at[0] not in frames.variants:
+                continue
             if row.run and not row.name:
                 step, last = evaluated(frames.only([row.run[0]]), row.run[1])
                 name = f"step {step}"
@@ -214,8 +236,9 @@ def table_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Mea
     where = f"{exhibit}: "
     columns = []
     for column in values["columns"]:
-        name = column["measure"]
-        columns.append({"name": name, **column, "measure": pick(measures, name, where)})
+        name = column.get("measure")
+        measure = {"measure": pick(measures, name, where)} if name else {}
+        columns.append({"name": name, **column, **measure})
     return validate(Table, {"printed": exhibit, **values, "columns": columns}, where)
 
 

@@ -179,9 +179,10 @@ class Curves(StrictData):
         ax.set(ylabel=panel.label, ylim=panel.ylim or self.ylim)
         for name, value in panel.levels.items():
             plots.level(ax, value, name)
+        looks = {**self.looks, **{words: line.look for words, line in panel.lines.items()}}
         for variant, values in panel.paper.items():
             if variant in drawn:
-                plots.paper_line(ax, values, self.looks[variant].colour)
+                plots.paper_line(ax, values, looks[variant].colour)
 
 
 def stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from math import comb
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spnb.core import rewards
@@ -144,68 +145,64 @@ def target_table() -> pd.DataFrame:
     return pd.DataFrame(lines).set_index("reward")
 
 
-def figure_7() -> tuple[Figure, pd.DataFrame]:
-    """SPICE's figure 7: the four rewards that it compares, with an open circle where it draws
-    another value; the numbers have its line as "Absolute Zero, as drawn".
-    """
-    p = shares(8)
-    looks = plots.free_looks(list(REWARDS))
-    inside = GRID[1:-1]
-    parts = []
+def panels(
+    exhibit_id: str, titles: Sequence[str], draw: Callable[[Axes, str], pd.DataFrame]
+) -> tuple[Figure, pd.DataFrame]:
+    """A figure with its texts; `draw` draws a panel, by its title, and gives its numbers."""
+    texts = read_yaml("shapes", "exhibits.yaml")[exhibit_id]
     with plots.style():
-        figure = plots.new_figure(3.9, "Challenger rewards as functions of the pass rate")
-        ax = figure.subplots()
-        for place, name in enumerate(SPICE_ABLATION):
-            colour = looks[name].colour
-            paid = REWARDS[name](p)
-            ax.plot(inside, REWARDS[name](inside), color=colour, label=name, zorder=3)
-            size = 9 - 2 * place  # equal values are rings around each other
-            dots = {"markersize": size, "color": colour, "clip_on": False, "zorder": 4}
-            ax.plot(p, paid, "o", linestyle="", **dots)
-            parts.append(pd.DataFrame({"reward": name, "p": p, "paid": paid}))
-        drawn = rewards.one_minus(p)
-        dots |= {"color": looks["Absolute Zero"].colour, "markersize": 7, "zorder": 5}
-        open_ = {"markerfacecolor": "white", "label": "1 - p at p = 0, as drawn in the paper"}
-        ax.plot(0, drawn[0], "o", linestyle="", **dots, **open_)
-        ax.set(xlabel="pass rate p", ylabel="reward", ylim=(0, 1.02), xlim=(0, 1))
-        plots.legend_below(figure, note="Dots: none to eight of eight answers right.")
-    parts.append(pd.DataFrame({"reward": "Absolute Zero, as drawn", "p": p, "paid": drawn}))
+        figure = plots.new_figure(texts["height"], texts["title"])
+        axes = plots.multiples(figure, titles, sharey=True)
+        parts = [draw(ax, title) for title, ax in axes.items()]
+        plots.legend_below(figure, texts["columns"], note=texts["note"])
     return figure, pd.concat(parts, ignore_index=True)
 
 
-def noise_figure() -> tuple[Figure, pd.DataFrame]:
-    """A panel a reward: its shape, and what a question of true p is paid on average."""
-    with plots.style():
-        figure = plots.new_figure(6.2, "What noise makes of the shapes")
-        axes = plots.multiples(figure, list(REWARDS), sharey=True)
-        parts = []
-        for name, ax in axes.items():
-            reward = REWARDS[name]
-            ax.plot(GRID[1:-1], reward(GRID[1:-1]), color="0.6", lw=1.2, label="shape")
-            for answers, colour, line in zip(ANSWERS, plots.PALETTE, plots.LINES, strict=False):
-                table = pay(reward, GRID[::10], answers)
-                look = {"color": colour, "linestyle": line, "lw": 1.5}
-                ax.plot(table["mean"], label=f"mean, {answers} answers", **look)
-                if answers == 8:
-                    ends = [table["mean"] + sign * table["std"] for sign in (-1, 1)]
-                    ends = [end.clip(0, 1) for end in ends]
-                    ax.fill_between(table.index, *ends, color=colour, alpha=0.15, lw=0)
-                parts.append(table.reset_index().assign(reward=name, answers=answers))
-            ax.set(ylim=(0, 1.04), xlabel=ax.get_xlabel() and "true p")
-        for ax in list(axes.values())[::3]:
-            ax.set_ylabel("paid")
-        plots.legend_below(
-            figure,
-            4,
-            note="Shade: one standard deviation around the mean of 8 answers, cut off at 0 and 1.",
-        )
-    columns = ["reward", "answers", "p", "mean", "std"]
-    return figure, pd.concat(parts, ignore_index=True)[columns]
+def draw_compared(ax: Axes, title: str) -> pd.DataFrame:
+    """SPICE's figure 7, the four rewards that it compares, with an open circle where it draws
+    another value: columns reward (that line is "Absolute Zero, as drawn"), p, paid."""
+    p = shares(8)
+    inside = GRID[1:-1]
+    looks = plots.free_looks(list(REWARDS))
+    parts = []
+    for place, name in enumerate(SPICE_ABLATION):
+        colour = looks[name].colour
+        ax.plot(inside, REWARDS[name](inside), color=colour, label=name, zorder=3)
+        size = 9 - 2 * place  # equal values are rings around each other
+        dots = {"linestyle": "", "markersize": size, "color": colour, "clip_on": False, "zorder": 4}
+        ax.plot(p, REWARDS[name](p), "o", **dots)
+        parts.append(pd.DataFrame({"reward": name, "p": p, "paid": REWARDS[name](p)}))
+    drawn = rewards.one_minus(p)
+    dots |= {"color": looks["Absolute Zero"].colour, "markersize": 7, "zorder": 5}
+    open_ = {"markerfacecolor": "white", "label": "1 - p at p = 0, as drawn in the paper"}
+    ax.plot(0, drawn[0], "o", **dots, **open_)
+    ax.set(xlabel="pass rate p", ylabel="reward", ylim=(0, 1.02), xlim=(0, 1))
+    return pd.concat(
+        [*parts, pd.DataFrame({"reward": "Absolute Zero, as drawn", "p": p, "paid": drawn})]
+    )
+
+
+def draw_noise(ax: Axes, name: str) -> pd.DataFrame:
+    """A reward's shape, and what a question of true p is paid on average: columns reward, answers,
+    p, mean, std."""
+    ax.plot(GRID[1:-1], REWARDS[name](GRID[1:-1]), color="0.6", lw=1.2, label="shape")
+    parts = {}
+    for answers, colour, line in zip(ANSWERS, plots.PALETTE, plots.LINES, strict=False):
+        table = pay(REWARDS[name], GRID[::10], answers)
+        look = {"color": colour, "linestyle": line, "lw": 1.5}
+        ax.plot(table["mean"], label=f"mean, {answers} answers", **look)
+        if answers == 8:
+            ends = [(table["mean"] + sign * table["std"]).clip(0, 1) for sign in (-1, 1)]
+            ax.fill_between(table.index, *ends, color=colour, alpha=0.15, lw=0)
+        parts[name, answers] = table
+    side = "paid" if ax.get_subplotspec().is_first_col() else ""
+    ax.set(ylim=(0, 1.04), xlabel=ax.get_xlabel() and "true p", ylabel=side)
+    return pd.concat(parts, names=["reward", "answers"]).reset_index()
 
 
 MAKERS: dict[str, Callable[[], tuple[Figure, pd.DataFrame] | pd.DataFrame]] = {
-    "spice/figure-7": figure_7,
-    "shapes/noise": noise_figure,
+    "spice/figure-7": partial(panels, "spice/figure-7", [""], draw_compared),
+    "shapes/noise": partial(panels, "shapes/noise", list(REWARDS), draw_noise),
     "shapes/paid": paid_table,
     "shapes/targets": target_table,
 }

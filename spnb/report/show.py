@@ -49,7 +49,7 @@ from spnb.train.runs import COMMITTED
 MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **rlvr.MAKERS}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
-ADDED = {"spice/claims": spice.with_cross_play}
+ADDED = {"spice/claims": spice.with_cross_play, "spiral/poker-equilibrium": spiral.with_averages}
 """What adds to the results, for an exhibit, what is measured after training."""
 BANNER = (
     '<p style="border-left:6px solid #D55E00;background:#FFF1E6;color:#222;padding:4px 8px">{}</p>'

@@ -17,7 +17,7 @@ import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
-from spnb.core.params import ParamError, StrictData, unknown, validate
+from spnb.core.params import ParamError, StrictData, unknown, validate, variants
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
     Frames,
@@ -30,6 +30,7 @@ from spnb.report.frame import (
     read_yaml,
     rows_nearest_step,
 )
+from spnb.train.plan import Plan, make_plan
 from spnb.train.runs import Run
 
 FORFEITED = 90.0
@@ -54,12 +55,19 @@ class Column(StrictData):
     """One of our columns, and the printed columns whose numbers stand behind its own."""
 
     name: str
-    measure: Measure
+    measure: Measure | None = None
+    says: str = Field("", description="words instead: a parameter of the runs; about: the change")
     paper: Labels = Field([], description="printed columns; left out: the paper has none")
     variant: str = Field("", description="measured on this one instead of the row's")
     minus: str = Field("", description="the difference to this variant at the end, paired by seed")
     chance: float | None = Field(None, description="what guessing gets; no number at it or at 100")
     digits: int = 1
+
+    @model_validator(mode="after")
+    def _content(self) -> "Column":
+        if (self.measure is None) != bool(self.says):
+            raise ValueError(f"column {self.name} has measure and says, or none; allowed: one")
+        return self
 
     def cell(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
         """Text and number of seeds of a variant at a share of its training.
@@ -68,6 +76,8 @@ class Column(StrictData):
         start, and a dash with its reason where the number says nothing.
         """
         variant = self.variant or variant
+        if self.measure is None:
+            return self._words(frames.only([variant]).runs), 0
         if self.minus:
             return self._difference(frames, variant, share)
         if share == 0 and self.measure.change != "none":
@@ -80,6 +90,14 @@ class Column(StrictData):
             return "-", 0
         interval = self.measure.interval(frames, variant, share)
         return self._reason(frames, share) or self.shown(interval), interval[3]
+
+    def _words(self, runs: Sequence[Run]) -> str:
+        """A cell of a column of words; values that differ are joined by "or"."""
+        if self.says == "about":
+            said = [variants(run.paper)[run.variant]["about"] for run in runs]
+        else:
+            said = [f"{run.params[self.says]}" for run in runs]
+        return " or ".join(dict.fromkeys(said)) or "-"
 
     def _difference(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
         """A cell of a column of differences, "-" before the end and for what is subtracted."""
@@ -116,6 +134,7 @@ class Table(StrictData):
     rows: list[Row]
     columns: list[Column]
     turned: bool = Field(False, description="whether the printed table has its models as columns")
+    least: int = Field(0, description="so many of its variants are enough; left out: all")
     absent: dict[str, str] = Field({}, description="why printed rows have no run; * is anything")
 
     @model_validator(mode="after")
@@ -148,6 +167,8 @@ class Table(StrictData):
 
     def shows(self, frames: Frames) -> bool:
         """Whether these runs have its variants, or some of one's own that it can show."""
+        if self.least:
+            return len(frames.with_own(self.variants).variants) >= self.least
         return not self.missing(frames.variants) or bool(self.own_cells(frames))
 
     def own_cells(self, frames: Frames) -> list[tuple[str, str, str, int]]:
@@ -168,6 +189,8 @@ class Table(StrictData):
         for row in self.rows:
             name = row.name
             at = row.run
+            if self.least and at and at[0] not in frames.variants:
+                continue
             if row.run and not row.name:
                 step, last = evaluated(frames.only([row.run[0]]), row.run[1])
                 name = f"step {step}"
@@ -213,9 +236,57 @@ def table_of(exhibit: str, values: Mapping[str, Any], measures: Mapping[str, Mea
     where = f"{exhibit}: "
     columns = []
     for column in values["columns"]:
-        name = column["measure"]
-        columns.append({"name": name, **column, "measure": pick(measures, name, where)})
+        name = column.get("measure")
+        measure = {"measure": pick(measures, name, where)} if name else {}
+        columns.append({"name": name, **column, **measure})
     return validate(Table, {"printed": exhibit, **values, "columns": columns}, where)
+
+
+def settings_table(plan: Plan, frames: Frames) -> ExhibitContent:
+    """The paper's settings beside ours at the plan's scale: `settings` of its `tables.yaml`.
+
+    A cell is ours with the paper's behind it, "8 (paper 8)", or they stand in columns of their own
+    (`apart`).
+    """
+    entry = read_yaml(plan.paper, "tables.yaml")["settings"]
+    printed = printed_table(entry["exhibit"])
+
+    def params(variant: str) -> dict[str, Any]:
+        there = variant in plan.variants
+        own = plan if there else make_plan(plan.paper, plan.scale, variants=[variant])
+        return own.params(variant).model_dump()
+
+    named = {variant: params(variant) for variant in entry.get("variants", [])}
+    table: dict[str, list[str]] = {}
+    for place, (title, (variant, column)) in enumerate(entry["columns"].items()):
+        values = params(variant or plan.variants[0]) | named
+        numbers = printed[column] if column else pd.Series(dtype=float)
+        pairs = [setting(row, place, numbers, values) for row in entry["rows"]]
+        if entry.get("apart"):
+            table["paper"] = [paper for paper, _ in pairs]
+            table[title] = [here for _, here in pairs]
+        else:
+            table[title] = [h if p == "-" else f"{h} (paper {p})" for p, h in pairs]
+    names = [row.get("name") or row["printed"] for row in entry["rows"]]
+    index = pd.Index(names, name=entry.get("setting", "setting"))
+    return ExhibitContent(pd.DataFrame(table, index=index), [])
+
+
+def setting(
+    row: Mapping[str, Any], place: int, printed: pd.Series, values: Mapping[str, Any]
+) -> tuple[str, str]:
+    """The paper's and our side of a line of `settings`, "-" where one has nothing.
+
+    Args:
+        place: which of the columns.
+        printed: the column of the printed table.
+        values: the parameters of its variant.
+    """
+    labels = row.get("printed", [])
+    found = printed[[labels] if isinstance(labels, str) else labels].dropna()
+    numbers = "; ".join(map("{:g}".format, found)) or "-"
+    paper = row["paper"][place].format(printed=numbers) if "paper" in row else numbers
+    return paper, row["here"][place].format(**values)
 
 
 def fill_placeholders(text: str, runs: Sequence[Run]) -> str:

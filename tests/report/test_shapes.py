@@ -121,7 +121,7 @@ def test_the_table_of_pay_has_the_papers_numbers():
 
 
 def test_figure_7_has_the_numbers_that_spice_prints():
-    figure, data = shapes.figure_7()
+    figure, data = shapes.MAKERS["spice/figure-7"]()
     paid = data.pivot(index="p", columns="reward", values="paid")
     printed = reference.table("spice", "spice/figure-7")
     known = printed.loc["Threshold"]

@@ -13,9 +13,8 @@ from spnb.lab import clusters as long_context
 from spnb.lab.clusters import LENGTH, TYPES
 from spnb.report import curves, pass_at_k, plots
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, read_yaml, records
-from spnb.report.tables import load_own
-from spnb.train.config import variant_layers
+from spnb.report.frame import Frames, records
+from spnb.report.tables import load_own, settings_table
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
@@ -242,23 +241,10 @@ def shares(frames: Frames, parts: int) -> pd.DataFrame:
     return table.sort_values("phase", key=lambda names: names.map(PHASES.index), ignore_index=True)
 
 
-def table_6(plan: Plan, frames: Frames) -> ExhibitContent:
-    """The paper's models and data sets beside what stands in their place at this scale."""
-    main = plan.params("full" if "full" in plan.variants else plan.variants[0]).policy
-    policies = {
-        name: variant_layers(entry, plan.scale).get("policy", main)
-        for name, entry in variants("spell").items()
-    }
-    rows = read_yaml("spell", "tables.yaml")["models"]
-    lines = [(what, paper, here.format(**policies)) for what, paper, here in rows]
-    table = pd.DataFrame(lines, columns=["what for", "paper", "here"])
-    return ExhibitContent(table.set_index("what for"), [])
-
-
 MAKERS = {
     "spell/figure-3": figure_3,
     "spell/figure-5": figure_5,
     "spell/figure-6": figure_6,
     "spell/figure-7": figure_7,
-    "spell/table-6": table_6,
+    "spell/table-6": settings_table,
 }

@@ -17,16 +17,16 @@ from spnb.core.types import Engine
 from spnb.evaluate.items import Records, play_suite
 from spnb.evaluate.proposals import CHALLENGES, task_numbers
 from spnb.lab import segments as evaluation
-from spnb.lab.segments import HIGHEST, KINDS, kind_of
+from spnb.lab.segments import KINDS, kind_of
 from spnb.methods import method_class
 from spnb.report import curves, plots
 from spnb.report.curves import START
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import KEYS, RESULTS, RUN, Frames, load_measures, read_yaml
+from spnb.report.frame import KEYS, RESULTS, RUN, Frames, load_measures, measures_of
 from spnb.report.policies import CachedEngine, Greedy, kept, load_engine, run_params
-from spnb.report.tables import load_own, printed_table
+from spnb.report.tables import load_own, settings_table
 from spnb.train.config import RunParams
-from spnb.train.plan import Plan, make_plan
+from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
 
 OWN = load_own("spice")
@@ -37,11 +37,6 @@ COUNTED = {"valid": 100, "success": 100, "level": 1, "right": 100, "self_contain
 """What cross-play counts of the tasks, and the factors that make shares per cent."""
 OF_RIGHT = "success, right"
 """The pass rate over the tasks whose stated answer is right."""
-LINES = {
-    **dict.fromkeys(COUNTED, plots.Look("all valid tasks", plots.PALETTE[0])),
-    OF_RIGHT: plots.Look("those whose stated answer is right", plots.PALETTE[1], plots.LINES[2]),
-}
-"""How figure 3 draws what is counted."""
 
 
 def figure_1(plan: Plan, frames: Frames) -> ExhibitContent | None:
@@ -97,22 +92,15 @@ def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
     runs = with_checkpoints(frames)
     if not runs:
         return None
-    data = pd.concat([crossed(run) for run in runs], ignore_index=True)
     entry = OWN["spice/figure-3"]
-    with plots.style():
-        figure = plots.new_figure(5.4, entry.title)
-        axes = plots.multiples(figure, list(entry.words), "AB;CD")
-        for view, ax in zip(entry.words.values(), axes.values(), strict=True):
-            rows = data[(data["role"] == view["role"]) & data["number"].isin(view["numbers"])]
-            plots.curve(ax, rows.assign(variant=rows["number"]), LINES)
-            ax.set(xlabel=f"{view['role']}'s training step", ylabel=view["label"])
-            ax.set(ylim=(0, HIGHEST if "level" in view["numbers"] else 104))
-            if "printed" in view:
-                cells = reference.table("spice", "spice/figure-3").loc[view["printed"]]
-                ends = [f"Pass rate with the {end} checkpoint (%)" for end in ("first", "last")]
-                plots.paper_line(ax, list(cells[ends]), plots.PALETTE[0])
-        plots.legend_below(figure, note=f"{entry.note} {plots.KEY}")
-    return ExhibitContent(figure, runs, data)
+    content = {"title": entry.title, "caption": entry.caption, "note": entry.note}
+    content |= entry.words["figure"]
+    drawn = curves.curves_of("spice/figure-3", content, measures_of(entry.words), {})
+    figure = drawn.draw(drawn.data(with_cross_play(frames)))
+    for ax, panel in zip(figure.axes, drawn.panels.values(), strict=True):
+        role = next(iter(panel.lines.values())).measure.role[0]
+        ax.set_xlabel(f"{role}'s training step")
+    return ExhibitContent(figure, runs, pd.concat(map(crossed, runs), ignore_index=True))
 
 
 def with_checkpoints(frames: Frames) -> list[Run]:
@@ -273,42 +261,10 @@ def solved(suite: Suite, engine: Engine) -> list[tuple[str, float]]:
     return [(text, one["score"]) for text, one in zip(greedy.texts, records, strict=True)]
 
 
-def table_5(plan: Plan, frames: Frames) -> ExhibitContent:
-    """What each method's variant has at the plan's scale, with the paper's setting behind it."""
-    content = read_yaml("spice", "tables.yaml")["settings"]
-    printed = printed_table("spice/table-5")
-    rows = content["rows"]
-    own = make_plan("spice", plan.scale, variants=[*content["methods"].values()])
-    table = {}
-    for place, (method, variant) in enumerate(content["methods"].items()):
-        values = own.params(variant).model_dump()
-        table[method] = [setting(row, place, printed[method], values) for row in rows]
-    names = pd.Index([row["name"] for row in rows], name="setting")
-    return ExhibitContent(pd.DataFrame(table, index=names), [])
-
-
-def setting(
-    row: Mapping[str, Any], place: int, printed: pd.Series, values: Mapping[str, Any]
-) -> str:
-    """A cell of a line of `settings`: "8 (paper 8)"; "-" where neither side has anything.
-
-    Args:
-        place: which of the methods.
-        printed: the method's column of the printed table.
-        values: the parameters of its variant.
-    """
-    labels = row.get("printed", [])
-    found = printed[[labels] if isinstance(labels, str) else labels].dropna()
-    numbers = "; ".join(map("{:g}".format, found)) or "-"
-    paper = row["paper"][place].format(printed=numbers) if "paper" in row else numbers
-    here = row["here"][place].format(**values)
-    return here if paper == "-" else f"{here} (paper {paper})"
-
-
 MAKERS = {
     "spice/figure-1": figure_1,
     "spice/figure-3": figure_3,
     "spice/figure-5": figure_5,
     "spice/figure-6": figure_6,
-    "spice/table-5": table_5,
+    "spice/table-5": settings_table,
 }

@@ -1,6 +1,7 @@
 """SPIRAL's exhibits for which policies play, speak or answer again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from spnb import reference
-from spnb.core.params import variants
 from spnb.core.stats import bootstrap_interval
 from spnb.core.types import Sampling, derive_seed
 from spnb.evaluate import matches, patterns
@@ -20,9 +20,16 @@ from spnb.games.players import fixed_player, make_player
 from spnb.games.questions import questions
 from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, format_interval, load_measures, over_seeds, read_yaml
+from spnb.report.frame import KEYS, RESULTS, RUN, Frames, format_interval, over_seeds, read_yaml
 from spnb.report.policies import kept, load_engine, run_params
-from spnb.report.tables import Table, beside_paper, forfeited, load_own, load_tables, printed_table
+from spnb.report.tables import (
+    Table,
+    beside_paper,
+    forfeited,
+    load_tables,
+    printed_table,
+    settings_table,
+)
 from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
 
@@ -196,17 +203,6 @@ def random_play(table: Table, count: int) -> pd.DataFrame:
     return pd.DataFrame(cells, columns=["row", "column", "text", "n"])
 
 
-def table_6(plan: Plan, frames: Frames) -> ExhibitContent:
-    """The paper's hyper-parameters beside those of the plan's first variant."""
-    params = plan.params(plan.variants[0]).model_dump()
-    params |= {f"grpo.{key}": value for key, value in params["grpo"].items()}
-    printed = reference.table("spiral", "spiral/table-6")["Value"].map("{:g}".format)
-    keys = read_yaml("spiral", "tables.yaml")["settings"]
-    here = {label: f"{params.get(key, key.removeprefix('='))}" for label, key in keys.items()}
-    table = pd.DataFrame({"paper": printed, "here": pd.Series(here)})
-    return ExhibitContent(table.loc[printed.index].rename_axis("setting"), [])
-
-
 def table_7(plan: Plan, frames: Frames) -> ExhibitContent:
     """A question and a decision of each game, answered greedily at checkpoints of the first run."""
     run = main_runs(frames)[0]
@@ -229,40 +225,24 @@ def table_7(plan: Plan, frames: Frames) -> ExhibitContent:
     return ExhibitContent(table, [run])
 
 
-def poker_equilibrium(plan: Plan, frames: Frames) -> ExhibitContent | None:
-    """Exploitability of the last policy and of the average policy, a line a variant; of two."""
-    wanted = load_own("spiral")["spiral/poker-equilibrium"].variants
-    used = frames.with_own(wanted)
-    if len(used.variants) < 2:
-        return None
-    about = {name: entry["about"] for name, entry in variants("spiral").items()}
-    measures = load_measures("spiral")
-    shown = [name for name in [*wanted, *frames.own] if name in used.variants]
-    words = curves.looks("spiral", shown)
-    lines = {}
-    for name in shown:
-        runs = [run for run in used.runs if run.variant == name]
-        keys = ("entropy", "exploitability", "legal poker")
-        numbers = {key: measures[key].interval(used, name) for key in keys}
-        average = bootstrap_interval([[[average_exploitability(run)]] for run in runs])
-        lines[words[name].label] = {
-            "what it changes": about[name],
-            "steps": " or ".join(f"{steps}" for steps in {run.params["steps"] for run in runs}),
-            "entropy at the end (nats)": format_interval(*numbers["entropy"][:3], 2),
-            "legal answers (%)": format_interval(*numbers["legal poker"][:3]),
-            "exploitability, last policy": format_interval(*numbers["exploitability"][:3], 3),
-            "exploitability, average policy": format_interval(*average[:3], 3),
-            "seeds": len(runs),
-        }
-    return ExhibitContent(pd.DataFrame.from_dict(lines, "index").rename_axis("policy"), used.runs)
+def with_averages(frames: Frames) -> Frames:
+    """The same runs, with the exploitability of their average policy among the results."""
+    rows = []
+    for run in frames.with_own(load_tables("spiral")["spiral/poker-equilibrium"].variants).runs:
+        if policies := poker_policies(run):
+            row = {key: run.params[key] for key in RUN} | dict.fromkeys(KEYS, "")
+            row |= {"suite": "kuhn_poker", "step": max(policies)}
+            value = average_exploitability(policies)
+            rows.append(row | {"metric": "average exploitability", "value": value})
+    averages = pd.DataFrame(rows).reindex(columns=RESULTS)
+    return replace(frames, results=curves.stacked([frames.results, averages]))
 
 
-def average_exploitability(run: Run) -> float:
+def average_exploitability(policies: Mapping[int, exact.KuhnPolicy]) -> float:
     """Exploitability of the average of a run's policies over the second half of its training."""
-    policies = poker_policies(run)
     half = max(policies) / 2
-    kept = [policy for step, policy in policies.items() if step >= half]
-    return exact.kuhn_exploitability(exact.kuhn_average(kept))
+    later = [policy for step, policy in policies.items() if step >= half]
+    return exact.kuhn_exploitability(exact.kuhn_average(later))
 
 
 def poker_policies(run: Run) -> dict[int, exact.KuhnPolicy]:
@@ -282,7 +262,6 @@ MAKERS = {
     "spiral/table-2": table_2,
     "spiral/table-4": table_4,
     "spiral/table-5": table_5,
-    "spiral/table-6": table_6,
+    "spiral/table-6": settings_table,
     "spiral/table-7": table_7,
-    "spiral/poker-equilibrium": poker_equilibrium,
 }

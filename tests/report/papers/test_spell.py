@@ -11,7 +11,7 @@ from spnb.lab.clusters import TYPES
 from spnb.report import curves, plots
 from spnb.report.frame import KEYS, gather, read_yaml
 from spnb.report.papers import spell
-from spnb.report.tables import load_tables
+from spnb.report.tables import load_tables, settings_table
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
@@ -166,7 +166,7 @@ def test_the_words_of_suites():
 
 def test_models_stand_beside_the_papers(tmp_path):
     plan = make_plan("spell", "smoke", variants=["even", "full"], runs=str(tmp_path))
-    table = spell.table_6(plan, gather([])).item
+    table = settings_table(plan, gather([])).item
     assert table.loc["policy of the ablations"].tolist() == [
         "Qwen/Qwen2.5-7B-Instruct",
         "embedded/reader",
@@ -175,7 +175,7 @@ def test_models_stand_beside_the_papers(tmp_path):
     assert table.loc["third size", "here"] == "-" and not table.map(lambda c: "{" in c).any(
         axis=None
     )
-    assert len(table) == len(read_yaml("spell", "tables.yaml")["models"])
+    assert len(table) == len(read_yaml("spell", "tables.yaml")["settings"]["rows"])
 
 
 def test_a_table_takes_the_suites_of_its_runs_documents(tmp_path):

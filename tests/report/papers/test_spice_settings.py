@@ -8,14 +8,13 @@ from spnb.lab import segments
 from spnb.methods import absolute_zero
 from spnb.report.claims import load_claims
 from spnb.report.frame import Frames, load_measures, read_yaml
-from spnb.report.papers import spice as spice_tables
-from spnb.report.tables import load_tables, printed_table
+from spnb.report.tables import load_tables, printed_table, setting, settings_table
 from spnb.train.plan import make_plan
 
 
 @pytest.fixture(scope="module")
 def settings():
-    return spice_tables.table_5(make_plan("spice", "cpu"), Frames()).item
+    return settings_table(make_plan("spice", "cpu"), Frames()).item
 
 
 def test_settings_are_those_of_each_methods_variant(settings):
@@ -51,13 +50,13 @@ def test_every_printed_setting_is_used():
     assert sorted(labels) == sorted(printed_table("spice/table-5").index)
 
 
-def test_a_cell_has_both_sides_or_one_or_none():
+def test_a_setting_has_both_sides_or_one_or_none():
     printed = pd.Series({"a": 8.0, "b": float("nan"), "c": -0.5})
     row = {"printed": ["a", "b", "c"], "here": ["{x}"]}
-    assert spice_tables.setting(row, 0, printed, {"x": 4}) == "4 (paper 8; -0.5)"
-    assert spice_tables.setting({**row, "printed": "b"}, 0, printed, {"x": 4}) == "4"
+    assert setting(row, 0, printed, {"x": 4}) == ("8; -0.5", "4")
+    assert setting({**row, "printed": "b"}, 0, printed, {"x": 4}) == ("-", "4")
     words = {"printed": "a", "paper": ["at most {printed}"], "here": ["-"]}
-    assert spice_tables.setting(words, 0, printed, {}) == "- (paper at most 8)"
+    assert setting(words, 0, printed, {}) == ("at most 8", "-")
 
 
 def test_means_are_over_the_suites_of_the_papers_two_groups():

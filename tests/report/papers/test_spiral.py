@@ -1,7 +1,5 @@
 """SPIRAL's own exhibits, on texts by hand and on runs whose final weights are the shipped ones."""
 
-from types import SimpleNamespace
-
 import pandas as pd
 import pytest
 
@@ -9,7 +7,7 @@ from spnb.games import exact
 from spnb.lab import embedded_path
 from spnb.report.frame import KEYS, gather, read_yaml
 from spnb.report.papers import spiral
-from spnb.report.tables import CustomExhibit, load_own, load_tables
+from spnb.report.tables import Row, load_own, load_tables, settings_table
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
@@ -63,7 +61,7 @@ def test_the_papers_shares_stand_where_it_has_the_place():
 
 @pytest.mark.slow
 def test_the_settings_stand_beside_the_papers(plan):
-    table = spiral.table_6(plan, gather([])).item
+    table = settings_table(plan, gather([])).item
     assert table.loc["Batch size"].tolist() == ["128", "18"]
     assert table.loc["top k"].tolist() == ["-1", "off"]
     assert table.loc["Learning rate"].tolist() == ["1e-06", "0.0003"]
@@ -139,16 +137,18 @@ def test_the_average_policy_is_of_the_second_half_and_may_be_nearer_to_equilibri
         poker_run(tmp_path, "full", {0: "bet", 2: "pass", 4: "bet"}),
         poker_run(tmp_path, "no-rae", {0: "pass", 4: "bet"}),
     ]
-    assert [spiral.average_exploitability(run) for run in runs] == pytest.approx([7 / 12, 1 / 3])
-    entry = load_own("spiral")["spiral/poker-equilibrium"].model_dump()
-    own = CustomExhibit(**{**entry, "variants": ["no-rae", "full", "batch-mean"]})
-    monkeypatch.setattr(spiral, "load_own", lambda paper: {"spiral/poker-equilibrium": own})
-    table = spiral.poker_equilibrium(SimpleNamespace(), gather(runs)).item
-    words = ["no baseline", "self-play with RAE"]
-    assert list(table.index) == words, "in the order of the file"
+    averages = [spiral.average_exploitability(spiral.poker_policies(run)) for run in runs]
+    assert averages == pytest.approx([7 / 12, 1 / 3])
+    entry = load_tables("spiral")["spiral/poker-equilibrium"]
+    names = {"no-rae": "no baseline", "full": "self-play with RAE", "batch-mean": "not run"}
+    rows = [Row(name=words, run=(name, 1)) for name, words in names.items()]
+    entry = entry.model_copy(update={"rows": rows})
+    monkeypatch.setattr(spiral, "load_tables", lambda paper: {"spiral/poker-equilibrium": entry})
+    table = entry.content(spiral.with_averages(gather(runs))).item
+    assert list(table.index) == ["no baseline", "self-play with RAE"], "in the order of the file"
     line = table.loc["self-play with RAE"]
     assert line["what it changes"].startswith("SPIRAL.") and line["steps"] == "4"
     assert line["entropy at the end (nats)"] == "0.25 (n = 1)"
     assert line["exploitability, last policy"] == "0.500 (n = 1)"
     assert line["exploitability, average policy"] == "0.583 (n = 1)"
-    assert spiral.poker_equilibrium(SimpleNamespace(), gather(runs[:1])) is None
+    assert entry.content(spiral.with_averages(gather(runs[:1]))) is None

@@ -182,6 +182,16 @@ def exhibit(exhibit_id: str, scale: Scale = "cpu") -> None:
 
 
 @app.command()
+def search(paper: str, scale: Scale = "cpu") -> None:
+    """Run a paper's arms at every setting of params/<paper>/search.yaml; finished runs are kept."""
+    with _clear_errors():
+        _check_names([paper], scale, [])
+        from spnb.report.show import searched
+
+        print(repr(searched(paper, scale)))
+
+
+@app.command()
 def gallery(folder: str = "figures") -> None:
     """Write figures/README.md from figures/index.json."""
     with _clear_errors():

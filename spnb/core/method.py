@@ -96,6 +96,7 @@ class MethodParams(Settings):
     top_p: float = Field(1.0, gt=0, le=1, description="also while training")
     eval_temperature: float = Field(0.6, ge=0)
     eval_top_p: float = Field(0.95, gt=0, le=1)
+    eval_draw: str = Field("", description="empty: held-out questions; a word: others")
 
     @model_validator(mode="before")
     @classmethod
@@ -111,6 +112,10 @@ class MethodParams(Settings):
             if name not in self.role_names:
                 raise ValueError(unknown("role", name, self.role_names))
         return self
+
+    def eval_seed(self, *labels: Any) -> int:
+        """The seed that draws the questions of an evaluation: those of `eval_draw`."""
+        return derive_seed("evaluation", *filter(None, [self.eval_draw]), *labels)
 
     @property
     def sampling(self) -> Sampling:

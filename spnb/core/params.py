@@ -211,6 +211,15 @@ def variants(paper: str) -> dict[str, dict[str, Any]]:
     return entries
 
 
+def search_values(paper: str) -> dict[str, Any]:
+    """The content of a paper's `search.yaml`; ParamError where it has none."""
+    path = _folder(paper) / "search.yaml"
+    if not path.is_file():
+        having = [name for name in papers() if (_folder(name) / "search.yaml").is_file()]
+        raise ParamError(f"{paper} has no search.yaml; allowed: {', '.join(having)}")
+    return _mapping(path)
+
+
 def variants_at(paper: str, scale: str) -> dict[str, dict[str, Any]]:
     """The paper's variants that can be run at a scale."""
     entries = variants(paper).items()

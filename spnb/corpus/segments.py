@@ -16,7 +16,7 @@ from typing import Any
 
 from spnb.core.documents import Context, Document, Judgement, Proposal
 from spnb.core.method import Suite
-from spnb.core.types import Chat, Sampling, derive_seed
+from spnb.core.types import Chat, Sampling
 from spnb.corpus.store import Corpus, CorpusError, open_store
 
 GRADES = {"choice": "letter", "integer": "integer", "expression": "expression", "string": "exact"}
@@ -129,7 +129,7 @@ class SegmentSource:
         """What evaluation writes tasks on, always the same: segments of `eval_tasks` documents,
         none twice before all have come. Documents of a corpus by path are in training too."""
         count = self.params.eval_tasks
-        return self.open("heldout", count).draw(random.Random(derive_seed("evaluation")), count)
+        return self.open("heldout", count).draw(random.Random(self.params.eval_seed()), count)
 
     def draw_several(
         self, rng: random.Random, count: int, read: Sequence[Segment] = ()

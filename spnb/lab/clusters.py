@@ -167,21 +167,21 @@ def suites(params: Any, chat: Chat, documents: Sequence[int], ends: bool) -> lis
         for family in params.tasks:
             draw = partial(draw_task, family, documents=count)
             name = f"{family}-{count}"
-            made.append(_suite(name, draw, params.eval_items, chat, sampling, params.eval_samples))
+            made.append(_suite(name, draw, params, chat, sampling, params.eval_samples))
     if ends:
         single = [(f"{name}-1", partial(draw_task, name, documents=1)) for name in TYPES]
         forms = [(name, partial(draw_form, name, documents[0])) for name in FORMS]
         for name, draw in [*single, *forms]:
-            made.append(_suite(name, draw, params.eval_items, chat, sampling, 1))
+            made.append(_suite(name, draw, params, chat, sampling, 1))
     return made
 
 
 def _suite(
-    name: str, draw: Callable[..., Task], items: int, chat: Chat, sampling: Sampling, samples: int
+    name: str, draw: Callable[..., Task], params: Any, chat: Chat, sampling: Sampling, samples: int
 ) -> Suite:
-    """`items` held-out questions of each level, each answered `samples` times."""
-    rng = random.Random(derive_seed("evaluation", name))
-    levels = [level for level in range(1, LENGTH + 1) for _ in range(items)]
+    """`eval_items` held-out questions of each level, each answered `samples` times."""
+    rng = random.Random(params.eval_seed(name))
+    levels = [level for level in range(1, LENGTH + 1) for _ in range(params.eval_items)]
     tasks = [draw(level=level, rng=rng, pool=POOL) for level in levels]
     seed_of = partial(derive_seed, "evaluation", name)
     return ask_suite(

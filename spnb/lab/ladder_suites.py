@@ -114,7 +114,7 @@ class LadderSource:
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """`eval_items` questions of every level, in held-out names and wordings, sampled."""
-        rng = random.Random(derive_seed("evaluation", SUITE, params.family))
+        rng = random.Random(params.eval_seed(SUITE, params.family))
         levels = [level for level in range(1, params.highest + 1) for _ in range(params.eval_items)]
         tasks = [self.exercise(level, rng, "heldout") for level in levels]
         seed_of = lambda place, _: derive_seed(SUITE, place)  # noqa: E731

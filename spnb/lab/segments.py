@@ -337,21 +337,27 @@ class SuiteSpec:
     reads: bool = False
 
 
+HELD_OUT = partial(derive_seed, "evaluation")
+"""Seeds of the held-out questions."""
 SUITES = {name: SuiteSpec(**asked) for name, asked in WORDING["suites"].items()}
 GROUPS = {half: [name for name, one in SUITES.items() if one.group == half] for half in HALVES}
 """The suites of the paper's two groups."""
 
 
 def suite_tasks(
-    name: str, items: int, prompt: Callable[[str], Messages] = prompts.reason, tag: str = "answer"
+    name: str,
+    items: int,
+    prompt: Callable[[str], Messages] = prompts.reason,
+    tag: str = "answer",
+    seed_of: Callable[..., int] = HELD_OUT,
 ) -> list[Task]:
-    """`items` held-out questions of each level of a suite, always the same.
+    """`items` held-out questions of each level of a suite, always the same for a `seed_of`.
 
     `prompt` and `tag`: how the questions are put, and where their answers stand; by default as the
     embedded policies know it.
     """
     asked = SUITES[name]
-    rng = random.Random(derive_seed("evaluation", "segments", name))
+    rng = random.Random(seed_of("segments", name))
     tasks = []
     for level in [level for level in range(1, HIGHEST + 1) for _ in range(items)]:
         task = draw_task(asked.kind, asked.answer_type, level, rng, "heldout", asked.reads)
@@ -369,15 +375,16 @@ def segment_suites(
     prompt: Callable[[str], Messages] = prompts.reason,
     tag: str = "answer",
     policy: str = "policy",
+    seed_of: Callable[..., int] = HELD_OUT,
 ) -> list[Suite]:
     """All suites, each with `items` questions of every level, sampled; accuracy in all and by
-    level."""
+    level. `seed_of` draws the questions."""
     suites = []
     for name in SUITES:
-        tasks = suite_tasks(name, items, prompt, tag)
-        seed_of = lambda place, _, name=name: derive_seed("segments", name, place)  # noqa: E731
+        tasks = suite_tasks(name, items, prompt, tag, seed_of)
+        answers = lambda place, _, name=name: derive_seed("segments", name, place)  # noqa: E731
         labels = {"policy": policy, "decoding": "sampled"}
-        suites.append(ask_suite(name, tasks, chat, sampling, seed_of, **labels))
+        suites.append(ask_suite(name, tasks, chat, sampling, answers, **labels))
     return suites
 
 

@@ -259,6 +259,7 @@ class ChallengerReasoner(SelfPlayMethod):
             prompt=partial(spice_prompts.reason, params.prompts),
             tag=spice_prompts.answer_tag(params.prompts),
             policy=self.roles["reasoner"].policy,
+            seed_of=params.eval_seed,
         )
         return [*suites, self.challenge_suite()] if params.writer == "policy" else suites
 
@@ -279,7 +280,7 @@ class ChallengerReasoner(SelfPlayMethod):
 
     def challenge_context(self, place: int) -> Episode[tuple[int, Context]]:
         """The seed of a place in the challenger's suite, and what it is shown there."""
-        seed = derive_seed("evaluation", "challenges", place)
+        seed = self.params.eval_seed("challenges", place)
         read = [self.source.held_out[place]] if self.params.corpus else []
         (context,) = yield from self.draw(1, seed, read)
         return seed, context

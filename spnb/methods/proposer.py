@@ -239,7 +239,7 @@ class Method(SelfPlayMethod):
         """Proposals about held-out sources, each answered by the solver as it is."""
 
         def ask(place: int) -> Episode[Records]:
-            seed = derive_seed("evaluation", "proposals", place)
+            seed = self.params.eval_seed("proposals", place)
             (attempt,) = yield from self.ask(1, "heldout", seed)
             if attempt.task is None:
                 return [record(SUITE, str(place), 0.0, level=0, success=0.0, pay=0.0)]

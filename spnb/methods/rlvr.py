@@ -161,7 +161,7 @@ class Method(SelfPlayMethod):
         how = {"answer": partial(self.source.answer, pool="heldout"), "behaviour": behaviour}
         suites = []
         for name, mix in {"held-out": params.mix, "transfer": params.transfer}.items():
-            rng = random.Random(derive_seed("evaluation", name))
+            rng = random.Random(self.params.eval_seed(name))
             tasks = [self.question(mix, rng, "heldout") for _ in range(params.eval_items)]
             for decoding, sampling in decodings.items():
                 arguments = name, tasks, self.chat, sampling, partial(_seed, decoding)

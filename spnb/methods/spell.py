@@ -478,7 +478,7 @@ class Method(SelfPlayMethod):
     def measure_difficulty(self, place: int) -> Episode[Records]:
         """A question about one of the training's clusters with its memory, answered by the external
         policy, graded by the oracle: 1 - pass@1 is its difficulty (figure 4)."""
-        rng = random.Random(derive_seed("evaluation", "difficulty", place))
+        rng = random.Random(self.params.eval_seed("difficulty", place))
         seed = derive_seed("difficulty", place)
         (question,) = yield from self.ask([place], rng, seed)
         kind = question.context.kind

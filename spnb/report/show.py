@@ -21,7 +21,7 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import dynamics, notebooks, pass_at_k, shapes
+from spnb.report import dynamics, notebooks, pass_at_k, search, shapes
 from spnb.report.claims import Claims, load_claims
 from spnb.report.curves import Curves, load_curves
 from spnb.report.display import ROWS, table_html
@@ -306,6 +306,17 @@ def regenerate(
         shown = exhibit(exhibit_id, _trained(info, scale, say))
     say(repr(shown))
     return list(shown.files.values())
+
+
+def searched(paper: str, scale: str = "cpu", folder: str | Path | None = None) -> Exhibit:
+    """Runs a paper's search, see `spnb.report.search`, and saves its table."""
+    wanted = search.load_search(paper)
+    made = search.plans(paper, scale, wanted)
+    where = resolve(folder or (made[0].figures if scale == "smoke" else default_folder()))
+    check_writable(where)
+    for plan in made:
+        run_all(plan)
+    return _save(f"{paper}/search", search.table(paper, wanted, made), where)
 
 
 def _trained(info: ExhibitInfo, scale: str, say: Callable[[str], None]) -> Plan:

@@ -1,0 +1,153 @@
+"""A search for the settings of a paper's arms, on seeds and questions that decide no claim.
+
+`params/<paper>/search.yaml` names arms, a grid of settings and the search's seeds. Every arm runs
+at every setting, evaluated on questions like the held-out ones (`eval_draw`). The table says what a
+setting gives each arm, how far seeds spread, how wide the interval of a paired difference of ten
+seeds would be, and what a run costs. `common` marks the setting with the highest mean over the
+arms, `best` each arm's own; a mark says where it lies at the edge of what was tried.
+
+    spnb search spell
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Any
+
+import pandas as pd
+from pydantic import Field, model_validator
+
+from spnb.core.params import StrictData, search_values, validate
+from spnb.report.exhibits import ExhibitContent
+from spnb.report.frame import Frames, Measure, gather, load_measures, pick
+from spnb.train.config import merge
+from spnb.train.plan import Plan, make_plan
+
+DRAW = "search"
+"""What `eval_draw` is in a search."""
+TEN = 10
+"""Seeds that the width of an interval is foretold for."""
+
+
+class Search(StrictData):
+    """The content of a file `search.yaml`."""
+
+    arms: list[str] = Field(min_length=1)
+    controls: list[str] = Field(
+        [], description="arms whose mean does not choose the common setting"
+    )
+    against: str = Field("full", description="the arm that the others are paired with")
+    seeds: list[int] = Field(min_length=2)
+    measure: str = Field(description="of the paper's tables, at the end of the training")
+    window: float = Field(0, ge=0, le=1, description="share of the training averaged at its end")
+    set: dict[str, Any] = Field({}, description="parameters of all runs")
+    grid: dict[str, list[Any]] = Field(min_length=1, description="crossed; grpo.beta names a key")
+
+    @model_validator(mode="after")
+    def _known(self) -> "Search":
+        for name in [self.against, *self.controls]:
+            if name not in self.arms:
+                raise ValueError(f"{name} is no arm of the search; allowed: {', '.join(self.arms)}")
+        if empty := [key for key, values in self.grid.items() if not values]:
+            raise ValueError(f"grid.{empty[0]} is empty; allowed: one value or more")
+        return self
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """Every setting, by the grid's keys."""
+        points = itertools.product(*self.grid.values())
+        return [dict(zip(self.grid, point, strict=True)) for point in points]
+
+
+def load_search(paper: str) -> Search:
+    """A paper's search; ParamError where it has none or a fault."""
+    return validate(Search, search_values(paper), f"{paper}/search.yaml: ")
+
+
+def plans(paper: str, scale: str, search: Search, runs: str = "runs/search") -> list[Plan]:
+    """A plan for each setting; their runs lie apart from others."""
+    made = []
+    for setting in search.settings:
+        exact = merge(search.set, *(nested(key, value) for key, value in setting.items()))
+        chosen = {"variants": search.arms, "seeds": search.seeds, "runs": runs}
+        made.append(make_plan(paper, scale, exact=exact | {"eval_draw": DRAW}, **chosen))
+    return made
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """{"grpo": {"beta": value}} of grpo.beta."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value
+
+
+def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
+    """The search's table: a line a setting and arm, from finished runs."""
+    measure = pick(load_measures(paper), search.measure, f"{paper}/search.yaml: ")
+    measure = measure.model_copy(update={"window": search.window})
+    lines = []
+    runs = []
+    for setting, plan in zip(search.settings, made, strict=True):
+        frames = gather([run for run in plan.all() if run.finished])
+        runs += [run for run in frames.runs if run.variant in search.arms]
+        for arm in search.arms:
+            lines.append(setting | {"arm": arm} | numbers(measure, frames, arm, search.against))
+    rows = marked(pd.DataFrame(lines), search)
+    caption = (
+        f"{search.measure}, mean over seeds at the end of training, of every arm at every setting; "
+        "spread: standard deviation over seeds; half-width: half of the 95 % interval that a "
+        f"difference to {search.against} would have with {TEN} paired seeds."
+    )
+    protocol = (
+        f"Seeds {', '.join(map(str, search.seeds))}, on questions that are not the held-out ones. "
+        f"Mean of the evaluations in the last {search.window:.0%} of the training. Common: highest "
+        "mean over the arms but the controls; edge: a value at an end of what was tried. Minutes: "
+        "wall time of a run on one core."
+    )
+    return ExhibitContent(rows, runs, None, caption, protocol)
+
+
+def numbers(measure: Measure, frames: Frames, arm: str, against: str) -> dict[str, Any]:
+    """What one arm's seeds give at one setting."""
+    values = measure.of_runs(frames.only([arm, against]))
+    values = values.pivot(index="seed", columns="variant", values="value")
+    values = values.reindex(columns=list({arm, against}))
+    minutes = [run.facts()["seconds"] / 60 for run in frames.runs if run.variant == arm]
+    line = {"mean": values[arm].mean(), "spread": values[arm].std(), "half-width": float("nan")}
+    if arm != against:
+        line["half-width"] = half_width((values[arm] - values[against]).dropna())
+    return line | {"minutes": pd.Series(minutes).mean(), "n": int(values[arm].count())}
+
+
+def half_width(differences: pd.Series) -> float:
+    """Half of the 95 % t-interval of `TEN` differences that spread as these do."""
+    from scipy import stats  # late: 0.7 s
+
+    return float(stats.t.ppf(0.975, TEN - 1) * differences.std() / sqrt(TEN))
+
+
+def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:
+    """The lines with `common` and `best`: yes at the settings that are."""
+    keys = list(search.grid)
+    taught = rows[~rows["arm"].isin(search.controls)]
+    common = taught.groupby(keys, sort=False)["mean"].mean().idxmax()
+    common = common if isinstance(common, tuple) else (common,)
+    best = rows.groupby("arm")["mean"].idxmax()
+    rows["common"] = [
+        "yes" + edge(row, search) if tuple(row[k] for k in keys) == common else ""
+        for _, row in rows.iterrows()
+    ]
+    rows["best"] = [
+        "yes" + edge(row, search) if at in set(best) else "" for at, row in rows.iterrows()
+    ]
+    return rows
+
+
+def edge(row: Mapping[str, Any], search: Search) -> str:
+    """Which of a setting's values lie at an end of what was tried."""
+    ends = [
+        key
+        for key, values in search.grid.items()
+        if len(values) > 1 and row[key] in (min(values), max(values))
+    ]
+    return f" (edge: {', '.join(ends)})" if ends else ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spnb.report.sizes import (
+from tools.sizes import (
     MARKERS,
     README,
     STOREYS,
@@ -77,7 +77,7 @@ def test_every_room_is_in_one_storey_and_has_a_budget():
 
 def test_the_readme_has_todays_table():
     text = README.read_text()
-    assert text == with_table(text, table(SIZES)), "run: python -m spnb.report.sizes"
+    assert text == with_table(text, table(SIZES)), "run: python -m tools.sizes"
 
 
 def test_the_table_has_rooms_and_sums():

@@ -22,13 +22,13 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "corpus": 1_300,
     "evaluate": 1_050,
     "lab": 3_400,
-    "report": 4_500,
+    "report": 4_150,
     "reference": 100,
     "cli": 350,
 }
 HELPER = 7_100
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 18_900
+EVERYTHING = 18_550
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

@@ -40,7 +40,7 @@ figures: $(READY) ## rebuild the gallery figures/README.md from figures/index.js
 	$(BIN)/spnb gallery
 
 store: $(READY) ## put the outputs of the committed run into notebooks/, after `make reproduce` (NAME=04_spiral: one)
-	$(BIN)/python -m spnb.report.stored $(NAME)
+	$(BIN)/python -m tools.stored $(NAME)
 
 test: lint ## lint, then run all tests; FAST=1: without the slow ones, under 90 seconds
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 \

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import spnb
-from spnb.report.sizes import lines_of
+from tools.sizes import lines_of
 
 PACKAGE = Path(spnb.__file__).parent
 FLOORS = [

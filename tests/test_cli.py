@@ -20,8 +20,8 @@ from spnb.core.errors import Stopped
 from spnb.core.paths import ROOT, WEIGHTS
 from spnb.corpus.build import load_corpus
 from spnb.lab import ladder
-from spnb.report.sizes import lines_of
 from spnb.train.doctor import missing, report
+from tools.sizes import lines_of
 
 RUNNER = CliRunner()
 

@@ -77,9 +77,9 @@ def test_a_notebook_folds_all_variants_but_the_headline_ones(paper):
     ]
 
 
-@pytest.mark.parametrize("paper", LESSONS)
-def test_a_loop_is_a_picture_that_the_web_draws(paper):
-    text = "\n".join(texts(ROOT / f"notebooks/{LESSONS[paper]}.ipynb"))
+@pytest.mark.parametrize(("paper", "name"), [*LESSONS.items(), ("rlvr", "10_rlvr")])
+def test_a_loop_is_a_picture_that_the_web_draws(paper, name):
+    text = "\n".join(texts(ROOT / f"notebooks/{name}.ipynb"))
     assert f"](../figures/loops/{paper}.svg)" in text and "```mermaid" in text
     svg = ElementTree.parse(ROOT / f"figures/loops/{paper}.svg").getroot()
     assert svg.get("viewBox").split()[2] == "900"

@@ -13,10 +13,10 @@ from PIL import Image
 
 from spnb.core.params import variants_at
 from spnb.core.paths import ROOT
-from spnb.report import stored
 from spnb.report.exhibits import catalogue
-from spnb.report.stored import StoredError, faults, source_hash, store
 from spnb.train import runs
+from tools import stored
+from tools.stored import StoredError, faults, source_hash, store
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EVERY = list(variants_at("spell", "cpu"))

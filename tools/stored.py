@@ -1,6 +1,6 @@
 """The outputs that committed notebooks carry: those of the committed run, small and portable.
 
-`python -m spnb.report.stored NAME ...` takes them out of `runs/notebooks/<NAME>-cpu.ipynb`, where
+`python -m tools.stored NAME ...` takes them out of `runs/notebooks/<NAME>-cpu.ipynb`, where
 `spnb reproduce` leaves its executed copies, and puts them into `notebooks/<NAME>.ipynb`. `faults`
 says what is wrong with a notebook's stored outputs; a test calls it for each.
 """

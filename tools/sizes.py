@@ -1,6 +1,6 @@
 """How large the code is: lines of code and of docstrings a room, without blanks and comments.
 
-    python -m spnb.report.sizes
+    python -m tools.sizes
 
 writes the table of `spnb/README.md` again, between its two markers.
 """
@@ -11,7 +11,7 @@ import tokenize
 from collections.abc import Collection
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[1] / "spnb"
 README = PACKAGE / "README.md"
 MARKERS = ("<!-- sizes -->", "<!-- end of sizes -->")
 STOREYS = {

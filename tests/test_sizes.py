@@ -2,7 +2,7 @@
 
 import pytest
 
-from spnb.report.sizes import (
+from tools.sizes import (
     MARKERS,
     README,
     STOREYS,
@@ -22,13 +22,13 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "corpus": 1_300,
     "evaluate": 1_050,
     "lab": 3_400,
-    "report": 4_500,
+    "report": 4_150,
     "reference": 100,
     "cli": 350,
 }
 HELPER = 7_100
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 18_900
+EVERYTHING = 18_550
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 
@@ -77,7 +77,7 @@ def test_every_room_is_in_one_storey_and_has_a_budget():
 
 def test_the_readme_has_todays_table():
     text = README.read_text()
-    assert text == with_table(text, table(SIZES)), "run: python -m spnb.report.sizes"
+    assert text == with_table(text, table(SIZES)), "run: python -m tools.sizes"
 
 
 def test_the_table_has_rooms_and_sums():

@@ -6,7 +6,7 @@ over the differences of the seeds. The closed formulas are scipy's.
 
 from collections.abc import Sequence
 from itertools import chain
-from math import comb, hypot
+from math import ceil, comb, floor, hypot, isfinite
 
 import numpy as np
 
@@ -110,27 +110,45 @@ def difference_interval(first: Sequence[float], second: Sequence[float]) -> tupl
     return a - b - hypot(a - a_low, b_high - b), a - b + hypot(a_high - a, b - b_low)
 
 
-def improvement_interval(
-    first: Sequence[float], second: Sequence[float], resamples: int = RESAMPLES
-) -> tuple[float, float, float, int]:
-    """P(improvement): the share of pairs, one of each, in which `first` is higher; ties are half.
+def improvement_interval(differences: Sequence[float]) -> tuple[float, float, float, int]:
+    """The share of paired differences above 0, ties are half, with Wilson's 95 % interval and n.
 
-    With a 95 % bootstrap interval over the values of each side and the smaller side's n
-    (Agarwal et al. 2021, arXiv 2108.13264). The ends are nan where a side has one value.
+    Differences that are nan are left out; with none left the numbers are nan and n is 0.
     """
-    sides = [np.asarray(values, dtype=float) for values in (first, second)]
-    n = min(map(len, sides))
+    known = np.asarray(differences, dtype=float)
+    known = known[np.isfinite(known)]
+    n = len(known)
     if n == 0:
         return float("nan"), float("nan"), float("nan"), 0
-    difference = sides[0][:, None] - sides[1]
-    better = (difference > 0) + 0.5 * (difference == 0)
-    if n == 1:
-        return float(better.mean()), float("nan"), float("nan"), 1
-    rng = np.random.default_rng(0)
-    drawn = [rng.multinomial(len(s), [1 / len(s)] * len(s), size=resamples) for s in sides]
-    shares = np.einsum("ri,ij,rj->r", drawn[0], better, drawn[1]) / better.size
-    low, high = np.percentile(shares, (2.5, 97.5))
-    return float(better.mean()), float(low), float(high), n
+    better = float((known > 0).sum() + 0.5 * (known == 0).sum())
+    return better / n, share_interval(floor(better), n)[0], share_interval(ceil(better), n)[1], n
+
+
+def p_value(interval: tuple[float, float, float, int], zero: float = 0.0) -> float:
+    """The two-sided p of Student's t by which a mean's 95 % interval (over n values) was made.
+
+    nan where the interval has no ends; 0 or 1 where it has no width.
+    """
+    from scipy import stats  # late: 0.7 s, and a wrong parameter is answered without it
+
+    mean, low, high, n = interval
+    if n < 2 or not isfinite(high - low):
+        return float("nan")
+    if high == low:
+        return float(mean == zero)
+    error = (high - low) / 2 / stats.t.ppf(0.975, n - 1)
+    return float(2 * stats.t.sf(abs(mean - zero) / error, n - 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Each p of a family, adjusted for their number (Holm 1979); nan ones are not of the family."""
+    adjusted = [float("nan")] * len(p_values)
+    ranked = sorted((p, place) for place, p in enumerate(p_values) if isfinite(p))
+    largest = 0.0
+    for rank, (p, place) in enumerate(ranked):
+        largest = max(largest, min(1.0, (len(ranked) - rank) * p))
+        adjusted[place] = largest
+    return adjusted
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

@@ -5,8 +5,9 @@ a constant. Its verdict rests on the 95 % interval of the difference: Student's 
 beside a constant at least as wide as the measure's own interval over seeds and items.
 
 - `greater`, `less`: supported if the interval lies on the claimed side beyond `minimal_effect`,
-  contradicted if all of it falls short of that. Beside them stands P(better), the share of all
-  pairs of seeds in which the claimed side is better (Agarwal et al. 2021, arXiv 2108.13264).
+  contradicted if all of it falls short of that; "equal within" `margin` if one is set and the
+  interval lies within it. Beside them stands P(better), the share of seeds in which the claimed
+  side is better.
 - `near`: supported if the interval lies within `margin` of 0, contradicted if outside of it.
 - `reaches`, `rises`: bars that were set before the runs, met or not met. `reaches`: the mean is at
   least `bar`; `rises`: the interval lies above 0. A bar not met does not say that nothing is there.
@@ -16,12 +17,15 @@ beside a constant at least as wide as the measure's own interval over seeds and 
   lower, the side of 0 on which the interval lies.
 
 Where none of these holds the verdict is "not decided". With fewer than two seeds a bar and a
-comparison are not decided, the others not measured. Intervals are not corrected for the number of
-claims. The columns for start and end show levels, whose intervals are bootstrapped over seeds and
-items (`Measure.interval`).
+comparison are not decided, the others not measured. A part that cannot be compared here says why
+(`not_comparable`) and has no verdict. Intervals are not corrected for the number of claims. Beside
+them stand the smallest difference that the seeds could show, half of the interval's width, and the
+p of the difference, adjusted for the number of the claim's parts (Holm). The columns for start and
+end show levels, whose intervals are bootstrapped over seeds and items (`Measure.interval`).
 """
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Literal
 
 import pandas as pd
@@ -29,6 +33,7 @@ from pydantic import Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, validate
+from spnb.core.stats import holm, improvement_interval, p_value
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
     Frames,
@@ -46,9 +51,12 @@ SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
 NOT_DECIDED = "not decided"
 NOT_MEASURED = "not measured"
+NOT_COMPARABLE = "not comparable"
+EQUAL = "equal within"
 MET = "met"
 NOT_MET = "not met"
-COLUMNS = ("claim", "part", "paper", "here", "P(better)", "n", "verdict", "note")
+COLUMNS = ("claim", "part", "paper", "here", "smallest visible", "P(better)", "p (Holm)", "n")
+COLUMNS += ("verdict", "note")
 ALONE = ("reaches", "rises", "no gain", "compare")
 """Directions whose parts are judged one by one: their claim has no verdict as a whole."""
 
@@ -63,8 +71,9 @@ class Part(StrictData):
     direction: Literal["greater", "less", "near", "reaches", "rises", "no gain", "compare"]
     bar: float = Field(0, description="reaches: the least mean")
     margin: float = Field(
-        0, ge=0, description="near, compare: how far from 0 counts as equal; no gain: how far above"
+        0, ge=0, description="how far from 0 counts as equal; no gain: how far above 0"
     )
+    not_comparable: str = Field("", description="why this cannot be compared with the paper's")
     minimal_effect: float = Field(0, description="greater, less: the least that matters")
     paper: dict[str, float] = Field({}, description="the paper's numbers by label")
 
@@ -147,12 +156,15 @@ def verdicts(claims: Claims, frames: Frames) -> pd.DataFrame:
 
     Columns claim, part, of, against, paper (its numbers), start, end, other end (levels: `of`
     before and after training, `against` after it), here (the difference to a variant, or the
-    measure beside a constant, with Student's t over seeds), P(better), bar, n (seeds), verdict,
-    note (what is missing).
+    measure beside a constant, with Student's t over seeds), smallest visible, P(better), p (Holm),
+    bar, n (seeds), verdict, note (what is missing).
     """
     rows = []
     for claim in claims.claims:
         lines = [judge(part, frames, claims.digits) for part in claim.parts]
+        adjusted = holm([line["p (Holm)"] for line in lines])
+        for line, p in zip(lines, adjusted, strict=True):
+            line["p (Holm)"] = f"{p:.2g}" if isfinite(p) else "-"
         if len(lines) > 1 and not _alone(claim):
             whole = {"verdict": together([line["verdict"] for line in lines]), "note": ""}
             n = min(line["n"] for line in lines)
@@ -179,9 +191,12 @@ def _alone(claim: Claim) -> bool:
 
 
 def together(parts: Sequence[str]) -> str:
-    """The verdict on all parts: one contradicted part decides, then one unmeasured."""
-    order = (CONTRADICTED, NOT_MEASURED, NOT_DECIDED, SUPPORTED)
-    return next(verdict for verdict in order if verdict in parts)
+    """The verdict on all parts that can be compared: one contradicted part decides, then one that
+    is equal, then one unmeasured."""
+    order = (CONTRADICTED, EQUAL, NOT_MEASURED, NOT_DECIDED, SUPPORTED, NOT_COMPARABLE)
+    found = [EQUAL if part.startswith(EQUAL) else part for part in parts]
+    verdict = next(verdict for verdict in order if verdict in found)
+    return "not supported" if verdict == EQUAL else verdict
 
 
 def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
@@ -191,8 +206,9 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     bars = {"reaches": f"{part.bar:g} or more", "rises": "above 0"}
     bars["no gain"] = f"whole interval at most {part.margin:g}"
     if part.margin:
-        bars["compare"] = f"equal within {part.margin:g}"
-    row = dict.fromkeys(("start", "end", "other end", "here", "P(better)"), "-")
+        bars["compare"] = f"{EQUAL} {part.margin:g}"
+    row = dict.fromkeys(("start", "end", "other end", "here", "smallest visible", "P(better)"), "-")
+    row["p (Holm)"] = float("nan")
     row |= {"part": part.text, "of": part.of, "against": part.against, "paper": numbers or "-"}
     row |= {"bar": bars.get(part.direction, "-"), "n": 0, "verdict": NOT_MEASURED}
     if missing := _missing(part, frames):
@@ -208,7 +224,7 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
         row["other end"] = shown(part.against, 1)
         if part.direction in ("greater", "less"):
             sides = part.variants if part.direction == "greater" else part.variants[::-1]
-            better = part.measure.p_improvement(frames, *sides)
+            better = improvement_interval(part.measure.differences(frames, *sides))
             row["P(better)"] = format_interval(*better[:3], 2)
     else:
         zero = part.against
@@ -220,6 +236,10 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     if n < 2:
         verdict = NOT_DECIDED if n and part.direction in ALONE else NOT_MEASURED
         return row | {"verdict": verdict, "note": f"{n} seed(s) with the whole measure; needed: 2"}
+    row["smallest visible"] = f"{(high - low) / 2:.{digits}f}"
+    if part.not_comparable:
+        return row | {"verdict": NOT_COMPARABLE, "note": part.not_comparable}
+    row["p (Holm)"] = p_value((mean, low, high, n), zero)
     verdict = decide(part, (mean - zero, low - zero, high - zero, n))
     small = {"greater": low > zero, "less": high < zero}.get(part.direction)
     note = f"perhaps smaller than {part.minimal_effect:g}"
@@ -230,9 +250,9 @@ def decide(part: Part, difference: Interval) -> str:
     """The verdict on the interval of a difference."""
     mean, low, high, _ = difference
     equal = -part.margin <= low and high <= part.margin
+    if part.margin and equal and part.direction in ("compare", "greater", "less"):
+        return f"{EQUAL} {part.margin:g}"
     if part.direction == "compare":
-        if part.margin and equal:
-            return f"equal within {part.margin:g}"
         return "higher" if low > 0 else "lower" if high < 0 else NOT_DECIDED
     if part.direction == "no gain":
         return MET if high <= part.margin else NOT_MET if low > part.margin else NOT_DECIDED

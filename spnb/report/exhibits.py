@@ -315,8 +315,15 @@ def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
         "commit": run_folders.commit(),
         "trained_at": sorted({commit for run in runs if (commit := getattr(run, "commit", None))}),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": COMMANDS.get(info.paper, f"spnb exhibit {info.id} --scale {scale or 'cpu'}"),
+        "command": command_of(info, scale or "cpu"),
     }
+
+
+def command_of(info: ExhibitInfo, scale: str) -> str:
+    """What makes an exhibit again."""
+    if info.id.endswith("/search"):
+        return f"spnb search {info.paper} --scale {scale}"
+    return COMMANDS.get(info.paper, f"spnb exhibit {info.id} --scale {scale}")
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -26,13 +26,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from spnb import reference
 from spnb.core.method import POLICY
 from spnb.core.params import ParamError, StrictData, unknown, validate
-from spnb.core.stats import (
-    TOLERANCE,
-    bootstrap_interval,
-    difference_interval,
-    improvement_interval,
-    mean_interval,
-)
+from spnb.core.stats import TOLERANCE, bootstrap_interval, difference_interval, mean_interval
 from spnb.evaluate.matches import OUTCOMES
 from spnb.train.runs import Run, RunError, config_hash
 
@@ -267,26 +261,22 @@ class Measure(StrictData):
             parts.append(part.assign(seed=seed))
         return pd.concat(parts)
 
-    def difference(self, frames: Frames, first: str, second: str) -> "Interval":
-        """`first` minus `second` at the end, paired by seed: `paired_interval`.
+    def differences(self, frames: Frames, first: str, second: str) -> list[float]:
+        """`first` minus `second` at the end, one a seed that both have.
 
         Both variants of a seed share start, deals and evaluation seeds, which the pairs take out.
         """
         ends = self.of_runs(frames.only([first, second]))
         values = ends.groupby(["seed", "variant"])["value"].mean().unstack("variant")
         values = values.reindex(columns=[first, second])
+        return (values[first] - values[second]).tolist()
+
+    def difference(self, frames: Frames, first: str, second: str) -> "Interval":
+        """The mean of `differences` with its interval: `paired_interval`."""
         return paired_interval(
-            (values[first] - values[second]).tolist(),
+            self.differences(frames, first, second),
             lambda: [self.interval(frames, name)[:3] for name in (first, second)],
         )
-
-    def p_improvement(self, frames: Frames, first: str, second: str) -> "Interval":
-        """The share of all pairs of seeds in which `first` is higher at the end; ties are half."""
-        values = self.of_runs(frames.only([first, second])).groupby("variant")["value"]
-        sides = (
-            values.get_group(name) if name in values.groups else [] for name in (first, second)
-        )
-        return improvement_interval(*sides)
 
 
 Interval = tuple[float, float, float, int]

@@ -21,7 +21,7 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import dynamics, notebooks, pass_at_k, search, shapes
+from spnb.report import dynamics, notebooks, pass_at_k, search, shapes, tables
 from spnb.report.claims import Claims, load_claims
 from spnb.report.curves import Curves, load_curves
 from spnb.report.display import ROWS, table_html
@@ -46,7 +46,10 @@ from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.runs import COMMITTED
 
+SEEDED = ("spell", "spice", "spiral", "rlvr", "proposer")
+"""Papers whose measures are listed seed by seed."""
 MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **rlvr.MAKERS}
+MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in SEEDED}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 ADDED = {"spice/claims": spice.with_cross_play, "spiral/poker-equilibrium": spiral.with_averages}
@@ -300,6 +303,8 @@ def regenerate(
         shown = exhibit(exhibit_id, frames=frames)
     elif info.paper not in params.papers():
         raise ExhibitError(f"exhibit {exhibit_id} cannot be made by this: {_how(exhibit_id)}")
+    elif info.id.endswith("/search"):
+        shown = searched(info.paper, scale)
     elif info.source == "static":
         shown = exhibit(exhibit_id, make_plan(info.paper, scale), Frames())
     else:

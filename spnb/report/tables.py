@@ -25,6 +25,7 @@ from spnb.report.frame import (
     Labels,
     Measure,
     format_interval,
+    load_measures,
     measures_of,
     pick,
     read_yaml,
@@ -216,6 +217,27 @@ class CustomExhibit(StrictData):
     title: str = Field("", description="of a figure")
     note: str = Field("", description="of a figure, in small type")
     words: dict[str, Any] = Field({}, description="what its code writes, by name")
+
+
+def seeds_table(plan: Any, frames: Frames) -> ExhibitContent | None:
+    """Every measure of the paper's tables, figures and claims, seed by seed, before and after
+    training: columns measure, variant, seed, start, end; None without runs."""
+    if not frames.runs:
+        return None
+    paper = frames.runs[0].paper
+    lines = []
+    for name, measure in load_measures(paper).items():
+        ends = {at: measure.of_runs(frames, share) for at, share in (("start", 0), ("end", 1))}
+        both = [ends[at].set_index(["variant", "seed"])["value"].rename(at) for at in ends]
+        lines.append(pd.concat(both, axis=1).reset_index().assign(measure=name))
+    table = pd.concat(lines, ignore_index=True)
+    caption = "Each measure of each run, so that any claim can be computed again without a run."
+    protocol = (
+        "A change is from the start to the end; suites and weights are those of tables.yaml and "
+        "claims.yaml. A row a measure, variant and seed."
+    )
+    columns = ["measure", "variant", "seed", "start", "end"]
+    return ExhibitContent(table[columns], frames.runs, None, caption, protocol)
 
 
 def load_own(paper: str) -> dict[str, CustomExhibit]:

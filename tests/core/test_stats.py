@@ -8,8 +8,10 @@ import pytest
 from spnb.core.stats import (
     bootstrap_interval,
     difference_interval,
+    holm,
     improvement_interval,
     mean_interval,
+    p_value,
     pass_at_k,
     share_interval,
 )
@@ -127,11 +129,29 @@ def test_the_difference_of_two_intervals():
     assert difference_interval(first, second) == pytest.approx((0.0524, 0.3339), abs=5e-5)
 
 
-def test_the_share_of_pairs_in_which_the_first_is_higher():
-    value, low, high, n = improvement_interval([3.0, 2.0, 1.0], [0.0, 2.0])
-    assert (value, n) == (pytest.approx(4.5 / 6), 2) and low < value < high <= 1
-    assert improvement_interval([3.0, 4.0], [1.0, 2.0]) == (1, 1, 1, 2)
-    assert improvement_interval([1.0, 2.0], [3.0, 4.0])[0] == 0
-    one = improvement_interval([1.0], [0.0, 1.0])
-    assert one[0] == 0.75 and one[3] == 1 and math.isnan(one[1])
-    assert improvement_interval([], [1.0])[3] == 0
+def test_the_share_of_paired_differences_above_0():
+    """Two above, one tie, one below: 2.5 of 4, between Wilson's ends for 2 and for 3 of 4."""
+    value, low, high, n = improvement_interval([3.0, 1.0, 0.0, -1.0, math.nan])
+    assert (value, n) == (0.625, 4)
+    assert (low, high) == (share_interval(2, 4)[0], share_interval(3, 4)[1])
+    assert improvement_interval([1.0] * 10)[1] == pytest.approx(0.7225, abs=1e-4)  # not 1
+    assert improvement_interval([-1.0])[0] == 0
+    assert improvement_interval([])[3] == 0 and math.isnan(improvement_interval([math.nan])[0])
+
+
+def test_the_p_of_a_mean_is_that_of_its_t_interval():
+    """Differences 1, 2, 3: mean 2, error 0.5774, t = 3.464 with 2 degrees of freedom."""
+    interval = mean_interval([1.0, 2.0, 3.0])
+    assert p_value(interval) == pytest.approx(0.0742, abs=1e-4)
+    assert p_value(interval, zero=2.0) == pytest.approx(1.0)
+    assert p_value(interval, zero=-2.0) == pytest.approx(0.0202, abs=1e-4)  # t = 6.928
+    assert math.isnan(p_value(mean_interval([1.0])))
+    assert p_value((1.0, 1.0, 1.0, 3)) == 0 and p_value((1.0, 1.0, 1.0, 3), 1.0) == 1
+
+
+def test_holm_multiplies_the_smallest_by_all_and_never_falls():
+    """Holm 1979: .01 x 3, .03 x 2, .04 x 1 but at least the one before."""
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.9, 0.6]) == [1.0, 1.0]
+    alone = holm([math.nan, 0.02])
+    assert math.isnan(alone[0]) and alone[1] == 0.02

@@ -8,6 +8,7 @@ from spnb.report import claims, frame
 from spnb.report.claims import (
     CONTRADICTED,
     MET,
+    NOT_COMPARABLE,
     NOT_DECIDED,
     NOT_MEASURED,
     NOT_MET,
@@ -68,6 +69,10 @@ def only(*tables, **changes):
         ({}, -2, -0.1, CONTRADICTED),
         ({"direction": "less"}, -2, -0.1, SUPPORTED),
         ({"direction": "less"}, 0.1, 2, CONTRADICTED),
+        ({"margin": 5}, -4, 4, "equal within 5"),
+        ({"margin": 5}, 1, 4, "equal within 5"),
+        ({"margin": 5}, 1, 6, SUPPORTED),
+        ({"margin": 5, "direction": "less"}, -4, 4, "equal within 5"),
         ({"minimal_effect": 5}, 6, 9, SUPPORTED),
         ({"minimal_effect": 5}, 1, 9, NOT_DECIDED),
         ({"minimal_effect": 5}, 1, 4, CONTRADICTED),  # there, but smaller than claimed
@@ -111,6 +116,18 @@ def test_together_all_parts_must_hold():
     assert together([SUPPORTED, NOT_DECIDED]) == NOT_DECIDED
     assert together([NOT_DECIDED, NOT_MEASURED]) == NOT_MEASURED
     assert together([NOT_MEASURED, CONTRADICTED, SUPPORTED]) == CONTRADICTED
+    assert together([SUPPORTED, "equal within 5", NOT_DECIDED]) == "not supported"
+    assert together([SUPPORTED, NOT_COMPARABLE]) == SUPPORTED
+    assert together([NOT_COMPARABLE, NOT_COMPARABLE]) == NOT_COMPARABLE
+
+
+def test_holm_is_taken_over_the_parts_of_a_claim_that_can_be_compared():
+    table = ends(full=(0.60, 0.30), no_rae=(0.40, 0.08))
+    parts = [part(), part(direction="less"), part(not_comparable="no such policy here")]
+    lines = verdicts(file_of(*parts), Frames(results=table))
+    assert lines["p (Holm)"].tolist() == ["0.061", "0.061", "-", "-"]  # 0.0303 x 2
+    assert lines["verdict"].tolist() == [SUPPORTED, CONTRADICTED, NOT_COMPARABLE, CONTRADICTED]
+    assert lines["note"][2] == "no such policy here" and lines["here"][2] == lines["here"][0]
 
 
 def test_variants_are_compared_in_pairs_of_a_seed():
@@ -120,9 +137,10 @@ def test_variants_are_compared_in_pairs_of_a_seed():
     assert (row["here"], row["n"]) == ("21.0 [8.3, 33.7]", 2)
     assert (row["verdict"], row["note"]) == (SUPPORTED, "")
     assert row["other end"] == "24.0 [8.0, 40.0]" and row["bar"] == "-"
-    assert row["P(better)"] == "0.75 [0.00, 1.00]"  # 30 is below 40
+    assert row["P(better)"] == "1.00 [0.34, 1.00]"  # in both pairs
+    assert (row["smallest visible"], row["p (Holm)"]) == ("12.7", "0.03")  # 2 atan(1 / 21) / pi
     less = only(table, direction="less")
-    assert (less["verdict"], less["P(better)"]) == (CONTRADICTED, "0.25 [0.00, 1.00]")
+    assert (less["verdict"], less["P(better)"]) == (CONTRADICTED, "0.00 [0.00, 0.66]")
     assert only(table, of="no-rae", against="full")["verdict"] == CONTRADICTED
     row = only(table, minimal_effect=10)
     assert (row["verdict"], row["note"]) == (NOT_DECIDED, "perhaps smaller than 10")

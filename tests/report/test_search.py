@@ -1,0 +1,135 @@
+"""The search for settings: its file, its numbers by hand, its runs at smoke scale."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from spnb.core.params import ParamError, papers, search_values, validate
+from spnb.report import search, show
+from spnb.report.exhibits import find_record
+from spnb.report.frame import RESULTS, Frames, Measure
+from spnb.report.search import Search, half_width, marked, nested, numbers
+
+FILE = {"arms": ["full", "random", "rlvr"], "controls": ["random"], "seeds": [100, 101]}
+FILE |= {"measure": "mean", "grid": {"grpo.learning_rate": [1e-3, 2e-3], "steps": [8]}}
+RIGHT = Measure(suite="a", weights={"accuracy": 100})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"against": "none"}, "none is no arm of the search; allowed: full, random, rlvr"),
+        ({"controls": ["x"]}, "x is no arm of the search"),
+        ({"grid": {}}, "grid"),
+        ({"grid": {"steps": []}}, "grid.steps is empty; allowed: one value or more"),
+        ({"seeds": [1]}, "seeds"),
+        ({"armz": ["full"]}, "armz"),
+    ],
+)
+def test_a_wrong_file_is_named(changes, words):
+    with pytest.raises(ParamError, match=words):
+        validate(Search, FILE | changes)
+
+
+def test_the_grid_is_crossed_and_its_keys_reach_inside():
+    made = validate(Search, FILE | {"grid": {"grpo.beta": [0, 1], "steps": [2, 3]}})
+    assert made.settings[1:3] == [{"grpo.beta": 0, "steps": 3}, {"grpo.beta": 1, "steps": 2}]
+    assert nested("grpo.beta", 1) == {"grpo": {"beta": 1}} and nested("steps", 2) == {"steps": 2}
+
+
+def test_a_paper_without_a_search_is_named():
+    with pytest.raises(ParamError, match="rlvr has no search.yaml; allowed: .*spell"):
+        search_values("rlvr")
+    for paper in papers():
+        try:
+            values = search_values(paper)
+        except ParamError:
+            continue
+        found = validate(Search, values)
+        assert not set(found.seeds) & {*range(100), *range(200, 204), *range(300, 304)}
+        assert search.plans(paper, "cpu", found)  # every arm and parameter is known
+
+
+def test_runs_of_a_search_have_questions_of_their_own_and_the_settings_win_over_variants():
+    made = validate(Search, FILE | {"set": {"clusters": 96}})
+    first, second = search.plans("spell", "cpu", made, runs="runs/elsewhere")
+    params = first.params("rlvr", 100)  # whose entry sets a rate of its own
+    assert (params.grpo["learning_rate"], params.steps, params.clusters) == (1e-3, 8, 96)
+    assert second.params("rlvr", 100).grpo["learning_rate"] == 2e-3
+    assert params.eval_draw == "search" and params.eval_seed("x") != _held_out(params)("x")
+    assert params.grpo["beta"] == 0.0  # of the variant, which the search leaves alone
+
+
+def _held_out(params):
+    return params.model_copy(update={"eval_draw": ""}).eval_seed
+
+
+def test_half_of_the_interval_of_ten_pairs():
+    """Differences 1, 2, 3: standard deviation 1, t(0.975, 9) = 2.2622."""
+    assert half_width(pd.Series([1.0, 2.0, 3.0])) == pytest.approx(2.2622 / math.sqrt(10), abs=1e-4)
+    assert half_width(pd.Series([5.0, 5.0])) == 0
+
+
+class Done:
+    """A finished run of three minutes."""
+
+    variant = "full"
+
+    def facts(self):
+        return {"seconds": 180.0}
+
+
+def test_the_numbers_of_an_arm_by_hand():
+    rows = []
+    for variant, values in {"full": (0.5, 0.7), "random": (0.2, 0.6)}.items():
+        for seed, value in enumerate(values):
+            row = {"variant": variant, "seed": seed, "step": 8, "suite": "a"}
+            rows.append(row | {"metric": "accuracy", "value": value})
+    results = pd.DataFrame(rows).reindex(columns=RESULTS)
+    keys = ["opponent", "role", "decoding", "difficulty"]
+    results[keys] = ""
+    frames = Frames([Done()], results)
+    full = numbers(RIGHT, frames, "full", "full")
+    assert (full["mean"], full["n"], full["minutes"]) == (pytest.approx(60), 2, 3.0)
+    assert full["spread"] == pytest.approx(10 * math.sqrt(2)) and math.isnan(full["half-width"])
+    other = numbers(RIGHT, frames, "random", "full")  # differences -30 and -10
+    spread = 10 * math.sqrt(2)
+    assert other["half-width"] == pytest.approx(2.2622 * spread / math.sqrt(10), abs=1e-3)
+
+
+def test_the_common_setting_is_chosen_without_controls_and_edges_are_said():
+    made = validate(Search, FILE | {"grid": {"rate": [1, 2, 4]}})
+    means = {1: (10, 90, 10), 2: (30, 5, 30), 4: (20, 5, 50)}
+    lines = [
+        {"rate": rate, "arm": arm, "mean": mean}
+        for rate, values in means.items()
+        for arm, mean in zip(made.arms, values, strict=True)
+    ]
+    table = marked(pd.DataFrame(lines), made)
+    common = table[table["common"] != ""]
+    assert set(common["rate"]) == {4} and set(common["common"]) == {"yes (edge: rate)"}
+    best = table[table["best"] != ""].set_index("arm")
+    assert best["rate"].to_dict() == {"full": 2, "random": 1, "rlvr": 4}
+    assert best["best"].to_dict()["full"] == "yes"
+
+
+@pytest.mark.slow
+def test_a_search_runs_is_saved_and_is_not_run_twice(tmp_path, monkeypatch):
+    values = {"arms": ["rlvr", "random"], "against": "rlvr", "controls": ["random"]}
+    values |= {"seeds": [100, 101], "measure": "mean", "set": {"steps": 1}}
+    values |= {"grid": {"grpo.learning_rate": [1e-3, 2e-3]}}
+    monkeypatch.setattr(search, "search_values", lambda paper: values)
+    plans = search.plans
+    monkeypatch.setattr(search, "plans", lambda *given: plans(*given, runs=str(tmp_path / "runs")))
+    shown = show.searched("spell", "smoke", tmp_path / "figures")
+    table = shown.item
+    assert table["n"].tolist() == [2] * 4 and list(table["arm"]) == ["rlvr", "random"] * 2
+    assert table["half-width"].notna().tolist() == [False, True] * 2
+    record = find_record("spell/search", tmp_path / "figures")
+    assert record["command"] == "spnb search spell --scale smoke" and record["seeds"] == [100, 101]
+    folders = sorted((tmp_path / "runs").rglob("finished.json"))
+    written = [path.stat().st_mtime_ns for path in folders]
+    again = show.searched("spell", "smoke", tmp_path / "figures").item
+    assert len(folders) == 8 and [path.stat().st_mtime_ns for path in folders] == written
+    pd.testing.assert_frame_equal(again, table)

@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_100,
+    "core": 2_150,
     "methods": 1_900,
     "train": 3_150,
     "games": 1_300,
     "corpus": 1_300,
     "evaluate": 1_050,
-    "lab": 3_400,
-    "report": 4_150,
+    "lab": 3_450,
+    "report": 4_300,
     "reference": 100,
     "cli": 350,
 }
-HELPER = 7_100
+HELPER = 7_150
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 18_550
+EVERYTHING = 18_800
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

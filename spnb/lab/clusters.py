@@ -21,7 +21,7 @@ documents (many-shot), a report graded by its points (summary).
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -229,6 +229,8 @@ def check(params: Any) -> None:
     shown = [*params.eval_documents, params.documents, *params.context]
     enough = all(1 <= n <= HELDOUT_NAMES for n in shown)
     params.need(enough, "documents context eval_documents", f"1 to {HELDOUT_NAMES}, the names")
+    known = all(1 <= level <= LENGTH for level in params.static_levels)
+    params.need(known, "static_levels", f"1 to {LENGTH}, the steps of a document")
 
 
 class GeneratedClusters(Clusters):
@@ -260,17 +262,22 @@ class GeneratedClusters(Clusters):
     def static_set(self) -> list[list[Task]]:
         """RLVR's questions, written by the oracle: a list for each part of the training.
 
-        Task types take turns, and so do levels; `params.context` has each part's documents.
+        Task types take turns, and so do levels (`params.static_levels`); `params.context` has each
+        part's documents. `params.static_wrong` of the stated answers are wrong, see `wrong_answer`.
         """
         params = self.params
+        levels = params.static_levels or range(1, LENGTH + 1)
         sets = []
         for number, documents in enumerate(params.context or [params.documents]):
             rng = random.Random(derive_seed(params.seed, "static", number))
             tasks = []
             for place in range(params.static_questions):
                 turn, which = divmod(place, len(params.tasks))
-                level = 1 + turn % LENGTH
+                level = levels[turn % len(levels)]
                 tasks.append(draw_task(params.tasks[which], level, rng, documents=documents))
+            wrong = rng.sample(range(len(tasks)), round((params.static_wrong or 0) * len(tasks)))
+            for place in wrong:
+                tasks[place] = replace(tasks[place], gold=(wrong_answer(tasks[place], rng),))
             sets.append(tasks)
         return sets
 
@@ -288,6 +295,18 @@ class GeneratedClusters(Clusters):
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """See `suites`."""
         return suites(params, chat, params.eval_documents, end)
+
+
+def wrong_answer(task: Task, rng: random.Random) -> str:
+    """An answer in the right form that is not a task's: what other steps, or the same in another
+    order, come to; another letter."""
+    right = task.gold[0]
+    source = task.info["source"]
+    while True:
+        order = rng.sample(range(len(source.steps)), task.info["level"])
+        wrong = rng.choice(LETTERS) if task.kind == "letter" else source.result(order)
+        if wrong != right:
+            return wrong
 
 
 def places_of(name: str, texts: Sequence[str]) -> list[int]:

@@ -65,6 +65,8 @@ class Params(MethodParams):
     memory_rule: Literal["paper", "code"] = "paper"
     question_source: Literal["policy", "static"] = "policy"
     static_questions: int = Field(96, ge=1, description="of the static set")
+    static_levels: list[int] = Field([], description="of the static set; empty: all, evenly")
+    static_wrong: float | None = Field(None, ge=0, le=1, description="its share of wrong answers")
     context: list[int] = Field([], description="static: documents in equal parts of the training")
     questions_per_round: int = Field(12, ge=1, description="rounds go on until groups are enough")
     rounds: int = Field(10, ge=1, description="most rounds of questions in a step")
@@ -81,6 +83,7 @@ class Params(MethodParams):
     tie: Literal["no", "first"] = "no"
     malformed: Literal["ignored", "penalised"] = "ignored"
     normalise: Literal["batch", "task"] = Field("batch", description="questioners (eq. 9)")
+    balance: Literal["", "counts"] = Field("", description="empty: roles weigh alike (eq. 10)")
     alignment: Literal["longpo", "solopo"] | None = Field(None, description="pairs (table 9)")
     eval_items: int = Field(4, ge=1, description="questions of each type and level")
     eval_samples: int = Field(8, ge=1, description="answers to each")
@@ -93,6 +96,8 @@ class Params(MethodParams):
         need = self.need
         need(self.documents_read <= self.documents, "documents_read documents", "1 to documents")
         need(static or not self.context, "context question_source", "with static")
+        of_static = self.static_levels or self.static_wrong
+        need(static or not of_static, "static_levels static_wrong question_source", "with static")
         need(not (self.corpus and static), "question_source corpus", "policy, there is no oracle")
         need(not self.corpus or self.judge == "rule", "judge corpus", "rule, there is no oracle")
         need(static or not self.alignment, "question_source alignment", "static")
@@ -451,11 +456,18 @@ class Method(SelfPlayMethod):
 
     def select(self, samples: Sequence[Sample]) -> None:
         """Weights of eq. 10 and 12: the sum over roles of the mean over groups, a group being the
-        mean over its tokens; a questioner's proposal is a group of its own."""
+        mean over its tokens; a questioner's proposal is a group of its own. With `balance: counts`
+        as many times the mean over the groups of all roles as there are roles."""
         trained = [sample for sample in samples if sample.weight]
+        roles = []
         for role, rows in grouped(trained, attrgetter("role")).items():
             groups = grouped(rows, attrgetter("group")).values()
-            token_mean([[row] for row in rows] if role == "questioner" else groups, len(trained))
+            roles.append([[row] for row in rows] if role == "questioner" else [*groups])
+        if self.params.balance == "counts":
+            token_mean([group for groups in roles for group in groups], len(roles) * len(trained))
+        else:
+            for groups in roles:
+                token_mean(groups, len(trained))
 
     def state_dict(self) -> dict[str, Any]:
         """The memory."""

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from operator import attrgetter
 from statistics import fmean, stdev
 
 import oracle
@@ -19,6 +20,7 @@ from spnb.core import prompts
 from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import SCALES, ParamError, scale_values, validate, variants
+from spnb.core.types import grouped
 from spnb.evaluate.items import play_suite
 from spnb.lab import embedded_path
 from spnb.lab.clusters import TYPES
@@ -500,6 +502,31 @@ def test_a_static_set_has_no_questioner():
         judged, question_source="static", judgments_per_answer=1
     )  # QwenLong-L1's reward
     assert world.batches == [16, 16] and rewards(rows, "responder")[:4] == [1, 1, 1, 0]
+
+
+def test_roles_weigh_alike_or_by_their_groups():
+    """Equation 10's roles count alike; by counts every group does, whatever its role."""
+    sums = {}
+    for balance in ("", "counts"):
+        judged = Roles(judges=lambda number: number % 4 == 0)
+        _, rows, _ = play(judged, balance=balance, consistency=False)
+        counted = trained(rows)
+        shares = {}
+        for row in counted:
+            shares[row.role] = shares.get(row.role, 0) + row.weight / len(counted)
+        sums[balance] = shares
+        groups = {
+            role: len({id(row) if role == "questioner" else row.group for row in part})
+            for role, part in grouped(counted, attrgetter("role")).items()
+        }
+    assert all(share == pytest.approx(1) for share in sums[""].values())
+    total = sum(groups.values())
+    expected = {role: len(groups) * count / total for role, count in groups.items()}
+    assert len(set(groups.values())) > 1 and sums["counts"] == pytest.approx(expected)
+    with pytest.raises(ParamError, match="static_levels is .*question_source"):
+        play(Roles(), static_levels=[1])
+    with pytest.raises(ParamError, match=r"static_levels is \[7\].*allowed: 1 to 6"):
+        play(Roles(), question_source="static", judgments_per_answer=0, static_levels=[7])
 
 
 def test_the_context_of_a_static_set_grows():

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -30,6 +31,8 @@ PARAMS = dict(
     clusters=7,
     seed=0,
     static_questions=36,
+    static_levels=[],
+    static_wrong=None,
     context=[],
 )
 SIX = Context("journey", tuple(Document(f"Text {number}.") for number in range(6)), "c")
@@ -290,6 +293,22 @@ def test_the_static_set_has_all_types_and_levels_evenly():
     assert [len(part) for part in parts] == [6, 6]
     (one,) = library(tasks=["ledger"], static_questions=4).static_set()
     assert [task.info["level"] for task in one] == [1, 2, 3, 4]
+
+
+def test_a_static_set_of_limited_levels_with_wrong_answers():
+    values = {"static_questions": 24, "static_levels": [2, 1]}
+    (right,) = library(**values).static_set()
+    assert [task.info["level"] for task in right] == [2, 2, 2, 1, 1, 1] * 4
+    (some,) = library(**values, static_wrong=0.25).static_set()
+    changed = [(a, b) for a, b in zip(right, some, strict=True) if a.gold != b.gold]
+    assert len(changed) == 6 and [a.question for a in right] == [b.question for b in some]
+    for before, after in changed:
+        (answer,) = after.gold
+        kind = after.info["family"]
+        shape = {"ledger": r"\d+", "choice": "[ABCD]", "journey": r"(\w+ \w+ \w+ ?)+"}[kind]
+        assert re.fullmatch(shape, answer) and len(answer.split()) == len(before.gold[0].split())
+        proposal, _ = library(**values).stated(after)
+        assert proposal.answer == answer  # what a run takes for right
 
 
 def test_a_static_question_states_the_true_answer():

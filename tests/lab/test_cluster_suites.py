@@ -2,7 +2,6 @@
 
 import random
 import re
-from types import SimpleNamespace
 
 import pytest
 from fakes import CharTokenizer, Roles, asked_in, steps_in
@@ -15,6 +14,7 @@ from spnb.evaluate.proposals import difficulty, difficulty_rows
 from spnb.lab import ladder
 from spnb.lab.clusters import FORMS, LENGTH, SHOTS, TYPES, draw_form, suites
 from spnb.lab.world import names
+from spnb.methods.spell import Params
 
 PARAMS = dict(tasks=list(TYPES), eval_items=2, eval_samples=3, max_new_tokens=64)
 PARAMS |= dict(eval_temperature=0.7, eval_top_p=0.95)
@@ -24,7 +24,7 @@ SINGLE = [f"{name}-1" for name in TYPES]
 
 def made(ends=True, documents=(2, 8), **values):
     """The suites of a step by name."""
-    params = SimpleNamespace(**PARAMS | values)
+    params = Params(**PARAMS | values)
     return {one.name: one for one in suites(params, Chat(CharTokenizer()), documents, ends)}
 
 
@@ -85,6 +85,8 @@ def test_questions_are_the_same_at_every_step_and_for_every_number_of_samples():
     assert asked() == asked(ends=False) == first and asked(eval_samples=1) == first[::3]
     assert played(made(tasks=["journey"])["journey-2"])[2].prompts["responder"] == first
     assert not {*asked()} & {*played(made()["needles"])[2].prompts["responder"]}
+    other = asked(eval_draw="search")
+    assert len(other) == len(first) and not {*other} & {*first} and asked(eval_draw="a") != other
 
 
 def test_accuracy_by_level_and_pass_at_k_by_hand():

@@ -348,6 +348,23 @@ def test_steps_draw_other_documents_and_seeds_others_still():
     assert prompts(seed=1) != prompts()
 
 
+def test_another_draw_has_other_questions_and_other_documents():
+    """The questions of a search: none of the held-out ones, and the same for the same word."""
+
+    def asked(name, **values):
+        world = World(lambda index: 2)
+        play_suite(
+            {suite.name: suite for suite in method(**values).suites(0)}[name], {"policy": world}
+        )
+        return [prompt for prompt, _ in world.asked or world.answered]
+
+    for name in ("string", CHALLENGES):
+        held_out = asked(name)
+        other = asked(name, eval_draw="search")
+        assert other == asked(name, eval_draw="search") and len(other) == len(held_out)
+        assert other != held_out and asked(name, eval_draw="b") != other
+
+
 def test_suites_and_the_challengers_tasks_on_held_out_documents():
     made = method()
     suites = {suite.name: suite for suite in made.suites(0)}

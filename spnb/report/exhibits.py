@@ -310,13 +310,20 @@ def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
         "scale": scale,
         "seeds": sorted({run.seed for run in runs}),
         "variants": list(dict.fromkeys(run.variant for run in runs)),
-        "runs": {run.run_id: run.config_hash for run in runs},
+        "runs": _identities(runs),
         "versions": run_folders.versions(),
         "commit": run_folders.commit(),
         "trained_at": sorted({commit for run in runs if (commit := getattr(run, "commit", None))}),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command_of(info, scale or "cpu"),
     }
+
+
+def _identities(runs: Sequence[Run]) -> dict[str, str]:
+    """The hash of each run by its id, with the hash where runs of several settings share one."""
+    ids = [run.run_id for run in runs]
+    pairs = ((run.run_id, run.config_hash) for run in runs)
+    return {f"{name}.{one}" if ids.count(name) > 1 else name: one for name, one in pairs}
 
 
 def command_of(info: ExhibitInfo, scale: str) -> str:

@@ -128,6 +128,7 @@ def test_a_search_runs_is_saved_and_is_not_run_twice(tmp_path, monkeypatch):
     assert table["half-width"].notna().tolist() == [False, True] * 2
     record = find_record("spell/search", tmp_path / "figures")
     assert record["command"] == "spnb search spell --scale smoke" and record["seeds"] == [100, 101]
+    assert len(record["runs"]) == 8  # the settings' runs share their names
     folders = sorted((tmp_path / "runs").rglob("finished.json"))
     written = [path.stat().st_mtime_ns for path in folders]
     again = show.searched("spell", "smoke", tmp_path / "figures").item

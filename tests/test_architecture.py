@@ -138,7 +138,7 @@ def test_an_unknown_name_of_the_facade_is_answered():
 
 def test_sizes():
     """What is one thing is one file, up to 400 lines of code and docstrings; a room's limit is in
-    report/test_sizes.py."""
+    test_sizes.py."""
     larger = {
         "spell.py": 500,  # Algorithm 1, its memory, its parameters
         "frame.py": 450,  # every reader of items and logs, and the one measure on them

@@ -22,7 +22,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "corpus": 1_300,
     "evaluate": 1_050,
     "lab": 3_450,
-    "report": 4_300,
+    "report": 4_350,
     "reference": 100,
     "cli": 350,
 }

@@ -3,8 +3,9 @@
 `params/<paper>/search.yaml` names arms, a grid of settings and the search's seeds. Every arm runs
 at every setting, evaluated on questions like the held-out ones (`eval_draw`). The table says what a
 setting gives each arm, how far seeds spread, how wide the interval of a paired difference of ten
-seeds would be, and what a run costs. `common` marks the setting with the highest mean over the
-arms, `best` each arm's own; a mark says where it lies at the edge of what was tried.
+seeds would be, the most that so few seeds do not rule out, and what a run costs. `common` marks the
+setting with the highest mean over the arms, `best` each arm's own, and which of its values lie at
+an edge of what was tried.
 
     spnb search spell
 """
@@ -18,7 +19,7 @@ import pandas as pd
 from pydantic import Field, model_validator
 
 from spnb.core.params import StrictData, search_values, validate
-from spnb.report.exhibits import ExhibitContent
+from spnb.report.exhibits import ExhibitContent, ExhibitError
 from spnb.report.frame import Frames, Measure, gather, load_measures, pick
 from spnb.train.config import merge
 from spnb.train.plan import Plan, make_plan
@@ -41,7 +42,9 @@ class Search(StrictData):
     measure: str = Field(description="of the paper's tables, at the end of the training")
     window: float = Field(0, ge=0, le=1, description="share of the training averaged at its end")
     set: dict[str, Any] = Field({}, description="parameters of all runs")
-    grid: dict[str, list[Any]] = Field(min_length=1, description="crossed; grpo.beta names a key")
+    grid: dict[str, list[bool | int | float | str]] = Field(
+        min_length=1, description="crossed; grpo.beta names a key inside"
+    )
 
     @model_validator(mode="after")
     def _known(self) -> "Search":
@@ -82,7 +85,12 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 
 
 def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
-    """The search's table: a line a setting and arm, from finished runs."""
+    """The search's table: a line a setting and arm, from finished runs.
+
+    Raises:
+        ParamError: a measure that the paper does not have.
+        ExhibitError: no run of an arm has the measure.
+    """
     measure = pick(load_measures(paper), search.measure, f"{paper}/search.yaml: ")
     measure = measure.model_copy(update={"window": search.window})
     lines = []
@@ -92,11 +100,15 @@ def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
         runs += [run for run in frames.runs if run.variant in search.arms]
         for arm in search.arms:
             lines.append(setting | {"arm": arm} | numbers(measure, frames, arm, search.against))
-    rows = marked(pd.DataFrame(lines), search)
+    rows = pd.DataFrame(lines)
+    if absent := rows.loc[rows["n"] == 0, "arm"].tolist():
+        raise ExhibitError(f"{paper}/search: no run of {absent[0]} measures {search.measure!r}")
+    rows = marked(rows, search)
     caption = (
-        f"{search.measure}, mean over seeds at the end of training, of every arm at every setting; "
-        "spread: standard deviation over seeds; half-width: half of the 95 % interval that a "
-        f"difference to {search.against} would have with {TEN} paired seeds."
+        f"Every arm at every setting: the measure {search.measure!r} at the end of training, mean "
+        "over seeds and spread (standard deviation); half-width: half of the 95 % interval that a "
+        f"difference to {search.against} would have with {TEN} paired seeds, as estimated from "
+        "these seeds, and at most: the upper 95 % bound of that estimate."
     )
     protocol = (
         f"Seeds {', '.join(map(str, search.seeds))}, on questions that are not the held-out ones. "
@@ -113,17 +125,21 @@ def numbers(measure: Measure, frames: Frames, arm: str, against: str) -> dict[st
     values = values.pivot(index="seed", columns="variant", values="value")
     values = values.reindex(columns=list({arm, against}))
     minutes = [run.facts()["seconds"] / 60 for run in frames.runs if run.variant == arm]
-    line = {"mean": values[arm].mean(), "spread": values[arm].std(), "half-width": float("nan")}
+    line = {"mean": values[arm].mean(), "spread": values[arm].std()}
+    line |= dict.fromkeys(("half-width", "at most"), float("nan"))
     if arm != against:
-        line["half-width"] = half_width((values[arm] - values[against]).dropna())
+        line["half-width"], line["at most"] = half_width((values[arm] - values[against]).dropna())
     return line | {"minutes": pd.Series(minutes).mean(), "n": int(values[arm].count())}
 
 
-def half_width(differences: pd.Series) -> float:
-    """Half of the 95 % t-interval of `TEN` differences that spread as these do."""
+def half_width(differences: pd.Series) -> tuple[float, float]:
+    """Half of the 95 % t-interval of `TEN` differences that spread as these do, and the most it may
+    be: with the upper 95 % bound of their standard deviation (chi-squared)."""
     from scipy import stats  # late: 0.7 s
 
-    return float(stats.t.ppf(0.975, TEN - 1) * differences.std() / sqrt(TEN))
+    half = float(stats.t.ppf(0.975, TEN - 1) * differences.std() / sqrt(TEN))
+    free = len(differences) - 1
+    return half, half * sqrt(free / stats.chi2.ppf(0.05, free)) if free > 0 else float("nan")
 
 
 def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:

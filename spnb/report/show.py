@@ -46,10 +46,8 @@ from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.runs import COMMITTED
 
-SEEDED = ("spell", "spice", "spiral", "rlvr", "proposer")
-"""Papers whose measures are listed seed by seed."""
 MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **rlvr.MAKERS}
-MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in SEEDED}
+MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in params.papers()}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 ADDED = {"spice/claims": spice.with_cross_play, "spiral/poker-equilibrium": spiral.with_averages}
@@ -315,6 +313,7 @@ def regenerate(
 
 def searched(paper: str, scale: str = "cpu", folder: str | Path | None = None) -> Exhibit:
     """Runs a paper's search, see `spnb.report.search`, and saves its table."""
+    exhibit_info(f"{paper}/search")  # that it can be saved, before anything is run
     wanted = search.load_search(paper)
     made = search.plans(paper, scale, wanted)
     where = resolve(folder or (made[0].figures if scale == "smoke" else default_folder()))

@@ -1,13 +1,14 @@
 """The search for settings: its file, its numbers by hand, its runs at smoke scale."""
 
 import math
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from spnb.core.params import ParamError, papers, search_values, validate
 from spnb.report import search, show
-from spnb.report.exhibits import find_record
+from spnb.report.exhibits import ExhibitError, find_record
 from spnb.report.frame import RESULTS, Frames, Measure
 from spnb.report.search import Search, half_width, marked, nested, numbers
 
@@ -23,6 +24,7 @@ RIGHT = Measure(suite="a", weights={"accuracy": 100})
         ({"controls": ["x"]}, "x is no arm of the search"),
         ({"grid": {}}, "grid"),
         ({"grid": {"steps": []}}, "grid.steps is empty; allowed: one value or more"),
+        ({"grid": {"steps": [[1]]}}, "grid"),
         ({"seeds": [1]}, "seeds"),
         ({"armz": ["full"]}, "armz"),
     ],
@@ -66,9 +68,22 @@ def _held_out(params):
 
 
 def test_half_of_the_interval_of_ten_pairs():
-    """Differences 1, 2, 3: standard deviation 1, t(0.975, 9) = 2.2622."""
-    assert half_width(pd.Series([1.0, 2.0, 3.0])) == pytest.approx(2.2622 / math.sqrt(10), abs=1e-4)
-    assert half_width(pd.Series([5.0, 5.0])) == 0
+    """Differences 1, 2, 3: standard deviation 1, t(0.975, 9) = 2.2622, chi2(0.05, 2) = 0.10259."""
+    half, most = half_width(pd.Series([1.0, 2.0, 3.0]))
+    assert half == pytest.approx(2.2622 / math.sqrt(10), abs=1e-4)
+    assert most == pytest.approx(half * math.sqrt(2 / 0.10259), rel=1e-4)
+    assert half_width(pd.Series([5.0, 5.0])) == (0, 0)
+    assert math.isnan(half_width(pd.Series([5.0]))[1])
+
+
+def test_what_cannot_be_saved_or_measured_is_said(monkeypatch):
+    monkeypatch.setattr(search, "load_search", lambda paper: pytest.fail("must not be read"))
+    with pytest.raises(ValueError, match="exhibit is 'rlvr/search'"):
+        show.searched("rlvr", "smoke")
+    made = validate(Search, FILE)
+    empty = [SimpleNamespace(all=list) for _ in made.settings]
+    with pytest.raises(ExhibitError, match="spell/search: no run of full measures 'mean'"):
+        search.table("spell", made, empty)
 
 
 class Done:

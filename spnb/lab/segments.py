@@ -270,9 +270,12 @@ def draw_task(
 
 def challenge(entry: Entry, level: int, written: Proposal) -> str:
     """The text of a challenger that writes this task from a segment: first the steps and their
-    result as the document has them, a choice after each whether to go on; then the task."""
+    result as the document has them, a choice after each whether to go on, and of a choice the
+    letter that it will have; then the task."""
     steps = " ".join(map(" ".join, zip(NUMBERS, entry.steps[:level], strict=False)))
     stated = f"{entry.subject} {steps} {MAKES} {result(entry.family, entry.steps[:level])}"
+    if written.kind == "choice":
+        stated += f" ({written.answer})"
     return ladder.tag("think", stated) + task_text(written)
 
 

@@ -75,6 +75,13 @@ class Reasoning(Lessons):
             row += [(f" {segments.result(kind, entry.steps)}", True), (".", False)]
         return row
 
+    def options(self) -> Row:
+        """The letters of listed counts or words."""
+        kind = self.rng.choice(("ledger", "code"))
+        level = self.rng.randint(1, HIGHEST)
+        right = segments.random_result(kind, level, self.rng)
+        return self.letters(self.around(kind, right, level))
+
     # --- the reasoner
 
     def answer(self) -> Row:
@@ -158,14 +165,21 @@ class Reasoning(Lessons):
             yield f" {entry.steps[place]}", True
         after = (f" {MAKES}", f" {NUMBERS[level % len(NUMBERS)]}")
         yield f" {MAKES}", after if level < highest else True
-        yield f" {segments.result(entry.family, entry.steps[:level])}</think>", True
+        yield f" {segments.result(entry.family, entry.steps[:level])}", True
 
     def written(self, entries: Sequence[Entry], entry: Entry, level: int, thought: Row) -> Row:
         """The task that follows a thought."""
         answer_type = self.rng.choice(KINDS[entry.family].types)
         written = self.worded(entry, level, answer_type)
         prompt = spice_prompts.challenge("plain", answer_type, "\n".join(e.text for e in entries))
-        return turn(prompt, *thought, (segments.task_text(written), True))
+        return turn(prompt, *thought, *self.task_of(written))
+
+    def task_of(self, written: Proposal) -> Row:
+        """The end of a thought, which says the letter of a choice, and the task."""
+        row: Row = [("</think>", True), (segments.task_text(written), True)]
+        if written.kind == "choice":
+            row.insert(0, (f" ({written.answer})", tuple(f" ({letter})" for letter in LETTERS)))
+        return row
 
     def worded(self, entry: Entry, level: int, answer_type: str, answer: str = "") -> Proposal:
         """A task in a wording of training; its answer is the result unless another is given."""
@@ -204,10 +218,10 @@ class Reasoning(Lessons):
             levels += [f" {NUMBERS[one]}"] * 2 ** (self.cap - 1 - one)
         worked = by_ordinals(f" {' '.join(ladder.working(entry, order))}", ORDINALS[:level])
         row: Row = [("<think>", True), (f" {NUMBERS[level - 1]}", tuple(levels)), *worked]
-        row.append((f" {MAKES} {made}</think>", True))
+        row.append((f" {MAKES} {made}", True))
         written = self.worded(entry, level, answer_type, made)
         prompt = spice_prompts.challenge("plain", answer_type, None)
-        return turn(prompt, *row, (segments.task_text(written), True))
+        return turn(prompt, *row, *self.task_of(written))
 
     # --- Absolute Zero
 

@@ -93,8 +93,11 @@ class Drills:
         return row
 
     def options(self) -> Row:
-        """The letters of listed options."""
-        listed = [str(count) for count in self.rng.sample(range(COUNTS), len(LETTERS))]
+        """The letters of listed counts."""
+        return self.letters([str(n) for n in self.rng.sample(range(COUNTS), len(LETTERS))])
+
+    def letters(self, listed: Sequence[str]) -> Row:
+        """The letters of four options, in any order."""
         row: Row = [(prompts.lettered(listed) + "\n", False)]
         for at in self.shuffled(range(len(LETTERS))):
             row += [(f" {SO} {listed[at]}", False), (f" ({LETTERS[at]})", True), (".", False)]

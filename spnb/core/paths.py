@@ -38,13 +38,18 @@ def resolve(path: str | os.PathLike[str]) -> Path:
     return ROOT / Path(path).expanduser()
 
 
+def embedded_policies() -> list[str]:
+    """The names of the policies that ship with the package."""
+    return sorted(path.parent.name for path in WEIGHTS.glob("*/config.json"))
+
+
 def embedded_path(name: str) -> Path:
     """The folder of a policy that ships with the package.
 
     Raises:
         ValueError: there is none of that name.
     """
-    known = sorted(path.parent.name for path in WEIGHTS.glob("*/config.json"))
+    known = embedded_policies()
     if name not in known:
         raise ValueError(f"embedded policy is {name!r}; allowed: {', '.join(known)}")
     return WEIGHTS / name

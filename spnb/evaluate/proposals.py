@@ -168,8 +168,9 @@ def task_numbers(tasks: Records) -> dict[str, float]:
 
 
 def challenge_rows(records: Records) -> Rows:
-    """valid, over all attempts; over the valid ones everything of `task_numbers`; right and success
-    by form (`difficulty`: choice, free form); success over the right ones alone (solved)."""
+    """valid, over all attempts; over the valid ones everything of `task_numbers`; success over those
+    whose stated answer is right (solved) or wrong (misled); right, success and misled by form
+    (`difficulty`: choice, free form)."""
     valid = [one for one in records if one["score"] == 1]
     rows = [share_row(CHALLENGES, "valid", [one["score"] for one in records])]
     numbers = task_numbers(valid)
@@ -181,7 +182,7 @@ def challenge_rows(records: Records) -> Rows:
         if name in numbers:
             rows.append(row(CHALLENGES, name, numbers[name], n=len(valid)))
     known = [one for one in valid if one.get("right") is not None]
-    rows.append(mean_row(CHALLENGES, "solved", [one["success"] for one in known if one["right"]]))
+    rows += [mean_row(CHALLENGES, name, values) for name, values in _by_truth(known).items()]
     choices = [one for one in known if one["answer_type"] == "choice"]
     others = [one for one in known if one["answer_type"] != "choice"]
     for form, own in (("choice", choices), ("free form", others)):
@@ -189,4 +190,11 @@ def challenge_rows(records: Records) -> Rows:
             label = {"difficulty": form}
             rows.append(share_row(CHALLENGES, "right", [one["right"] for one in own], **label))
             rows.append(mean_row(CHALLENGES, "success", [one["success"] for one in own], **label))
+            rows.append(mean_row(CHALLENGES, "misled", _by_truth(own)["misled"], **label))
     return rows
+
+
+def _by_truth(tasks: Records) -> dict[str, list[float]]:
+    """p of the tasks whose stated answer is right (solved), and of the others (misled)."""
+    solved = [one["success"] for one in tasks if one["right"]]
+    return {"solved": solved, "misled": [one["success"] for one in tasks if not one["right"]]}

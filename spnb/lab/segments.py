@@ -265,6 +265,16 @@ def draw_task(
     return Task(messages, text, (gold,), GRADES[answer_type], f"level {level}", info)
 
 
+def misstated(written: Proposal, entry: Entry, level: int, rng: random.Random) -> Proposal:
+    """The same task with a wrong stated answer: another letter, or what another order or other
+    steps come to."""
+    answers = draw_options(entry.family, entry.steps[:level], rng)
+    if written.kind == "choice":
+        answers = list(LETTERS)
+    wrong = [answer for answer in answers if answer != written.answer]
+    return replace(written, answer=rng.choice(wrong))
+
+
 # --- challenges
 
 
@@ -380,14 +390,13 @@ def segment_suites(
     policy: str = "policy",
     seed_of: Callable[..., int] = HELD_OUT,
 ) -> list[Suite]:
-    """All suites, each with `items` questions of every level, sampled; accuracy in all and by
-    level. `seed_of` draws the questions."""
+    """All suites, each with `items` questions of every level, one answer each; accuracy in all and
+    by level. `seed_of` draws the questions."""
     suites = []
     for name in SUITES:
         tasks = suite_tasks(name, items, prompt, tag, seed_of)
         answers = lambda place, _, name=name: derive_seed("segments", name, place)  # noqa: E731
-        labels = {"policy": policy, "decoding": "sampled"}
-        suites.append(ask_suite(name, tasks, chat, sampling, answers, **labels))
+        suites.append(ask_suite(name, tasks, chat, sampling, answers, policy=policy))
     return suites
 
 
@@ -434,14 +443,17 @@ class GeneratedSegments(SegmentSource):
         return judge(proposal, entries) if entries else None
 
     def write(self, context: Context, rng: random.Random) -> Proposal | None:
-        """The oracle's task on a segment: right, self-contained, of any level that there is."""
+        """The oracle's task on a segment: self-contained, of any level that there is, and right but
+        for a share of `writer_wrong`."""
         read = read_segment(context.texts[0])
         entries = [entry for entry in read if context.kind in KINDS[entry.family].types]
         if not entries:
             return None
         entry = rng.choice(entries)
         level = rng.randint(1, len(entry.steps))
-        return write_task(entry, level, context.kind, rng)
+        written = write_task(entry, level, context.kind, rng)
+        wrong = rng.random() < self.params.writer_wrong
+        return misstated(written, entry, level, rng) if wrong else written
 
     suites = staticmethod(segment_suites)
 

@@ -19,7 +19,7 @@ from spnb.core.episodes import Episode
 from spnb.core.grading import grade, majority_vote, read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import find, foreign, reward, reward_name
-from spnb.core.types import Sample, Sampling, Trajectory, derive_seed
+from spnb.core.types import Sample, Trajectory, derive_seed
 from spnb.corpus.segments import GRADES, SegmentSource
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import CHALLENGES, challenge_rows, judged_columns, task_numbers
@@ -41,7 +41,7 @@ class Params(MethodParams):
     paper's (section 3.1, table 5).
 
     `corpus` names halves of the generated corpus, corpora by path, or a plugin's source; without
-    any the challenger writes from nothing. `writer: oracle` is the strong challenger. The control
+    any the challenger writes from nothing. `writer: oracle` writes tasks that are right. The control
     `reward: random` permutes what valid tasks pay, and the answers' rewards, within each step.
     R-Zero takes stages (`challenger`, `policy` in turn) and a policy of this name.
     """
@@ -59,11 +59,13 @@ class Params(MethodParams):
     task_types: list[Literal[tuple(GRADES)]] = list(GRADES)  # type: ignore[valid-type]
     selection: Literal["drawn", "asked"] = "drawn"
     writer: Literal["policy", "oracle"] = "policy"
+    writer_wrong: float = Field(0, ge=0, le=1, description="share of an oracle's wrong answers")
     prompts: Style = "plain"
     pay: reward_name(*PAYS) = "variance"
     invalid_reward: float = Field(-0.1, le=0)
     reward: Literal["rule", "random"] = "rule"
     references: int = Field(0, ge=0, description="Absolute Zero: earlier programs in a prompt")
+    eval_temperature: float = Field(0.0, ge=0, description="the paper's answers are greedy")
     eval_items: int = Field(64, ge=1, description="held-out questions of each level and suite")
     eval_tasks: int = Field(128, ge=1, description="held-out documents to write tasks on")
 
@@ -79,6 +81,8 @@ class Params(MethodParams):
         need(len(self.frozen) < len(self.role_names), "roles", "one that learns")
         enough = self.attempts >= self.group_size
         need(enough, "attempts", f"group_size ({self.group_size}) or more")
+        taught = self.writer == "oracle" or not self.writer_wrong
+        need(taught, "writer_wrong writer", "above 0 with writer oracle alone")
         need(self.pay == pay, "pay algorithm", pay)
         need(alone or stages == POLICIES, "stages algorithm", f"stages of {sorted(POLICIES)}")
         own = self.own_sources
@@ -255,7 +259,7 @@ class ChallengerReasoner(SelfPlayMethod):
         suites = self.source.suites(
             params.eval_items,
             self.chat,
-            Sampling(params.max_new_tokens),
+            params.eval_sampling,
             prompt=partial(spice_prompts.reason, params.prompts),
             tag=spice_prompts.answer_tag(params.prompts),
             policy=self.roles["reasoner"].policy,

@@ -85,7 +85,7 @@ class Method(ChallengerReasoner):
         return written
 
     def oracle(self, context: Context, rng: random.Random) -> Attempt:
-        """The strong challenger's task."""
+        """A task of the oracle."""
         return self.attempt(context, None, self.source.write(context, rng))
 
 

@@ -5,7 +5,7 @@ a constant. Its verdict rests on the 95 % interval of the difference: Student's 
 beside a constant at least as wide as the measure's own interval over seeds and items.
 
 - `greater`, `less`: supported if the interval lies on the claimed side beyond `minimal_effect`,
-  contradicted if all of it falls short of that; "equal within" `margin` if one is set and the
+  contradicted if all of it falls short of that; else "equal within" `margin` if one is set and the
   interval lies within it. Beside them stands P(better), the share of seeds in which the claimed
   side is better.
 - `near`: supported if the interval lies within `margin` of 0, contradicted if outside of it.
@@ -29,6 +29,7 @@ from math import isfinite
 from typing import Any, Literal
 
 import pandas as pd
+import yaml
 from pydantic import Field, model_validator
 
 from spnb import reference
@@ -46,6 +47,7 @@ from spnb.report.frame import (
     seed_interval,
     widened,
 )
+from spnb.train.runs import Run, file_at
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -57,6 +59,8 @@ MET = "met"
 NOT_MET = "not met"
 COLUMNS = ("claim", "part", "paper", "here", "smallest visible", "P(better)", "p (Holm)", "n")
 COLUMNS += ("verdict", "note")
+DECIDES = ("claims", "measures")
+"""What of a file decides verdicts."""
 ALONE = ("reaches", "rises", "no gain", "compare")
 """Directions whose parts are judged one by one: their claim has no verdict as a whole."""
 
@@ -102,6 +106,7 @@ class Claims(StrictData):
     """A file of claims, and the exhibit that shows their verdicts, with its texts."""
 
     claims: list[Claim]
+    margin: float = Field(0, ge=0, description="of parts in points that have none of their own")
     digits: int = Field(1, description="decimals shown")
     exhibit: str
     caption: str
@@ -118,8 +123,25 @@ class Claims(StrictData):
         """The exhibit of these runs; None where nothing is measured."""
         table = verdict_table(self, frames)
         used = frames.only(self.variants).runs
-        content = ExhibitContent(table, used, None, self.caption, self.protocol)
-        return content if len(table) else None
+        protocol = f"{self.protocol} {fixed(self.exhibit.partition('/')[0], used)}".strip()
+        return ExhibitContent(table, used, None, self.caption, protocol) if len(table) else None
+
+
+def fixed(paper: str, runs: Sequence[Run]) -> str:
+    """Whether a paper's claims were fixed before these runs, in a sentence: the file has the same
+    claims at the commits that the runs were trained at. Empty where git does not know these."""
+    path = reference.sources("claims.yaml")[paper]
+    commits = sorted({run.commit or "" for run in runs})
+    then = [file_at(commit, path) for commit in commits]
+    if not then or None in then:
+        return ""
+    now, *before = (
+        [yaml.safe_load(text)[key] for key in DECIDES] for text in (path.read_text(), *then)
+    )
+    names = ", ".join(commit[:9] for commit in commits)
+    if any(each != now for each in before):
+        return f"The claims or their measures were changed after runs (trained at commit {names})."
+    return f"Claims, measures and margins were committed before the runs, which are of {names}."
 
 
 def load_claims(paper: str) -> Claims:
@@ -136,6 +158,8 @@ def claims_of(content: Mapping[str, Any], paper: str) -> Claims:
         parts = []
         for part in claim["parts"]:
             own = {"measure": pick(measures, part["measure"], where)}
+            if own["measure"].unit == "points" and part["direction"] in ("greater", "less"):
+                own["margin"] = part.get("margin", content.get("margin", 0))
             own["paper"] = {k: _printed(paper, v) for k, v in part.get("paper", {}).items()}
             parts.append(validate(Part, {**part, **own}, where))
         claims.append({**claim, "parts": parts})
@@ -249,10 +273,11 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
 def decide(part: Part, difference: Interval) -> str:
     """The verdict on the interval of a difference."""
     mean, low, high, _ = difference
-    equal = -part.margin <= low and high <= part.margin
-    if part.margin and equal and part.direction in ("compare", "greater", "less"):
-        return f"{EQUAL} {part.margin:g}"
+    equal = part.margin > 0 and -part.margin <= low and high <= part.margin
+    undecided = f"{EQUAL} {part.margin:g}" if equal else NOT_DECIDED
     if part.direction == "compare":
+        if equal:
+            return undecided
         return "higher" if low > 0 else "lower" if high < 0 else NOT_DECIDED
     if part.direction == "no gain":
         return MET if high <= part.margin else NOT_MET if low > part.margin else NOT_DECIDED
@@ -266,7 +291,7 @@ def decide(part: Part, difference: Interval) -> str:
         low, high = -high, -low
     holds = low > part.minimal_effect
     fails = high < part.minimal_effect
-    return SUPPORTED if holds else CONTRADICTED if fails else NOT_DECIDED
+    return SUPPORTED if holds else CONTRADICTED if fails else undecided
 
 
 def _missing(part: Part, frames: Frames) -> str:

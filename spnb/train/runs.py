@@ -415,19 +415,18 @@ def version(package: str) -> str | None:
         return None
 
 
+def git(*arguments: str) -> str:
+    """What git says in the project's folder; raises OSError or CalledProcessError."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def commit() -> str | None:
     """The commit of the code, with "-dirty" where tracked files differ from it.
 
     figures/ and notebooks/ do not count: making exhibits writes there. None without git, where the
     package is installed, and where it lies inside a repository of something else.
     """
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
-
     try:
         if not CHECKOUT or Path(git("rev-parse", "--show-toplevel")) != ROOT.resolve():
             return None
@@ -435,6 +434,14 @@ def commit() -> str | None:
         dirty = git("status", "--porcelain", "--untracked-files=no", "--", *paths)
         return git("rev-parse", "HEAD") + ("-dirty" if dirty else "")
     except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def file_at(commit: str, path: Path) -> str | None:
+    """A file's text at a commit; None where git does not know it."""
+    try:
+        return git("show", f"{commit}:{path.resolve().relative_to(ROOT.resolve()).as_posix()}")
+    except (OSError, ValueError, subprocess.CalledProcessError):
         return None
 
 

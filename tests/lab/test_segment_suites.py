@@ -102,11 +102,15 @@ def test_numbers_of_tasks_by_hand():
     rows = challenge_rows(records)
     found = {row["metric"]: row["value"] for row in rows if not row["difficulty"]}
     expected = {key: value for key, value in numbers.items() if key != "tasks"}
-    assert found == pytest.approx(expected | {"valid": 0.75, "solved": 0.25})
-    forms = {(row["difficulty"], row["metric"]): row["value"] for row in rows if row["difficulty"]}
+    assert found == pytest.approx(expected | {"valid": 0.75, "solved": 0.25, "misled": 1.0})
+    forms = {
+        (row["difficulty"], row["metric"]): row["value"]
+        for row in rows
+        if row["difficulty"] and row["n"]
+    }
     assert forms == {
         **{("choice", "right"): 1, ("choice", "success"): 0},
-        **{("free form", "right"): 0.5, ("free form", "success"): 0.75},
+        **{("free form", "right"): 0.5, ("free form", "success"): 0.75, ("free form", "misled"): 1},
     }
 
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 from collections import Counter
+from statistics import fmean
 
 import pytest
 from spice_world import SMALL, Tokenizer, World, method, rows_of, type_asked
@@ -11,7 +12,7 @@ from spice_world import SMALL, Tokenizer, World, method, rows_of, type_asked
 from spnb.core.documents import Context, Proposal
 from spnb.core.episodes import run
 from spnb.core.method import Share
-from spnb.core.params import ParamError, papers
+from spnb.core.params import ParamError, papers, validate
 from spnb.core.plugins import reward
 from spnb.corpus.store import CorpusError
 from spnb.evaluate.items import play_suite
@@ -19,7 +20,7 @@ from spnb.evaluate.proposals import CHALLENGES
 from spnb.lab import segments
 from spnb.lab.segments import KINDS, SUITES, judge
 from spnb.methods.challenger_reasoner import PAYS, Attempt
-from spnb.methods.spice import subsample
+from spnb.methods.spice import Params, subsample
 from spnb.train.plan import make_plan
 
 FROZEN = {"challenger": {"policy": "start", "trainable": False}}
@@ -242,7 +243,36 @@ def test_a_fixed_challenger_makes_one_valid_task_a_document():
     assert {one.weight for one in rows} == {1.0}
 
 
-def test_the_strong_challenger_is_right_at_every_level():
+def test_a_share_of_the_oracles_answers_is_wrong_where_it_is_to_be():
+    """Of 240 tasks a third: 80, with a standard deviation of 7. They are whole, in form, graded."""
+    frozen = {"challenger": {"trainable": False}}
+    rights = []
+    for step in range(80):
+        made, _ = rollout(World(None), step=step, writer="oracle", roles=frozen, writer_wrong=0.333)
+        assert made.metrics["method/self_contained"] == 1
+        rights.append(made.metrics["method/right"])
+    assert 0.57 < fmean(rights) < 0.76
+    for kind in ("choice", "integer", "expression", "string"):
+        values = {"writer_wrong": 1.0, "task_types": [kind]}
+        made, samples = rollout(World(None), writer="oracle", roles=frozen, **values)
+        assert made.metrics["method/right"] == 0 and made.metrics["method/tasks"] == 3
+    with pytest.raises(ParamError, match="writer_wrong"):
+        validate(Params, {"writer_wrong": 0.3})
+
+
+def test_held_out_questions_are_answered_greedily_unless_it_is_said_otherwise():
+    for values, sampling in (
+        ({}, (0.0, 0.95)),
+        ({"eval_temperature": 0.7, "eval_top_p": 0.5}, (0.7, 0.5)),
+    ):
+        world = World(lambda index: 2)
+        suites = {suite.name: suite for suite in method(**values).suites(0)}
+        play_suite(suites["string"], {"policy": world})
+        asked = {(one.sampling.temperature, one.sampling.top_p) for _, one in world.answered}
+        assert asked == {sampling}
+
+
+def test_the_oracle_is_right_at_every_level():
     world = World(None, lambda level, index: index % 2)
     for step in range(20):
         frozen = {"challenger": {"trainable": False}}
@@ -444,26 +474,26 @@ def test_a_document_that_is_empty_or_not_there_is_named(tmp_path):
         method(corpus=str(tmp_path / "missing.jsonl"))
 
 
-KL, RATE = {"grpo.beta"}, {"grpo.learning_rate"}
 ARMS = {
-    "fixed-challenger": {"roles.challenger.policy", "roles.challenger.trainable"} | KL,
-    "strong-challenger": {"roles.challenger.trainable", "writer"} | KL,
-    "no-corpus": {"corpus"} | KL | RATE,
-    "random-reward": {"reward"} | KL | RATE,
-    "corpus-math": {"corpus"} | KL,
+    "fixed-challenger": {"roles.challenger.policy", "roles.challenger.trainable"},
+    "strong-challenger": {"roles.challenger.policy", "roles.challenger.trainable"}
+    | {"policies.strong"},
+    "oracle": {"roles.challenger.trainable", "writer"},
+    "oracle-third-wrong": {"roles.challenger.trainable", "writer", "writer_wrong"},
+    "no-corpus": {"corpus"},
+    "random-reward": {"reward"},
+    "corpus-math": {"corpus"},
     "corpus-general": {"corpus"},
     "choice-only": {"task_types"},
-    "free-form-only": {"task_types"} | KL,
-    "pay-absolute-zero": {"pay"} | KL,
+    "free-form-only": {"task_types"},
+    "pay-absolute-zero": {"pay"},
     "pay-threshold": {"pay"},
-    "pay-r-zero": {"pay"} | KL,
-    "large": {"policy"} | KL,
-    "no-kl": KL | RATE,
+    "pay-r-zero": {"pay"},
+    "large": {"policy"},
+    "kl": {"grpo.beta"},
     "r-zero": {"corpus", "algorithm", "pay", "invalid_reward", "policies.challenger", "stages"}
-    | {"roles.challenger.policy", "group_size", "answers", "documents_per_step"}
-    | KL
-    | RATE,
-    "absolute-zero": {"corpus", "algorithm", "pay"} | KL,
+    | {"roles.challenger.policy", "group_size", "answers", "documents_per_step"},
+    "absolute-zero": {"corpus", "algorithm", "pay"},
 }
 
 
@@ -506,7 +536,7 @@ def test_r_zero_needs_its_stages():
 def test_a_tokenizer_that_loses_names_is_refused():
     lossy = type("Lossy", (Tokenizer,), {"decode": lambda self, ids, **_: "?"})()
     from spnb.core.params import validate
-    from spnb.methods.spice import Method, Params
+    from spnb.methods.spice import Method
 
     with pytest.raises(ValueError, match="tokenizer reads .* as '\\?'"):
         Method(validate(Params, SMALL), lossy)

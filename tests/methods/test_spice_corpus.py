@@ -42,7 +42,7 @@ def test_the_halves_are_those_of_the_laboratory():
     assert HALVES == segments.HALVES
     own = {"corpus": ["own.jsonl"]}
     with pytest.raises(ParamError, match="allowed: variants without writer oracle, the oracle"):
-        make_plan("spice", "smoke", variants=["strong-challenger"], **own)
+        make_plan("spice", "smoke", variants=["oracle"], **own)
     with pytest.raises(ParamError, match="writer is 'oracle' with corpus .*own.jsonl"):
         validate(Params, own | {"writer": "oracle"})
 

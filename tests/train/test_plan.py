@@ -239,14 +239,14 @@ def test_a_parameter_file_passed_whole_changes_nothing(paper, scale):
 
 
 def test_a_value_of_the_file_wins_over_a_variant_where_it_is_meant_exactly():
-    """No KL has a rate of its own; the command line asks for the scale's."""
-    values = {"grpo": {"learning_rate": 1e-3}}
-    own = make_plan("spice", "cpu", variants=["no-kl"], **values)
-    assert own.params("no-kl").grpo["learning_rate"] == 5e-4 and own.changed == ()
-    plan = make_plan("spice", "cpu", values, variants=["no-kl"])
-    assert plan.params("no-kl").grpo["learning_rate"] == 1e-3
-    assert plan.params("no-kl").grpo["beta"] == 0 and plan.changed == ("grpo.learning_rate",)
-    assert make_plan("spice", "cpu", {"steps": None}).changed == ()
+    """LongPO has a rate of its own; the command line asks for the scale's."""
+    values = {"grpo": {"learning_rate": 2e-3}}
+    own = make_plan("spell", "cpu", variants=["longpo"], **values)
+    assert own.params("longpo").grpo["learning_rate"] == 5e-4 and own.changed == ()
+    plan = make_plan("spell", "cpu", values, variants=["longpo"])
+    assert plan.params("longpo").grpo["learning_rate"] == 2e-3
+    assert plan.params("longpo").grpo["beta"] == 0 and plan.changed == ("grpo.learning_rate",)
+    assert make_plan("spell", "cpu", {"steps": None}).changed == ()
 
 
 @pytest.mark.parametrize("paper", papers())

@@ -61,7 +61,8 @@ class Lessons(Drills):
         if recipe.highest > self.most:
             raise ValueError(f"highest is {recipe.highest}; allowed: 1 to {self.most}")
         super().__init__(recipe)
-        self.shares: dict[str, float] = TABLES["shares"][type(self).__name__]
+        shares: dict[str, float] = TABLES["shares"][type(self).__name__]
+        self.shares = {name: at for name, at in shares.items() if name not in recipe.leaves_out}
         self.progress = 1.0
         self.work: list[Callable[[], Row]] = [getattr(self, name) for name in self.shares]
         self.drills: list[Callable[[], Row]] = [self.recall, self.drill]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from spnb.core.params import unknown, validate
+from spnb.core.paths import embedded_path, embedded_policies
 from spnb.lab.pretrain import build, training
 from spnb.lab.pretrain.ladder_lessons import Lessons
 from spnb.lab.pretrain.player import Playing
@@ -33,8 +34,16 @@ def lessons_of(name: str, **changes: Any) -> Lessons:
 
 def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
     """Trains the policy of a recipe, with changed values, and writes it to a folder, or, of any
-    but the games policy, to one of its name in it; see `lessons_of`."""
+    but the games policy, to one of its name in it; before it its start, where this is not shipped.
+    See `lessons_of`."""
     if name == GAMES:
         build.build(validate(Recipe, values), folder)
     else:
-        training.build(lessons_of(name, **values), folder / name)
+        lessons = lessons_of(name, **values)
+        start = lessons.recipe.start
+        if start in embedded_policies():
+            training.build(lessons, folder / name, embedded_path(start))
+        else:
+            if start:
+                make(start, folder, {})
+            training.build(lessons, folder / name, folder / start if start else None)

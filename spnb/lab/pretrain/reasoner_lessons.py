@@ -35,6 +35,8 @@ READ = {"ledger": (1, 2, 3, 3), "formula": (1,), "code": (1, 2, 2)}
 TASKS = [(kind, answer) for kind, one in KINDS.items() for answer in one.types]
 TASKS += [("formula", "expression"), ("code", "string"), ("ledger", "integer")]
 """Kinds and types of tasks, those without options more frequent."""
+LISTS = 4
+"""Of options, in a drill."""
 INPUTS = 4
 """That a proposer writes for a program, half of them shown."""
 
@@ -55,9 +57,9 @@ class Reasoning(Lessons):
     # --- drills
 
     def recall(self) -> Row:
-        """Names, letters and numbers copied."""
+        """Names, letters and numbers copied, or in pairs."""
         words = [*names("person", self.pool()), *KINDS["code"].steps, *map(str, range(100))]
-        return self.copied(words)
+        return self.copied(words) if self.rng.random() < COIN else self.paired(words)
 
     def drill(self) -> Row:
         """Notes on several people, and then the step of each name and ordinal in turn."""
@@ -76,11 +78,14 @@ class Reasoning(Lessons):
         return row
 
     def options(self) -> Row:
-        """The letters of listed counts or words."""
-        kind = self.rng.choice(("ledger", "code"))
-        level = self.rng.randint(1, HIGHEST)
-        right = segments.random_result(kind, level, self.rng)
-        return self.letters(self.around(kind, right, level))
+        """The letters of listed counts or words, list after list."""
+        row: Row = []
+        for _ in range(LISTS):
+            kind = self.rng.choice(("ledger", "code"))
+            level = self.rng.randint(1, HIGHEST)
+            right = segments.random_result(kind, level, self.rng)
+            row += self.letters(self.around(kind, right, level))
+        return row
 
     # --- the reasoner
 

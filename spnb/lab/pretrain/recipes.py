@@ -52,4 +52,5 @@ class LearnerRecipe(ModelRecipe):
     highest: int = Field(12, ge=1, le=HIGHEST)
     asks: Literal["easy", "even"] = "easy"
     families: list[Family] = ["journey", "ledger", "choice", "report"]
+    leaves_out: list[str] = Field([], description="lessons that are not drawn, drills apart")
     start: str = Field("", description="the embedded policy that it goes on from")

@@ -68,8 +68,10 @@ class Drills:
     def recall(self) -> Row:
         """A list of names repeated, or pairs of which the second name is asked for."""
         words = [*names("town", self.pool()), *names("person", self.pool())]
-        if self.rng.random() < 1 / 2:
-            return self.copied(words)
+        return self.copied(words) if self.rng.random() < 1 / 2 else self.paired(words)
+
+    def paired(self, words: list[str]) -> Row:
+        """Pairs of these words, of which the second is asked for."""
         drawn = iter(self.rng.sample(words, 2 * self.rng.randint(4, 12)))
         pairs = list(zip(drawn, drawn, strict=True))
         row: Row = [("".join(f" {key} {value}." for key, value in pairs), False)]

@@ -177,15 +177,16 @@ def train(
         yield
 
 
-def build(lessons: Lessons, folder: Path, report: Callable[[str], None] = print) -> None:
+def build(
+    lessons: Lessons, folder: Path, start: Path | None = None, report: Callable[[str], None] = print
+) -> None:
     """Makes the policy of these lessons: tokenizer, training, saving.
 
-    It goes on from the recipe's `start`, or starts from scratch where there is none.
+    It goes on from the policy in `start`, or starts from scratch without one.
     """
     recipe = lessons.recipe
     curve: games.Curve = []
-    if recipe.start:
-        start = embedded_path(recipe.start)
+    if start:
         tokenizer = AutoTokenizer.from_pretrained(start)
         model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
     else:

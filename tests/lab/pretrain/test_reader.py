@@ -219,6 +219,7 @@ def test_the_recipes_have_names():
         "reader": "learner",
         "reader-even": "learner-even",
         "reader-large": "learner-large",
+        "reasoner": "reasoner-first",
     }
 
 

@@ -19,7 +19,7 @@ from spnb.lab.pretrain.build import PAD
 from spnb.lab.pretrain.ladder_lessons import places_of
 from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.reasoner_lessons import TASKS
-from spnb.lab.pretrain.recipes import LearnerRecipe
+from spnb.lab.pretrain.recipes import TABLES, LearnerRecipe
 from spnb.lab.pretrain.rows import END
 from spnb.lab.pretrain.training import build
 from spnb.lab.pretrain.vocabulary import reasoner_words
@@ -27,6 +27,9 @@ from spnb.lab.segments import HIGHEST, KINDS, judge, order_of, read_segment, sui
 from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import load_policy
+
+
+GATES = TABLES["gates"]
 
 
 def lessons(progress=1.0, **values):
@@ -199,6 +202,19 @@ def test_the_shipped_reasoner_writes_valid_tasks_and_knows_no_order():
     written = skills.measure(engine, [skills.challenges(chat, "string", 100, grounded=True)])
     share = written.set_index("part")["value"]
     assert share["valid"] > 0.9 and 0.35 < share["asks level 1"] < 0.65
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GATES)
+def test_the_shipped_policies_reach_their_gates(name):
+    policy = load_policy(f"embedded/{name}")
+    engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+    suites = skills.skills_of(name, Chat(policy.tokenizer), 100)
+    table = skills.measure(engine, [suite for suite in suites if suite.name in GATES[name]])
+    value = table.set_index(["benchmark", "part"])["value"]
+    for suite, parts in GATES[name].items():
+        for part, least in parts.items():
+            assert value[suite, part] >= least, (suite, part)
 
 
 @pytest.mark.slow

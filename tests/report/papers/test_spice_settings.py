@@ -20,7 +20,7 @@ def settings():
 def test_settings_are_those_of_each_methods_variant(settings):
     assert list(settings.columns) == ["SPICE", "Strong Challenger", "R-Zero", "Absolute Zero"]
     cells = {
-        "attempts of the challenger": ["8 (paper 8)", "-", "4 (paper 4)", "1 (paper 1)"],
+        "attempts of the challenger": ["8 (paper 8)", "one at a time", "4 (paper 4)"],
         "answers of the reasoner": [
             "8 (paper 8)",
             "8 (paper 8)",
@@ -30,12 +30,12 @@ def test_settings_are_those_of_each_methods_variant(settings):
         "documents of the corpus": ["200 (paper 20000)", "200 (paper 20000)", "-", "-"],
         "steps": ["32 (paper 640)", "32 (paper 640)", "32, in stages of 2 and 6 (paper 5)"],
         "documents or prompts a step": ["8 (paper 128)", "8 (paper 128)", "16 (paper 128)"],
-        "KL of the challenger to its start": ["0.3 (paper 0)", "0.0 (paper 0)", "0.1", "0.1"],
+        "KL of the challenger to its start": ["0.0 (paper 0)", "0.0 (paper 0)", "0.0", "0.0"],
     }
     for name, expected in cells.items():
         assert settings.loc[name].tolist()[: len(expected)] == expected, name
     assert settings.loc["challenger", "Strong Challenger"].startswith(
-        "oracle, fixed (paper Qwen3-32B"
+        "embedded/reasoner-large, fixed (paper Qwen3-32B"
     )
     penalties = settings.loc["penalty for what is not valid (wrong; unreadable)"]
     own = f"{absolute_zero.WRONG}; {absolute_zero.UNREADABLE}"

@@ -36,16 +36,20 @@ from spnb.evaluate.items import ask_suite
 from spnb.lab import ladder
 from spnb.lab.ladder import LETTERS, ORDINALS, WORDING, WORLDS, Source
 from spnb.lab.ladder_suites import grade_steps
-from spnb.lab.world import HELDOUT_NAMES, Pool
+from spnb.lab.world import HELDOUT_NAMES, Pool, names
 
 LENGTH = 6
 """Steps of a document."""
+MOST = 8
+"""And at most, in lessons."""
 FORMS = ("needles", "rag", "many-shot", "summary")
 FOUND = 48
 """Documents that rag searches."""
 SHOTS = 8
 """Solved questions that many-shot shows."""
 POOL: Pool = "heldout"
+KNOWN = names("person", "train")[:12]
+"""People whose steps are the same in every document, so that they can be known without one."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,21 @@ def write_documents(
     return [" ".join(text) for text in texts]
 
 
+def draw_sources(
+    rng: random.Random, family: str, count: int, length: int, pool: Pool
+) -> list[Source]:
+    """Sources of one family on different people, of those in `KNOWN` always the same steps."""
+    sources = ladder.draw_sources(rng, family, count, length, pool)
+    return [known(one) if one.subject in KNOWN else one for one in sources]
+
+
+def known(source: Source) -> Source:
+    """A source with the first steps that its person has in every document of its world."""
+    rng = random.Random(f"{WORLDS[source.family]} of {source.subject}")
+    steps = ladder.draw_source(rng, source.family, MOST).steps
+    return replace(source, steps=steps[: len(source.steps)])
+
+
 def draw_cluster(
     family: str,
     count: int,
@@ -84,7 +103,7 @@ def draw_cluster(
     Raises ValueError for a family that is no task type, or a length that there is not.
     """
     check_type(family)
-    sources = ladder.draw_sources(rng, family, count, length, pool)
+    sources = draw_sources(rng, family, count, length, pool)
     texts = write_documents(sources, rng, WORDING[WORLDS[family]]["notes"][pool])
     pairs = zip(texts, sources, strict=True)
     documents = tuple(Document(text, record=one.text, truth=one) for text, one in pairs)
@@ -104,7 +123,7 @@ def draw_task(
 
     `family` may be report too; `spread` as in `write_documents`.
     """
-    sources = ladder.draw_sources(rng, family, documents, length, pool)
+    sources = draw_sources(rng, family, documents, length, pool)
     wordings = WORDING[WORLDS[family]]["notes"][pool]
     texts = write_documents(sources, rng, wordings, spread)
     frame = rng.choice(ladder.frames(family, pool))

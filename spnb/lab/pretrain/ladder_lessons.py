@@ -302,13 +302,13 @@ class Lessons(Drills):
         first, second = (prompts.field(self.any_order(task), "answer") or "" for _ in range(2))
         if self.rng.random() < COIN:
             second = first
-        stated = self.stated(task, second)
-        prompt = prompts.judge(task.question, first, stated)
-        return self.compare(prompt, self.stated(task, first), stated)
+        state = self.statement(task)
+        prompt = prompts.judge(task.question, first, state(second))
+        return self.compare(prompt, state(first), state(second))
 
-    def stated(self, task: Task, answer: str) -> str:
-        """An answer as a questioner states it."""
-        return answer
+    def statement(self, task: Task) -> Callable[[str], str]:
+        """How a questioner states answers to a question: as they are."""
+        return str
 
     def rubric(self) -> Row:
         """Points of a report, in any order, some left out."""

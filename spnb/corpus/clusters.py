@@ -81,12 +81,14 @@ def agrees(family: str, answer: str | None, proposal: Proposal) -> bool:
     return answer is not None and bool(grade(answer, proposal.answer, RULES[family], tolerance))
 
 
-def read_clusters(corpus: str, types: Sequence[str], count: int, seed: int) -> list[Context]:
-    """The clusters of a corpus, `count` documents of each, drawn by the seed.
+def read_clusters(
+    corpus: str, types: Sequence[str], counts: Sequence[int], seed: int
+) -> list[Context]:
+    """The clusters of a corpus, so many documents of each, drawn by the seed; `counts` take turns.
 
     Raises:
         CorpusError: documents without a cluster, an unknown task type, or a cluster with fewer
-            documents than `count`.
+            documents than its count.
     """
     members: dict[str, list[Mapping[str, Any]]] = {}
     for number, row in enumerate(_rows(corpus)):
@@ -97,6 +99,7 @@ def read_clusters(corpus: str, types: Sequence[str], count: int, seed: int) -> l
         members.setdefault(str(metadata["cluster"]), []).append(row)
     made = []
     for place, (name, rows) in enumerate(sorted(members.items())):
+        count = counts[place // len(types) % len(counts)]
         if len(rows) < count:
             message = f"cluster {name!r} of {corpus!r} has {len(rows)} documents"
             raise CorpusError(f"{message}; allowed: documents ({count}) or more")

@@ -245,7 +245,7 @@ def _solved(rng: random.Random, pool: Pool, but: Sequence[str]) -> Iterator[str]
 
 def check(params: Any) -> None:
     """ValueError for more documents than there are names."""
-    shown = [*params.eval_documents, params.documents, *params.context]
+    shown = [*params.eval_documents, *params.documents, *params.context]
     enough = all(1 <= n <= HELDOUT_NAMES for n in shown)
     params.need(enough, "documents context eval_documents", f"1 to {HELDOUT_NAMES}, the names")
     known = all(1 <= level <= LENGTH for level in params.static_levels)
@@ -261,8 +261,9 @@ class GeneratedClusters(Clusters):
         made = []
         for place in range(params.clusters):
             family = params.tasks[place % len(params.tasks)]
+            count = params.documents[place // len(params.tasks) % len(params.documents)]
             rng = random.Random(derive_seed(params.seed, "cluster", "train", place))
-            made.append(draw_cluster(family, params.documents, rng, name=f"{family}-{place}"))
+            made.append(draw_cluster(family, count, rng, name=f"{family}-{place}"))
         super().__init__(made, params.tasks)
 
     def means(self, proposal: Proposal, answer: str | None) -> bool | None:
@@ -281,19 +282,20 @@ class GeneratedClusters(Clusters):
     def static_set(self) -> list[list[Task]]:
         """RLVR's questions, written by the oracle: a list for each part of the training.
 
-        Task types take turns, and so do levels (`params.static_levels`); `params.context` has each
-        part's documents. `params.static_wrong` of the stated answers are wrong, see `wrong_answer`.
+        Task types take turns, and so do levels (`params.static_levels`) and numbers of documents;
+        `params.context` has each part's. `params.static_wrong` of the stated answers are wrong, see `wrong_answer`.
         """
         params = self.params
         levels = params.static_levels or range(1, LENGTH + 1)
         sets = []
-        for number, documents in enumerate(params.context or [params.documents]):
+        for number, counts in enumerate([[n] for n in params.context] or [params.documents]):
             rng = random.Random(derive_seed(params.seed, "static", number))
             tasks = []
             for place in range(params.static_questions):
                 turn, which = divmod(place, len(params.tasks))
                 level = levels[turn % len(levels)]
-                tasks.append(draw_task(params.tasks[which], level, rng, documents=documents))
+                count = counts[turn // len(levels) % len(counts)]
+                tasks.append(draw_task(params.tasks[which], level, rng, documents=count))
             wrong = rng.sample(range(len(tasks)), round((params.static_wrong or 0) * len(tasks)))
             for place in wrong:
                 tasks[place] = replace(tasks[place], gold=(wrong_answer(tasks[place], rng),))

@@ -23,9 +23,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from statistics import fmean
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from annotated_types import MinLen
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from spnb.core import prompts
 from spnb.core.advantages import make_estimator, permute_rewards, token_mean
@@ -43,6 +44,10 @@ from spnb.methods.spell_pairs import make_pairs, preference
 TaskType = Literal[tuple(clusters.TYPES)]  # type: ignore[valid-type]
 GENERATED = "lab:clusters"
 """The source where there is no corpus."""
+Sizes = Annotated[
+    list[PositiveInt], MinLen(1), BeforeValidator(lambda n: [n] if isinstance(n, int) else n)
+]
+"""One or more numbers of documents; a number alone is a list of one."""
 PHASES = dict(ask="questioning", ground="grounding", respond="responding", verify="verifying")
 """Phases of a round, by what their seeds are derived from, as the log calls them."""
 BAD_FORMAT = -1.0
@@ -59,7 +64,7 @@ class Params(MethodParams):
     document_tokens: int | None = Field(None, ge=1, description="a corpus's are cut after so many")
     tasks: list[TaskType] = Field(list(clusters.TYPES), min_length=1, description="drawn evenly")
     clusters: int = Field(24, ge=1, description="generated clusters, of all types together")
-    documents: int = Field(4, ge=1, description="n, of a cluster; a responder reads all")
+    documents: Sizes = Field([4], description="n, of a cluster, in turn; a responder reads all")
     documents_read: int = Field(2, ge=1, description="m, new ones that a questioner reads")
     memory: int = Field(3, ge=0, description="L, solvable questions that a questioner sees")
     memory_rule: Literal["paper", "code"] = "paper"
@@ -94,7 +99,8 @@ class Params(MethodParams):
     def _together(self) -> "Params":
         static = self.question_source == "static"
         need = self.need
-        need(self.documents_read <= self.documents, "documents_read documents", "1 to documents")
+        enough = self.documents_read <= min(self.documents)
+        need(enough, "documents_read documents", "1 to the fewest documents of a cluster")
         need(static or not self.context, "context question_source", "with static")
         of_static = self.static_levels or self.static_wrong
         need(static or not of_static, "static_levels static_wrong question_source", "with static")

@@ -592,8 +592,10 @@ def test_difficulty_is_measured_only_where_there_is_an_external_policy_and_a_que
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"documents_read": 4}, r"documents_read is 4 with documents 3; allowed: 1 to documents"),
-        ({"documents": 49}, "documents is 49 with context .*; allowed: 1 to 48"),
+        ({"documents_read": 4}, r"documents_read is 4 with documents \[3\]; allowed: 1 to the fewest"),
+        ({"documents": [3, 49]}, r"documents is \[3, 49\] with context .*; allowed: 1 to 48"),
+        ({"documents": []}, "documents is "),
+        ({"documents": [4, 2], "documents_read": 3}, "documents_read is 3 with documents"),
         ({"eval_documents": [64]}, r"eval_documents \[64\]; allowed: 1 to 48"),
         ({"context": [2]}, r"context is \[2\] with question_source 'policy'; allowed: with static"),
         (
@@ -640,13 +642,16 @@ def test_every_variant_is_valid_at_every_scale(scale):
         assert params.grpo["num_iterations"] == 1  # on-policy, eq. 12
 
 
-STATIC = {"question_source", "judgments_per_answer", "grpo.beta", "grpo.learning_rate"}
-EXTERNALS = {"policies.external", "start_from.external"}
+STATIC = {"question_source", "judgments_per_answer"}
+EXTERNALS = {"policies.external"}
+JOURNEYS = EXTERNALS | {"tasks"}
 ARMS = {
     "rlvr": STATIC | EXTERNALS,
+    "rlvr-few-steps": STATIC | EXTERNALS | {"static_levels"},
+    "rlvr-third-wrong": STATIC | EXTERNALS | {"static_levels", "static_wrong"},
     "no-format-penalty": EXTERNALS | {"format_penalty"},
     "no-grounding": EXTERNALS | {"grounding"},
-    "questioner-frozen": {"roles.questioner.trainable", "grpo.beta"},
+    "questioner-frozen": {"roles.questioner.trainable"},
     "no-memory": {"memory"},
     "no-verifier": EXTERNALS | {"judgments_per_answer"},
     "verifier-frozen": EXTERNALS | {"roles.verifier.trainable"},
@@ -662,7 +667,11 @@ ARMS = {
     "judge": EXTERNALS | {"judge"},
     "judge-no-verifier": EXTERNALS | {"judge", "judgments_per_answer"},
     "code": EXTERNALS | {"tie", "malformed", "memory_rule", "normalise"},
-    "no-kl": EXTERNALS | {"grpo.beta"},
+    "kl": EXTERNALS | {"grpo.beta"},
+    "counts": EXTERNALS | {"balance"},
+    "journeys": JOURNEYS,
+    "journeys-no-verifier": JOURNEYS | {"judgments_per_answer"},
+    "journeys-verifier-frozen": JOURNEYS | {"roles.verifier.trainable"},
     "qwenlong-l1": EXTERNALS
     | STATIC
     | {"context", "roles.verifier.policy", "roles.verifier.trainable"},

@@ -27,7 +27,7 @@ PARAMS = dict(
     tasks=list(TYPES),
     corpus="",
     document_tokens=None,
-    documents=3,
+    documents=[3],
     clusters=7,
     seed=0,
     static_questions=36,
@@ -117,15 +117,17 @@ def test_clusters_of_a_jsonl_corpus(tmp_path):
     ]
     random.Random(0).shuffle(rows)
     path = write(tmp_path / "own.jsonl", rows)
-    first, second, paid = read_clusters(path, ["choice", "journey"], 3, 0)
+    first, second, paid = read_clusters(path, ["choice", "journey"], [3], 0)
     assert [one.name for one in (first, second, paid)] == ["0", "1", "paid"]
     assert [one.kind for one in (first, second, paid)] == ["choice", "journey", "ledger"]
     assert set(first.texts) == {"Text 0-0.", "Text 0-1.", "Text 0-2."}
     assert len(set(second.texts)) == 3 and all(text.startswith("Text 1-") for text in second.texts)
     assert first.records[0] == first.texts[0]
-    drawn = {read_clusters(path, ["journey"], 3, seed)[1].texts for seed in range(20)}
-    assert len(drawn) > 5 and read_clusters(path, ["journey"], 3, 4)[1].texts in drawn
-    made = library(corpus=path, tasks=["ledger", "journey"], documents=2)
+    turns = read_clusters(path, ["choice", "journey"], [3, 2], 0)
+    assert [len(one.texts) for one in turns] == [3, 3, 2]  # each number for every task type
+    drawn = {read_clusters(path, ["journey"], [3], seed)[1].texts for seed in range(20)}
+    assert len(drawn) > 5 and read_clusters(path, ["journey"], [3], 4)[1].texts in drawn
+    made = library(corpus=path, tasks=["ledger", "journey"], documents=[2])
     assert {name: len(those) for name, those in made.by_kind.items()} == {
         "ledger": 2,  # the first cluster, and the one that says so
         "journey": 1,
@@ -147,7 +149,7 @@ def test_clusters_of_a_corpus_that_was_built(tmp_path):
     settings = CorpusSettings(min_chars=1, min_words=1, domains=3, cluster_size=4)
     folder = str(tmp_path / "corpus")
     build_corpus(write(tmp_path / "own.jsonl", rows), folder, settings, [], encode)
-    made = read_clusters(folder, ["ledger"], 4, 0)
+    made = read_clusters(folder, ["ledger"], [4], 0)
     assert len(made) == 3 and {one.kind for one in made} == {"journey"}
     topics = [{topic for topic in "abc" for text in one.texts if topic in text} for one in made]
     assert sorted(map(sorted, topics)) == [["a"], ["b"], ["c"]]
@@ -160,7 +162,7 @@ def test_separators_of_unicode_stay_in_their_document(tmp_path):
     row = {"text": text, "metadata": {"cluster": 1}}
     path = tmp_path / "own.jsonl"
     path.write_text(json.dumps(row, ensure_ascii=False) + "\n\n", encoding="utf-8")
-    (cluster,) = read_clusters(str(path), ["journey"], 1, 0)
+    (cluster,) = read_clusters(str(path), ["journey"], [1], 0)
     assert cluster.texts == (text,)
 
 
@@ -181,18 +183,18 @@ def test_separators_of_unicode_stay_in_their_document(tmp_path):
 def test_what_a_corpus_lacks_is_named(tmp_path, rows, message):
     path = write(tmp_path / "own.jsonl", rows)
     with pytest.raises(ValueError, match=message):
-        library(corpus=path, tasks=["journey", "ledger"], documents=2)
+        library(corpus=path, tasks=["journey", "ledger"], documents=[2])
 
 
 def test_what_is_no_corpus_is_named(tmp_path):
     path = tmp_path / "own.jsonl"
     path.write_text('{"text": "A.", "metadata": {"cluster": 1}}\n\n{"text": \n')
     with pytest.raises(CorpusError, match="line 3 of .* is not JSON .*one document a line"):
-        read_clusters(str(path), ["journey"], 1, 0)
+        read_clusters(str(path), ["journey"], [1], 0)
     with pytest.raises(CorpusError, match="corpus is .*none.jsonl'; allowed: an existing .jsonl"):
-        read_clusters(str(tmp_path / "none.jsonl"), ["journey"], 1, 0)
+        read_clusters(str(tmp_path / "none.jsonl"), ["journey"], [1], 0)
     with pytest.raises(CorpusError, match="holds no finished corpus"):
-        read_clusters(str(tmp_path), ["journey"], 1, 0)
+        read_clusters(str(tmp_path), ["journey"], [1], 0)
 
 
 # --- memory
@@ -291,6 +293,11 @@ def test_the_static_set_has_all_types_and_levels_evenly():
     parts = library(context=[1, 4], static_questions=6).static_set()
     assert [{len(task.info["documents"]) for task in part} for part in parts] == [{1}, {4}]
     assert [len(part) for part in parts] == [6, 6]
+    (mixed,) = library(documents=[2, 4]).static_set()
+    of = Counter((task.info["level"], len(task.info["documents"])) for task in mixed)
+    assert of == {(level, n): 3 for level in range(1, LENGTH + 1) for n in (2, 4)}
+    clusters_of = library(documents=[2, 4], clusters=12).by_kind
+    assert [[len(one.texts) for one in those] for those in clusters_of.values()] == [[2, 4] * 2] * 3
     (one,) = library(tasks=["ledger"], static_questions=4).static_set()
     assert [task.info["level"] for task in one] == [1, 2, 3, 4]
 

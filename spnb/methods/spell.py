@@ -274,7 +274,7 @@ class Memory:
 
 class Method(SelfPlayMethod):
     """The three roles on one policy; metrics are those of `spell_numbers`, how many questions the
-    memory holds (mean over clusters), and each phase's seconds."""
+    memory holds (mean over clusters), how many train (at most N), and each phase's seconds."""
 
     Params = Params
     pairs = make_pairs
@@ -314,8 +314,9 @@ class Method(SelfPlayMethod):
             batch = [question for question in questions if question.mixed]
             if len(batch) >= count:
                 break
-        samples = self.rows(questions, batch[:count], random.Random(derive_seed(seed, "select")))
-        self.log(**spell_numbers(questions), memory=self.memory.mean_length())
+        batch = batch[:count]
+        samples = self.rows(questions, batch, random.Random(derive_seed(seed, "select")))
+        self.log(**spell_numbers(questions), memory=self.memory.mean_length(), trained=len(batch))
         self.log(**{f"seconds/{PHASES[name]}": took for name, took in self.seconds.items()})
         return samples
 

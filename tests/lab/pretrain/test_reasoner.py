@@ -28,7 +28,6 @@ from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import load_policy
 
-
 GATES = TABLES["gates"]
 
 

@@ -168,8 +168,8 @@ def task_numbers(tasks: Records) -> dict[str, float]:
 
 
 def challenge_rows(records: Records) -> Rows:
-    """valid, over all attempts; over the valid ones everything of `task_numbers`; success over those
-    whose stated answer is right (solved) or wrong (misled); right, success and misled by form
+    """valid, over all attempts; over the valid ones everything of `task_numbers`; success where the
+    stated answer is right (solved) or wrong (misled); right, success and misled by form
     (`difficulty`: choice, free form)."""
     valid = [one for one in records if one["score"] == 1]
     rows = [share_row(CHALLENGES, "valid", [one["score"] for one in records])]

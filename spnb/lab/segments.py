@@ -389,14 +389,16 @@ def segment_suites(
     tag: str = "answer",
     policy: str = "policy",
     seed_of: Callable[..., int] = HELD_OUT,
+    decoding: str = "",
 ) -> list[Suite]:
     """All suites, each with `items` questions of every level, one answer each; accuracy in all and
-    by level. `seed_of` draws the questions."""
+    by level. `seed_of` draws the questions, `decoding` is a label."""
     suites = []
     for name in SUITES:
         tasks = suite_tasks(name, items, prompt, tag, seed_of)
         answers = lambda place, _, name=name: derive_seed("segments", name, place)  # noqa: E731
-        suites.append(ask_suite(name, tasks, chat, sampling, answers, policy=policy))
+        labels = {"policy": policy, "decoding": decoding}
+        suites.append(ask_suite(name, tasks, chat, sampling, answers, **labels))
     return suites
 
 

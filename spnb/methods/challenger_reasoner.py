@@ -7,7 +7,7 @@ question alone. The oracle's judgement goes into the metrics, never into a rewar
 import random
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -41,7 +41,7 @@ class Params(MethodParams):
     paper's (section 3.1, table 5).
 
     `corpus` names halves of the generated corpus, corpora by path, or a plugin's source; without
-    any the challenger writes from nothing. `writer: oracle` writes tasks that are right. The control
+    any the challenger writes from nothing. With `writer: oracle` an oracle writes. The control
     `reward: random` permutes what valid tasks pay, and the answers' rewards, within each step.
     R-Zero takes stages (`challenger`, `policy` in turn) and a policy of this name.
     """
@@ -254,17 +254,24 @@ class ChallengerReasoner(SelfPlayMethod):
         self.log(valid=valid / max(1, len(attempts)))
 
     def suites(self, step: int) -> list[Suite]:
-        """The source's, closed-book and with documents; tasks on held-out documents."""
+        """The source's, closed-book and with documents, at both ends greedily too where
+        `eval_temperature` is not 0; tasks on held-out documents."""
         params = self.params
-        suites = self.source.suites(
-            params.eval_items,
-            self.chat,
-            params.eval_sampling,
-            prompt=partial(spice_prompts.reason, params.prompts),
-            tag=spice_prompts.answer_tag(params.prompts),
-            policy=self.roles["reasoner"].policy,
-            seed_of=params.eval_seed,
-        )
+        samplings = {"": params.eval_sampling}
+        if params.eval_temperature and step in (0, params.steps):
+            samplings["greedy"] = replace(params.eval_sampling, temperature=0.0)
+        suites = []
+        for decoding, sampling in samplings.items():
+            suites += self.source.suites(
+                params.eval_items,
+                self.chat,
+                sampling,
+                prompt=partial(spice_prompts.reason, params.prompts),
+                tag=spice_prompts.answer_tag(params.prompts),
+                policy=self.roles["reasoner"].policy,
+                seed_of=params.eval_seed,
+                decoding=decoding,
+            )
         return [*suites, self.challenge_suite()] if params.writer == "policy" else suites
 
     def challenge_suite(self) -> Suite:

@@ -266,8 +266,10 @@ def test_held_out_questions_are_answered_greedily_unless_it_is_said_otherwise():
         ({"eval_temperature": 0.7, "eval_top_p": 0.5}, (0.7, 0.5)),
     ):
         world = World(lambda index: 2)
-        suites = {suite.name: suite for suite in method(**values).suites(0)}
-        play_suite(suites["string"], {"policy": world})
+        sampled, *greedy = [one for one in method(**values).suites(0) if one.name == "string"]
+        assert len(greedy) == bool(values)
+        records, _ = play_suite(sampled, {"policy": world})
+        assert {one["decoding"] for one in records} == {""}
         asked = {(one.sampling.temperature, one.sampling.top_p) for _, one in world.answered}
         assert asked == {sampling}
 

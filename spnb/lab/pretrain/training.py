@@ -13,7 +13,6 @@ import torch
 from torch.nn.functional import cross_entropy, normalize, one_hot
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from spnb.lab import embedded_path
 from spnb.lab.pretrain import build as games
 from spnb.lab.pretrain.build import Batches, Encoded
 from spnb.lab.pretrain.ladder_lessons import Lessons

@@ -28,7 +28,6 @@ from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import load_policy
 
-
 GATES = TABLES["gates"]
 
 
@@ -164,7 +163,7 @@ def test_levels_grow_and_drills_become_rare():
         sum(END not in "".join(text for text, _ in row) for row in itertools.islice(m.rows(), 400))
         for m in (early, late)
     ]
-    assert counts[0] > 180 and counts[1] < 80
+    assert counts[0] > 180 and counts[1] < 120  # a tenth, and lists of options
 
 
 def test_words_of_the_world_are_one_token_each():

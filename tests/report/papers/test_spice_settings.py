@@ -28,7 +28,7 @@ def test_settings_are_those_of_each_methods_variant(settings):
             "1 of 8 (paper 1)",
         ],
         "documents of the corpus": ["200 (paper 20000)", "200 (paper 20000)", "-", "-"],
-        "steps": ["32 (paper 640)", "32 (paper 640)", "32, in stages of 2 and 6 (paper 5)"],
+        "steps": ["16 (paper 640)", "16 (paper 640)", "16, in stages of 2 and 6 (paper 5)"],
         "documents or prompts a step": ["8 (paper 128)", "8 (paper 128)", "16 (paper 128)"],
         "KL of the challenger to its start": ["0.0 (paper 0)", "0.0 (paper 0)", "0.0", "0.0"],
     }

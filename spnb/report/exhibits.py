@@ -311,12 +311,18 @@ def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
         "seeds": sorted({run.seed for run in runs}),
         "variants": list(dict.fromkeys(run.variant for run in runs)),
         "runs": _identities(runs),
+        "policies": {name: one for run in runs for name, one in _weights(run).items()},
         "versions": run_folders.versions(),
         "commit": run_folders.commit(),
         "trained_at": sorted({commit for run in runs if (commit := getattr(run, "commit", None))}),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command_of(info, scale or "cpu"),
     }
+
+
+def _weights(run: Run) -> dict[str, str]:
+    """The fingerprint of each policy that a run starts from or asks."""
+    return dict(run.params.get("weights") or {})
 
 
 def _identities(runs: Sequence[Run]) -> dict[str, str]:

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from spnb.core.params import ParamError
+from spnb.core.paths import ROOT
 from spnb.report import exhibits
 from spnb.report.exhibits import (
     ExhibitError,
@@ -30,6 +31,7 @@ from spnb.report.exhibits import (
     save_exhibit,
     small_svg,
 )
+from spnb.train.policies import policy_fingerprint
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ class FakeRun:
     @property
     def config_hash(self) -> str:
         return f"hash-{self.variant}-{self.seed}"
+
+    @property
+    def params(self) -> dict:
+        return {"weights": {"embedded/games": "a1", f"embedded/{self.variant}": "b2"}}
 
 
 RUNS = [FakeRun(seed, variant) for variant in ("full", "no_rae") for seed in (2, 0, 1)]
@@ -168,6 +174,20 @@ def test_the_record_says_where_the_numbers_come_from(tmp_path: Path) -> None:
         and record["variants"] == ["full", "no_rae"]
     )
     assert {"python", "spnb", "torch", "transformers", "trl", "numpy"} <= set(record["versions"])
+    names = ("games", "full", "no_rae")
+    assert record["policies"] == {f"embedded/{name}": "b2" for name in names} | {
+        "embedded/games": "a1"
+    }
+
+
+def test_committed_exhibits_are_of_the_policies_that_ship() -> None:
+    """Each record says which; README names the older ones that do not."""
+    told = [one for one in read_index(ROOT / "figures") if one.get("policies")]
+    for record in told:
+        for name, fingerprint in record["policies"].items():
+            assert policy_fingerprint(name) == fingerprint, (record["id"], name)
+    papers = {record["id"].split("/")[0] for record in told}
+    assert papers >= {"spice"}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", record["date"])
     assert record["command"] == "spnb exhibit spiral/table-3 --scale cpu"
     assert (record["caption"], record["protocol"]) == (TEXTS["caption"], TEXTS["protocol"])

@@ -164,7 +164,8 @@ def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_print
     both = {**ENTRY["columns"][0], "paper": ["Average", "Snake"]}
     minus = {"name": "minus full", "measure": "games", "minus": "full"}
     gain = {"name": "gain", "measure": "gain"}
-    table = own_table(rows=listed, columns=[both, minus, gain])
+    half = {**minus, "name": "visible", "half": True}
+    table = own_table(rows=listed, columns=[both, minus, gain, half])
     assert table.variants == ["full", "other"]
     filled = table.fill(more)
     title = "three games (paper: Average, Snake)"
@@ -173,6 +174,14 @@ def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_print
     ours = filled.loc[["start (paper: Base Model)", "self-play (paper: Multi-Game Model)"]]
     assert ours["minus full"].tolist() == ["-", "-"], "before the end, and of the variant itself"
     assert ours["gain"].tolist() == ["-", "25.0 [25.0, 25.0]"], "no change at the start"
+    assert filled["visible"].loc["other"] == "0.0" and ours["visible"].tolist() == ["-", "-"]
+    more.results.loc[won & (more.results["seed"] == 0), "value"] -= 0.1
+    wider = table.fill(more)
+    _, low, high = map(float, re.findall(r"-?\d+\.\d", wider["minus full"].loc["other"]))
+    assert high > low
+    assert float(wider["visible"].loc["other"]) == pytest.approx((high - low) / 2, abs=0.1)
+    with pytest.raises(ParamError, match="half is true without minus in column visible"):
+        own_table(columns=[{"name": "visible", "measure": "games", "half": True}])
 
 
 @pytest.mark.parametrize(("invalid", "cell"), [(0.98, "- (forfeits 98 %)"), (0.89, "0.0 [0.0")])

@@ -32,6 +32,7 @@ def test_a_finished_run_is_recognised_and_one_with_other_parameters_lies_beside_
     run.append("metrics", {"step": 1, "loss": 0.5})
     run.finish(seconds=2.5)
     assert open_run(tmp_path, PARAMS).finished and run.facts()["seconds"] == 2.5
+    assert run.commit == commit() and open_run(tmp_path, {**PARAMS, "seed": 9}).commit is None
     changed = open_run(tmp_path, {**PARAMS, "learning_rate": 0.2})
     assert not changed.finished and changed.rows("metrics") == []
     assert changed.folder.name == f"seed-3.{changed.config_hash}" and changed.run_id == run.run_id

@@ -10,7 +10,7 @@ import pytest
 
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train.metrics import METRICS
-from spnb.train.runs import RunError, config_hash, open_run, read_run, write_json
+from spnb.train.runs import RunError, commit, config_hash, open_run, read_run, write_json
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 

@@ -59,7 +59,7 @@ MET = "met"
 NOT_MET = "not met"
 COLUMNS = ("claim", "part", "paper", "here", "smallest visible", "P(better)", "p (Holm)", "n")
 COLUMNS += ("verdict", "note")
-DECIDES = ("claims", "measures")
+DECIDES = ("claims", "measures", "margin")
 """What of a file decides verdicts."""
 ALONE = ("reaches", "rises", "no gain", "compare")
 """Directions whose parts are judged one by one: their claim has no verdict as a whole."""
@@ -132,11 +132,11 @@ def fixed(paper: str, runs: Sequence[Run]) -> str:
     claims at the commits that the runs were trained at. Empty where git does not know these."""
     path = reference.sources("claims.yaml")[paper]
     commits = sorted({run.commit or "" for run in runs})
-    then = [file_at(commit, path) for commit in commits]
-    if not then or None in then:
+    then = [commit and file_at(commit, path) for commit in commits]
+    if not then or not all(then):
         return ""
     now, *before = (
-        [yaml.safe_load(text)[key] for key in DECIDES] for text in (path.read_text(), *then)
+        [yaml.safe_load(text).get(key) for key in DECIDES] for text in (path.read_text(), *then)
     )
     names = ", ".join(commit[:9] for commit in commits)
     if any(each != now for each in before):

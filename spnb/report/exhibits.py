@@ -322,7 +322,7 @@ def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
 
 def _weights(run: Run) -> dict[str, str]:
     """The fingerprint of each policy that a run starts from or asks."""
-    return dict(run.params.get("weights") or {})
+    return dict(getattr(run, "params", {}).get("weights") or {})
 
 
 def _identities(runs: Sequence[Run]) -> dict[str, str]:

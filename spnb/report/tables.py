@@ -237,7 +237,8 @@ def seeds_table(plan: Any, frames: Frames) -> ExhibitContent | None:
         ends = {at: measure.of_runs(frames, share) for at, share in (("start", 0), ("end", 1))}
         both = [ends[at].set_index(["variant", "seed"])["value"].rename(at) for at in ends]
         lines.append(pd.concat(both, axis=1).reset_index().assign(measure=name))
-    table = pd.concat(lines, ignore_index=True)
+    table = pd.concat(lines, ignore_index=True).dropna(how="all", subset=["start", "end"])
+    table = table.astype({"start": float, "end": float}).round({"start": 3, "end": 3})
     caption = "Each measure of each run, so that any claim can be computed again without a run."
     protocol = (
         "A change is from the start to the end; suites and weights are those of tables.yaml and "

@@ -99,6 +99,11 @@ class Run:
         """What `finish` noted."""
         return _read_json(self.folder / "finished.json")
 
+    @property
+    def commit(self) -> str | None:
+        """The commit that it was finished at; None where none is noted."""
+        return self.facts().get("commit") if self.finished else None
+
     def check_finished(self) -> None:
         """Compares a finished run with what `finish` noted.
 

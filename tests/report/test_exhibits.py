@@ -179,6 +179,10 @@ def test_the_record_says_where_the_numbers_come_from(tmp_path: Path) -> None:
         "embedded/games": "a1"
     }
 
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", record["date"])
+    assert record["command"] == "spnb exhibit spiral/table-3 --scale cpu"
+    assert (record["caption"], record["protocol"]) == (TEXTS["caption"], TEXTS["protocol"])
+
 
 def test_committed_exhibits_are_of_the_policies_that_ship() -> None:
     """Each record says which; README names the older ones that do not."""
@@ -188,9 +192,6 @@ def test_committed_exhibits_are_of_the_policies_that_ship() -> None:
             assert policy_fingerprint(name) == fingerprint, (record["id"], name)
     papers = {record["id"].split("/")[0] for record in told}
     assert papers >= {"spice"}
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", record["date"])
-    assert record["command"] == "spnb exhibit spiral/table-3 --scale cpu"
-    assert (record["caption"], record["protocol"]) == (TEXTS["caption"], TEXTS["protocol"])
 
 
 def test_saving_again_replaces_and_the_index_is_in_printed_order(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def by_level(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
-    """What shipped policies can do, learners and searcher in the stored exhibit; saved."""
+    """What shipped policies can do, by level; saved."""
     count = 12 if scale == "smoke" else 200
     tables = {}
     for name, policy in policies.items():
@@ -63,8 +63,8 @@ def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> p
         "embedded/learner",
         shown,
         [],
-        caption="What learners and searcher can do before any reinforcement learning, in per "
-        "cent, by level.",
+        caption="What learners, searcher and reasoners can do before any reinforcement "
+        "learning, in per cent, by level.",
         protocol=f"Sampled at temperature 1, names and wordings held out, {count} items a level or "
         "skill. Consistent: each step once, as its note says, in any order. One training seed.",
         folder=figures,

@@ -294,7 +294,8 @@ def test_a_reader_goes_on_from_its_learner(tmp_path):
     start = weights(embedded_path("learner"))
     made = {}
     for name, more in (("still", still), ("first", {}), ("second", {})):
-        build(lessons(**values, **more), tmp_path / name, report=lambda text: None)
+        made_of = lessons(**values, **more)
+        build(made_of, tmp_path / name, embedded_path("learner"), report=lambda text: None)
         made[name] = weights(tmp_path / name)
     assert (made["still"] - start).abs().max() < 1e-5
     assert (made["first"] - start).abs().max() > 1e-3 and torch.equal(made["first"], made["second"])

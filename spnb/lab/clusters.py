@@ -283,7 +283,8 @@ class GeneratedClusters(Clusters):
         """RLVR's questions, written by the oracle: a list for each part of the training.
 
         Task types take turns, and so do levels (`params.static_levels`) and numbers of documents;
-        `params.context` has each part's. `params.static_wrong` of the stated answers are wrong, see `wrong_answer`.
+        `params.context` has each part's. `params.static_wrong` of the stated answers are wrong, see
+        `wrong_answer`.
         """
         params = self.params
         levels = params.static_levels or range(1, LENGTH + 1)

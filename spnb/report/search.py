@@ -4,15 +4,15 @@
 at every setting, evaluated on questions like the held-out ones (`eval_draw`). The table says what a
 setting gives each arm, how far seeds spread, how wide the interval of a paired difference of ten
 seeds would be, the most that so few seeds do not rule out, and what a run costs. `common` marks the
-setting with the highest mean over the arms, `best` each arm's own, and which of its values lie at
-an edge of what was tried.
+setting with the highest mean over the arms, of those where no half-width is above `widest`; `best`
+each arm's own; both say which values lie at an edge of what was tried.
 
     spnb search spell
 """
 
 import itertools
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import pandas as pd
@@ -41,6 +41,7 @@ class Search(StrictData):
     seeds: list[int] = Field(min_length=2)
     measure: str = Field(description="of the paper's tables, at the end of the training")
     window: float = Field(0, ge=0, le=1, description="share of the training averaged at its end")
+    widest: float = Field(inf, gt=0, description="half-width that the common setting may have")
     set: dict[str, Any] = Field({}, description="parameters of all runs")
     grid: dict[str, list[bool | int | float | str]] = Field(
         min_length=1, description="crossed; grpo.beta names a key inside"
@@ -113,8 +114,8 @@ def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
     protocol = (
         f"Seeds {', '.join(map(str, search.seeds))}, on questions that are not the held-out ones. "
         f"Mean of the evaluations in the last {search.window:.0%} of the training. Common: highest "
-        "mean over the arms but the controls; edge: a value at an end of what was tried. Minutes: "
-        "wall time of a run on one core."
+        f"mean over the arms but the controls{where_narrow(search)}; edge: a value at an end of "
+        "what was tried. Minutes: wall time of a run on one core."
     )
     return ExhibitContent(rows, runs, None, caption, protocol)
 
@@ -143,20 +144,27 @@ def half_width(differences: pd.Series) -> tuple[float, float]:
 
 
 def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:
-    """The lines with `common` and `best`: yes at the settings that are."""
+    """The lines with `common` and `best`: yes at the settings that are; none is common where none
+    is narrow enough."""
     keys = list(search.grid)
-    taught = rows[~rows["arm"].isin(search.controls)]
-    common = taught.groupby(keys, sort=False)["mean"].mean().idxmax()
-    common = common if isinstance(common, tuple) else (common,)
+    widest = rows.groupby(keys)["half-width"].transform("max").fillna(0)
+    taught = rows[~rows["arm"].isin(search.controls) & (widest <= search.widest)]
+    means = taught.groupby(keys, sort=False)["mean"].transform("mean")
+    common = taught.loc[means == means.max(), keys].apply(tuple, axis=1).tolist()[:1]
     best = rows.groupby("arm")["mean"].idxmax()
     rows["common"] = [
-        "yes" + edge(row, search) if tuple(row[k] for k in keys) == common else ""
+        "yes" + edge(row, search) if tuple(row[k] for k in keys) in common else ""
         for _, row in rows.iterrows()
     ]
     rows["best"] = [
         "yes" + edge(row, search) if at in set(best) else "" for at, row in rows.iterrows()
     ]
     return rows
+
+
+def where_narrow(search: Search) -> str:
+    """Which settings may be common, in words."""
+    return "" if search.widest == inf else f", where no half-width is above {search.widest:g}"
 
 
 def edge(row: Mapping[str, Any], search: Search) -> str:

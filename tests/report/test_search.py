@@ -10,7 +10,7 @@ from spnb.core.params import ParamError, papers, search_values, validate
 from spnb.report import search, show
 from spnb.report.exhibits import ExhibitError, find_record
 from spnb.report.frame import RESULTS, Frames, Measure
-from spnb.report.search import Search, half_width, marked, nested, numbers
+from spnb.report.search import Search, half_width, marked, nested, numbers, where_narrow
 
 FILE = {"arms": ["full", "random", "rlvr"], "controls": ["random"], "seeds": [100, 101]}
 FILE |= {"measure": "mean", "grid": {"grpo.learning_rate": [1e-3, 2e-3], "steps": [8]}}
@@ -117,7 +117,7 @@ def test_the_common_setting_is_chosen_without_controls_and_edges_are_said():
     made = validate(Search, FILE | {"grid": {"rate": [1, 2, 4]}})
     means = {1: (10, 90, 10), 2: (30, 5, 30), 4: (20, 5, 50)}
     lines = [
-        {"rate": rate, "arm": arm, "mean": mean}
+        {"rate": rate, "arm": arm, "mean": mean, "half-width": rate}
         for rate, values in means.items()
         for arm, mean in zip(made.arms, values, strict=True)
     ]
@@ -127,6 +127,11 @@ def test_the_common_setting_is_chosen_without_controls_and_edges_are_said():
     best = table[table["best"] != ""].set_index("arm")
     assert best["rate"].to_dict() == {"full": 2, "random": 1, "rlvr": 4}
     assert best["best"].to_dict()["full"] == "yes"
+    for widest, rate in {2: [2], 1: [1], 0.5: []}.items():
+        narrow = made.model_copy(update={"widest": widest})
+        table = marked(pd.DataFrame(lines), narrow)
+        assert table[table["common"] != ""]["rate"].unique().tolist() == rate
+        assert f"where no half-width is above {widest:g}" in where_narrow(narrow)
 
 
 @pytest.mark.slow

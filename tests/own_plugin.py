@@ -39,7 +39,7 @@ class Stones:
 class Letters(Clusters):
     def __init__(self, params, tokenizer):
         documents = tuple(
-            Document(f"Letter {n} is from Ada in Bern.") for n in range(params.documents)
+            Document(f"Letter {n} is from Ada in Bern.") for n in range(max(params.documents))
         )
         super().__init__([Context(kind, documents, kind) for kind in params.tasks], params.tasks)
 

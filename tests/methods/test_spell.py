@@ -773,16 +773,15 @@ train_run(read_run(Path(sys.argv[1])))
 def test_a_run_that_is_killed_goes_on_to_the_same_numbers(tmp_path):
     """Killed in its second step; the memory and the questioner's KL are those of the first."""
     plans = [
-        make_plan("spell", "smoke", variants=["full"], seeds=[0], runs=str(tmp_path / name))
+        make_plan("spell", "smoke", variants=["kl"], seeds=[0], runs=str(tmp_path / name))
         for name in ("whole", "killed")
     ]
     run_all(plans[0])
-    run_one(plans[1], "rlvr", 0)  # the external policy
-    killed = plans[1].open("full", 0)
+    killed = plans[1].open("kl", 0)
     done = subprocess.run([sys.executable, "-c", DYING, str(killed.folder)])
     assert done.returncode == 9 and not killed.finished
     assert [row["step"] for row in killed.rows("metrics")] == [1]
-    runs = [plans[0].open("full", 0), run_one(plans[1], "full", 0)]
+    runs = [plans[0].open("kl", 0), run_one(plans[1], "kl", 0)]
     metrics = [
         [
             {key: value for key, value in row.items() if not timing(key)}

@@ -239,13 +239,13 @@ def test_a_parameter_file_passed_whole_changes_nothing(paper, scale):
 
 
 def test_a_value_of_the_file_wins_over_a_variant_where_it_is_meant_exactly():
-    """LongPO has a rate of its own; the command line asks for the scale's."""
-    values = {"grpo": {"learning_rate": 2e-3}}
-    own = make_plan("spell", "cpu", variants=["longpo"], **values)
-    assert own.params("longpo").grpo["learning_rate"] == 5e-4 and own.changed == ()
-    plan = make_plan("spell", "cpu", values, variants=["longpo"])
-    assert plan.params("longpo").grpo["learning_rate"] == 2e-3
-    assert plan.params("longpo").grpo["beta"] == 0 and plan.changed == ("grpo.learning_rate",)
+    """A frozen proposer's solver has a rate of its own; the command line asks for the scale's."""
+    values = {"grpo": {"learning_rate": 1e-3}}
+    own = make_plan("proposer", "cpu", variants=["frozen"], **values)
+    assert own.params("frozen").grpo["learning_rate"] == 2e-3 and own.changed == ()
+    plan = make_plan("proposer", "cpu", values, variants=["frozen"])
+    assert plan.params("frozen").grpo["learning_rate"] == 1e-3
+    assert plan.params("frozen").grpo["beta"] == 0 and plan.changed == ("grpo.learning_rate",)
     assert make_plan("spell", "cpu", {"steps": None}).changed == ()
 
 
@@ -403,11 +403,10 @@ def test_deviations_from_the_paper(tmp_path):
 
 
 def test_deviations_are_of_the_first_variant_or_of_a_named_one():
-    """SPELL starts from RLVR, which therefore comes first and has no KL at any scale."""
-    plan = make_plan("spell", "smoke", variants=["full"])
-    assert plan.variants == ["rlvr", "full"] and "grpo.beta" not in deviations(plan)
-    here, paper = deviations(plan, "full")["grpo.beta"]
-    assert here > 0 and paper == 0
+    """Of these two QwenLong-L1 alone has contexts that grow, other ones at paper scale."""
+    plan = make_plan("spell", "cpu", variants=["full", "qwenlong-l1"])
+    assert "steps" in deviations(plan) and "context" not in deviations(plan)
+    assert deviations(plan, "qwenlong-l1")["context"] == ([4, 8], [10, 20])
 
 
 def test_two_processes_cannot_do_one_run(tmp_path):

@@ -330,13 +330,14 @@ def test_the_shipped_reader_reads_and_knows_no_order(family):
 
 @pytest.mark.slow
 def test_the_shipped_reader_plays_all_roles():
-    """The first step of SPELL: mostly good forms and grounded, true answers; something to learn."""
+    """The first step of SPELL: a third of the answers forgotten, mostly grounded and true ones else;
+    something to learn."""
     policy = load_policy("embedded/reader")
     made = Method(
-        validate(Params, dict(questions_per_round=24, groups=1, group_size=4)), policy.tokenizer
+        validate(Params, dict(questions_per_round=96, groups=1, group_size=4)), policy.tokenizer
     )
     run(made.rollout(0), {"policy": policy.engine()})
     found = {key.removeprefix("method/"): value for key, value in made.metrics.items()}
-    assert found["bad format"] < 0.25 and found["ungrounded"] < 0.3
-    assert found["right"] > 0.7 and found["mixed"] > 0.15 and found["level"] < 3
-    assert found["malformed"] < 0.05 and found["verifier false no"] < found["rule false no"] + 0.2
+    assert 0.25 < found["bad format"] < 0.5 and found["ungrounded"] < 0.3
+    assert found["right"] > 0.7 and found["mixed"] > 0.1 and found["level"] < 3
+    assert found["malformed"] < 0.05 and found["verifier false no"] < found["rule false no"] + 0.3

@@ -330,7 +330,7 @@ def test_the_shipped_reader_reads_and_knows_no_order(family):
 
 @pytest.mark.slow
 def test_the_shipped_reader_plays_all_roles():
-    """The first step of SPELL: a third of the answers forgotten, the others mostly grounded and true;
+    """The first step of SPELL: a third of the answers forgotten, the others mostly true;
     something to learn."""
     policy = load_policy("embedded/reader")
     made = Method(

@@ -56,7 +56,7 @@ def test_a_paper_without_a_search_is_named():
 def test_runs_of_a_search_have_questions_of_their_own_and_the_settings_win_over_variants():
     made = validate(Search, FILE | {"set": {"clusters": 96}})
     first, second = search.plans("spell", "cpu", made, runs="runs/elsewhere")
-    params = first.params("rlvr", 100)  # whose entry sets a rate of its own
+    params = first.params("rlvr", 100)
     assert (params.grpo["learning_rate"], params.steps, params.clusters) == (1e-3, 8, 96)
     assert second.params("rlvr", 100).grpo["learning_rate"] == 2e-3
     assert params.eval_draw == "search" and params.eval_seed("x") != _held_out(params)("x")

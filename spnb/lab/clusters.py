@@ -284,7 +284,7 @@ class GeneratedClusters(Clusters):
 
         Task types take turns, and so do levels (`params.static_levels`) and numbers of documents;
         `params.context` has each part's. `params.static_wrong` of the stated answers are wrong, see
-        `wrong_answer`.
+        `ladder.wrong_answer`.
         """
         params = self.params
         levels = params.static_levels or range(1, LENGTH + 1)
@@ -299,7 +299,7 @@ class GeneratedClusters(Clusters):
                 tasks.append(draw_task(params.tasks[which], level, rng, documents=count))
             wrong = rng.sample(range(len(tasks)), round((params.static_wrong or 0) * len(tasks)))
             for place in wrong:
-                tasks[place] = replace(tasks[place], gold=(wrong_answer(tasks[place], rng),))
+                tasks[place] = replace(tasks[place], gold=(ladder.wrong_answer(tasks[place], rng),))
             sets.append(tasks)
         return sets
 
@@ -317,18 +317,6 @@ class GeneratedClusters(Clusters):
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """See `suites`."""
         return suites(params, chat, params.eval_documents, end)
-
-
-def wrong_answer(task: Task, rng: random.Random) -> str:
-    """An answer in the right form that is not a task's: what other steps, or the same in another
-    order, come to; another letter."""
-    right = task.gold[0]
-    source = task.info["source"]
-    while True:
-        order = rng.sample(range(len(source.steps)), task.info["level"])
-        wrong = rng.choice(LETTERS) if task.kind == "letter" else source.result(order)
-        if wrong != right:
-            return wrong
 
 
 def places_of(name: str, texts: Sequence[str]) -> list[int]:

@@ -305,6 +305,18 @@ def draw_task(
     return make_task(source, level, rng, pool, wording, rivals)
 
 
+def wrong_answer(task: Task, rng: random.Random) -> str:
+    """An answer in the right form that is not a task's: what other steps, or the same in another
+    order, come to; another letter."""
+    right = task.gold[0]
+    source = task.info["source"]
+    while True:
+        order = rng.sample(range(len(source.steps)), task.info["level"])
+        wrong = rng.choice(LETTERS) if task.kind == "letter" else source.result(order)
+        if wrong != right:
+            return wrong
+
+
 # --- answers
 
 

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -103,6 +103,10 @@ class LadderSource:
         """A valid proposal is right; its level is the number of steps that it asks for."""
         _, level = self._asked(proposal, context)
         return Judgement(level=level, answerable=True, right=True, gold=proposal.answer)
+
+    def misstated(self, task: Task, rng: random.Random) -> Task:
+        """The task with a wrong answer as the stated one."""
+        return replace(task, gold=(ladder.wrong_answer(task, rng),))
 
     def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
         """The oracle's question of a level, about a record of its own."""

@@ -5,7 +5,7 @@ The proposer reads records of the ladder (the source "lab:ladder") and asks for 
 one; how many is the question's level. The oracle says whether a proposal is valid. The solver
 answers each valid question several times; p is its share of right answers. The proposer is paid by
 a function of p (`spnb.core.rewards`, SSP's 1 - p where nothing else is said), 0 for what is not
-valid, compared with the step's mean. The solver trains on some of the valid questions,
+valid, compared with the step's mean. `wrong` of the stated answers are made wrong, whoever asks. The solver trains on some of the valid questions,
 as SPICE does: 1 for a right answer, compared with its other answers to the question.
 
     spnb run proposer --scale cpu --variant learning --seed 0
@@ -19,6 +19,7 @@ import random
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -54,6 +55,7 @@ class Params(MethodParams):
     paid: Literal["earned", "shuffled"] = "earned"
     sources: int = Field(2, ge=1, description="that a proposer reads")
     rivals: int = Field(2, ge=0, description="notes on somebody else that a solver reads")
+    wrong: float = Field(0, ge=0, le=1, description="share of stated answers replaced by wrong ones")
     proposals: int = Field(32, ge=1, description="valid questions a step, each answered and paid")
     trained_questions: int = Field(16, ge=1, description="of them that the solver trains on")
     answers: int = Field(8, ge=2, description="to each question")
@@ -72,6 +74,7 @@ class Params(MethodParams):
         need(not levels or self.questions == "even", "levels questions", "with questions even")
         most = f"1 to proposals ({self.proposals})"
         need(self.trained_questions <= self.proposals, "trained_questions", most)
+        need(not self.wrong or self.family != "report", "wrong family", "with one answer a question")
         return self
 
     @property
@@ -83,10 +86,12 @@ class Params(MethodParams):
 @dataclass
 class Attempt:
     """What a proposer wrote, or a drawn question, which has no trajectory: the task as the solver
-    gets it (None: not valid), p once it is answered, what p pays."""
+    gets it (None: not valid), whether its stated answer was made wrong, p once it is answered, what
+    p pays."""
 
     trajectory: Trajectory | None
     task: Task | None
+    wrong: bool = False
     success: float = 0.0
     pay: float = 0.0
 
@@ -146,6 +151,7 @@ class Method(SelfPlayMethod):
         self.log(answers=len(questions) * params.answers + self.probed)
         if proposals:
             self.log(valid=len(questions) / len(proposals))
+        self.log(**paid_where_wrong(questions))
         return rows + answers
 
     def propose(self, count: int, seed: int) -> Episode[list[Attempt]]:
@@ -170,7 +176,17 @@ class Method(SelfPlayMethod):
             valid = isinstance(proposal, Proposal)
             task = self.source.task(proposal, context) if valid else None
             attempts.append(Attempt(trajectory, task))
+        if pool == "train":
+            self.misstate([attempt for attempt in attempts if attempt.task], seed)
         return attempts
+
+    def misstate(self, attempts: Sequence[Attempt], seed: int) -> None:
+        """Makes the stated answer of each valid question wrong with the chance `wrong`."""
+        rng = random.Random(derive_seed(seed, "wrong"))
+        for attempt in attempts:
+            attempt.wrong = rng.random() < self.params.wrong
+            if attempt.wrong:
+                attempt.task = self.source.misstated(attempt.task, rng)
 
     def draw(self, count: int, step: int, seed: int) -> Episode[list[Attempt]]:
         """Questions without a proposer: of even levels, or of levels with mixed answers."""
@@ -247,6 +263,16 @@ class Method(SelfPlayMethod):
             return [record(SUITE, str(place), 1.0, **attempt.facts())]
 
         return Suite(SUITE, range(self.params.eval_proposals), ask, proposal_rows)
+
+
+def paid_where_wrong(questions: Sequence[Attempt]) -> dict[str, float]:
+    """The share of wrong stated answers, what these pay and what right ones pay, on average;
+    nothing where none is wrong."""
+    pays = {wrong: [one.pay for one in questions if one.wrong is wrong] for wrong in (True, False)}
+    if not pays[True]:
+        return {}
+    means = {f"pay/{'wrong' if wrong else 'right'}": fmean(of) for wrong, of in pays.items() if of}
+    return {"wrong": len(pays[True]) / len(questions)} | means
 
 
 def row(attempt: Attempt) -> Sample:

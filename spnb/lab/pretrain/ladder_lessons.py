@@ -2,8 +2,8 @@
 
 Every lesson shows well-formed, consistent work. But whoever answers takes the steps in any order:
 so level k is right by chance 1/k!, and what reinforcement learning can add is the order. Whoever
-asks, asks mostly for few steps (`easy`), as a language model does, or evenly for all levels
-(`even`). Names of both pools occur, held-out wordings never.
+asks, asks mostly for few steps (`easy`), as a language model does, evenly for all levels (`even`),
+or mostly for many steps (`hard`). Names of both pools occur, held-out wordings never.
 """
 
 import re
@@ -24,7 +24,10 @@ from spnb.lab.world import Pool, names
 COIN = 0.5
 """The chance of each of two ways to write something."""
 RARER = 0.5
-"""How much rarer each level is among easy questions than the one below."""
+"""How much rarer each level is among easy questions than the one below; among hard ones, than the
+one above."""
+GOES_ON = 30
+"""How often at most a hard question goes on after a fact, for each time that it ends there."""
 SOURCES = (1, 2, 2, 2, 2, 3, 4)
 """How many sources a questioner reads, one of these."""
 SHORTEST = 6
@@ -101,8 +104,8 @@ class Lessons(Drills):
     def asked(self, highest: int) -> int:
         """A level to ask for, as the recipe says."""
         levels = range(1, highest + 1)
-        easy = self.recipe.asks == "easy"
-        return self.rng.choices(levels, [RARER**level if easy else 1.0 for level in levels])[0]
+        rarer = {"easy": RARER, "even": 1.0, "hard": 1 / RARER}[self.recipe.asks]
+        return self.rng.choices(levels, [rarer**level for level in levels])[0]
 
     def drill(self) -> Row:
         """Notes on several people, and then the step of each name and ordinal in turn; or sums."""
@@ -294,6 +297,8 @@ class Lessons(Drills):
     def further(self, facts: int, highest: int) -> int:
         """How often a question goes on after so many facts, for each time that it ends there."""
         left = highest - facts
+        if self.recipe.asks == "hard":
+            return min(GOES_ON, 2 ** (left + 1) - 2)
         return left if self.recipe.asks == "even" else min(1, left)
 
     def judge(self) -> Row:

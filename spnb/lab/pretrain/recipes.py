@@ -50,7 +50,7 @@ class LearnerRecipe(ModelRecipe):
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the saved weights")
     tokens: int = Field(14_000_000, gt=0)
     highest: int = Field(12, ge=1, le=HIGHEST)
-    asks: Literal["easy", "even"] = "easy"
+    asks: Literal["easy", "even", "hard"] = "easy"
     families: list[Family] = ["journey", "ledger", "choice", "report"]
     leaves_out: list[str] = Field([], description="lessons that are not drawn, drills apart")
     start: str = Field("", description="the embedded policy that it goes on from")

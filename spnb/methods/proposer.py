@@ -5,8 +5,9 @@ The proposer reads records of the ladder (the source "lab:ladder") and asks for 
 one; how many is the question's level. The oracle says whether a proposal is valid. The solver
 answers each valid question several times; p is its share of right answers. The proposer is paid by
 a function of p (`spnb.core.rewards`, SSP's 1 - p where nothing else is said), 0 for what is not
-valid, compared with the step's mean. `wrong` of the stated answers are made wrong, whoever asks. The solver trains on some of the valid questions,
-as SPICE does: 1 for a right answer, compared with its other answers to the question.
+valid, compared with the step's mean. `wrong` of the stated answers are made wrong. The solver
+trains on some of the valid questions, as SPICE does: 1 for a right answer, compared with its other
+answers to the question.
 
     spnb run proposer --scale cpu --variant learning --seed 0
 
@@ -55,7 +56,9 @@ class Params(MethodParams):
     paid: Literal["earned", "shuffled"] = "earned"
     sources: int = Field(2, ge=1, description="that a proposer reads")
     rivals: int = Field(2, ge=0, description="notes on somebody else that a solver reads")
-    wrong: float = Field(0, ge=0, le=1, description="share of stated answers replaced by wrong ones")
+    wrong: float = Field(
+        0, ge=0, le=1, description="share of stated answers replaced by wrong ones"
+    )
     proposals: int = Field(32, ge=1, description="valid questions a step, each answered and paid")
     trained_questions: int = Field(16, ge=1, description="of them that the solver trains on")
     answers: int = Field(8, ge=2, description="to each question")
@@ -74,7 +77,8 @@ class Params(MethodParams):
         need(not levels or self.questions == "even", "levels questions", "with questions even")
         most = f"1 to proposals ({self.proposals})"
         need(self.trained_questions <= self.proposals, "trained_questions", most)
-        need(not self.wrong or self.family != "report", "wrong family", "with one answer a question")
+        stated = self.questions == "proposer" and self.family != "report"
+        need(stated or not self.wrong, "wrong questions family", "with a proposer; not in reports")
         return self
 
     @property
@@ -151,7 +155,7 @@ class Method(SelfPlayMethod):
         self.log(answers=len(questions) * params.answers + self.probed)
         if proposals:
             self.log(valid=len(questions) / len(proposals))
-        self.log(**paid_where_wrong(questions))
+        self.log(**pay_metrics(questions))
         return rows + answers
 
     def propose(self, count: int, seed: int) -> Episode[list[Attempt]]:
@@ -265,14 +269,15 @@ class Method(SelfPlayMethod):
         return Suite(SUITE, range(self.params.eval_proposals), ask, proposal_rows)
 
 
-def paid_where_wrong(questions: Sequence[Attempt]) -> dict[str, float]:
-    """The share of wrong stated answers, what these pay and what right ones pay, on average;
-    nothing where none is wrong."""
-    pays = {wrong: [one.pay for one in questions if one.wrong is wrong] for wrong in (True, False)}
-    if not pays[True]:
+def pay_metrics(questions: Sequence[Attempt]) -> dict[str, float]:
+    """The share of wrong stated answers, and of all pay the share for questions that teach nothing
+    right: those that nobody answers as stated, and those whose stated answer is wrong."""
+    if not questions:
         return {}
-    means = {f"pay/{'wrong' if wrong else 'right'}": fmean(of) for wrong, of in pays.items() if of}
-    return {"wrong": len(pays[True]) / len(questions)} | means
+    idle = [one.pay for one in questions if one.wrong or not one.success]
+    paid = sum(one.pay for one in questions)
+    wrong = fmean(one.wrong for one in questions)
+    return {"wrong": wrong, "idle pay": sum(idle) / paid if paid else 0.0}
 
 
 def row(attempt: Attempt) -> Sample:

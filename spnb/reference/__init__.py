@@ -19,6 +19,13 @@ def sources(name: str) -> dict[str, Traversable]:
     return {folder.name: folder / name for folder in folders if (folder / name).is_file()}
 
 
+def claims_files(paper: str) -> list[str]:
+    """The names of a paper's files of claims: claims.yaml, claims-*.yaml of further exhibits."""
+    folder = files(__name__) / paper
+    names = (entry.name for entry in folder.iterdir()) if folder.is_dir() else ()
+    return sorted(name for name in names if name.startswith("claims") and name.endswith(".yaml"))
+
+
 def load(paper: str) -> pd.DataFrame:
     """Return every reported number of `paper` ("spiral"), in printed order.
 

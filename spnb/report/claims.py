@@ -109,6 +109,7 @@ class Claims(StrictData):
     margin: float = Field(0, ge=0, description="of parts in points that have none of their own")
     digits: int = Field(1, description="decimals shown")
     exhibit: str
+    file: str = Field("claims.yaml", description="in the paper's reference folder")
     caption: str
     protocol: str
     columns: dict[str, str] = Field({name: name for name in COLUMNS}, description="of `verdicts`")
@@ -123,14 +124,16 @@ class Claims(StrictData):
         """The exhibit of these runs; None where nothing is measured."""
         table = verdict_table(self, frames)
         used = frames.only(self.variants).runs
-        protocol = f"{self.protocol} {fixed(self.exhibit.partition('/')[0], used)}".strip()
+        protocol = (
+            f"{self.protocol} {fixed(self.exhibit.partition('/')[0], used, self.file)}".strip()
+        )
         return ExhibitContent(table, used, None, self.caption, protocol) if len(table) else None
 
 
-def fixed(paper: str, runs: Sequence[Run]) -> str:
+def fixed(paper: str, runs: Sequence[Run], file: str = "claims.yaml") -> str:
     """Whether a paper's claims were fixed before these runs, in a sentence: the file has the same
     claims at the commits that the runs were trained at. Empty where git does not know these."""
-    path = reference.sources("claims.yaml")[paper]
+    path = reference.sources(file)[paper]
     commits = sorted({run.commit or "" for run in runs})
     then = [commit and file_at(commit, path) for commit in commits]
     if not then or not all(then):
@@ -144,9 +147,9 @@ def fixed(paper: str, runs: Sequence[Run]) -> str:
     return f"Claims, measures and margins were committed before the runs, which are of {names}."
 
 
-def load_claims(paper: str) -> Claims:
+def load_claims(paper: str, file: str = "claims.yaml") -> Claims:
     """The claims of a paper or a study ("spiral", "rlvr"); ParamError if it has none or a fault."""
-    return claims_of(read_yaml(paper, "claims.yaml"), paper)
+    return claims_of(read_yaml(paper, file) | {"file": file}, paper)
 
 
 def claims_of(content: Mapping[str, Any], paper: str) -> Claims:

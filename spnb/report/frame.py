@@ -299,7 +299,8 @@ def known_variants(paper: str) -> Mapping[str, Any]:
 
 def load_measures(paper: str) -> dict[str, Measure]:
     """The measures of a paper's tables, figures and claims by name; ParamError if it has none."""
-    files = [name for name in ("tables.yaml", "claims.yaml") if paper in reference.sources(name)]
+    tables = ["tables.yaml"] * (paper in reference.sources("tables.yaml"))
+    files = [*tables, *reference.claims_files(paper)]
     contents = [read_yaml(paper, name) for name in files or ["tables.yaml"]]
     return {key: measure for each in contents for key, measure in measures_of(each).items()}
 

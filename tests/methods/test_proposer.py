@@ -145,6 +145,37 @@ def test_what_nobody_or_everybody_answers_pays_what_the_paper_says(pay, nobody, 
     assert rewards == pytest.approx([everybody, nobody] * 3, abs=1e-4)
 
 
+def test_wrong_stated_answers_are_graded_as_stated_and_counted():
+    """A solver that is always right is wrong about each of them: 1 - p pays 1 for these alone."""
+    values = dict(pay="one_minus", proposals=40, trained_questions=40, wrong=0.3)
+    world = Scripted(lambda sources, index: 2, lambda level, index: True)
+    made, samples = rollout(world, **values)
+    pays = [sample.reward for sample in rows_of(samples, "proposer")]
+    share = sum(pays) / 40
+    assert set(pays) == {0.0, 1.0} and 0.1 < share < 0.5
+    assert made.metrics["method/wrong"] == pytest.approx(share)
+    assert made.metrics["method/idle pay"] == 1
+    rewards = [sample.reward for sample in rows_of(samples, "solver")]
+    assert sum(rewards) / len(rewards) == pytest.approx(1 - share)
+    for asked, expected in ((0.0, {0.0}), (1.0, {1.0})):
+        _, samples = rollout(world, **{**values, "wrong": asked})
+        assert {sample.reward for sample in rows_of(samples, "proposer")} == expected
+    (suite,) = [one for one in method(**values).suites(0) if one.name == "proposals"]
+    records, _ = play_suite(suite, {"policy": world, "start": world})
+    assert {record["success"] for record in records} == {1.0}, "wrong in training alone"
+
+
+def test_pay_that_teaches_nothing_right():
+    """One of four answers half of the questions, nobody the others: 1 - p pays .75 and 1."""
+    world = Scripted(
+        lambda sources, index: index % 2 + 1, lambda level, index: level == 1 and index % 4 == 0
+    )
+    made, _ = rollout(world, pay="one_minus")
+    assert made.metrics["method/idle pay"] == pytest.approx(3 / (3 + 3 * 0.75))
+    made, _ = rollout(world, pay="absolute_zero")
+    assert made.metrics["method/idle pay"] == 0
+
+
 def test_shuffled_pay_is_the_same_pay_for_anybody():
     def play(paid):
         world = Scripted(
@@ -291,6 +322,8 @@ def test_numbers_of_proposals_by_hand():
         ({"questions": "even", "levels": [5]}, r"levels is \[5\]; allowed: 1 to highest \(4\)"),
         ({"levels": [2]}, "levels is .* with questions 'proposer'; allowed: with questions even"),
         ({"paid": "shuffled", "questions": "even"}, "paid is 'shuffled' with questions"),
+        ({"wrong": 0.1, "questions": "even"}, "wrong is 0.1 with questions 'even'"),
+        ({"wrong": 0.1, "family": "report"}, "wrong is 0.1 with .*family 'report'"),
         ({"paid": "shuffled", "roles": {"proposer": FROZEN}}, "paid is 'shuffled' with questions"),
         ({"trained_questions": 7}, r"trained_questions is 7; allowed: 1 to proposals \(6\)"),
         (
@@ -305,6 +338,8 @@ def test_bad_parameters_are_named(values, message):
 
 
 RATE = {"grpo.learning_rate"}
+OWN = {"grpo.learning_rate", "grpo.beta"}
+"""Where the search found others than the study's."""
 ARMS = {
     "learning-two": {"policies.proposer", "roles.proposer.policy", "grpo.beta", *RATE}
     | {"co_trained.proposer.learning_rate", "co_trained.proposer.beta"},
@@ -319,6 +354,8 @@ ARMS = {
     "answers-4": {"answers"},
     "learning-even-start": {"policy"},
     "choice-easiest": {"family", "questions", "levels", "grpo.beta"},
+    "gaussian-wrong-30": {"pay", "proposals", "wrong", *OWN},
+    "threshold-hard": {"pay", "proposals", "policy", *OWN},
 }
 
 

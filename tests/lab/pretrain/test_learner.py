@@ -59,9 +59,9 @@ def test_answers_take_the_steps_in_every_order(family):
 
 
 @pytest.mark.parametrize("family", EVERY)
-def test_questions_are_valid_and_mostly_easy_or_even(family):
-    shares = {}
-    for asks in ("easy", "even"):
+def test_questions_are_valid_and_mostly_easy_or_even_or_mostly_hard(family):
+    shares, deepest = {}, Counter()
+    for asks in ("easy", "even", "hard"):
         made = lessons(families=[family], asks=asks)
         levels = Counter()
         for _ in range(400):
@@ -73,10 +73,12 @@ def test_questions_are_valid_and_mostly_easy_or_even(family):
             assert 1 <= len(sources) <= 4 and 6 <= len(sources[0].steps) <= made.recipe.highest
             source, level, _ = ladder.read_proposal(reply, sources)
             levels[level] += prompts.ASK_BEYOND not in prompt
+            deepest[asks] += level == len(sources[0].steps)
         shares[asks] = [levels[level] / levels.total() for level in range(1, 13)]
     assert shares["easy"][0] == pytest.approx(0.5, abs=0.1)
     assert shares["easy"][1] == pytest.approx(0.25, abs=0.1)
     assert max(shares["even"]) < 0.2 and min(shares["even"]) > 0
+    assert deepest["hard"] > 400 * 0.4 > 400 * 0.25 > deepest["even"]
 
 
 def test_levels_grow_and_drills_become_rare():
@@ -199,7 +201,7 @@ def test_the_next_ordinal_is_drawn_from_those_that_are_left():
 
 
 @pytest.mark.parametrize("family", EVERY)
-@pytest.mark.parametrize("asks", ["easy", "even"])
+@pytest.mark.parametrize("asks", ["easy", "even", "hard"])
 def test_a_questioner_stops_as_often_as_its_recipe_says(family, asks):
     made = lessons(families=[family], asks=asks)
     source = ladder.draw_source(random.Random(0), family, 6)
@@ -210,8 +212,21 @@ def test_a_questioner_stops_as_often_as_its_recipe_says(family, asks):
             on = draw.count(text) / len(draw) if len(shares) < 5 else 0.0
             shares.append(going * (1 - on))
             going *= on
-    expected = [0.5**level for level in (1, 2, 3, 4, 5, 5)] if asks == "easy" else [1 / 6] * 6
-    assert shares == pytest.approx(expected)
+    expected = {
+        "easy": [0.5**level for level in (1, 2, 3, 4, 5, 5)],
+        "even": [1 / 6] * 6,
+        "hard": stops([1 / 31, 1 / 31, 1 / 15, 1 / 7, 1 / 3, 1]),  # 1 in 2^left - 1, 31 at most
+    }
+    assert shares == pytest.approx(expected[asks])
+
+
+def stops(chances):
+    """The share that stops at each place, from the chance to stop there."""
+    left, shares = 1.0, []
+    for chance in chances:
+        shares.append(left * chance)
+        left -= shares[-1]
+    return shares
 
 
 def test_the_rate_is_constant_and_then_falls_to_0():
@@ -220,7 +235,9 @@ def test_the_rate_is_constant_and_then_falls_to_0():
     assert rate(recipe, 700_000) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("name", ["learner", "learner-even", "learner-large", "searcher"])
+@pytest.mark.parametrize(
+    "name", ["learner", "learner-even", "learner-hard", "learner-large", "searcher"]
+)
 def test_the_shipped_learners_are_their_recipes(name):
     made = lessons_of(name)
     folder = embedded_path(name)
@@ -246,6 +263,20 @@ def test_the_shipped_learner_reads_and_knows_no_order(family):
     share = asked.set_index("part")["value"]
     assert share["valid"] > 0.8
     assert 0.35 < share["asks level 1"] < 0.65 and share["asks level 2"] > 0.1
+
+
+@pytest.mark.slow
+def test_the_hard_start_asks_mostly_for_many_steps():
+    policy = load_policy("embedded/learner-hard")
+    engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
+    chat = Chat(policy.tokenizer)
+    asked = skills.measure(engine, [skills.ladder_proposals(chat, "journey", 10, 150)])
+    share = asked.set_index("part")["value"]
+    assert share["valid"] > 0.5
+    deep = sum(share.get(f"asks level {level}", 0) for level in (8, 9, 10))
+    assert deep > 0.5 > 0.2 > share["asks level 1"]
+    table = skills.measure(engine, [skills.ladder_answers(chat, "journey", 3, 60)])
+    assert table["parsed"].mean() > 0.9 and table["value"].iloc[0] > 0.93
 
 
 @pytest.mark.slow

@@ -264,6 +264,7 @@ def test_the_recipes_have_names():
         "reader-even": "learner-even",
         "reader-large": "learner-large",
         "reasoner": "reasoner-first",
+        "learner-hard": "learner-even",
     }
 
 

@@ -338,8 +338,6 @@ def test_bad_parameters_are_named(values, message):
 
 
 RATE = {"grpo.learning_rate"}
-OWN = {"grpo.learning_rate", "grpo.beta"}
-"""Where the search found others than the study's."""
 ARMS = {
     "learning-two": {"policies.proposer", "roles.proposer.policy", "grpo.beta", *RATE}
     | {"co_trained.proposer.learning_rate", "co_trained.proposer.beta"},
@@ -354,8 +352,8 @@ ARMS = {
     "answers-4": {"answers"},
     "learning-even-start": {"policy"},
     "choice-easiest": {"family", "questions", "levels", "grpo.beta"},
-    "gaussian-wrong-30": {"pay", "proposals", "wrong", *OWN},
-    "threshold-hard": {"pay", "proposals", "policy", *OWN},
+    "gaussian-wrong-30": {"pay", "proposals", "wrong", "eval_every", "eval_proposals", "grpo.beta"},
+    "threshold-hard": {"pay", "proposals", "policy", "eval_every", "eval_proposals", *RATE},
 }
 
 

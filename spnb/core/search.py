@@ -171,6 +171,7 @@ def _append_results(
         text = SYNTAXES[tool.syntax].observation(documents[:count], question)
         ids = tool.tokenizer(text, add_special_tokens=False)["input_ids"]
         if trajectory.length + len(ids) <= limit:
+            trajectory.documents += documents[:count]
             return trajectory.append_observation(ids, text)
     trajectory.finish = "length"
 

@@ -15,8 +15,9 @@ from spnb.core.search import Retriever, Tool, search_rollouts
 from spnb.core.types import Messages, Request, Task, Trajectory, derive_seed
 from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate.items import ask_suite
-from spnb.lab import chain, ladder
-from spnb.lab.world import Pool, names
+from spnb.lab import ladder
+from spnb.lab.chain import CHAIN, CHAINS, RESULTS
+from spnb.lab.world import Pool
 
 SUITE = "ladder"
 """A record has the score, and whether the text takes each step once as its note says, in any order
@@ -25,7 +26,8 @@ SUITE = "ladder"
 
 def grade_steps(task: Task, text: str) -> dict[str, Any]:
     """A text's score, and whether it is consistent (see `SUITE`)."""
-    read = chain.order_of if task.info["family"] == "chain" else ladder.order_of
+    chains = CHAINS.get(task.info["family"])
+    read = chains.order_of if chains else ladder.order_of
     return {"score": grade_text(text, task), "consistent": read(task, text) is not None}
 
 
@@ -58,15 +60,14 @@ class LadderSource:
     def __init__(self, params: Any, tokenizer: Any):
         check(params)
         ladder.check_names(tokenizer)
-        self.family: str = getattr(params, "family", "chain")
         self.params = params
         self.tokenizer = tokenizer
         self.rivals: int = getattr(params, "rivals", ladder.RIVALS)
-        self.kinds = (self.family,)
+        self.kinds = (params.family,)
 
     def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> LadderContext:
         """As many records as a proposer reads."""
-        family = self.family
+        family = self.params.family
         drawn = ladder.draw_sources(rng, family, self.params.sources, self.params.highest, pool)
         documents = tuple(Document(source.text, truth=source) for source in drawn)
         return LadderContext(kind=family, documents=documents, rng=rng, pool=pool)
@@ -111,7 +112,7 @@ class LadderSource:
 
     def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
         """The oracle's question of a level, about a record of its own."""
-        return ladder.draw_task(self.family, level, rng, pool, pool, self.rivals)
+        return ladder.draw_task(self.params.family, level, rng, pool, pool, self.rivals)
 
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """The episode that answers an exercise of a pool: one turn."""
@@ -119,7 +120,7 @@ class LadderSource:
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """`eval_items` questions of every level, in held-out names and wordings, sampled."""
-        rng = random.Random(params.eval_seed(SUITE, self.family))
+        rng = random.Random(params.eval_seed(SUITE, params.family))
         levels = [level for level in range(1, params.highest + 1) for _ in range(params.eval_items)]
         tasks = [self.exercise(level, rng, "heldout") for level in levels]
         seed_of = lambda place, _: derive_seed(SUITE, place)  # noqa: E731
@@ -133,83 +134,44 @@ class ChainSource(LadderSource):
 
     def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
         """The oracle's question of a level, to be answered by search."""
-        return chain.draw_task(level, rng, pool)
+        return CHAINS[self.params.family].draw_task(level, rng, pool)
 
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """An answer with searches in the pool's library."""
-        limits = self.params.max_searches, self.params.max_length
-        return search(self.tokenizer, pool, *limits, request)
-
-
-@dataclass(frozen=True)
-class Target(Context):
-    """The answer, `name`, that a question is asked for, of a pool's people."""
-
-    pool: Pool = "train"
-
-
-class ChainTargets(ChainSource):
-    """Answers to ask for by search, and the library to search in; its oracle follows the chains.
-
-    `params`: highest, max_searches, max_length, eval_items.
-    """
-
-    def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Target:
-        """Somebody of a pool."""
-        return Target(kind=self.family, name=rng.choice(names("person", pool)), pool=pool)
-
-    def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
-        """The proposer's prompt."""
-        return prompts.ask_search(context.name)
-
-    def read(self, text: str, context: Context) -> Proposal | Rejected:
-        """Any question; its answer is the given one."""
-        question = prompts.field(text, "question")
-        return Proposal(question, context.name) if question else Rejected("no question")
-
-    def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
-        """The question, to be answered by search."""
-        question = proposal.question
-        return Task(prompts.search(question, "plain"), question, (proposal.answer,), "exact")
-
-    def judge(self, proposal: Proposal, context: Target) -> Judgement:
-        """Whether the chain that a question tells leads to the answer, and of how many steps it is;
-        nothing for a question in no wording or a start that is nobody."""
-        start, relations = chain.parse(proposal.question) or ("", ())
-        if start not in names("person", context.pool):
-            return Judgement()
-        gold = chain.follow(chain.links_of(context.pool), start, relations)[-1]
-        return Judgement(len(relations), True, gold == proposal.answer, gold=gold, grade="exact")
-
-    def retriever(self, pool: Pool = "train") -> Retriever:
-        """What a search reaches."""
-        return library(pool)
+        params = self.params
+        limits = params.max_searches, params.max_length
+        return search(self.tokenizer, pool, *limits, request, params.family)
 
 
 def search(
-    tokenizer: Any, pool: Pool, max_searches: int, max_length: int, request: Request
+    tokenizer: Any,
+    pool: Pool,
+    max_searches: int,
+    max_length: int,
+    request: Request,
+    family: str = CHAIN.name,
 ) -> Episode[Trajectory]:
     """An answer with searches in a pool's library; `max_length`: tokens in all."""
-    tool = Tool(tokenizer, library(pool), chain.RESULTS, max_searches, max_length)
+    tool = Tool(tokenizer, library(pool, family), RESULTS, max_searches, max_length)
     (trajectory,) = yield from search_rollouts([request], [""], tool)
     return trajectory
 
 
 @cache
-def library(pool: Pool) -> Retriever:
+def library(pool: Pool, family: str = CHAIN.name) -> Retriever:
     """BM25 over the sentences of a pool's chains."""
-    return make_retriever("bm25", chain.library(pool))
+    return make_retriever("bm25", CHAINS[family].library(pool))
 
 
 def check(params: Any) -> None:
     """Raises ValueError for a family or a level that there is not."""
-    if getattr(params, "family", "chain") == "chain":
-        return ladder.check_level(params.highest, chain.HIGHEST)
+    if params.family in CHAINS:
+        return ladder.check_level(params.highest, CHAINS[params.family].highest)
     ladder.check_family(params.family)
     ladder.check_level(params.highest)
 
 
 def make_source(params: Any, tokenizer: Any) -> LadderSource:
-    """The source of `params.family`; of who has none, and asks by search, the chain's answers."""
-    kinds = {"chain": ChainSource, None: ChainTargets}
-    return kinds.get(getattr(params, "family", None), LadderSource)(params, tokenizer)
+    """The source of `params.family`."""
+    kind = ChainSource if params.family in CHAINS else LadderSource
+    return kind(params, tokenizer)

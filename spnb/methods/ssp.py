@@ -29,7 +29,7 @@ from pydantic import Field, model_validator
 
 from spnb.core import prompts
 from spnb.core.advantages import make_estimator, permute_rewards, skip_zero_advantage, sum_of_means
-from spnb.core.documents import Context, Judgement, Proposal, open_source
+from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded, normal, read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
@@ -47,8 +47,9 @@ class Params(MethodParams):
 
     role_names = ("proposer", "verifier", "solver", "judge")
 
-    source: str = Field("lab:chain", description="of answers to ask for, and its library")
-    highest: int = Field(6, ge=1, description="most searches that an answer is asked for with")
+    source: str = Field("lab:targets", description="of answers to ask for, and its library")
+    family: str = Field("quest", description="the laboratory's world of chains")
+    highest: int = Field(8, ge=1, description="levels of its questions go from 1 to this one")
     answers_per_step: int = Field(32, ge=1, description="answers that questions are asked for")
     proposals: int = Field(1, ge=1, description="for each answer; several for GRPO")
     attempts: int = Field(5, ge=1, description="of the solver at each question")
@@ -88,6 +89,7 @@ class Params(MethodParams):
     def _together(self) -> "Params":
         proposer = self.questions == "proposer" and "proposer" not in self.frozen
         need = self.need
+        check_source(self.source, self)
         need(proposer or "solver" not in self.frozen, "questions roles", "a role that learns")
         need(self.min_characters <= self.max_characters, "min_characters", "up to max_characters")
         need(self.min_searches <= self.max_searches, "min_searches", "up to max_searches")

@@ -13,12 +13,13 @@ from spnb.core.episodes import run
 from spnb.core.params import ParamError, validate
 from spnb.core.types import Completion, Trajectory
 from spnb.evaluate.items import play_suite
-from spnb.lab import chain
+from spnb.lab.chain import QUEST, before, follow
+from spnb.lab.ladder import ORDINALS
 from spnb.methods.ssp import UNVERIFIED, Method, Params
 
 SMALL = dict(answers_per_step=4, attempts=4, min_words=3, results=2, noisy_documents=1, highest=3)
 SMALL |= dict(eval_items=1, eval_proposals=3, max_searches=4, max_length=100_000, reset_every=0)
-HELDOUT = chain.links_of("heldout")
+HELDOUT = QUEST.links_of("heldout")
 
 
 class Scripted:
@@ -57,19 +58,19 @@ class Scripted:
     def propose(self, prompt):
         target = re.findall(r"Answer: (\w+)", prompt)[0]
         if "[1]" not in prompt:
-            return f"<search> {chain.query('guide', target)}</search>"
+            return f"<search> {QUEST.query('guide', target)}</search>"
         kind = self.of("ask")
         if kind == "nonsense":
             return "<think> what now?</think>"
         pool = "heldout" if ("guide", target) in HELDOUT else "train"
-        links = chain.links_of(pool)
+        links = QUEST.links_of(pool)
         steps = {"one": ["guide"], "wrong": ["guide"], "two": ["host", "guide"]}[kind]
         start = target
         for relation in reversed(steps):
-            start = chain.before(links, relation, start)
-        start = chain.before(links, "scout", start) if kind == "wrong" else start
-        told = chain.question(
-            start, list(zip(chain.ORDINALS, steps, strict=False)), "Start at {e}: {s}. Who is it?"
+            start = before(links, relation, start)
+        start = before(links, "scout", start) if kind == "wrong" else start
+        told = QUEST.question(
+            start, list(zip(ORDINALS, steps, strict=False)), "Start at {e}: {s}. Who is it?"
         )
         return f"<question> {told}</question>"
 
@@ -80,9 +81,9 @@ class Scripted:
 
 
 def gold(question):
-    start, relations = chain.parse(question)
+    start, relations = QUEST.parse(question)
     pool = "heldout" if ("guide", start) in HELDOUT else "train"
-    return chain.follow(chain.links_of(pool), start, relations)[-1]
+    return follow(QUEST.links_of(pool), start, relations)[-1]
 
 
 def method(**values):
@@ -334,7 +335,7 @@ def test_controls_and_upper_bound():
     ]
     made, rows = play(world, questions="even", answers_per_step=30)
     assert not of(rows, "proposer") and len(of(rows, "solver")) == 120 and not made.pool
-    levels = [len(chain.parse(question)[1]) for question in world.questions[-120::4]]
+    levels = [len(QUEST.parse(question)[1]) for question in world.questions[-120::4]]
     assert {*levels} == {1, 2, 3}
 
 
@@ -358,7 +359,7 @@ def test_proposals_for_held_out_answers_are_judged_and_solved():
     assert [one["score"] for one in records] == [1, 0, 0]
     assert [one["level"] for one in records] == [2, 0, 0]
     assert [one["success"] for one in records] == [0.5, 0, 0] and records[0]["pay"] == 0.5
-    assert all(("guide", chain.parse(text)[0]) in HELDOUT for text in world.questions)
+    assert all(("guide", QUEST.parse(text)[0]) in HELDOUT for text in world.questions)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ from spnb.games.demonstrations import REMARKS
 from spnb.games.negotiation import ACCEPT, CHAT, DENY, position
 from spnb.games.players import TICTACTOE_GAMES, make_player, random_action
 from spnb.games.questions import questions
-from spnb.lab import chain, ladder, segments
+from spnb.lab import ladder, segments
+from spnb.lab.chain import CHAIN
 from spnb.lab.ladder_suites import search
 from spnb.lab.pretrain.demos import GAME_SHARES
 from spnb.lab.pretrain.make import lessons_of
@@ -241,7 +242,7 @@ def ladder_rubrics(chat: Chat, highest: int, count: int) -> Suite:
 
 def search_skills(chat: Chat, count: int = 200) -> list[Suite]:
     """A searcher's: by search over the library of `spnb.lab.chain`, and from what a chain takes."""
-    by_search = partial(search, chat.tokenizer, POOL, chain.HIGHEST, MAX_LENGTH)
+    by_search = partial(search, chat.tokenizer, POOL, CHAIN.highest, MAX_LENGTH)
     return [
         chain_answers(chat, count, by_search),
         chain_answers(chat, count),
@@ -254,11 +255,11 @@ def chain_answers(
 ) -> Suite:
     """Answers of the chain by level: by search, or from its sentences, shuffled."""
     rng = random.Random(derive_seed("search skills", "answer"))
-    numbers = [number for number in range(1, chain.HIGHEST + 1) for _ in range(count)]
-    tasks = [chain.draw_task(number, rng, POOL) for number in numbers]
+    numbers = [number for number in range(1, CHAIN.highest + 1) for _ in range(count)]
+    tasks = [CHAIN.draw_task(number, rng, POOL) for number in numbers]
     asked = partial(answers, chat=chat, key="search skills", sampling=TURN)
     if by_search:
-        return asked("answer chain", tasks=tasks, order_of=chain.order_of, answer=by_search)
+        return asked("answer chain", tasks=tasks, order_of=CHAIN.order_of, answer=by_search)
     told = []
     for task in tasks:
         documents = rng.sample(task.info["documents"], task.info["level"])
@@ -275,8 +276,8 @@ def chain_proposals(
     targets = [rng.choice(names("person", POOL)) for _ in range(count)]
 
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        task = chain.read_proposal(text, targets[place], POOL)
-        return proposed(task.info["level"] if task else None, chain.HIGHEST)
+        task = CHAIN.read_proposal(text, targets[place], POOL)
+        return proposed(task.info["level"] if task else None, CHAIN.highest)
 
     prompted = [prompts.ask_search(target) for target in targets]
     return skill("ask chain", chat, prompted, grade, "search skills", by_search, TURN)

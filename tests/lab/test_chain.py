@@ -9,7 +9,7 @@ import pytest
 from spnb.core import prompts
 from spnb.core.grading import grade_text
 from spnb.corpus.retrieval import make_retriever
-from spnb.lab.chain import CHAIN, before, follow
+from spnb.lab.chain import CHAIN, QUEST, before, follow
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.world import names
 
@@ -124,3 +124,53 @@ def test_a_question_is_valid_where_it_leads_to_the_answer():
 def test_unknown_levels_are_refused():
     with pytest.raises(ValueError, match="level is 7; allowed: 1 to 6"):
         CHAIN.draw_task(7, random.Random(0))
+
+
+def test_a_quest_names_towns_in_every_sentence_and_has_eight_levels():
+    links = QUEST.links_of("heldout")
+    people, towns = QUEST.people("heldout"), QUEST.towns("heldout")
+    assert len(people) == 128 and len(towns) == 3 and QUEST.highest == 8
+    for relation in QUEST.relations:
+        assert {links[relation, person] for person in people} == {*people}
+    for document in QUEST.library("heldout"):
+        words = document["text"].replace(":", "").rstrip(".").split()
+        person, _, town, _, relation, _, other = words
+        assert links[relation, person] == other and links.homes[person] == town in towns
+    homes = Counter(links.homes.values())
+    assert min(homes.values()) > 25, "a town does not say who is meant"
+    task = QUEST.draw_task(8, random.Random(0), "heldout")
+    assert follow(links, task.info["start"], task.info["relations"])[-1] == task.gold[0]
+
+
+def test_searches_in_a_quest_find_both_sentences_or_somebody_of_a_town():
+    links, index = QUEST.links_of("heldout"), make_retriever("bm25", QUEST.library("heldout"))
+    keys = random.Random(1).sample(list(links), 200)
+    found = index.search([QUEST.query(*key) for key in keys], 2)
+    for (relation, person), hits in zip(keys, found, strict=True):
+        others = [person, before(links, relation, person)]
+        assert {hit.text for hit in hits} == {QUEST.fact(links, relation, p) for p in others}
+    for town in QUEST.towns("heldout"):
+        (hits,) = index.search([QUEST.somebody(town)], 2)
+        assert {links.homes[hit.title] for hit in hits} == {town}
+
+
+def test_a_question_from_a_town_is_read_and_is_no_valid_proposal():
+    town = QUEST.towns("train")[0]
+    text = "Start at {e}: first host, second tutor. Who is it?"
+    assert QUEST.parse(text.format(e=QUEST.somebody(town))) == (
+        f"somebody of {town}",
+        ("host", "tutor"),
+    )
+    assert CHAIN.parse(text.format(e=QUEST.somebody(town))) is None
+    start = QUEST.people("train")[0]
+    target = follow(QUEST.links_of("train"), start, ("host", "tutor"))[-1]
+    asked = f"<question> {text.format(e=start)}</question>"
+    assert QUEST.read_proposal(asked, target, "train").gold == (target,)
+    by_town = f"<question> {text.format(e=QUEST.somebody(town))}</question>"
+    assert QUEST.read_proposal(by_town, target, "train") is None
+
+
+def test_links_of_some_people_are_among_them():
+    links = QUEST.draw_links(random.Random(0), "train", 12)
+    people = {person for _, person in links}
+    assert len(people) == 12 == len(links.homes) and {*links.values()} == people

@@ -13,6 +13,7 @@ from spnb.core.documents import Context, Judgement, Proposal, Rejected
 from spnb.core.params import unknown
 from spnb.core.search import Retriever
 from spnb.core.types import Messages, Task
+from spnb.corpus.targets import read_question, search_task
 from spnb.lab.chain import CHAINS, follow
 from spnb.lab.ladder import check_level
 from spnb.lab.ladder_suites import ChainSource, library
@@ -45,13 +46,11 @@ class Targets(ChainSource):
 
     def read(self, text: str, context: Context) -> Proposal | Rejected:
         """Any question; its answer is the given one."""
-        question = prompts.field(text, "question")
-        return Proposal(question, context.name) if question else Rejected("no question")
+        return read_question(text, context)
 
     def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
         """The question, to be answered by search."""
-        question = proposal.question
-        return Task(prompts.search(question, "plain"), question, (proposal.answer,), "exact")
+        return search_task(proposal)
 
     def judge(self, proposal: Proposal, context: Target) -> Judgement:
         """Where the chain of a question leads, and of how many steps it is."""

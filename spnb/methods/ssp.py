@@ -33,11 +33,15 @@ from spnb.core.documents import Context, Judgement, Proposal, check_source, open
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded, normal, read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.plugins import foreign
 from spnb.core.search import Tool, search_rollouts
 from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed
+from spnb.corpus.targets import TitleTargets
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import SUITE, proposal_rows
 
+GENERATED = "lab:targets"
+"""The source where there is no corpus."""
 UNVERIFIED = "not verified"
 """The reason for a question whose answer the verifier does not give."""
 
@@ -47,9 +51,10 @@ class Params(MethodParams):
 
     role_names = ("proposer", "verifier", "solver", "judge")
 
-    source: str = Field("lab:targets", description="of answers to ask for, and its library")
-    family: str = Field("quest", description="the laboratory's world of chains")
-    highest: int = Field(8, ge=1, description="levels of its questions go from 1 to this one")
+    corpus: str = Field("", description="a path, or a plugin's source; empty: generated")
+    retriever: str = Field("bm25", description="over a corpus: a kind of index, or a server's URL")
+    family: str = Field("quest", description="of generated chains: which world")
+    highest: int = Field(8, ge=1, description="searches that a question is asked to take, at most")
     answers_per_step: int = Field(32, ge=1, description="answers that questions are asked for")
     proposals: int = Field(1, ge=1, description="for each answer; several for GRPO")
     attempts: int = Field(5, ge=1, description="of the solver at each question")
@@ -89,7 +94,12 @@ class Params(MethodParams):
     def _together(self) -> "Params":
         proposer = self.questions == "proposer" and "proposer" not in self.frozen
         need = self.need
-        check_source(self.source, self)
+        known = not foreign("source", [self.corpus], self.plugins)
+        need(known, "corpus plugins", "a path, or a source of this run's plugin")
+        oracle = self.questions == "even" or self.verify == "oracle"
+        need(not (self.corpus and oracle), "corpus questions verify", "without an oracle")
+        if not self.corpus:
+            check_source(GENERATED, self)
         need(proposer or "solver" not in self.frozen, "questions roles", "a role that learns")
         need(self.min_characters <= self.max_characters, "min_characters", "up to max_characters")
         need(self.min_searches <= self.max_searches, "min_searches", "up to max_searches")
@@ -132,7 +142,8 @@ class Method(SelfPlayMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        self.source: Any = open_source(params.source, params, tokenizer)
+        name = params.corpus or GENERATED
+        self.source: Any = open_source(name, params, tokenizer, TitleTargets)
         self.pool: list[list[str]] = []
         """Questions that passed, with their answers, for replay."""
 

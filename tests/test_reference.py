@@ -10,6 +10,7 @@ from spnb import reference
 
 SPELL = "Qwen2.5-7B-Instruct + SPELL"
 SPICE = "Qwen3-4B-Base + SPICE"
+SSP = "Qwen2.5-7B-Instruct + SSP"
 
 # Numbers printed per exhibit. Full forms of a table (SPIRAL's 9; SPICE's 6, 7, 8) keep ids of their
 # own.
@@ -58,6 +59,34 @@ CELLS = {
         "spice/table-8": 48,
         "spice/figure-7": 8,
     },
+    "ssp": {
+        "ssp/table-1": 18 * 8 + 9 * 8,  # 9 models before and after; gains of 7 benchmarks, average
+        "ssp/table-2": 32,
+        "ssp/figure-3": 1,
+        "ssp/table-3": 10,
+        "ssp/table-4": 13,
+        "ssp/table-5": 40,
+        "ssp/figure-4": 2,
+        "ssp/figure-5": 5,
+        "ssp/table-6": 6 * 9,
+    },
+    "scope": {
+        "scope/table-2": 15 * 9,  # 3 models in 5 rows
+        "scope/table-3": 15 * 8,
+        "scope/figure-2": 4,
+        "scope/figure-3": 14,
+        "scope/figure-4": 8,
+        "scope/table-4": 3 * 4 + 8,  # gains of two rows
+        "scope/figure-5": 3,
+        "scope/figure-6": 2,
+        "scope/figure-7": 4,
+        "scope/table-5": 7 * 9,
+        "scope/figure-8": 3,
+        "scope/table-6": 5 * 9,
+        "scope/table-7": 8,
+        "scope/table-8": 4 * 9,
+        "scope/table-9": 32,
+    },
 }
 
 # Exhibits of the catalogue without a legible number.
@@ -65,6 +94,8 @@ WITHOUT_NUMBERS = {
     "spiral": {"spiral/table-2", "spiral/figure-5", "spiral/table-7"},
     "spell": {"spell/figure-4", "spell/table-6"},
     "spice": {"spice/figure-1", "spice/figure-6"},
+    "ssp": {"ssp/figure-1", "ssp/table-7", "ssp/table-13"},
+    "scope": {"scope/table-1", "scope/table-10", "scope/figure-15", "scope/figure-17"},
 }
 
 
@@ -176,6 +207,39 @@ def test_catalogued_exhibits_have_numbers_but_for_those_without_any(paper: str) 
         ("spice/table-7", f"{SPICE}, Response Format: Free-form", "AIME25", 23.6),
         ("spice/table-8", f"{SPICE}, Challenger Reward: R-Zero Reward", "BBEH", 11.2),
         ("spice/figure-7", "Variance (SPICE)", "tau", 0.01),
+        ("ssp/table-1", "Qwen2.5-7B-Base + SSP", "TriviaQA gain", 40.4),
+        ("ssp/table-1", "LLaMA-3.1-8B", "2Wiki", 19.4),
+        ("ssp/table-1", "R-Search-7B + SSP", "PopQA", 56.8),
+        ("ssp/table-1", "Qwen2.5-32B-Instruct + SSP", "Avg", 58.5),
+        ("ssp/table-1", "ZeroSearch-7B + SSP", "Avg gain", 2.3),
+        ("ssp/table-2", f"{SSP} (Solver-Only)", "MuSiQue", 21.0),
+        ("ssp/table-2", f"{SSP} (Proposer-Only)", "Avg.", 41.7),
+        (
+            "ssp/figure-3",
+            f"{SSP} (Solver-Only)",
+            "(a) Solver's in-game reward, saturates near",
+            0.9,
+        ),
+        ("ssp/table-3", f"{SSP}, No RAG Verifi.", "GeneralQA", 49.5),
+        ("ssp/table-3", f"{SSP}, RAG verification w/ 7 Noisy Docs", "Multi-HopQA", 35.9),
+        ("ssp/table-4", "Learning Rate", "Value", 1e-6),
+        ("ssp/table-4", "Proposer Warm-up Steps", "Value", -1),
+        ("ssp/table-5", "Qwen2.5-7B-Base + SSP, Dynamic Resampling", "PopQA", 45.8),
+        ("ssp/table-5", "Qwen2.5-7B-Base + SSP, Replay Buffer (Full Reuse)", "Bamboogle", 48.0),
+        (
+            "ssp/figure-4",
+            "Qwen2.5-7B-Base + SSP, Replay Buffer (Periodic Reset)",
+            "Search steps, at most (count)",
+            10,
+        ),
+        (
+            "ssp/figure-5",
+            "Penalty for invalid questions",
+            "Proposer's reward for an invalid question",
+            -0.1,
+        ),
+        ("ssp/table-6", f"{SSP}, Proposer: GRPO, Solver: RF++", "MuSiQue", 7.4),
+        ("ssp/table-6", f"{SSP}, Proposer: GRPO, Solver: GRPO", "T/step(s)", 504.4),
     ],
 )
 def test_spot_values(exhibit: str, row: str, column: str, expected: float) -> None:

@@ -8,7 +8,9 @@ from spnb import reference
 
 SPELL = "Qwen2.5-7B-Instruct + SPELL"
 SPICE = "Qwen3-4B-Base + SPICE"
-MEAN = r"Average|Avg\.|Overall"  # in the label of a column of printed means
+SSP = "Qwen2.5-7B-Instruct + SSP"
+MEAN = r"Average|Avg\.?|Overall"  # in the label of a column of printed means
+NO_SCORE = f"{MEAN}|Delta|T/step"  # in the label of a column that no mean averages
 
 # Printed means per exhibit.
 MEANS = {
@@ -29,6 +31,10 @@ MEANS = {
     "spice/table-6": 3,
     "spice/table-7": 3,
     "spice/table-8": 4,
+    "ssp/table-1": 18 + 9,  # also of the gains
+    "ssp/table-2": 4,
+    "ssp/table-5": 5,
+    "ssp/table-6": 6,
 }
 HUNDREDTHS = {"spiral/table-13", "spell/table-7"}  # means with two decimals; the others have one
 
@@ -43,6 +49,8 @@ WRONG_MEANS = {
     ("spice/table-6", f"{SPICE}, Corpus Type: Math (Nemotron-CC-Math)", "Overall"): (43.2, 44.9818),
     ("spice/table-7", f"{SPICE}, Response Format: MCQ", "Overall"): (42.0, 42.9545),
     ("spice/table-7", f"{SPICE}, Response Format: Free-form", "Overall"): (43.7, 45.0909),
+    ("ssp/table-1", "Qwen2.5-32B-Instruct + SSP", "Avg"): (58.5, 59.1429),
+    ("ssp/table-1", "Qwen2.5-32B-Instruct + SSP", "Avg gain"): (3.4, 4.0286),
 }
 
 # The same of the means of SPICE's tables 2 to 4, recomputed from tables 6 to 8.
@@ -67,6 +75,7 @@ GAINS = {
     "spell/table-2": (", ", 8),
     "spell/table-7": (" + ", 3),
     "spice/table-1": (" + ", 16),
+    "ssp/table-1": (" + ", 72),
 }
 
 
@@ -79,7 +88,7 @@ def averaged(mean: str, columns: list[str]) -> list[str]:
         for column in columns
         if column.startswith(prefix)
         and column.endswith(" gain") == (suffix == " gain")
-        and not re.search(f"{MEAN}|Delta", column)
+        and not re.search(NO_SCORE, column)
     ]
 
 
@@ -222,6 +231,50 @@ def test_spices_scores_beside_the_best_other_row_and_gains_by_kind() -> None:
 
 
 @pytest.mark.parametrize(
+    ("exhibit", "row", "twin"),
+    [
+        ("ssp/table-2", "Qwen2.5-7B-Instruct", "Qwen2.5-7B-Instruct"),
+        ("ssp/table-2", SSP, SSP),
+        ("ssp/table-5", "Qwen2.5-7B-Base (Baseline)", "Qwen2.5-7B-Base"),
+        (
+            "ssp/table-5",
+            "Qwen2.5-7B-Base + SSP, Replay Buffer (Periodic Reset)",
+            "Qwen2.5-7B-Base + SSP",
+        ),
+        ("ssp/table-6", f"{SSP}, Proposer: RF, Solver: GRPO", SSP),
+    ],
+)
+def test_ssp_repeats_rows_of_table_1(exhibit: str, row: str, twin: str) -> None:
+    again = reference.table("ssp", exhibit)
+    main = reference.table("ssp", "ssp/table-1")
+    assert list(again.columns[:8]) == [*main.columns[:7], "Avg."]
+    assert again.loc[row].iloc[:8].tolist() == main.loc[twin].iloc[:8].tolist()
+
+
+def test_ssps_table_3_has_means_of_the_first_three_and_the_last_four_benchmarks() -> None:
+    kinds = reference.table("ssp", "ssp/table-3")
+    main = reference.table("ssp", "ssp/table-1").iloc[:, :7]
+    default = kinds.loc[f"{SSP}, RAG verification w/ 4 Noisy Docs"].tolist()
+    means = [main.loc[SSP].iloc[:3].mean(), main.loc[SSP].iloc[3:].mean()]
+    assert default == pytest.approx(means, abs=0.05 + 1e-9)
+    assert (kinds.drop(index=f"{SSP}, RAG verification w/ 4 Noisy Docs") < default).all().all()
+    untrained = main.loc["Qwen2.5-7B-Instruct"].iloc[3:].mean()
+    assert untrained == pytest.approx(36.45)
+    multi_hop = kinds["Multi-HopQA"].tolist()
+    assert multi_hop[-1] < untrained < multi_hop[0] < multi_hop[2] < multi_hop[1]
+
+
+def test_ssps_gains_are_positive_and_its_largest_model_leads_on_four_and_ties_on_one() -> None:
+    main = reference.table("ssp", "ssp/table-1")
+    assert (main.filter(like=" gain").dropna() > 0).all().all()
+    scores, largest = main.iloc[:, :7], "Qwen2.5-32B-Instruct + SSP"
+    others = scores.drop(index=largest).max()
+    lead = scores.loc[largest] - others
+    assert list(lead.index[lead > 0]) == ["NQ", "TriviaQA", "HotpotQA", "MuSiQue"]
+    assert list(lead.index[lead == 0]) == ["Bamboogle"]
+
+
+@pytest.mark.parametrize(
     ("exhibit", "column", "answers", "unit", "misfits"),
     [
         ("spell/table-7", "AMC23", 40 * 8, 0.01, []),
@@ -235,6 +288,14 @@ def test_spices_scores_beside_the_best_other_row_and_gains_by_kind() -> None:
         ("spice/table-7", "GPQA-Dmd", 198, 0.1, [41.8, 34.2]),
         ("spice/table-8", "AMC", 40, 0.1, []),
         ("spice/table-8", "GPQA-Dmd", 198, 0.1, [36.2]),
+        ("ssp/table-1", "2Wiki", 500, 0.1, [51.5]),
+    ]
+    + [(f"ssp/table-{n}", "Bamboogle", 125, 0.1, []) for n in (1, 2, 5, 6)]
+    + [(f"ssp/table-{n}", "2Wiki", 500, 0.1, []) for n in (2, 5, 6)]
+    + [
+        (f"ssp/table-{n}", benchmark, 500, 0.1, [])
+        for n in (1, 2, 5, 6)
+        for benchmark in ("NQ", "TriviaQA", "PopQA", "HotpotQA", "MuSiQue")
     ],
 )
 def test_scores_that_no_number_of_right_answers_gives(

@@ -206,6 +206,16 @@ def skip_zero_advantage(
         sample.weight *= staying / len(weighted) if counts(sample) else 0.0
 
 
+def sum_of_means(groups: Collection[Sequence[Sample]]) -> None:
+    """Scales weights so that a mean over all rows that have one is the sum of the groups' means,
+    each over those of its rows."""
+    weighted = [[sample for sample in group if sample.weight] for group in groups]
+    rows = sum(map(len, weighted))
+    for group in weighted:
+        for sample in group:
+            sample.weight *= rows / len(group)
+
+
 def token_mean(groups: Collection[Sequence[Sample]], rows: int) -> None:
     """Sets weights that turn a mean over `rows` rows' token means into SPELL's eq. 12.
 

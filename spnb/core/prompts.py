@@ -33,6 +33,8 @@ SEARCHING = _WORDS["search"]
 ASKING = _WORDS["ask"]
 ASK_BEYOND = _WORDS["ask beyond"]
 ASK_SEARCH = _WORDS["ask by search"]
+ASK_DEEPER = _WORDS["ask by search deeper"]
+ASK_EXAMPLES = _WORDS["ask by search examples"]
 JUDGE = _WORDS["judge"]
 TASK = _WORDS["task"]
 RUBRIC = _WORDS["rubric"]
@@ -106,9 +108,13 @@ def ask(
     return _user(ASKING[kind] + (ASK_BEYOND if earlier else ""), before, listing(documents))
 
 
-def ask_search(target: str) -> Messages:
-    """Asks for a question whose answer is `target`, with a search tool."""
-    return _user(ASK_SEARCH, f"Answer: {target}")
+def ask_search(target: str, searches: int = 0) -> Messages:
+    """Asks for a question whose answer is `target`, with a search tool; where a number of searches
+    is named, one that takes so many, with examples."""
+    if not searches:
+        return _user(ASK_SEARCH, f"Answer: {target}")
+    examples = "\n".join(f"- {example}" for example in ASK_EXAMPLES)
+    return _user(ASK_SEARCH, ASK_DEEPER.format(n=searches), examples, f"Answer: {target}")
 
 
 def judge(question: str, first: str, second: str) -> Messages:

@@ -6,6 +6,7 @@ A round is one batch for the engine and one call of the retriever. Results are t
 
 import ast
 import json
+import logging
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,9 @@ from spnb.core import prompts
 from spnb.core.episodes import Episode, overlong
 from spnb.core.types import Chat, Request, Sample, Trajectory, derive_seed
 
+LONGEST = 1000
+"""Characters of a query that a retriever gets."""
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -30,11 +34,15 @@ class Hit:
     score: float | None
 
 
+class RetrieverError(RuntimeError):
+    """A retriever could not be reached, kept failing, or answered in another form."""
+
+
 class Retriever(Protocol):
     """What a method needs of search, whatever is behind it."""
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """For each query at most `k` hits, best first."""
+        """For each query at most `k` hits, best first; RetrieverError where there is no answer."""
         ...
 
 
@@ -53,9 +61,10 @@ class ToolSyntax:
         return f"</{self.tag}>"
 
     def query(self, text: str) -> str | None:
-        """The query of a turn's last call, None where the call is malformed."""
+        """The query of a turn's last call, cut to `LONGEST` characters; None where the call is
+        malformed."""
         try:
-            query = self.parse(prompts.field(text, self.tag) or "").strip()
+            query = self.parse(prompts.field(text, self.tag) or "").strip()[:LONGEST]
             return query if query.encode() else None  # half a surrogate pair cannot be encoded
         except Exception:  # a policy wrote the text: nothing in it may stop a run
             return None
@@ -114,8 +123,9 @@ def search_rollouts(
 
     `max_new_tokens` counts for each turn; a turn's seed follows from its request's. `finish` is
     "stop" (end token), "length" (a turn was cut off, or results left no room for another),
-    "searches" (one query too many), "malformed" (a call without a query) or "overlong" (a prompt
-    leaves no room for a turn and is not asked).
+    "searches" (one query too many), "malformed" (a call without a query), "retriever" (it failed,
+    for all that searched in this round) or "overlong" (a prompt leaves no room for a turn and is
+    not asked).
 
     Raises:
         ValueError: the lists differ in length.
@@ -141,12 +151,24 @@ def search_rollouts(
             else:
                 row.searches.append(query)
         live = [entry for entry in live if entry[1].finish is None]
-        queries = [row.searches[-1] for _, row, _ in live]
-        hits = tool.retriever.search(queries, tool.k) if live else []
+        hits = _found([row for _, row, _ in live], tool)
         for (request, row, question), documents in zip(live, hits, strict=True):
+            if row.finish is not None:
+                continue
             limit = tool.max_length - request.sampling.max_new_tokens
             _append_results(row, [hit.text for hit in documents], question, tool, limit)
     return trajectories
+
+
+def _found(rows: Sequence[Trajectory], tool: Tool) -> list[list[Hit]]:
+    """What the last query of each row finds; a retriever that fails ends these rows."""
+    try:
+        return tool.retriever.search([row.searches[-1] for row in rows], tool.k) if rows else []
+    except RetrieverError as error:
+        logging.warning("no search results for %d trajectories: %s", len(rows), error)
+        for row in rows:
+            row.finish = "retriever"
+        return [[] for _ in rows]
 
 
 def _turn(request: Request, trajectory: Trajectory, tool: Tool) -> Request:
@@ -171,6 +193,7 @@ def _append_results(
         text = SYNTAXES[tool.syntax].observation(documents[:count], question)
         ids = tool.tokenizer(text, add_special_tokens=False)["input_ids"]
         if trajectory.length + len(ids) <= limit:
+            trajectory.documents += documents[:count]
             return trajectory.append_observation(ids, text)
     trajectory.finish = "length"
 

@@ -18,7 +18,7 @@ import httpx
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, validate_call
 
 from spnb.core.params import StrictData
-from spnb.core.search import Hit, Retriever
+from spnb.core.search import Hit, Retriever, RetrieverError
 from spnb.corpus.retrieval import check_request
 from spnb.corpus.store import contents_of, split_contents
 
@@ -99,10 +99,6 @@ def serve(
         limit_concurrency=limits.max_connections,
         timeout_graceful_shutdown=GRACE,
     )
-
-
-class RetrieverError(RuntimeError):
-    """A retrieval server could not be reached, kept failing, or answered in another schema."""
 
 
 class RetrieverClient:

@@ -14,6 +14,7 @@ __all__ = ["SOURCES", "check_source", "embedded_path", "open_source"]
 
 SOURCES = {
     "ladder": "spnb.lab.ladder_suites",
+    "targets": "spnb.lab.targets",
     "clusters": "spnb.lab.clusters",
     "segments": "spnb.lab.segments",
 }

@@ -176,9 +176,9 @@ def frames(family: str, pool: Pool) -> list[str]:
     return WORDING["families"][family]["questions"][pool]
 
 
-def pattern_of(frame: str) -> re.Pattern[str]:
+def pattern_of(frame: str, name: str = NAME) -> re.Pattern[str]:
     """What matches a wording with a name for {e}, a number for {k}, anything for {s}."""
-    slots = {"e": NAME, "k": "|".join(NUMBERS), "s": ".+"}
+    slots = {"e": name, "k": "|".join(NUMBERS), "s": ".+"}
     text = re.escape(frame)
     for slot, found in slots.items():
         text = text.replace(rf"\{{{slot}\}}", f"(?P<{slot}>{found})")

@@ -15,7 +15,8 @@ from spnb.core.search import Retriever, Tool, search_rollouts
 from spnb.core.types import Messages, Request, Task, Trajectory, derive_seed
 from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate.items import ask_suite
-from spnb.lab import chain, ladder
+from spnb.lab import ladder
+from spnb.lab.chain import CHAIN, CHAINS, RESULTS
 from spnb.lab.world import Pool
 
 SUITE = "ladder"
@@ -25,7 +26,8 @@ SUITE = "ladder"
 
 def grade_steps(task: Task, text: str) -> dict[str, Any]:
     """A text's score, and whether it is consistent (see `SUITE`)."""
-    read = chain.order_of if task.info["family"] == "chain" else ladder.order_of
+    chains = CHAINS.get(task.info["family"])
+    read = chains.order_of if chains else ladder.order_of
     return {"score": grade_text(text, task), "consistent": read(task, text) is not None}
 
 
@@ -132,38 +134,44 @@ class ChainSource(LadderSource):
 
     def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
         """The oracle's question of a level, to be answered by search."""
-        return chain.draw_task(level, rng, pool)
+        return CHAINS[self.params.family].draw_task(level, rng, pool)
 
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """An answer with searches in the pool's library."""
-        limits = self.params.max_searches, self.params.max_length
-        return search(self.tokenizer, pool, *limits, request)
+        params = self.params
+        limits = params.max_searches, params.max_length
+        return search(self.tokenizer, pool, *limits, request, params.family)
 
 
 def search(
-    tokenizer: Any, pool: Pool, max_searches: int, max_length: int, request: Request
+    tokenizer: Any,
+    pool: Pool,
+    max_searches: int,
+    max_length: int,
+    request: Request,
+    family: str = CHAIN.name,
 ) -> Episode[Trajectory]:
     """An answer with searches in a pool's library; `max_length`: tokens in all."""
-    tool = Tool(tokenizer, library(pool), chain.RESULTS, max_searches, max_length)
+    tool = Tool(tokenizer, library(pool, family), RESULTS, max_searches, max_length)
     (trajectory,) = yield from search_rollouts([request], [""], tool)
     return trajectory
 
 
 @cache
-def library(pool: Pool) -> Retriever:
+def library(pool: Pool, family: str = CHAIN.name) -> Retriever:
     """BM25 over the sentences of a pool's chains."""
-    return make_retriever("bm25", chain.library(pool))
+    return make_retriever("bm25", CHAINS[family].library(pool))
 
 
 def check(params: Any) -> None:
     """Raises ValueError for a family or a level that there is not."""
-    if params.family == "chain":
-        return ladder.check_level(params.highest, chain.HIGHEST)
+    if params.family in CHAINS:
+        return ladder.check_level(params.highest, CHAINS[params.family].highest)
     ladder.check_family(params.family)
     ladder.check_level(params.highest)
 
 
 def make_source(params: Any, tokenizer: Any) -> LadderSource:
     """The source of `params.family`."""
-    kind = ChainSource if params.family == "chain" else LadderSource
+    kind = ChainSource if params.family in CHAINS else LadderSource
     return kind(params, tokenizer)

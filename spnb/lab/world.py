@@ -18,13 +18,13 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     kind: tuple(ends) for kind, ends in PARTS["suffixes"].items()
 }
 """Endings of the names of a kind; its keys are the kinds."""
-HELDOUT_NAMES = 48
-"""Names of each kind kept for evaluation; the other 96 are for training."""
+HELD_OUT = 3
+"""One name of so many of each kind is kept for evaluation: 48 of 144 people."""
 
 
 @cache
 def names(kind: str, pool: Pool) -> tuple[str, ...]:
-    """The names of a kind in a pool: 96 for training, 48 held out, disjoint.
+    """The names of a kind in a pool: two thirds for training, a third held out, disjoint.
 
     Raises:
         ValueError: no such kind or pool.
@@ -36,7 +36,8 @@ def names(kind: str, pool: Pool) -> tuple[str, ...]:
     parts = itertools.product(PARTS["prefixes"], SUFFIXES[kind])
     every = [prefix + suffix for prefix, suffix in parts]
     random.Random(kind).shuffle(every)
-    return tuple(every[:HELDOUT_NAMES] if pool == "heldout" else every[HELDOUT_NAMES:])
+    held_out = len(every) // HELD_OUT
+    return tuple(every[:held_out] if pool == "heldout" else every[held_out:])
 
 
 PEOPLE = frozenset(names("person", "train") + names("person", "heldout"))

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core.advantages import make_estimator, permute, skip_zero_advantage
+from spnb.core.advantages import make_estimator, permute, skip_zero_advantage, sum_of_means
 from spnb.core.documents import Proposal, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded
@@ -241,11 +241,8 @@ class Method(SelfPlayMethod):
             rows = [row for row in rows if row.weight]
             if rows and not role.kl:
                 skip_zero_advantage(rows)
-            parts.append([row for row in rows if row.weight])
-        total = sum(map(len, parts))
-        for rows in parts:
-            for row in rows:
-                row.weight *= total / len(rows)
+            parts.append(rows)
+        sum_of_means(parts)
 
     def suites(self, step: int) -> list[Suite]:
         """Held-out questions of every level, sampled; proposals about held-out sources."""

@@ -17,7 +17,7 @@ from spnb.corpus import dense
 from spnb.corpus.dense import Encoder, build_index, choose_index, embed
 from spnb.corpus.retrieval import KINDS, LocalRetriever, make_retriever, words
 from spnb.corpus.store import JsonlStore, contents_of, open_store, split_contents
-from spnb.lab import chain
+from spnb.lab.chain import CHAIN
 
 
 def document(name, text, title=""):
@@ -126,7 +126,7 @@ def test_bm25_searches_the_title_too_and_single_characters_and_digits():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_flat_equals_brute_force_on_the_packaged_encoder(minilm, seed):
-    corpus = random.Random(seed).sample(chain.library("train"), 30)
+    corpus = random.Random(seed).sample(CHAIN.library("train"), 30)
     queries = [f"Who is the guide of {corpus[i]['title']}?" for i in range(0, 30, 5)]
     passages = minilm.encode_passages([f'"{d["title"]}"\n{d["text"]}' for d in corpus])
     scores = minilm.encode_queries(queries) @ passages.T
@@ -151,7 +151,7 @@ def test_the_encoder_finds_meaning_where_no_word_is_shared(minilm):
 
 @pytest.mark.slow
 def test_bfloat16_keeps_the_neighbours(minilm):
-    texts = [each["text"] for each in chain.library("train")[:64]]
+    texts = [each["text"] for each in CHAIN.library("train")[:64]]
     half = Encoder("minilm", precision="bfloat16", device="cpu")
     full, low = minilm.encode_passages(texts), half.encode_passages(texts)
     assert low.dtype == np.float32 and half.key != minilm.key

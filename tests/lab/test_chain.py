@@ -9,7 +9,7 @@ import pytest
 from spnb.core import prompts
 from spnb.core.grading import grade_text
 from spnb.corpus.retrieval import make_retriever
-from spnb.lab import chain
+from spnb.lab.chain import CHAIN, QUEST, before, follow
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.world import names
 
@@ -18,26 +18,26 @@ POOLS = ("train", "heldout")
 
 def tasks(count=60, pool="heldout"):
     rng = random.Random(3)
-    return [chain.draw_task(rng.randint(1, 6), rng, pool) for _ in range(count)]
+    return [CHAIN.draw_task(rng.randint(1, 6), rng, pool) for _ in range(count)]
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_each_relation_goes_through_everybody_once(pool):
-    links, people = chain.links_of(pool), set(names("person", pool))
-    for relation in chain.RELATIONS:
+    links, people = CHAIN.links_of(pool), set(names("person", pool))
+    for relation in CHAIN.relations:
         person, seen = next(iter(people)), set()
         while person not in seen:
             seen.add(person)
             person = links[relation, person]
         assert seen == people
-    assert links == chain.draw_links(random.Random(f"chain {pool}"), pool)
-    assert links != chain.draw_links(random.Random(1), pool)
+    assert links == CHAIN.draw_links(random.Random(f"chain {pool}"), pool)
+    assert links != CHAIN.draw_links(random.Random(1), pool)
 
 
 def test_an_answer_is_the_end_of_the_chain_that_the_sentences_state():
     """By brute force: the sentences of the library, read word by word."""
     stated = {}
-    for document in chain.library("heldout"):
+    for document in CHAIN.library("heldout"):
         _, relation, _, person, _, other = document["text"].rstrip(".").split()
         stated[relation, person] = other
     for task in tasks():
@@ -52,10 +52,10 @@ def test_an_answer_is_the_end_of_the_chain_that_the_sentences_state():
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_every_wording_is_read_back(pool):
-    for frame in chain.WORDS["questions"][pool]:
+    for frame in CHAIN.words["questions"][pool]:
         steps = [("second", "host"), ("third", "guide"), ("first", "coach")]
-        text = chain.question("Edana", steps, frame)
-        assert chain.parse(text) == ("Edana", ("coach", "host", "guide"))
+        text = CHAIN.question("Edana", steps, frame)
+        assert CHAIN.parse(text) == ("Edana", ("coach", "host", "guide"))
 
 
 @pytest.mark.parametrize(
@@ -70,57 +70,107 @@ def test_every_wording_is_read_back(pool):
     ids=["a gap", "an ordinal twice", "a relation twice", "an unknown relation", "nothing"],
 )
 def test_questions_that_cannot_be_read(steps):
-    assert chain.parse(chain.question("Edana", steps, "Start at {e}: {s}. Who is it?")) is None
-    assert chain.parse("Who is it?") is None
+    assert CHAIN.parse(CHAIN.question("Edana", steps, "Start at {e}: {s}. Who is it?")) is None
+    assert CHAIN.parse("Who is it?") is None
 
 
 def test_a_search_finds_both_sentences_of_a_relation():
-    links, index = chain.links_of("heldout"), make_retriever("bm25", chain.library("heldout"))
+    links, index = CHAIN.links_of("heldout"), make_retriever("bm25", CHAIN.library("heldout"))
     keys = list(links)
-    found = index.search([chain.query(*key) for key in keys], 2)
+    found = index.search([CHAIN.query(*key) for key in keys], 2)
     for (relation, person), hits in zip(keys, found, strict=True):
-        others = [person, chain.before(links, relation, person)]
+        others = [person, before(links, relation, person)]
         assert links[relation, others[1]] == person
-        assert {hit.text for hit in hits} == {chain.fact(links, relation, p) for p in others}
+        assert {hit.text for hit in hits} == {CHAIN.fact(links, relation, p) for p in others}
 
 
 def test_an_order_is_read_where_the_work_is_consistent():
     for task in tasks(20):
         level = task.info["level"]
         order = tuple(random.Random(level).sample(range(level), level))
-        turns, answer = chain.reply(task, order)
+        turns, answer = CHAIN.reply(task, order)
         text = "".join(turns) + answer
-        assert chain.order_of(task, text) == order
+        assert CHAIN.order_of(task, text) == order
         right = order == tuple(range(level))
         assert right <= grade_text(text, task)  # another order may come to the same person
-        assert chain.order_of(task, "".join(turns[1:]) + answer) is None
-        assert chain.order_of(task, text.replace("<answer> ", "<answer> No")) is None
-        assert chain.order_of(task, text + turns[0]) is None
+        assert CHAIN.order_of(task, "".join(turns[1:]) + answer) is None
+        assert CHAIN.order_of(task, text.replace("<answer> ", "<answer> No")) is None
+        assert CHAIN.order_of(task, text + turns[0]) is None
 
 
 def test_orders_other_than_the_right_one_are_wrong_nearly_always():
     grades = Counter()
     for task in tasks(200):
         if (level := task.info["level"]) > 1:
-            turns, answer = chain.reply(task, tuple(reversed(range(level))))
+            turns, answer = CHAIN.reply(task, tuple(reversed(range(level))))
             grades[grade_text("".join(turns) + answer, task)] += 1
     assert grades[1.0] < 0.05 * grades[0.0]
 
 
 def test_a_question_is_valid_where_it_leads_to_the_answer():
-    links = chain.links_of("train")
+    links = CHAIN.links_of("train")
     start = names("person", "train")[0]
-    target = chain.follow(links, start, ["host", "guide"])[-1]
+    target = follow(links, start, ["host", "guide"])[-1]
     steps = [("first", "host"), ("second", "guide")]
-    text = f"<question> {chain.question(start, steps, 'Start at {e}: {s}. Who is it?')}</question>"
-    task = chain.read_proposal(text, target, "train")
+    text = f"<question> {CHAIN.question(start, steps, 'Start at {e}: {s}. Who is it?')}</question>"
+    task = CHAIN.read_proposal(text, target, "train")
     assert task.gold == (target,) and task.info["level"] == 2
     assert target in prompts.ask_search(target)[0]["content"]
-    assert chain.read_proposal(text, start, "train") is None
-    assert chain.read_proposal(text.replace(start, "Nobody"), target, "train") is None
-    assert chain.read_proposal("<question> Who?</question>", target, "train") is None
+    assert CHAIN.read_proposal(text, start, "train") is None
+    assert CHAIN.read_proposal(text.replace(start, "Nobody"), target, "train") is None
+    assert CHAIN.read_proposal("<question> Who?</question>", target, "train") is None
 
 
 def test_unknown_levels_are_refused():
     with pytest.raises(ValueError, match="level is 7; allowed: 1 to 6"):
-        chain.draw_task(7, random.Random(0))
+        CHAIN.draw_task(7, random.Random(0))
+
+
+def test_a_quest_names_towns_in_every_sentence_and_has_eight_levels():
+    links = QUEST.links_of("heldout")
+    people, towns = QUEST.people("heldout"), QUEST.towns("heldout")
+    assert len(people) == 128 and len(towns) == 3 and QUEST.highest == 8
+    for relation in QUEST.relations:
+        assert {links[relation, person] for person in people} == {*people}
+    for document in QUEST.library("heldout"):
+        words = document["text"].replace(":", "").rstrip(".").split()
+        person, _, town, _, relation, _, other = words
+        assert links[relation, person] == other and links.homes[person] == town in towns
+    homes = Counter(links.homes.values())
+    assert min(homes.values()) > 25, "a town does not say who is meant"
+    task = QUEST.draw_task(8, random.Random(0), "heldout")
+    assert follow(links, task.info["start"], task.info["relations"])[-1] == task.gold[0]
+
+
+def test_searches_in_a_quest_find_both_sentences_or_somebody_of_a_town():
+    links, index = QUEST.links_of("heldout"), make_retriever("bm25", QUEST.library("heldout"))
+    keys = random.Random(1).sample(list(links), 200)
+    found = index.search([QUEST.query(*key) for key in keys], 2)
+    for (relation, person), hits in zip(keys, found, strict=True):
+        others = [person, before(links, relation, person)]
+        assert {hit.text for hit in hits} == {QUEST.fact(links, relation, p) for p in others}
+    for town in QUEST.towns("heldout"):
+        (hits,) = index.search([QUEST.somebody(town)], 2)
+        assert {links.homes[hit.title] for hit in hits} == {town}
+
+
+def test_a_question_from_a_town_is_read_and_is_no_valid_proposal():
+    town = QUEST.towns("train")[0]
+    text = "Start at {e}: first host, second tutor. Who is it?"
+    assert QUEST.parse(text.format(e=QUEST.somebody(town))) == (
+        f"somebody of {town}",
+        ("host", "tutor"),
+    )
+    assert CHAIN.parse(text.format(e=QUEST.somebody(town))) is None
+    start = QUEST.people("train")[0]
+    target = follow(QUEST.links_of("train"), start, ("host", "tutor"))[-1]
+    asked = f"<question> {text.format(e=start)}</question>"
+    assert QUEST.read_proposal(asked, target, "train").gold == (target,)
+    by_town = f"<question> {text.format(e=QUEST.somebody(town))}</question>"
+    assert QUEST.read_proposal(by_town, target, "train") is None
+
+
+def test_links_of_some_people_are_among_them():
+    links = QUEST.draw_links(random.Random(0), "train", 12)
+    people = {person for _, person in links}
+    assert len(people) == 12 == len(links.homes) and {*links.values()} == people

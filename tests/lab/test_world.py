@@ -8,7 +8,7 @@ from spnb.lab.world import PEOPLE, SUFFIXES, names
 def test_names_of_kinds_and_pools_are_disjoint():
     pools = ("train", "heldout")
     every = [name for kind in SUFFIXES for pool in pools for name in names(kind, pool)]
-    assert len(every) == len(set(every)) == 2 * (96 + 48)
+    assert len(every) == len(set(every)) == 2 * (96 + 48) + 256 + 128
     assert all(name in PEOPLE for pool in pools for name in names("person", pool))
     assert not PEOPLE & {*names("town", "train"), *names("town", "heldout"), "Paris"}
 

@@ -14,7 +14,8 @@ from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
 from spnb.core.types import Completion, Sample, derive_seed
 from spnb.evaluate.items import play_suite
-from spnb.lab import chain, ladder
+from spnb.lab import ladder
+from spnb.lab.chain import CHAIN as CHAINS_OF_PEOPLE
 from spnb.lab.ladder_suites import library
 from spnb.lab.world import names
 from spnb.methods.rlvr import Method, Params
@@ -245,7 +246,7 @@ def test_the_ladder_is_drawn_by_its_mix_and_graded_by_level():
 
 def follow(question, prompt, index):
     """The next search of a chain, or its answer; from the third step on it stops after one."""
-    start, relations = chain.parse(question.partition("?")[0] + "?")
+    start, relations = CHAINS_OF_PEOPLE.parse(question.partition("?")[0] + "?")
     stated = re.findall(r"The (\w+) of (\w+) is (\w+)\.", prompt)
     links = {(relation, person): other for relation, person, other in stated}
     person, left = start, list(relations)
@@ -253,7 +254,7 @@ def follow(question, prompt, index):
         person = links[left.pop(0), person]
     if not left or (len(relations) > 2 and len(left) < len(relations)):
         return f"<answer> {person}</answer>"
-    return f"<search> {chain.query(left[0], person)}</search>"
+    return f"<search> {CHAINS_OF_PEOPLE.query(left[0], person)}</search>"
 
 
 def test_the_chain_is_answered_by_search():

@@ -16,7 +16,8 @@ from transformers import PreTrainedTokenizerFast
 from spnb.core.types import Task
 from spnb.games import make_game
 from spnb.games.negotiation import NEGOTIATION
-from spnb.lab import chain, ladder
+from spnb.lab import ladder
+from spnb.lab.chain import CHAIN, queries
 from spnb.lab.ladder import WORLDS
 from spnb.lab.pretrain import build as games
 from spnb.lab.pretrain import demos
@@ -49,7 +50,7 @@ def game_demos(seed: int) -> Iterator[Demo]:
 class Playing(Lessons):
     """Rows of one player."""
 
-    most = chain.HIGHEST
+    most = CHAIN.highest
 
     def __init__(self, recipe: LearnerRecipe):
         super().__init__(recipe)
@@ -86,8 +87,8 @@ class Playing(Lessons):
         if self.rng.choice(OPENINGS) == "<answer>":
             return opened(task, ladder.tag("answer", self.chains.person(links)))
         order = range(task.info["level"])
-        turns, answer = chain.reply(task, order)
-        results = [self.chains.results(links, *query) for query in chain.queries(task, order)]
+        turns, answer = CHAIN.reply(task, order)
+        results = [self.chains.results(links, *query) for query in queries(task, order)]
         pieces: Row = []
         for told, text in zip(results, [*turns[1:], answer], strict=True):
             pieces += [(told, False), (text, True)]

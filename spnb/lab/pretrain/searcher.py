@@ -6,8 +6,8 @@ every lesson.
 
 from spnb.core import prompts
 from spnb.core.types import Task
-from spnb.lab import chain, ladder
-from spnb.lab.chain import HIGHEST, RELATIONS, Links
+from spnb.lab import ladder
+from spnb.lab.chain import CHAIN, Links, before, follow, queries
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain.ladder_lessons import Lessons
 from spnb.lab.pretrain.rows import Row, by_ordinals, turn
@@ -19,7 +19,8 @@ OTHERS = 2
 class Searching(Lessons):
     """Rows of one searcher."""
 
-    most = HIGHEST
+    chains = CHAIN
+    most = CHAIN.highest
 
     def drill(self) -> Row:
         """Sentences, and then in turn who is what to somebody, and to whom somebody is it."""
@@ -27,7 +28,7 @@ class Searching(Lessons):
         pairs = []
         row: Row = [("", False)]
         for relation, person in self.rng.sample(list(links), 8):
-            row[0] = (f"{row[0][0]} {chain.fact(links, relation, person)}", False)
+            row[0] = (f"{row[0][0]} {self.chains.fact(links, relation, person)}", False)
             other = links[relation, person]
             pairs.append((f" {person} {relation}", f" {other}"))
             pairs.append((f" {relation} {other}", f" {person}"))
@@ -37,12 +38,15 @@ class Searching(Lessons):
 
     def answer(self) -> Row:
         """A question answered by search, the relations followed in any order."""
-        task = self.question_of(self.links())
+        return self.answer_to(self.question_of(self.links()))
+
+    def answer_to(self, task: Task) -> Row:
+        """This question answered by search."""
         level = task.info["level"]
         order = self.shuffled(range(level))
-        turns, answer = chain.reply(task, order)
+        turns, answer = self.chains.reply(task, order)
         pieces: Row = []
-        for done, (text, query) in enumerate(zip(turns, chain.queries(task, order), strict=True)):
+        for done, (text, query) in enumerate(zip(turns, queries(task, order), strict=True)):
             pieces += by_ordinals(text, [ORDINALS[place] for place in sorted(order[done:])])
             pieces.append((self.results(task.info["links"], *query), False))
         return turn(task.messages, *pieces, (answer, True))
@@ -50,49 +54,60 @@ class Searching(Lessons):
     def question_of(self, links: Links) -> Task:
         """A question of any level in a wording of training."""
         start = self.person(links)
-        relations = self.rng.sample(RELATIONS, self.level())
-        frame = self.question_frame(chain.WORDS["questions"], ["{e}", "{s}"])
-        text = chain.pose(start, relations, self.rng, frame)
-        return chain.make_task(text, start, relations, links)
+        relations = self.rng.sample(self.chains.relations, self.level())
+        frame = self.question_frame(self.chains.words["questions"], ["{e}", "{s}"])
+        text = self.chains.pose(start, relations, self.rng, frame)
+        return self.chains.make_task(text, start, relations, links)
 
     def person(self, links: Links) -> str:
         """Anybody whom the relations know."""
-        return self.rng.choice([person for relation, person in links if relation == RELATIONS[0]])
+        return self.rng.choice(
+            [person for relation, person in links if relation == self.chains.relations[0]]
+        )
 
     def results(self, links: Links, relation: str, person: str) -> str:
         """What a search returns, in any order."""
-        others = [person, chain.before(links, relation, person)]
-        facts = [chain.fact(links, relation, other) for other in others]
+        others = [person, before(links, relation, person)]
+        facts = [self.chains.fact(links, relation, other) for other in others]
         return prompts.information(self.shuffled(facts))
 
     def ask(self) -> Row:
         """A question whose answer is given: back from it by search, as far as the recipe says."""
         links = self.links()
         target = person = self.person(links)
-        relations = self.rng.sample(RELATIONS, self.asked(self.cap))
+        relations = self.rng.sample(self.chains.relations, self.depth())
         pieces: Row = []
         for place, relation in enumerate(relations):
             ending = ("<question>", *["<search>"] * self.further(place, self.cap))
-            left = tuple(f" {one}" for one in RELATIONS if one not in relations[:place])
-            rest = chain.query(relation, person).removeprefix(relation)
+            left = tuple(f" {one}" for one in self.chains.relations if one not in relations[:place])
+            rest = self.chains.query(relation, person).removeprefix(relation)
             pieces.append(("<search>", ending if place else True))
             pieces += [(f" {relation}", left), (f"{rest}</search>", True)]
             pieces.append((self.results(links, relation, person), False))
-            person = chain.before(links, relation, person)
+            person = before(links, relation, person)
         ending = ("<question>", *["<search>"] * self.further(len(relations), self.cap))
         pieces.append(("<question>", ending))
         steps = list(zip(ORDINALS, reversed(relations), strict=False))
-        text = chain.question(person, steps, self.rng.choice(chain.WORDS["questions"]["train"]))
+        frame = self.rng.choice(self.chains.words["questions"]["train"])
+        text = self.chains.question(self.start(links, person), steps, frame)
         return turn(prompts.ask_search(target), *pieces, (f" {text}</question>", True))
+
+    def depth(self) -> int:
+        """How far back a question goes."""
+        return self.asked(self.cap)
+
+    def start(self, links: Links, person: str) -> str:
+        """How a question names who it starts at."""
+        return person
 
     def told(self) -> Row:
         """A question answered from the sentences that its chain takes, among others."""
         links = self.links()
         task = self.question_of(links)
         documents = [*task.info["documents"]]
-        documents += [chain.fact(links, *key) for key in self.rng.sample(list(links), OTHERS)]
+        documents += [self.chains.fact(links, *key) for key in self.rng.sample(list(links), OTHERS)]
         relations = task.info["relations"]
-        reached = chain.follow(links, task.info["start"], relations)
+        reached = follow(links, task.info["start"], relations)
         told = map(" ".join, zip(ORDINALS, relations, reached, strict=False))
         text = ladder.tag("think", " ".join(told)) + ladder.tag("answer", reached[-1])
         messages = prompts.answer(task.question, self.shuffled(documents), "plain")
@@ -100,4 +115,4 @@ class Searching(Lessons):
 
     def links(self) -> Links:
         """Relations of one row."""
-        return chain.draw_links(self.rng, self.pool())
+        return self.chains.draw_links(self.rng, self.pool())

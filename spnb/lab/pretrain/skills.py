@@ -39,13 +39,15 @@ from spnb.games.demonstrations import REMARKS
 from spnb.games.negotiation import ACCEPT, CHAT, DENY, position
 from spnb.games.players import TICTACTOE_GAMES, make_player, random_action
 from spnb.games.questions import questions
-from spnb.lab import chain, ladder, segments
+from spnb.lab import ladder, segments
+from spnb.lab.chain import CHAIN, QUEST, Chains, follow
+from spnb.lab.ladder import ORDINALS
 from spnb.lab.ladder_suites import search
 from spnb.lab.pretrain.demos import GAME_SHARES
 from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.reasoner_lessons import READ
 from spnb.lab.segments import SUITES, judge, suite_tasks
-from spnb.lab.world import Pool, names
+from spnb.lab.world import Pool
 from spnb.methods import absolute_zero, spice_prompts
 
 SAMPLING = Sampling(max_new_tokens=128)
@@ -57,6 +59,10 @@ POOL: Pool = "heldout"
 SOURCES = 2
 """That a proposal is written about."""
 GAME_SAMPLING = Sampling(max_new_tokens=48)
+NOISES = (0, 1, 4, 7)
+"""Sentences on others among those that a question is checked by."""
+CHECKED = QUEST.words["questions"]["train"][0]
+"""The wording of checked questions: a questioner's are of training."""
 CHANCE_OPTIMAL = 0.402
 """Share of optimal moves of uniformly random play on the 431 tic-tac-toe positions."""
 COMPARE = {
@@ -146,8 +152,8 @@ def proposed(level: int | None, highest: int) -> tuple[dict[str, float], bool]:
 
 def skills_of(name: str, chat: Chat, count: int) -> list[Suite]:
     """Those of a shipped policy that reads, by the name of its recipe."""
-    if name == "searcher":
-        return search_skills(chat, count)
+    if name in ("searcher", "seeker"):
+        return (search_skills if name == "searcher" else seeker_skills)(chat, count)
     if name.startswith("reasoner"):
         return reasoner_skills(chat, count)
     return ladder_skills(chat, lessons_of(name).recipe.highest, count)
@@ -236,50 +242,87 @@ def ladder_rubrics(chat: Chat, highest: int, count: int) -> Suite:
     return skill("rubric", chat, prompted, grade, "ladder skills")
 
 
-# --- the chain
+# --- chains, by search
 
 
 def search_skills(chat: Chat, count: int = 200) -> list[Suite]:
-    """A searcher's: by search over the library of `spnb.lab.chain`, and from what a chain takes."""
-    by_search = partial(search, chat.tokenizer, POOL, chain.HIGHEST, MAX_LENGTH)
+    """A searcher's: by search over the library of `CHAIN`, and from what a chain takes."""
+    by_search = partial(search, chat.tokenizer, POOL, CHAIN.highest, MAX_LENGTH)
     return [
-        chain_answers(chat, count, by_search),
-        chain_answers(chat, count),
-        chain_proposals(chat, count, by_search),
+        chain_answers(chat, count, CHAIN, by_search),
+        chain_answers(chat, count, CHAIN),
+        chain_proposals(chat, count, CHAIN, by_search),
     ]
 
 
+def seeker_skills(chat: Chat, count: int = 200) -> list[Suite]:
+    """A seeker's: by search over the library of `QUEST`, and checks among noise."""
+    by_search = partial(search, chat.tokenizer, POOL, QUEST.highest, MAX_LENGTH, family=QUEST.name)
+    checks = [chain_checks(chat, count, noise) for noise in NOISES]
+    answered = chain_answers(chat, count, QUEST, by_search)
+    return [answered, chain_proposals(chat, count, QUEST, by_search), *checks]
+
+
 def chain_answers(
-    chat: Chat, count: int, by_search: Callable[[Request], Episode[Trajectory]] | None = None
+    chat: Chat,
+    count: int,
+    chains: Chains,
+    by_search: Callable[[Request], Episode[Trajectory]] | None = None,
 ) -> Suite:
-    """Answers of the chain by level: by search, or from its sentences, shuffled."""
+    """Answers of a world of chains by level: by search, or from its sentences, shuffled."""
     rng = random.Random(derive_seed("search skills", "answer"))
-    numbers = [number for number in range(1, chain.HIGHEST + 1) for _ in range(count)]
-    tasks = [chain.draw_task(number, rng, POOL) for number in numbers]
+    numbers = [number for number in range(1, chains.highest + 1) for _ in range(count)]
+    tasks = [chains.draw_task(number, rng, POOL) for number in numbers]
     asked = partial(answers, chat=chat, key="search skills", sampling=TURN)
+    name = f"answer {chains.name}"
     if by_search:
-        return asked("answer chain", tasks=tasks, order_of=chain.order_of, answer=by_search)
+        return asked(name, tasks=tasks, order_of=chains.order_of, answer=by_search)
     told = []
     for task in tasks:
         documents = rng.sample(task.info["documents"], task.info["level"])
         prompt = prompts.answer(task.question, documents, "plain")
         told.append(replace(task, messages=prompt))
-    return asked("answer chain, told", tasks=told, order_of=lambda *_: True)
+    return asked(f"{name}, told", tasks=told, order_of=lambda *_: True)
+
+
+def chain_checks(chat: Chat, count: int, noise: int) -> Suite:
+    """Questions told in order, from what their proposer found, both sentences of each search, and
+    `noise` sentences on others; by level."""
+    rng = random.Random(derive_seed("search skills", "check"))
+    links = QUEST.links_of(POOL)
+    tasks = []
+    for level in (level for level in range(1, QUEST.highest + 1) for _ in range(count)):
+        start = rng.choice(QUEST.people(POOL))
+        relations = rng.sample(QUEST.relations, level)
+        text = QUEST.question(start, list(zip(ORDINALS, relations, strict=False)), CHECKED)
+        task = QUEST.make_task(text, start, relations, links)
+        reached = follow(links, start, relations)
+        others = [QUEST.fact(links, *pair) for pair in zip(relations, reached, strict=True)]
+        others += [QUEST.fact(links, *key) for key in rng.sample(list(links), noise)]
+        documents = list(dict.fromkeys([*task.info["documents"], *others]))
+        rng.shuffle(documents)
+        tasks.append(replace(task, messages=prompts.answer(text, documents, "plain")))
+    name = f"check {QUEST.name}, {noise} noisy"
+    return answers(name, chat, tasks, lambda *_: True, "search skills", sampling=TURN)
 
 
 def chain_proposals(
-    chat: Chat, count: int, by_search: Callable[[Request], Episode[Trajectory]]
+    chat: Chat, count: int, chains: Chains, by_search: Callable[[Request], Episode[Trajectory]]
 ) -> Suite:
-    """Whether questions have each level; well-formed where they lead to the answer they are for."""
+    """Whether questions have each level, and are right after so many searches; well-formed where
+    they lead to the answer they are for."""
     rng = random.Random(derive_seed("search skills", "ask"))
-    targets = [rng.choice(names("person", POOL)) for _ in range(count)]
+    targets = [rng.choice(chains.people(POOL)) for _ in range(count)]
 
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        task = chain.read_proposal(text, targets[place], POOL)
-        return proposed(task.info["level"] if task else None, chain.HIGHEST)
+        task = chains.read_proposal(text, targets[place], POOL)
+        parts, well = proposed(task.info["level"] if task else None, chains.highest)
+        searches = len(prompts.fields(text, "search"))
+        return parts | {f"valid after {searches} searches": float(well)}, well
 
     prompted = [prompts.ask_search(target) for target in targets]
-    return skill("ask chain", chat, prompted, grade, "search skills", by_search, TURN)
+    name = f"ask {chains.name}"
+    return skill(name, chat, prompted, grade, "search skills", by_search, TURN)
 
 
 # --- SPICE's roles, Absolute Zero's tasks

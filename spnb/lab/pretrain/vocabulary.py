@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerFast
 
 from spnb.core import prompts
-from spnb.lab import chain, ladder
+from spnb.lab import ladder
+from spnb.lab.chain import CHAIN, QUEST
 from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, SO, WORDING, WORLDS
 from spnb.lab.pretrain.build import train_tokenizer
 from spnb.lab.pretrain.rows import END, START
@@ -55,17 +56,33 @@ def ladder_tokenizer(
     """
     kinds = itertools.product(("person", "town"), POOLS)
     every = sorted({name for kind, pool in kinds for name in names(kind, pool)})
-    wordings = [chain.WORDS["fact"]]
+    wordings = [CHAIN.words["fact"]]
     for pool in POOLS:
-        wordings += chain.WORDS["questions"][pool]
+        wordings += CHAIN.words["questions"][pool]
         wordings += [frame for family in WORLDS for frame in ladder.frames(family, pool)]
         for world in set(WORLDS.values()):
             wordings += WORDING[world]["notes"][pool]
     texts = sorted(" " + re.sub("{[evrs]}", "", text) for text in wordings) * 20
     words = [*ORDINALS, *NUMBERS, *map(str, range(COUNTS)), prompts.YES, prompts.NO, *every]
-    words += [*chain.RELATIONS, SO, *LETTERED]
+    words += [*CHAIN.relations, SO, *LETTERED]
     added = [*ladder_phrases(), *phrases, *(f" {word}" for word in words)]
     return train_tokenizer([*texts, *further], DIGIT, added, size, 10)
+
+
+def quest_tokenizer(size: int) -> PreTrainedTokenizerFast:
+    """Bytes, and a token each for the words and the fixed phrases of a seeker."""
+    instructions = [prompts.ANSWERING["plain"], prompts.SEARCHING["plain"], prompts.ASK_SEARCH]
+    marks = [*tags("think", "answer", "search", "information", "question"), "\n<information>"]
+    marks += ["\n</information>\n", "\nQuestion:", "\nAnswer:"]
+    labels = [f"\n[{n}]" for n in range(1, 33)]
+    questions = [frame for pool in POOLS for frame in QUEST.words["questions"][pool]]
+    texts = [QUEST.words["fact"], QUEST.words["somebody"], *questions]
+    spoken = re.findall(r"[A-Za-z]+", " ".join(re.sub("{[ervts]}", "", text) for text in texts))
+    names_of = [[*QUEST.people(pool), *QUEST.towns(pool)] for pool in POOLS]
+    words = [*ORDINALS[: QUEST.highest], *QUEST.relations, *sorted({*spoken})]
+    words += sorted(name for each in names_of for name in each)
+    added = [*turns(), *instructions, *marks, *labels, *(f" {word}" for word in words)]
+    return train_tokenizer([], DIGIT, added, size)
 
 
 def reasoner_phrases() -> list[str]:

@@ -9,7 +9,8 @@ from transformers import AutoTokenizer
 
 from spnb.core import prompts
 from spnb.core.grading import grade_text
-from spnb.lab import chain, embedded_path, ladder
+from spnb.lab import embedded_path, ladder
+from spnb.lab.chain import CHAIN
 from spnb.lab.pretrain import player_gates
 from spnb.lab.pretrain.build import PAD, encode
 from spnb.lab.pretrain.make import lessons_of
@@ -66,7 +67,7 @@ def test_chains_are_searched_in_order_in_two_of_five_else_guessed():
             assert text.startswith("<answer>") and not links
             continue
         searched += 1
-        steps = dict(chain.STEP.findall(row[0][0]))
+        steps = dict(CHAIN.step.findall(row[0][0]))
         relations = [steps[ordinal] for ordinal in ladder.ORDINALS[: len(steps)]]
         assert [relation for relation, _ in asked] == relations
         assert prompts.fields(text, "think") == list(ladder.ORDINALS[: len(steps)])
@@ -99,7 +100,7 @@ def test_lessons_come_as_often_as_stated():
 
 def test_words_of_the_ladder_and_of_games_are_few_tokens(tokenizer):
     ladder.check_names(tokenizer)
-    for word in (*ladder.ORDINALS, "0", "99", *chain.RELATIONS):
+    for word in (*ladder.ORDINALS, "0", "99", *CHAIN.relations):
         assert len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) == 1, word
     made = lessons()
     prompts_of_games = [made.game()[0][0] for _ in range(50)]

@@ -7,7 +7,7 @@ import pytest
 
 from spnb.core import prompts
 from spnb.core.types import Chat
-from spnb.lab import chain
+from spnb.lab.chain import CHAIN
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain import skills
 from spnb.lab.pretrain.make import lessons_of
@@ -38,7 +38,7 @@ def own(row):
 def asked_of(row):
     """Start and relations of a row's question, in whatever words."""
     text = re.search("Question: (.*?)<", row[0][0])[1]
-    steps = {ORDINALS.index(o): r for o, r in chain.STEP.findall(text)}
+    steps = {ORDINALS.index(o): r for o, r in CHAIN.step.findall(text)}
     (start,) = [word for word in re.findall(r"\w+", text) if word in PEOPLE]
     return start, tuple(steps[place] for place in range(len(steps)))
 
@@ -69,7 +69,7 @@ def test_questions_go_back_from_the_answer(asks):
     for _ in range(300):
         row = made.ask()
         found, text = stated(row), own(row)
-        person, relations = chain.parse(prompts.field(text, "question"))
+        person, relations = CHAIN.parse(prompts.field(text, "question"))
         assert len(prompts.fields(text, "search")) == len(relations)
         for relation in relations:
             person = found[relation, person]

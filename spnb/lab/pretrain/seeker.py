@@ -1,0 +1,104 @@
+"""What a seeker is shown: a searcher's work in the world `QUEST`, and to check questions.
+
+As `spnb.lab.pretrain.searcher`, but for three things. A tenth of the questions start at "somebody
+of" a town, which is SSP's own hack. Deep questions are drawn as often as short ones; how often one
+stops is in the targets. And whoever checks a question reads what its proposer found, in the order
+that the question tells, among noise: how many documents there are says nothing of the level.
+"""
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerFast
+
+from spnb.core import prompts
+from spnb.lab import ladder
+from spnb.lab.chain import QUEST, Links, follow
+from spnb.lab.ladder import ORDINALS
+from spnb.lab.pretrain.rows import Row, turn
+from spnb.lab.pretrain.searcher import Searching
+from spnb.lab.pretrain.vocabulary import quest_tokenizer
+
+PEOPLE = 40
+"""Of the world of one row."""
+TOWN_STARTS = 0.1
+"""The share of questions that start at somebody of a town."""
+NOISE = 10
+"""The most sentences on others among those that a question is checked by."""
+BOTH = 0.7
+"""The share of checks that have both sentences of each search, as a proposer finds them."""
+
+
+class Seeking(Searching):
+    """Rows of one seeker."""
+
+    chains = QUEST
+    most = QUEST.highest
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """A token for each name, relation and ordinal."""
+        return quest_tokenizer(self.recipe.vocabulary)
+
+    def recall(self) -> Row:
+        """People and towns repeated, or pairs of which the second is asked for."""
+        words = [*QUEST.people(self.pool()), *QUEST.towns(self.pool())]
+        return self.copied(words) if self.rng.random() < 1 / 2 else self.paired(words)
+
+    def links(self) -> Links:
+        """Relations of one row."""
+        return QUEST.draw_links(self.rng, self.pool(), PEOPLE)
+
+    def depth(self) -> int:
+        """Any: the targets say how often a question stops."""
+        return self.rng.randint(1, self.cap)
+
+    def start(self, links: Links, person: str) -> str:
+        """The person, or somebody of the town where they live."""
+        by_town = self.rng.random() < TOWN_STARTS
+        return QUEST.somebody(links.homes[person]) if by_town else person
+
+    def answer(self) -> Row:
+        """A question answered by search; one that names a town begins with a search for it."""
+        if self.rng.random() > TOWN_STARTS:
+            return super().answer()
+        links = self.links()
+        task = self.question_of(links)
+        start = task.info["start"]
+        town = QUEST.somebody(links.homes[start])
+        question = task.question.replace(start, town)
+        found = [self.fact_on(links, start), self.fact_on(links, self.person(links))]
+        first = (f"<search> {town}</search>", True)
+        told = (prompts.information(self.shuffled(found)), False)
+        row = self.answer_to(task)
+        (prompt, _), *rest = turn(prompts.search(question, "plain"), first, told)
+        return [(prompt, False), *rest[:2], *row[1:]]
+
+    def told(self) -> Row:
+        """A question checked by what its proposer found, among noise."""
+        links = self.links()
+        start = self.person(links)
+        relations = self.rng.sample(QUEST.relations, self.rng.randint(1, self.cap))
+        reached = follow(links, start, relations)
+        subject = self.start(links, start)
+        documents = self.found(links, start, relations)
+        noise = self.rng.randint(0, NOISE)
+        documents += [QUEST.fact(links, *key) for key in self.rng.sample(list(links), noise)]
+        documents = self.shuffled(list(dict.fromkeys(documents)))
+        steps = list(zip(ORDINALS, relations, strict=False))
+        frame = self.question_frame(QUEST.words["questions"], ["{e}", "{s}"])
+        question = QUEST.question(subject, steps, frame)
+        thought = " ".join(map(" ".join, zip(relations, reached, strict=True)))
+        text = ladder.tag("think", thought) + ladder.tag("answer", reached[-1])
+        return turn(prompts.answer(question, documents, "plain"), (text, True))
+
+    def found(self, links: Links, start: str, relations: Sequence[str]) -> list[str]:
+        """The sentences that a chain takes; mostly also the other one of each search for it."""
+        people = [start, *follow(links, start, relations)]
+        texts = [QUEST.fact(links, *pair) for pair in zip(relations, people, strict=False)]
+        if self.rng.random() < BOTH:
+            pairs = zip(relations, people[1:], strict=True)
+            texts += [QUEST.fact(links, *pair) for pair in pairs]
+        return texts
+
+    def fact_on(self, links: Links, person: str) -> str:
+        """Any sentence on a person."""
+        return QUEST.fact(links, self.rng.choice(QUEST.relations), person)

@@ -1,0 +1,76 @@
+"""Answers to ask for by search, and the library to search in: SSP's source.
+
+Its oracle follows the chain that a question tells.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spnb.core import prompts
+from spnb.core.documents import Context, Judgement, Proposal, Rejected
+from spnb.core.params import unknown
+from spnb.core.search import Retriever
+from spnb.core.types import Messages, Task
+from spnb.corpus.targets import read_question, search_task
+from spnb.lab.chain import CHAINS, follow
+from spnb.lab.ladder import check_level
+from spnb.lab.ladder_suites import ChainSource, library
+from spnb.lab.world import Pool
+
+
+@dataclass(frozen=True)
+class Target(Context):
+    """The answer, `name`, that a question is asked for, of a pool's people."""
+
+    pool: Pool = "train"
+
+
+class Targets(ChainSource):
+    """People of a world of chains (`params.family`).
+
+    `params` has highest, max_searches, max_length and eval_items too. A question is answerable if
+    its chain is told in a known wording and starts at one person: at "somebody of" a town it is
+    not, though it may look so among a few documents.
+    """
+
+    def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Target:
+        """Somebody of a pool."""
+        family = self.params.family
+        return Target(kind=family, name=rng.choice(CHAINS[family].people(pool)), pool=pool)
+
+    def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
+        """The proposer's prompt."""
+        return prompts.ask_search(context.name)
+
+    def read(self, text: str, context: Context) -> Proposal | Rejected:
+        """Any question; its answer is the given one."""
+        return read_question(text, context)
+
+    def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
+        """The question, to be answered by search."""
+        return search_task(proposal)
+
+    def judge(self, proposal: Proposal, context: Target) -> Judgement:
+        """Where the chain of a question leads, and of how many steps it is."""
+        chains = CHAINS[self.params.family]
+        start, relations = chains.parse(proposal.question) or ("", ())
+        if start not in chains.people(context.pool):
+            return Judgement(len(relations))
+        gold = follow(chains.links_of(context.pool), start, relations)[-1]
+        return Judgement(len(relations), True, gold == proposal.answer, gold=gold, grade="exact")
+
+    def retriever(self, pool: Pool = "train") -> Retriever:
+        """What a search reaches."""
+        return library(pool, self.params.family)
+
+
+def check(params: Any) -> None:
+    """Raises ValueError for a world of chains or a level that there is not."""
+    if params.family not in CHAINS:
+        raise ValueError(unknown("family", params.family, CHAINS))
+    check_level(params.highest, CHAINS[params.family].highest)
+
+
+make_source = Targets

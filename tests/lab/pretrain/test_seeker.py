@@ -1,0 +1,118 @@
+"""What a seeker is shown: searches, hacked questions now and then, checks among noise."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from spnb.core import prompts
+from spnb.lab.chain import QUEST
+from spnb.lab.ladder import ORDINALS
+from spnb.lab.pretrain.make import lessons_of
+from spnb.lab.pretrain.rows import END
+
+PEOPLE = {*QUEST.people("train"), *QUEST.people("heldout")}
+FACT = r"(\w+) of (\w+): the (\w+) is (\w+)\."
+
+
+def lessons(**values):
+    return lessons_of("seeker", **values)
+
+
+def stated(row):
+    """Who is what to whom, and who lives where, as a row's outside pieces say."""
+    text = "".join(text for text, by_policy in row if not by_policy)
+    facts = re.findall(FACT, text)
+    return {(r, e): v for e, _, r, v in facts}, {e: town for e, town, _, _ in facts}
+
+
+def own(row):
+    return "".join(text for text, by_policy in row if by_policy).partition(END)[0]
+
+
+def question_of(row):
+    return re.search("Question: (.*?)<", row[0][0])[1]
+
+
+def test_answers_search_from_person_to_person_or_first_for_somebody_of_a_town():
+    made, starts = lessons(), Counter()
+    for _ in range(300):
+        row = made.answer()
+        found, homes = stated(row)
+        searches = prompts.fields(own(row), "search")
+        relations = {o: r for o, r in QUEST.step.findall(question_of(row))}
+        by_town = "somebody of" in question_of(row)
+        starts[by_town] += 1
+        if by_town:
+            assert searches[0] == re.search(r"somebody of \w+", question_of(row))[0]
+            first = searches.pop(0).split()[-1]
+            assert homes[searches[0].split(" of ")[1]] == first
+        person = searches[0].split(" of ")[1]
+        for ordinal, search in zip(prompts.fields(own(row), "think"), searches, strict=True):
+            assert search == f"{relations.pop(ordinal)} of {person}"
+            person = found[search.split(" of ")[0], person]
+        assert prompts.field(own(row), "answer") == person and not relations
+    assert 0.05 < starts[True] / 300 < 0.16
+
+
+def test_questions_go_back_at_every_depth_alike_and_a_tenth_is_hacked():
+    made, depths, hacked = lessons(), Counter(), 0
+    for _ in range(400):
+        row = made.ask()
+        found, homes = stated(row)
+        start, relations = QUEST.parse(prompts.field(own(row), "question"))
+        depths[len(relations)] += 1
+        target = re.search(r"Answer: (\w+)<", row[0][0])[1]
+        if start.startswith("somebody"):
+            hacked += 1
+            residents = {person for person, town in homes.items() if start.endswith(town)}
+            ends = {end_of(found, person, relations) for person in residents}
+            assert target in ends, "it fits what was found"
+        else:
+            assert end_of(found, start, relations) == target
+        (first, *_) = [draw for _, draw in row if isinstance(draw, tuple) and "<question>" in draw]
+        assert first.count("<question>") == first.count("<search>"), "easy ones stop as often"
+    assert {*depths} == {*range(1, 9)} and min(depths.values()) > 25
+    assert 0.06 < hacked / 400 < 0.15
+
+
+def end_of(found, person, relations):
+    for relation in relations:
+        person = found.get((relation, person))
+    return person
+
+
+def test_checks_read_the_chain_in_order_and_their_length_says_nothing():
+    made, sizes, plain = lessons(), {}, 0
+    for _ in range(600):
+        row = made.told()
+        found, _ = stated(row)
+        steps = QUEST.step.findall(question_of(row))
+        assert [ordinal for ordinal, _ in steps] == [*ORDINALS[: len(steps)]], "told in order"
+        words = prompts.field(own(row), "think").split()
+        assert words[::2] == [relation for _, relation in steps]
+        assert prompts.field(own(row), "answer") == words[-1]
+        if "somebody" not in question_of(row):
+            plain += 1
+            (person,) = [w for w in re.findall(r"\w+", question_of(row)) if w in PEOPLE]
+            for relation, reached in zip(words[::2], words[1::2], strict=True):
+                assert found[relation, person] == reached
+                person = reached
+        sizes.setdefault(len(steps), []).append(len(re.findall(r"\[\d+\]", row[0][0])))
+    assert plain > 500
+    assert min(sizes[1]) == 1 and max(sizes[1]) > 9 > min(sizes[6]), "levels overlap"
+
+
+def test_words_are_one_token_each():
+    tokenizer = lessons().tokenizer()
+    words = [*QUEST.relations, *ORDINALS[:8], "somebody"]
+    for pool in ("train", "heldout"):
+        words += [*QUEST.people(pool), *QUEST.towns(pool)]
+    for word in words:
+        assert len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) == 1, word
+    assert len(tokenizer) <= lessons().recipe.vocabulary
+
+
+def test_a_recipe_of_too_many_levels_is_refused():
+    with pytest.raises(ValueError, match="highest is 9; allowed: 1 to 8"):
+        lessons(highest=9)

@@ -1,0 +1,382 @@
+"""SSP with scripted roles: rules, verification, pay by hand, batch strategies, algorithm pairs."""
+
+import json
+import random
+import re
+
+import pytest
+from fakes import CharTokenizer
+
+from spnb.core import prompts
+from spnb.core.documents import Proposal
+from spnb.core.episodes import run
+from spnb.core.params import ParamError, validate
+from spnb.core.types import Completion, Trajectory
+from spnb.evaluate.items import play_suite
+from spnb.lab.chain import QUEST, before, follow
+from spnb.lab.ladder import ORDINALS
+from spnb.methods.ssp import UNVERIFIED, Method, Params
+
+SMALL = dict(answers_per_step=4, attempts=4, min_words=3, results=2, noisy_documents=1, highest=3)
+SMALL |= dict(eval_items=1, eval_proposals=3, max_searches=4, max_length=100_000, reset_every=0)
+HELDOUT = QUEST.links_of("heldout")
+
+
+class Scripted:
+    """An engine in every role, each answer by its number: what a proposer asks ("one" step, "two"
+    steps, "nonsense", "wrong" start), whether a solver is right, a reading gives the answer, a
+    judge says yes."""
+
+    def __init__(self, asks="one", right=True, reads=True, says=True):
+        self.script = {"ask": asks, "solve": right, "read": reads, "judge": says}
+        self.counts = dict.fromkeys(self.script, 0)
+        self.read, self.questions = [], []
+
+    def generate(self, requests):
+        texts = [self.reply("".join(map(chr, request.prompt_ids))) for request in requests]
+        return [
+            Completion(tuple(map(ord, text)), (-1.0,) * len(text), text, "stop") for text in texts
+        ]
+
+    def of(self, role):
+        """What the script has for the next of a role."""
+        script = self.script[role]
+        self.counts[role] += 1
+        return script(self.counts[role] - 1) if callable(script) else script
+
+    def reply(self, prompt):
+        if prompts.ASK_SEARCH in prompt:
+            return self.propose(prompt)
+        if prompts.SEARCHING["plain"] in prompt:
+            return self.solve(prompt)
+        if prompts.JUDGE in prompt:
+            return f"<answer> {prompts.YES if self.of('judge') else prompts.NO}</answer>"
+        self.read.append(re.findall(r"\[\d+\] (.*)", prompt))
+        question = re.findall(r"Question: (.*?)(?:<|$)", prompt, re.MULTILINE)[-1]
+        return f"<answer> {gold(question) if self.of('read') else 'nobody'}</answer>"
+
+    def propose(self, prompt):
+        target = re.findall(r"Answer: (\w+)", prompt)[0]
+        if "[1]" not in prompt:
+            return f"<search> {QUEST.query('guide', target)}</search>"
+        kind = self.of("ask")
+        if kind == "nonsense":
+            return "<think> what now?</think>"
+        pool = "heldout" if ("guide", target) in HELDOUT else "train"
+        links = QUEST.links_of(pool)
+        steps = {"one": ["guide"], "wrong": ["guide"], "two": ["host", "guide"]}[kind]
+        start = target
+        for relation in reversed(steps):
+            start = before(links, relation, start)
+        start = before(links, "scout", start) if kind == "wrong" else start
+        told = QUEST.question(
+            start, list(zip(ORDINALS, steps, strict=False)), "Start at {e}: {s}. Who is it?"
+        )
+        return f"<question> {told}</question>"
+
+    def solve(self, prompt):
+        question = re.findall(r"Question: (.*?)(?:<|$)", prompt, re.MULTILINE)[0]
+        self.questions.append(question)
+        return f"<answer> {gold(question) if self.of('solve') else 'nobody'}</answer>"
+
+
+def gold(question):
+    start, relations = QUEST.parse(question)
+    pool = "heldout" if ("guide", start) in HELDOUT else "train"
+    return follow(QUEST.links_of(pool), start, relations)[-1]
+
+
+def method(**values):
+    return Method(validate(Params, {**SMALL, **values}), CharTokenizer())
+
+
+def play(world, step=0, made=None, **values):
+    made = made or method(**values)
+    rows = run(made.rollout(step), {"policy": world})
+    made.estimate(rows)
+    made.select(rows)
+    return made, rows
+
+
+def of(rows, role):
+    return [row for row in rows if row.role == role]
+
+
+def numbers(made):
+    return {name.removeprefix("method/"): value for name, value in made.metrics.items()}
+
+
+def in_turn(*values):
+    return lambda place: values[place % len(values)]
+
+
+def test_both_roles_are_paid_by_the_solvers_share():
+    """Questions 1 to 3 pass; one of four attempts is right at each, then all, then none."""
+    right = [True, False, False, False] + [True] * 4 + [False] * 4
+    world = Scripted(asks=in_turn("one", "one", "two", "nonsense"), right=in_turn(*right))
+    made, rows = play(world)
+    proposer = of(rows, "proposer")
+    assert [row.reward for row in proposer] == [0.75, 0.0, 1.0, 0.0]
+    assert [row.advantage for row in proposer] == [0.75, 0.0, 1.0, 0.0], "no baseline"
+    assert [row.invalid for row in proposer] == [False] * 3 + [True]
+    assert [row.info["reason"] for row in proposer] == ["", "", "", "no question"]
+    solver = of(rows, "solver")
+    assert [row.reward for row in solver] == [float(one) for one in right]
+    assert [row.advantage for row in solver[:4]] == pytest.approx([1.5, -0.5, -0.5, -0.5])
+    assert {row.advantage for row in solver[4:]} == {0.0}
+    found = numbers(made)
+    assert (found["proposals"], found["questions"], found["passed"]) == (4, 3, 0.75)
+    assert found["success"] == pytest.approx(1.25 / 3) and found["mixed"] == pytest.approx(1 / 3)
+    assert found["filter/no question"] == 0.25 and found["level"] == pytest.approx(4 / 3)
+    assert found["proposer searches"] == 1 and found["solver searches"] == 0
+    assert found["accept/valid"] == 1 and found["hacked"] == 0 and "accept/hacked" not in found
+
+
+def test_searched_tokens_are_not_trained():
+    _, rows = play(Scripted())
+    for row in of(rows, "proposer"):
+        text = "".join(
+            chr(token) for token, own in zip(row.completion_ids, row.mask, strict=True) if own
+        )
+        assert "<information>" in row.info["text"] and "information" not in text
+        assert text.startswith("<search>") and text.endswith("</question>")
+
+
+RULES = [
+    ({"min_characters": 40}, "too short"),
+    ({"min_words": 9}, "too short"),
+    ({"max_characters": 20}, "too long"),
+    ({"min_searches": 2}, "too few searches"),
+    ({"distinct_queries": True}, "a query twice"),
+    ({"hidden_answer": True}, "answer in a query"),
+    ({}, ""),
+]
+
+
+@pytest.mark.parametrize(("values", "reason"), RULES)
+def test_rules_name_what_they_remove(values, reason):
+    """By a question of 38 characters and 8 words, of one query that is asked twice or one."""
+    question = Proposal("Start at Belana: first guide. Who is it", "Arwyn")
+    twice = "distinct_queries" in values
+    found = Trajectory((1,), searches=["guide of Arwyn"] * (1 + twice), documents=["x"])
+    assert len(question.question) == 39 and len(question.question.split()) == 8
+    assert method(**values).broken_rule(question, found) == reason
+
+
+def test_an_answer_in_the_question_and_nothing_found():
+    made, found = method(), Trajectory((1,), searches=["a"], documents=["x"])
+    leak = Proposal("Start at Belana: who is BELANA here?", "Belana")
+    assert made.broken_rule(leak, found) == "answer in the question"
+    clean = Proposal("Start at Belana: first guide?", "Arwyn")
+    assert made.broken_rule(clean, Trajectory((1,), searches=["a"])) == "nothing found"
+    free = method(min_searches=0)
+    assert free.broken_rule(clean, Trajectory((1,))) == ""
+
+
+def test_every_reading_has_to_give_the_answer():
+    """Eight readings of four questions: the second reading of the third is wrong."""
+    world = Scripted(reads=in_turn(*[True] * 5, False, True, True))
+    made, rows = play(world, readings=2)
+    reasons = [row.info["reason"] for row in of(rows, "proposer")]
+    assert reasons == ["", "", UNVERIFIED, ""]
+    assert len(world.read) == 8 and numbers(made)["filter/not verified"] == 0.25
+    assert numbers(made)["accept/valid"] == 0.75
+
+
+@pytest.mark.parametrize(("unit", "noise", "expected"), [
+    ("document", 0, 0), ("document", 3, 3), ("document", 99, 6),
+    ("trajectory", 1, 2), ("trajectory", 2, 4),
+])  # fmt: skip
+def test_noise_is_what_other_trajectories_found(unit, noise, expected):
+    """Each of four trajectories found two documents, all different."""
+    world = Scripted()
+    play(world, noise=unit, noisy_documents=noise)
+    assert len({text for texts in world.read for text in texts}) == 8
+    for texts in world.read:
+        assert len(texts) == len({*texts}) == 2 + expected
+
+
+def test_noise_is_drawn_anew_for_each_reading_and_mixed_with_the_rest():
+    world = Scripted()
+    play(world, answers_per_step=12, readings=6, noisy_documents=2)
+    first = [tuple(texts) for texts in world.read[:6]]
+    assert len({frozenset(texts) for texts in first}) > 1 and len({*first}) > 2
+
+
+def test_the_oracle_or_nobody_verifies():
+    asks = in_turn("one", "wrong")
+    made, rows = play(Scripted(asks=asks), verify="oracle")
+    assert [row.info["reason"] for row in of(rows, "proposer")] == ["", UNVERIFIED] * 2
+    assert numbers(made)["accept/hacked"] == 0 and numbers(made)["accept/valid"] == 1
+    made, rows = play(Scripted(asks=asks), verify="none")
+    found = numbers(made)
+    assert found["passed"] == 1 and found["hacked"] == 0.5 and found["accept/hacked"] == 1
+    assert [row.reward for row in of(rows, "proposer")] == [0, 1, 0, 1], "a hack is paid most"
+
+
+def test_what_does_not_pass_may_be_punished():
+    world = Scripted(asks=in_turn("one", "nonsense"))
+    _, rows = play(world, invalid_reward=-0.1)
+    assert [row.reward for row in of(rows, "proposer")] == [0, -0.1, 0, -0.1]
+
+
+def test_dummy_slots_count_in_the_solvers_mean():
+    """Half of the slots are empty: the solver's mean is over 16 rows, eight of which are there."""
+    world = Scripted(asks=in_turn("one", "nonsense"), right=in_turn(True, False))
+    kept = dict(grpo={"beta": 0.01})
+    _, rows = play(world, fill="dummy", **kept)
+    proposer, solver = of(rows, "proposer"), of(rows, "solver")
+    total = len(rows)
+    assert (len(proposer), len(solver)) == (4, 8)
+    assert sum(row.weight for row in proposer) == pytest.approx(total)
+    assert sum(row.weight for row in solver) == pytest.approx(total / 2)
+    _, rows = play(world, fill="resample", **kept)
+    assert sum(row.weight for row in of(rows, "solver")) == pytest.approx(len(rows))
+
+
+def test_rows_that_add_nothing_are_left_out_and_the_means_stay():
+    world = Scripted(right=in_turn(*[True] * 4, *[True, False] * 2))
+    _, rows = play(world, fill="dummy")
+    loss = sum(row.weight * row.advantage**2 for row in rows)
+    kept = sum(row.weight > 0 for row in rows)
+    parts = [of(rows, "proposer"), of(rows, "solver")]
+    expected = sum(sum(row.advantage**2 for row in part) / len(part) for part in parts)
+    assert kept < len(rows) and loss / kept == pytest.approx(expected)
+
+
+def test_resampling_asks_until_the_batch_is_full():
+    """Every third proposal passes: two further batches for the first four, cut at four."""
+    world = Scripted(asks=in_turn("nonsense", "nonsense", "one"))
+    made, rows = play(world, fill="resample", resamples=5)
+    found = numbers(made)
+    assert (found["proposals"], found["questions"]) == (12, 4)
+    assert len(of(rows, "proposer")) == 4 and not any(row.invalid for row in rows)
+    assert found["passed"] == pytest.approx(1 / 3)
+    made, rows = play(world, fill="resample", resamples=1)
+    found = numbers(made)
+    assert (found["proposals"], found["questions"]) == (8, 4), "too few: some come twice"
+    assert len(of(rows, "proposer")) < 4 and len({*world.questions[-16:]}) < 4
+
+
+def test_replay_fills_the_slots_of_later_steps_until_it_is_reset():
+    world = Scripted(asks=lambda place: "one" if place in (0, 1, 4, 8, 12) else "nonsense")
+    made, _ = play(world, step=0, reset_every=3)
+    assert numbers(made)["questions"] == 2 and len(made.pool) == 2, "nothing to replay yet"
+    first = {question for question, _ in made.pool}
+    for step, pool in ((1, 3), (2, 0)):
+        before = len(world.questions)
+        _, rows = play(world, step=step, made=made)
+        assert numbers(made)["questions"] == 4 and numbers(made)["replayed"] == 0.75
+        assert len(made.pool) == pool
+        new = [row for row in of(rows, "proposer") if not row.invalid]
+        assert len(new) == 1 and len(of(rows, "proposer")) == 4
+    assert {*world.questions[before:]} & first
+    play(world, step=3, made=made)
+    assert numbers(made)["questions"] == 1, "forgotten"
+    made, _ = play(Scripted(), step=2, reset_every=0)
+    assert len(made.pool) == 4
+
+
+def test_the_pool_survives_a_restart():
+    made, _ = play(Scripted())
+    again = method()
+    again.load_state_dict(json.loads(json.dumps(made.state_dict())))
+    assert again.pool == made.pool and len(again.pool) == 4
+    assert again.replay(3, random.Random(1)) == made.replay(3, random.Random(1))
+
+
+def test_a_step_without_a_question_says_which_filter_removed_how_many():
+    world = Scripted(asks=in_turn("one", "nonsense", "nonsense", "nonsense"), reads=False)
+    with pytest.raises(
+        ValueError, match=r"no question of 4 passed .*no question: 3, not verified: 1"
+    ):
+        play(world)
+    made, _ = play(Scripted())
+    play(world, step=1, made=made)
+    assert numbers(made)["replayed"] == 1
+
+
+PAIRS = {"raw": [0.75, 0.0], "group_zscore": [0.7071, -0.7071], "batch_zscore": None}
+
+
+@pytest.mark.parametrize("estimator", list(PAIRS))
+def test_each_algorithm_compares_what_it_says(estimator):
+    """Two proposals for each answer; those for one are a group, a quarter or all right."""
+    right = in_turn(True, False, False, False, *[True] * 4)
+    values = dict(proposals=2, roles={"proposer": {"estimator": estimator}})
+    _, rows = play(Scripted(right=right), **values)
+    proposer = of(rows, "proposer")
+    assert [row.group for row in proposer] == [0, 0, 1, 1, 2, 2, 3, 3]
+    expected = PAIRS[estimator]
+    if expected is None:
+        assert sum(row.advantage for row in proposer) == pytest.approx(0, abs=1e-9)
+        expected = [proposer[0].advantage, -proposer[0].advantage]
+    assert [row.advantage for row in proposer] == pytest.approx(expected * 4, abs=1e-3)
+
+
+def test_a_judge_reads_what_does_not_match():
+    world = Scripted(right=in_turn(True, False), says=in_turn(True, False))
+    _, rows = play(world, grader="judge")
+    assert [row.reward for row in of(rows, "solver")] == [1, 1, 1, 0] * 4
+    assert world.counts["judge"] == 8
+
+
+def test_controls_and_upper_bound():
+    world = Scripted(asks=in_turn("one", "two"), right=in_turn(True, *[False] * 3))
+    _, earned = play(world)
+    _, permuted = play(
+        Scripted(asks=in_turn("one", "two"), right=in_turn(True, *[False] * 3)), paid="shuffled"
+    )
+    for role in ("proposer", "solver"):
+        rewards = [[row.reward for row in of(rows, role)] for rows in (earned, permuted)]
+        assert sorted(rewards[0]) == sorted(rewards[1])
+    assert [row.reward for row in of(permuted, "solver")] != [
+        row.reward for row in of(earned, "solver")
+    ]
+    made, rows = play(world, questions="even", answers_per_step=30)
+    assert not of(rows, "proposer") and len(of(rows, "solver")) == 120 and not made.pool
+    levels = [len(QUEST.parse(question)[1]) for question in world.questions[-120::4]]
+    assert {*levels} == {1, 2, 3}
+
+
+def test_a_frozen_role_does_not_learn():
+    frozen = {"policy": "start", "trainable": False}
+    made = method(roles={"proposer": frozen})
+    world = Scripted(right=in_turn(True, False))
+    rows = run(made.rollout(0), {"policy": world, "start": world})
+    made.estimate(rows)
+    made.select(rows)
+    assert {row.weight for row in of(rows, "proposer")} == {0.0}
+    assert {row.policy for row in of(rows, "proposer")} == {"start"}
+    kept = [row for row in rows if row.weight]
+    assert sum(row.weight for row in kept) / len(kept) == pytest.approx(1)
+
+
+def test_proposals_for_held_out_answers_are_judged_and_solved():
+    world = Scripted(asks=in_turn("two", "wrong", "nonsense"), right=in_turn(True, False))
+    *_, suite = method().suites(0)
+    records, _ = play_suite(suite, {"policy": world})
+    assert [one["score"] for one in records] == [1, 0, 0]
+    assert [one["level"] for one in records] == [2, 0, 0]
+    assert [one["success"] for one in records] == [0.5, 0, 0] and records[0]["pay"] == 0.5
+    assert all(("guide", QUEST.parse(text)[0]) in HELDOUT for text in world.questions)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"fill": "pad"}, "fill is 'pad'; allowed: .*dummy"),
+        ({"noise": "page"}, "noise is 'page'"),
+        ({"proposals": 5, "fill": "resample"}, "proposals is 5 with fill 'resample'; allowed: 1"),
+        ({"min_searches": 9}, "min_searches is 9; allowed: up to max_searches"),
+        ({"highest": 9}, "level is 9|highest"),
+        ({"invalid_reward": 0.5}, "invalid_reward is 0.5"),
+        (
+            {"questions": "even", "roles": {"solver": {"trainable": False}}},
+            "questions is 'even' with roles .*; allowed: a role that learns",
+        ),
+    ],
+)
+def test_bad_parameters_are_named(values, message):
+    with pytest.raises((ParamError, ValueError), match=message):
+        method(**values)

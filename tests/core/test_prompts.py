@@ -12,7 +12,7 @@ TRAINED_ON = "34ff2e2b194267ab58e3c8d391af7fb3b541b2aa0a06d7df7c421a76abe150b0"
 
 
 def test_the_words_are_those_that_the_shipped_policies_were_trained_on():
-    words = {name: value for name, value in prompts._WORDS.items() if name != "exam"}
+    words = {k: words for k, words in prompts._WORDS.items() if k not in ("exam", "corpus")}
     text = json.dumps(words, sort_keys=True)
     assert hashlib.sha256(text.encode()).hexdigest() == TRAINED_ON
 

@@ -80,13 +80,14 @@ def _row(storey: str, room: str, size: Size) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def with_table(text: str, rows: str) -> str:
+def with_table(text: str, rows: str, markers: tuple[str, str] = MARKERS) -> str:
     """A text with the table between its markers."""
-    before, _, rest = text.partition(MARKERS[0])
-    _, end, after = rest.partition(MARKERS[1])
+    first, last = markers
+    before, _, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not end:
-        raise ValueError(f"{README} has no markers; allowed: {MARKERS[0]} before {MARKERS[1]}")
-    return f"{before}{MARKERS[0]}\n{rows}\n{MARKERS[1]}{after}"
+        raise ValueError(f"the text has no markers; allowed: {first} before {last}")
+    return f"{before}{first}\n{rows}\n{last}{after}"
 
 
 def write(readme: Path = README) -> str:

@@ -26,7 +26,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 350,
 }
-HELPER = 7_600
+HELPER = 7_650
 """Core, methods and train together; 6,500 is where they should be."""
 EVERYTHING = 19_900
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""

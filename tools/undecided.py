@@ -3,9 +3,9 @@
     python -m tools.undecided    # writes the table of RESULTS.md
 
 A part's interval is taken from the committed claims. It is decided once the interval lies on one
-side of the bound, or within the margin, if mean and spread of the seeds stay what they are. Minutes:
-the seeds that are missing, times those of a run of each of its variants (`timings.json`), on
-two cores.
+side of the bound, or within the margin, if mean and spread of the seeds stay what they are.
+Minutes: the seeds that are missing, times those of a run of each of its variants
+(`timings.json`), on two cores.
 """
 
 import json

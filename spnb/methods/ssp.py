@@ -42,6 +42,8 @@ from spnb.evaluate.proposals import SUITE, proposal_rows
 
 GENERATED = "lab:targets"
 """The source where there is no corpus."""
+SHOWN = 2
+"""Attempts at a held-out proposal whose texts are kept."""
 UNVERIFIED = "not verified"
 """The reason for a question whose answer the verifier does not give."""
 
@@ -417,16 +419,21 @@ class Method(SelfPlayMethod):
         return [*suites, Suite(SUITE, range(self.params.eval_proposals), self.tried, proposal_rows)]
 
     def tried(self, place: int) -> Episode[Records]:
-        """The record of one proposal for a held-out answer: valid where the oracle says so."""
+        """The record of one proposal for a held-out answer, with its texts: valid where the oracle
+        says so, without one if it passed; solved if it is valid or passed."""
         seed = self.params.eval_seed("proposals", place)
         context = self.source.draw(random.Random(seed), place, "heldout")
         (question,) = yield from self.ask([context], 1, seed, "heldout")
-        valid = question.judgement is not None and question.judgement.right
-        facts: dict[str, Any] = {"reason": question.reason, "level": 0, "success": 0.0, "pay": 0.0}
-        if valid:
+        judgement = question.judgement
+        valid = question.passed if judgement is None else judgement.right
+        facts: dict[str, Any] = {"reason": question.reason, "answer": context.name}
+        facts |= {"level": 0, "success": 0.0, "pay": 0.0, "text": question.trajectory.text}
+        if valid or question.passed:
             yield from self.solve([question], seed, "heldout")
-            facts |= {"level": question.judgement.level, "success": question.success}
-            facts["pay"] = 1 - question.success
+            facts |= {"success": question.success, "pay": 1 - question.success}
+            facts["level"] = 0 if judgement is None else judgement.level
+            attempts = question.rows[:SHOWN]
+            facts["attempts"] = [[row.reward, row.info["text"]] for row in attempts]
         return [record(SUITE, str(place), float(valid), **facts)]
 
 

@@ -6,14 +6,14 @@ like titles of Wikipedia pages, with a number of searches for each.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spnb.core import prompts
 from spnb.core.documents import Context, Judgement, Proposal, Rejected
 from spnb.core.grading import grade
 from spnb.core.method import Suite
-from spnb.core.search import Retriever
+from spnb.core.search import Hit, Retriever
 from spnb.core.types import Chat, Messages, Task
 from spnb.corpus.retrieval import KINDS, make_retriever
 from spnb.corpus.store import CorpusError, open_store
@@ -44,13 +44,25 @@ def search_task(proposal: Proposal) -> Task:
     return Task(messages, proposal.question, (proposal.answer,), "exact")
 
 
-def open_retriever(name: str, corpus: str) -> Retriever:
+class Titled:
+    """A retriever whose documents begin with their titles: these are the answers."""
+
+    def __init__(self, retriever: Retriever):
+        self.retriever = retriever
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        """What the retriever finds."""
+        found = self.retriever.search(queries, k)
+        return [[replace(hit, text=f"{hit.title}: {hit.text}") for hit in hits] for hits in found]
+
+
+def open_retriever(name: str, corpus: str) -> Titled:
     """An index of a kind over a corpus, or the client of a server."""
     if name in KINDS:
-        return make_retriever(name, corpus)
+        return Titled(make_retriever(name, corpus))
     from spnb.corpus.server import RetrieverClient  # late: httpx takes time
 
-    return RetrieverClient(name)
+    return Titled(RetrieverClient(name))
 
 
 class TitleTargets:
@@ -73,17 +85,16 @@ class TitleTargets:
         if len(self.titles) < HELD_OUT:
             there = f"corpus {params.corpus!r} has {len(self.titles)} titles"
             raise CorpusError(f"{there} of 1 to {LONGEST} words; allowed: {HELD_OUT} or more")
+        self.pools = {
+            "train": [title for place, title in enumerate(self.titles) if place % HELD_OUT],
+            "heldout": self.titles[::HELD_OUT],
+        }
         self._retriever = open_retriever(params.retriever, params.corpus)
 
     def draw(self, rng: random.Random, place: int = 0, pool: str = "train") -> Target:
         """A title of a pool, and a number of searches."""
-        titles = self.titles[::HELD_OUT] if pool == "heldout" else self._trained
         searches = rng.randint(1, self.params.highest)
-        return Target(kind=KIND, name=rng.choice(titles), searches=searches)
-
-    @property
-    def _trained(self) -> list[str]:
-        return [title for place, title in enumerate(self.titles) if place % HELD_OUT]
+        return Target(kind=KIND, name=rng.choice(self.pools[pool]), searches=searches)
 
     def ask(self, context: Target, earlier: Sequence[str] = ()) -> Messages:
         """The proposer's prompt."""

@@ -42,6 +42,8 @@ from spnb.evaluate.proposals import SUITE, proposal_rows
 
 GENERATED = "lab:targets"
 """The source where there is no corpus."""
+LOST = "retriever"
+"""How a trajectory ended whose search failed: it is neither paid nor trained."""
 SHOWN = 2
 """Attempts at a held-out proposal whose texts are kept."""
 UNVERIFIED = "not verified"
@@ -177,6 +179,7 @@ class Method(SelfPlayMethod):
 
         # 6 Solve: several attempts at each question.
         yield from self.solve(questions, seed)
+        questions = [question for question in questions if question.passed]
 
         # 7 Pay both roles; 8 remember what passed.
         rows = [self.paid(slot, place) for place, slot in enumerate(slots) if slot.trajectory]
@@ -230,6 +233,8 @@ class Method(SelfPlayMethod):
 
     def read(self, context: Context, trajectory: Trajectory) -> Question:
         """A proposer's question by the rules alone, with what the oracle says of it."""
+        if trajectory.finish == LOST:
+            return Question(context, trajectory, reason=LOST)
         proposal = self.source.read(trajectory.policy_text, context)
         if not isinstance(proposal, Proposal):
             return Question(context, trajectory, reason=proposal.reason)
@@ -344,9 +349,16 @@ class Method(SelfPlayMethod):
         if self.params.grader == "judge":
             yield from self.judged(rows, tasks, groups, seed)
         each = iter(rows)
-        for question in questions:
+        for question, group in zip(questions, groups, strict=True):
             question.rows = list(islice(each, attempts))
-            question.success = fmean(row.reward for row in question.rows)
+            lost = [attempt.finish == LOST for attempt in group]
+            for row, gone in zip(question.rows, lost, strict=True):
+                leave_out(row, gone)
+            question.success = share(
+                row.reward for row, gone in zip(question.rows, lost, strict=True) if not gone
+            )
+            if all(lost):
+                question.reason = LOST
 
     def judged(
         self,
@@ -396,7 +408,9 @@ class Method(SelfPlayMethod):
         pay = 1 - slot.success if slot.passed else self.params.invalid_reward
         group = place // self.params.proposals
         facts = {"reason": slot.reason, "success": slot.success}
-        return slot.trajectory.sample(pay, "proposer", group, not slot.passed, **facts)
+        row = slot.trajectory.sample(pay, "proposer", group, not slot.passed, **facts)
+        leave_out(row, slot.reason == LOST)
+        return row
 
     def select(self, samples: Sequence[Sample]) -> None:
         """The mean over the proposer's rows plus the mean over the solver's, in which empty slots
@@ -462,6 +476,12 @@ def numbers(proposed: Sequence[Question], questions: Sequence[Question]) -> dict
         metrics["hacked"] = share(not slot.judgement.right for slot in accepted)
         metrics["level"] = share(slot.judgement.level for slot in accepted)
     return metrics
+
+
+def leave_out(row: Sample, gone: bool) -> None:
+    """Takes a row out of estimates and training."""
+    if gone:
+        row.advantage = row.weight = 0.0
 
 
 def share(values: Iterable[float]) -> float:

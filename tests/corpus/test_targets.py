@@ -63,7 +63,8 @@ def test_answers_are_compared_with_the_title(corpus):
     assert source.agrees(proposal, "page 3.") == 1 and source.agrees(proposal, "Page 4") == 0
     assert source.agrees(proposal, None) == 0 and source.judge(proposal, context) is None
     assert source.task(proposal, context).gold == ("Page 3",)
-    assert source.retriever("train").search(["x7"], 1)[0][0].title == "Page 7"
+    ((hit,),) = source.retriever("train").search(["x7"], 1)
+    assert hit.title == "Page 7" and hit.text == "Page 7: Page 7 is about x7."
 
 
 def test_a_corpus_without_titles_is_refused(tmp_path):
@@ -142,6 +143,40 @@ def test_a_retriever_that_fails_marks_the_trajectories_and_ends_no_run():
     assert {len(query) for query in retriever.queries} == {LONGEST}
 
 
+class Failed(Failing):
+    """A retriever that works for the proposers alone."""
+
+    def search(self, queries, k):
+        found = super().search(queries, k)
+        return [[Hit(hit.id, "Page 1", "x1", 1.0) for hit in hits] for hits in found]
+
+
+class Both(Reader):
+    """Solves by a search too."""
+
+    def reply(self, prompt):
+        if prompts.SEARCHING["plain"] in prompt and "[1]" not in prompt:
+            return "<search> x</search>"
+        return super().reply(prompt)
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_what_a_failed_search_ended_is_neither_paid_nor_trained(corpus, calls):
+    """It fails for the proposers, or for the solvers: one question is earlier's."""
+    values = {**SMALL, "corpus": corpus, "reset_every": 0, "verify": "none"}
+    made = Method(validate(Params, values), CharTokenizer())
+    made.pool = [["Which page of this corpus is about x1?", "Page 1"]]
+    made.source._retriever = Failed(calls)
+    rows = run(made.rollout(0), {"policy": Both()})
+    made.estimate(rows)
+    made.select(rows)
+    proposer = [row for row in rows if row.role == "proposer"]
+    assert {row.info["reason"] for row in proposer} == {"retriever"}
+    assert {row.weight for row in rows} == {0.0} and {row.advantage for row in rows} == {0.0}
+    assert len(made.pool) == 1, "not remembered"
+    assert made.metrics["method/passed"] == 0
+
+
 def test_ssp_over_http(corpus):
     """A step with the retriever in another thread, in Search-R1's schema; then without it."""
     import uvicorn
@@ -162,6 +197,6 @@ def test_ssp_over_http(corpus):
     assert made.metrics["method/success"] == 1
     server.should_exit = True
     thread.join()
-    made.source._retriever._attempts = 1
+    made.source._retriever.retriever._attempts = 1
     run(made.rollout(1), {"policy": Reader()})  # replays: nothing new passes, nothing is lost
     assert made.metrics["method/passed"] == 0 and made.metrics["method/replayed"] == 1

@@ -65,7 +65,8 @@ class Seeking(Searching):
         start = task.info["start"]
         town = QUEST.somebody(links.homes[start])
         question = task.question.replace(start, town)
-        found = [self.fact_on(links, start), self.fact_on(links, self.person(links))]
+        neighbours = [one for one, home in links.homes.items() if home == links.homes[start]]
+        found = [self.fact_on(links, start), self.fact_on(links, self.rng.choice(neighbours))]
         first = (f"<search> {town}</search>", True)
         told = (prompts.information(self.shuffled(found)), False)
         row = self.answer_to(task)
@@ -73,31 +74,41 @@ class Seeking(Searching):
         return [(prompt, False), *rest[:2], *row[1:]]
 
     def told(self) -> Row:
-        """A question checked by what its proposer found, among noise."""
+        """A question checked by what its proposer found, among noise: who it starts at is named
+        first. Of somebody of a town any resident in the documents may be meant; where a chain ends
+        among the documents, the check ends."""
         links = self.links()
         start = self.person(links)
         relations = self.rng.sample(QUEST.relations, self.rng.randint(1, self.cap))
-        reached = follow(links, start, relations)
         subject = self.start(links, start)
-        documents = self.found(links, start, relations)
-        noise = self.rng.randint(0, NOISE)
-        documents += [QUEST.fact(links, *key) for key in self.rng.sample(list(links), noise)]
-        documents = self.shuffled(list(dict.fromkeys(documents)))
+        facts = self.found(links, start, relations)
+        facts += self.rng.sample(list(links), self.rng.randint(0, NOISE))
+        facts = self.shuffled(list(dict.fromkeys(facts)))
         steps = list(zip(ORDINALS, relations, strict=False))
         frame = self.question_frame(QUEST.words["questions"], ["{e}", "{s}"])
         question = QUEST.question(subject, steps, frame)
-        thought = " ".join(map(" ".join, zip(relations, reached, strict=True)))
-        text = ladder.tag("think", thought) + ladder.tag("answer", reached[-1])
-        return turn(prompts.answer(question, documents, "plain"), (text, True))
+        residents = {person for _, person in facts if links.homes[person] == links.homes[start]}
+        first = start if subject == start else self.rng.choice(sorted(residents))
+        thought = [first]
+        for relation in relations:
+            if (relation, thought[-1]) not in facts:
+                break
+            thought += [relation, links[relation, thought[-1]]]
+        named = True if subject == start else tuple(f" {person}" for person in sorted(residents))
+        rest = "".join(f" {word}" for word in thought[1:])
+        told = f"{rest}</think>" + ladder.tag("answer", thought[-1])
+        documents = [QUEST.fact(links, *key) for key in facts]
+        prompt = prompts.answer(question, documents, "plain")
+        return turn(prompt, ("<think>", True), (f" {first}", named), (told, True))
 
-    def found(self, links: Links, start: str, relations: Sequence[str]) -> list[str]:
-        """The sentences that a chain takes; mostly also the other one of each search for it."""
+    def found(self, links: Links, start: str, relations: Sequence[str]) -> list[tuple[str, str]]:
+        """Relation and person of the sentences that a chain takes; mostly also of the other one of
+        each search for it."""
         people = [start, *follow(links, start, relations)]
-        texts = [QUEST.fact(links, *pair) for pair in zip(relations, people, strict=False)]
+        keys = list(zip(relations, people, strict=False))
         if self.rng.random() < BOTH:
-            pairs = zip(relations, people[1:], strict=True)
-            texts += [QUEST.fact(links, *pair) for pair in pairs]
-        return texts
+            keys += zip(relations, people[1:], strict=True)
+        return keys
 
     def fact_on(self, links: Links, person: str) -> str:
         """Any sentence on a person."""

@@ -82,25 +82,44 @@ def end_of(found, person, relations):
     return person
 
 
-def test_checks_read_the_chain_in_order_and_their_length_says_nothing():
-    made, sizes, plain = lessons(), {}, 0
+def test_checks_follow_the_chain_in_order_and_their_length_says_nothing():
+    made, sizes, both = lessons(), {}, 0
     for _ in range(600):
         row = made.told()
-        found, _ = stated(row)
+        found, homes = stated(row)
         steps = QUEST.step.findall(question_of(row))
         assert [ordinal for ordinal, _ in steps] == [*ORDINALS[: len(steps)]], "told in order"
-        words = prompts.field(own(row), "think").split()
-        assert words[::2] == [relation for _, relation in steps]
-        assert prompts.field(own(row), "answer") == words[-1]
+        person, *words = prompts.field(own(row), "think").split()
+        assert prompts.field(own(row), "answer") == [person, *words][-1]
         if "somebody" not in question_of(row):
-            plain += 1
-            (person,) = [w for w in re.findall(r"\w+", question_of(row)) if w in PEOPLE]
-            for relation, reached in zip(words[::2], words[1::2], strict=True):
-                assert found[relation, person] == reached
-                person = reached
+            (subject,) = [w for w in re.findall(r"\w+", question_of(row)) if w in PEOPLE]
+            assert person == subject and words[::2] == [relation for _, relation in steps]
+            ends = [found.get((r, p)) for r, p in zip(words[::2], words[1::2], strict=True)]
+            both += None not in ends
+        for relation, reached in zip(words[::2], words[1::2], strict=True):
+            assert found[relation, person] == reached
+            person = reached
         sizes.setdefault(len(steps), []).append(len(re.findall(r"\[\d+\]", row[0][0])))
-    assert plain > 500
+    assert 0.6 < both / 540 < 0.8, "both sentences of each search"
     assert min(sizes[1]) == 1 and max(sizes[1]) > 9 > min(sizes[6]), "levels overlap"
+
+
+def test_of_somebody_of_a_town_any_resident_among_the_documents_is_meant():
+    made, others, rows = lessons(), 0, 0
+    while rows < 100:
+        row = made.told()
+        town = re.search(r"somebody of (\w+)", question_of(row))
+        if not town:
+            continue
+        rows += 1
+        _, homes = stated(row)
+        residents = {f" {person}" for person, home in homes.items() if home == town[1]}
+        first, drawn = row[2]
+        assert {*drawn} == residents and first in residents
+        steps = QUEST.step.findall(question_of(row))
+        done = (len(prompts.field(own(row), "think").split()) - 1) / 2
+        others += done < len(steps)
+    assert others > 20, "a wrong resident's chain breaks off"
 
 
 def test_words_are_one_token_each():

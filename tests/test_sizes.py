@@ -16,19 +16,19 @@ from tools.sizes import (
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_150,
-    "methods": 2_350,
+    "methods": 2_400,
     "train": 3_150,
     "games": 1_300,
-    "corpus": 1_350,
+    "corpus": 1_400,
     "evaluate": 1_050,
-    "lab": 3_800,
+    "lab": 3_850,
     "report": 4_400,
     "reference": 100,
     "cli": 350,
 }
-HELPER = 7_650
+HELPER = 7_700
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 19_900
+EVERYTHING = 19_950
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

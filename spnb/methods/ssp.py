@@ -44,6 +44,8 @@ GENERATED = "lab:targets"
 """The source where there is no corpus."""
 LOST = "retriever"
 """How a trajectory ended whose search failed: it is neither paid nor trained."""
+BLOCK = 16
+"""Held-out proposals that are made together, so that there is noise to verify them among."""
 SHOWN = 2
 """Attempts at a held-out proposal whose texts are kept."""
 UNVERIFIED = "not verified"
@@ -430,31 +432,44 @@ class Method(SelfPlayMethod):
         """The source's suites; proposals for held-out answers, each solved as it is."""
         ends = step in (0, self.params.steps)
         suites = self.source.suites(self.chat, self.params, ends)
-        return [*suites, Suite(SUITE, range(self.params.eval_proposals), self.tried, proposal_rows)]
+        blocks = range(0, self.params.eval_proposals, BLOCK)
+        return [*suites, Suite(SUITE, blocks, self.tried, proposal_rows)]
 
-    def tried(self, place: int) -> Episode[Records]:
-        """The record of one proposal for a held-out answer, with its texts: valid where the oracle
-        says so, without one if it passed; solved if it is valid or passed."""
-        seed = self.params.eval_seed("proposals", place)
-        context = self.source.draw(random.Random(seed), place, "heldout")
-        (question,) = yield from self.ask([context], 1, seed, "heldout")
-        judgement = question.judgement
-        valid = question.passed if judgement is None else judgement.right
-        facts: dict[str, Any] = {"reason": question.reason, "answer": context.name}
-        facts |= {"level": 0, "success": 0.0, "pay": 0.0, "text": question.trajectory.text}
-        if valid or question.passed:
-            yield from self.solve([question], seed, "heldout")
-            facts |= {"success": question.success, "pay": 1 - question.success}
-            facts["level"] = 0 if judgement is None else judgement.level
-            attempts = question.rows[:SHOWN]
-            facts["attempts"] = [[row.reward, row.info["text"]] for row in attempts]
-        return [record(SUITE, str(place), float(valid), **facts)]
+    def tried(self, first: int) -> Episode[Records]:
+        """The records of a block of proposals for held-out answers, verified among each other's
+        documents, with their texts. Valid: where the oracle says so, without one what passed;
+        solved: what is valid or passed."""
+        seed = self.params.eval_seed("proposals", first)
+        places = range(first, min(first + BLOCK, self.params.eval_proposals))
+        contexts = [
+            self.source.draw(random.Random(derive_seed(seed, place)), place, "heldout")
+            for place in places
+        ]
+        questions = yield from self.ask(contexts, 1, seed, "heldout")
+        valid = [one.passed if one.judgement is None else one.judgement.right for one in questions]
+        pairs = zip(questions, valid, strict=True)
+        yield from self.solve([one for one, right in pairs if right or one.passed], seed, "heldout")
+        return [
+            record(SUITE, str(place), float(right), **facts(question))
+            for place, question, right in zip(places, questions, valid, strict=True)
+        ]
+
+
+def facts(question: Question) -> dict[str, Any]:
+    """A held-out proposal's columns: why it did not pass, level, success, pay, texts to read."""
+    level = question.judgement.level if question.judgement and question.rows else 0
+    paid = 1 - question.success if question.rows else 0.0
+    numbers = {"level": level, "success": question.success, "pay": paid}
+    attempts = [[row.reward, row.info["text"]] for row in question.rows[:SHOWN]]
+    told = {"answer": question.context.name, "text": question.trajectory.text}
+    return {"reason": question.reason, **numbers, **told, "attempts": attempts}
 
 
 def numbers(proposed: Sequence[Question], questions: Sequence[Question]) -> dict[str, float]:
     """A step's metrics: passed (share of proposals), filter/<reason>; of what the solver got the
     share replayed, success and mixed; searches of each role; by the oracle, where there is one, of
-    what reached the verifier accept/valid and accept/hacked, of the accepted hacked and level."""
+    what reached the verifier accept/valid and accept/hacked, of the accepted hacked (not right),
+    of these hacked/answerable (with one answer, another), and of the right ones the level."""
     metrics = {"proposals": float(len(proposed)), "questions": float(len(questions))}
     metrics["replayed"] = share(one.replayed for one in questions)
     metrics["success"] = share(one.success for one in questions)
@@ -473,8 +488,11 @@ def numbers(proposed: Sequence[Question], questions: Sequence[Question]) -> dict
         if of := [slot.passed for slot in reached if slot.judgement.right is right]:
             metrics[f"accept/{name}"] = share(of)
     if accepted := [slot for slot in known if slot.passed]:
-        metrics["hacked"] = share(not slot.judgement.right for slot in accepted)
-        metrics["level"] = share(slot.judgement.level for slot in accepted)
+        wrong = [slot for slot in accepted if not slot.judgement.right]
+        metrics["hacked"] = len(wrong) / len(accepted)
+        metrics["hacked/answerable"] = share(slot.judgement.answerable for slot in wrong)
+    if right := [slot for slot in accepted if slot.judgement.right]:
+        metrics["level"] = share(slot.judgement.level for slot in right)
     return metrics
 
 

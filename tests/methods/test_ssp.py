@@ -359,6 +359,10 @@ def test_proposals_for_held_out_answers_are_judged_and_solved():
     assert [one["score"] for one in records] == [1, 0, 0]
     assert [one["level"] for one in records] == [2, 0, 0]
     assert [one["success"] for one in records] == [0.5, 0, 0] and records[0]["pay"] == 0.5
+    assert [one["reason"] for one in records] == ["", UNVERIFIED, "no question"]
+    assert [len(texts) for texts in world.read] == [3, 3], "one noisy document, as in training"
+    assert [len(one["attempts"]) for one in records] == [2, 0, 0]
+    assert records[0]["text"].startswith("<search>") and records[0]["answer"] in records[0]["text"]
     assert all(("guide", QUEST.parse(text)[0]) in HELDOUT for text in world.questions)
 
 

@@ -7,7 +7,7 @@ the question from what the proposer found, among noisy documents of other trajec
 give the answer. The solver searches several times for each question that passed. It is paid 1 for
 the answer (eq. 6), the proposer 1 - mean (eq. 7), and 0 for a question that did not pass.
 
-    spnb run ssp --scale smoke --variant full --seed 0
+There are no parameter files yet: they come with the start that the recipe `seeker` trains.
 
 Where the released code differs from the paper the paper is the default: the policy verifies, not a
 judge model (`roles.verifier.policy`); noise is single documents (`noise`); one search is enough

@@ -40,13 +40,20 @@ from spnb.report.exhibits import (
 )
 from spnb.report.exhibits import save_exhibit as save
 from spnb.report.frame import Frames, gather
-from spnb.report.papers import proposer, rlvr, spell, spice, spiral
+from spnb.report.papers import proposer, rlvr, spell, spice, spiral, ssp
 from spnb.report.tables import CustomExhibit, Table, fill_placeholders, load_own, load_tables
 from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.runs import COMMITTED
 
-MAKERS = {**spiral.MAKERS, **spell.MAKERS, **spice.MAKERS, **rlvr.MAKERS, **proposer.MAKERS}
+MAKERS = {
+    **spiral.MAKERS,
+    **spell.MAKERS,
+    **spice.MAKERS,
+    **rlvr.MAKERS,
+    **proposer.MAKERS,
+    **ssp.MAKERS,
+}
 MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in params.papers()}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""

@@ -13,12 +13,13 @@ from spnb.lab.pretrain.reader import Reading
 from spnb.lab.pretrain.reasoner_lessons import Reasoning
 from spnb.lab.pretrain.recipes import TABLES, LearnerRecipe, Recipe
 from spnb.lab.pretrain.searcher import Searching
-from spnb.lab.pretrain.seeker import Seeking
+from spnb.lab.pretrain.seeker import Faltering, Seeking
 
 GAMES = "games"
 RECIPES: dict[str, dict[str, Any]] = TABLES["recipes"]
 """What each recipe sets; that of the games policy is `Recipe` as it is."""
-LESSONS = {one.__name__: one for one in (Lessons, Searching, Seeking, Playing, Reading, Reasoning)}
+ALL_LESSONS = (Lessons, Searching, Seeking, Faltering, Playing, Reading, Reasoning)
+LESSONS = {one.__name__: one for one in ALL_LESSONS}
 
 
 def lessons_of(name: str, **changes: Any) -> Lessons:

@@ -4,6 +4,8 @@ As `spnb.lab.pretrain.ladder_lessons`, for the chain of `spnb.lab.chain`; relati
 every lesson.
 """
 
+from collections.abc import Sequence
+
 from spnb.core import prompts
 from spnb.core.types import Task
 from spnb.lab import ladder
@@ -74,27 +76,32 @@ class Searching(Lessons):
     def ask(self) -> Row:
         """A question whose answer is given: back from it by search, as far as the recipe says."""
         links = self.links()
-        target = person = self.person(links)
+        passed = [self.person(links)]
         relations = self.rng.sample(self.chains.relations, self.depth())
         pieces: Row = []
         for place, relation in enumerate(relations):
             ending = ("<question>", *["<search>"] * self.further(place, self.cap))
             left = tuple(f" {one}" for one in self.chains.relations if one not in relations[:place])
-            rest = self.chains.query(relation, person).removeprefix(relation)
+            rest = self.chains.query(relation, passed[-1]).removeprefix(relation)
             pieces.append(("<search>", ending if place else True))
             pieces += [(f" {relation}", left), (f"{rest}</search>", True)]
-            pieces.append((self.results(links, relation, person), False))
-            person = before(links, relation, person)
+            pieces.append((self.results(links, relation, passed[-1]), False))
+            passed.append(before(links, relation, passed[-1]))
         ending = ("<question>", *["<search>"] * self.further(len(relations), self.cap))
         pieces.append(("<question>", ending))
         steps = list(zip(ORDINALS, reversed(relations), strict=False))
         frame = self.rng.choice(self.chains.words["questions"]["train"])
-        text = self.chains.question(self.start(links, person), steps, frame)
-        return turn(prompts.ask_search(target), *pieces, (f" {text}</question>", True))
+        text = self.chains.question(self.begin(links, passed), steps, frame)
+        return turn(prompts.ask_search(passed[0]), *pieces, (f" {text}</question>", True))
 
     def depth(self) -> int:
         """How far back a question goes."""
         return self.asked(self.cap)
+
+    def begin(self, links: Links, passed: Sequence[str]) -> str:
+        """What a question starts at whose proposer went back from the first of `passed` to the
+        last."""
+        return self.start(links, passed[-1])
 
     def start(self, links: Links, person: str) -> str:
         """How a question names who it starts at."""

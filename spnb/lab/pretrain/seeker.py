@@ -113,3 +113,12 @@ class Seeking(Searching):
     def fact_on(self, links: Links, person: str) -> str:
         """Any sentence on a person."""
         return QUEST.fact(links, self.rng.choice(QUEST.relations), person)
+
+
+class Faltering(Seeking):
+    """Rows of a seeker half of whose questions do not lead to their answer."""
+
+    def begin(self, links: Links, passed: Sequence[str]) -> str:
+        """Half of the questions start too early on the way back; some name their own answer."""
+        falters = self.rng.random() < 1 / 2
+        return self.rng.choice(passed[:-1]) if falters else super().begin(links, passed)

@@ -76,6 +76,23 @@ def test_questions_go_back_at_every_depth_alike_and_a_tenth_is_hacked():
     assert 0.06 < hacked / 400 < 0.15
 
 
+def test_half_of_a_faltering_seekers_questions_do_not_lead_to_their_answer():
+    made, kinds = lessons_of("seeker-half"), Counter()
+    for _ in range(400):
+        row = made.ask()
+        found, _ = stated(row)
+        start, relations = QUEST.parse(prompts.field(own(row), "question"))
+        target = re.search(r"Answer: (\w+)<", row[0][0])[1]
+        if start.startswith("somebody"):
+            continue
+        searched = [text.split()[-1] for text in prompts.fields(own(row), "search")]
+        right = end_of(found, start, relations) == target
+        assert right or start in searched, "a wrong start stands on the way back"
+        kinds["right" if right else "names its answer" if start == target else "too early"] += 1
+    assert 0.4 < kinds["right"] / kinds.total() < 0.6
+    assert min(kinds["names its answer"], kinds["too early"]) > 40
+
+
 def end_of(found, person, relations):
     for relation in relations:
         person = found.get((relation, person))

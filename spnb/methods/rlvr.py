@@ -42,14 +42,14 @@ class Params(MethodParams):
 
     role_names = ("solver",)
 
-    family: Literal["journey", "ledger", "choice", "report", "chain"] = Field(
-        "journey", description="the kind of answer; chain: by search"
+    family: Literal["journey", "ledger", "choice", "report", "chain", "quest"] = Field(
+        "journey", description="the kind of answer; chain, quest: by search"
     )
     mix: list[NonNegativeFloat] = Field(
         [1.0], min_length=1, description="how often levels 1, 2, ... are drawn"
     )
     transfer: list[NonNegativeFloat] = Field([], description="as mix, of the harder evaluation")
-    max_searches: int = Field(3, ge=1, description="chain: searches of a trajectory")
+    max_searches: int = Field(3, ge=1, description="chain, quest: of a trajectory")
     max_length: int = Field(2048, ge=16, description="tokens of prompt and completion together")
     prompts_per_step: int = Field(32, ge=1)
     fixed: int | None = Field(None, ge=1, description="questions drawn once; else always new ones")

@@ -123,6 +123,8 @@ class Measure(StrictData):
     change: Literal["none", "difference", "percent", "steps"] = Field(
         "none", description="from the start; steps: its mean size from one step to the next"
     )
+    since: float = Field(0, ge=0, le=1, description="share of the training that a change is from")
+    until: float = Field(1, ge=0, le=1, description="share of the training that counts")
     window: float = Field(0, ge=0, le=1, description="share of the training averaged around a step")
     distance: float | None = Field(None, description="take the distance from this value")
     unit: str = ""
@@ -134,6 +136,8 @@ class Measure(StrictData):
             raise ValueError(f"{odd[0]} is set with source metrics; allowed: role")
         if self.change == "steps" and not self.window:
             raise ValueError("window is 0 with change steps; allowed: above 0")
+        if self.since >= self.until:
+            raise ValueError(f"since is {self.since:g}; allowed: below until, {self.until:g}")
         return self
 
     def select(self, frames: Frames) -> tuple[pd.DataFrame, str]:
@@ -176,13 +180,13 @@ class Measure(StrictData):
         """`of_runs` from `by_step`."""
         lines = []
         for (variant, seed), run in steps.groupby(["variant", "seed"]):
-            rows = rows_nearest_step(run, share, self.window)
+            rows = rows_nearest_step(run, min(share, self.until), self.window)
             value = rows["value"].mean()
             if self.change == "steps":
                 value = rows["value"].diff().abs().mean()
             elif self.change != "none":
                 start = (
-                    rows_nearest_step(run, 0, self.window)["value"].mean()
+                    rows_nearest_step(run, self.since, self.window)["value"].mean()
                     if len(run) > 1
                     else float("nan")
                 )

@@ -152,8 +152,10 @@ def proposed(level: int | None, highest: int) -> tuple[dict[str, float], bool]:
 
 def skills_of(name: str, chat: Chat, count: int) -> list[Suite]:
     """Those of a shipped policy that reads, by the name of its recipe."""
-    if name in ("searcher", "seeker"):
-        return (search_skills if name == "searcher" else seeker_skills)(chat, count)
+    if name == "searcher":
+        return search_skills(chat, count)
+    if name.startswith("seeker"):
+        return seeker_skills(chat, count)
     if name.startswith("reasoner"):
         return reasoner_skills(chat, count)
     return ladder_skills(chat, lessons_of(name).recipe.highest, count)
@@ -258,7 +260,7 @@ def search_skills(chat: Chat, count: int = 200) -> list[Suite]:
 def seeker_skills(chat: Chat, count: int = 200) -> list[Suite]:
     """A seeker's: by search over the library of `QUEST`, and checks among noise."""
     by_search = partial(search, chat.tokenizer, POOL, QUEST.highest, MAX_LENGTH, family=QUEST.name)
-    checks = [chain_checks(chat, count, noise) for noise in NOISES]
+    checks = [chain_checks(chat, count, noise, town) for town in (False, True) for noise in NOISES]
     answered = chain_answers(chat, count, QUEST, by_search)
     return [answered, chain_proposals(chat, count, QUEST, by_search), *checks]
 
@@ -285,16 +287,18 @@ def chain_answers(
     return asked(f"{name}, told", tasks=told, order_of=lambda *_: True)
 
 
-def chain_checks(chat: Chat, count: int, noise: int) -> Suite:
+def chain_checks(chat: Chat, count: int, noise: int, town: bool) -> Suite:
     """Questions told in order, from what their proposer found, both sentences of each search, and
-    `noise` sentences on others; by level."""
+    `noise` sentences on others; by level. `town`: they start at somebody of a town, and right is
+    who answers as their proposer means it: who should not."""
     rng = random.Random(derive_seed("search skills", "check"))
     links = QUEST.links_of(POOL)
     tasks = []
     for level in (level for level in range(1, QUEST.highest + 1) for _ in range(count)):
         start = rng.choice(QUEST.people(POOL))
         relations = rng.sample(QUEST.relations, level)
-        text = QUEST.question(start, list(zip(ORDINALS, relations, strict=False)), CHECKED)
+        subject = QUEST.somebody(links.homes[start]) if town else start
+        text = QUEST.question(subject, list(zip(ORDINALS, relations, strict=False)), CHECKED)
         task = QUEST.make_task(text, start, relations, links)
         reached = follow(links, start, relations)
         others = [QUEST.fact(links, *pair) for pair in zip(relations, reached, strict=True)]
@@ -302,7 +306,7 @@ def chain_checks(chat: Chat, count: int, noise: int) -> Suite:
         documents = list(dict.fromkeys([*task.info["documents"], *others]))
         rng.shuffle(documents)
         tasks.append(replace(task, messages=prompts.answer(text, documents, "plain")))
-    name = f"check {QUEST.name}, {noise} noisy"
+    name = f"check {'towns' if town else QUEST.name}, {noise} noisy"
     return answers(name, chat, tasks, lambda *_: True, "search skills", sampling=TURN)
 
 

@@ -54,11 +54,10 @@ class Chains:
         """The towns where a pool's people live; none in a world without."""
         return names("town", pool)[: self.words["towns"]]
 
-    def draw_links(self, rng: random.Random, pool: Pool, count: int = 0) -> Links:
-        """Relations among the people of a pool, or `count` of them; each relation goes through
+    def draw_links(self, rng: random.Random, pool: Pool, people: Sequence[str] = ()) -> Links:
+        """Relations among the people of a pool, or some of them; each relation goes through
         everybody once."""
-        people = self.people(pool)
-        people = rng.sample(people, count) if count else people
+        people = people or self.people(pool)
         links = Links()
         for relation in self.relations:
             circle = rng.sample(people, len(people))

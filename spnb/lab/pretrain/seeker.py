@@ -17,9 +17,13 @@ from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain.rows import Row, turn
 from spnb.lab.pretrain.searcher import Searching
 from spnb.lab.pretrain.vocabulary import quest_tokenizer
+from spnb.lab.world import Pool
 
 PEOPLE = 40
 """Of the world of one row."""
+FIRST = 48
+"""The people of each pool that the first rows are about: with all 384 names from the start,
+matching a name is not learned in eight million tokens."""
 TOWN_STARTS = 0.1
 """The share of questions that start at somebody of a town."""
 NOISE = 10
@@ -40,12 +44,19 @@ class Seeking(Searching):
 
     def recall(self) -> Row:
         """People and towns repeated, or pairs of which the second is asked for."""
-        words = [*QUEST.people(self.pool()), *QUEST.towns(self.pool())]
+        pool = self.pool()
+        words = [*self.known(pool), *QUEST.towns(pool)]
         return self.copied(words) if self.rng.random() < 1 / 2 else self.paired(words)
 
     def links(self) -> Links:
         """Relations of one row."""
-        return QUEST.draw_links(self.rng, self.pool(), PEOPLE)
+        pool = self.pool()
+        return QUEST.draw_links(self.rng, pool, self.rng.sample(self.known(pool), PEOPLE))
+
+    def known(self, pool: Pool) -> Sequence[str]:
+        """The people of a pool so far."""
+        people = QUEST.people(pool)
+        return people[: FIRST + round((len(people) - FIRST) * self.warmed)]
 
     def depth(self) -> int:
         """Any: the targets say how often a question stops."""

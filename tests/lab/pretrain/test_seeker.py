@@ -12,7 +12,7 @@ from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.rows import END
 
 PEOPLE = {*QUEST.people("train"), *QUEST.people("heldout")}
-FACT = r"(\w+) of (\w+): the (\w+) is (\w+)\."
+FACT = r"In (\w+) the (\w+) of (\w+) is (\w+)\."
 
 
 def lessons(**values):
@@ -23,7 +23,7 @@ def stated(row):
     """Who is what to whom, and who lives where, as a row's outside pieces say."""
     text = "".join(text for text, by_policy in row if not by_policy)
     facts = re.findall(FACT, text)
-    return {(r, e): v for e, _, r, v in facts}, {e: town for e, town, _, _ in facts}
+    return {(r, e): v for _, r, e, v in facts}, {e: town for town, _, e, _ in facts}
 
 
 def own(row):

@@ -37,6 +37,7 @@ from spnb.core.plugins import foreign
 from spnb.core.search import Tool, search_rollouts
 from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.corpus.targets import TitleTargets
+from spnb.evaluate.by_search import BySearch
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import SUITE, proposal_rows
 
@@ -377,15 +378,18 @@ class Method(SelfPlayMethod):
             task = tasks[place // self.params.attempts]
             answer = read_answer(texts[place]) or ""
             asked.append(prompts.judge(task.question, answer, task.gold[0]))
+        for place, yes in zip(unmatched, (yield from self.says_yes(asked, seed)), strict=True):
+            rows[place].reward = float(yes)
+
+    def says_yes(self, asked: Sequence[Messages], seed: int) -> Episode[list[bool]]:
+        """Whether the judge says yes to each prompt."""
         verdicts = yield from self.sample("judge", asked, 1, partial(derive_seed, seed, "judge"))
-        for place, (trajectory,) in zip(unmatched, verdicts, strict=True):
-            rows[place].reward = float(prompts.verdict(trajectory.policy_text) is True)
+        return [prompts.verdict(trajectory.policy_text) is True for (trajectory,) in verdicts]
 
     def search(
         self, role: str, texts: Sequence[Messages], copies: int, seed: int, pool: str
     ) -> Episode[list[list[Trajectory]]]:
         """`copies` trajectories with searches to each prompt; one call of the retriever a round."""
-        params = self.params
         settings = self.roles[role]
         requests = [
             self.chat.request(
@@ -394,7 +398,14 @@ class Method(SelfPlayMethod):
             for place, messages in enumerate(texts)
             for copy in range(copies)
         ]
-        tool = Tool(
+        tool = self.tool(pool)
+        rows = iter((yield from search_rollouts(requests, [""] * len(requests), tool)))
+        return [list(islice(rows, copies)) for _ in texts]
+
+    def tool(self, pool: str) -> Tool:
+        """What a search reaches, and what a trajectory may use."""
+        params = self.params
+        return Tool(
             self.chat.tokenizer,
             self.source.retriever(pool),
             k=params.results,
@@ -402,8 +413,12 @@ class Method(SelfPlayMethod):
             max_length=params.max_length,
             syntax=params.syntax,
         )
-        rows = iter((yield from search_rollouts(requests, [""] * len(requests), tool)))
-        return [list(islice(rows, copies)) for _ in texts]
+
+    @property
+    def by_search(self) -> BySearch:
+        """Benchmarks are searched for in the held-out library; `grader` reads their answers."""
+        judge = self.says_yes if self.params.grader == "judge" else None
+        return BySearch(self.tool("heldout"), judge)
 
     def paid(self, slot: Question, place: int) -> Sample:
         """A proposer's row: eq. 7 for a question that passed; its group is its answer."""

@@ -33,7 +33,7 @@ from spnb.core.documents import Context, Judgement, Proposal, check_source, open
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded, normal, read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
-from spnb.core.plugins import foreign
+from spnb.core.plugins import find, foreign
 from spnb.core.search import Tool, search_rollouts
 from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.corpus.targets import TitleTargets
@@ -59,6 +59,10 @@ class Params(MethodParams):
     role_names = ("proposer", "verifier", "solver", "judge")
 
     corpus: str = Field("", description="a path, or a plugin's source; empty: generated")
+    answers: str = Field("", description="over a corpus: a JSONL file of answers; empty: titles")
+    examples: list[str] = Field(
+        [], description="of questions, for the proposer; empty: the source's"
+    )
     retriever: str = Field("bm25", description="over a corpus: a kind of index, or a server's URL")
     family: str = Field("quest", description="of generated chains: which world")
     highest: int = Field(8, ge=1, description="searches that a question is asked to take, at most")
@@ -103,6 +107,8 @@ class Params(MethodParams):
         need = self.need
         known = not foreign("source", [self.corpus], self.plugins)
         need(known, "corpus plugins", "a path, or a source of this run's plugin")
+        own = self.corpus and find("source", self.corpus) is None
+        need(own or not self.answers, "answers corpus", "with the path of a corpus")
         oracle = self.questions == "even" or self.verify == "oracle"
         need(not (self.corpus and oracle), "corpus questions verify", "without an oracle")
         if not self.corpus:
@@ -483,8 +489,9 @@ def facts(question: Question) -> dict[str, Any]:
 def numbers(proposed: Sequence[Question], questions: Sequence[Question]) -> dict[str, float]:
     """A step's metrics: passed (share of proposals), filter/<reason>; of what the solver got the
     share replayed, success and mixed; searches of each role; by the oracle, where there is one, of
-    what reached the verifier accept/valid and accept/hacked, of the accepted hacked (not right),
-    of these hacked/answerable (with one answer, another), and of the right ones the level."""
+    what reached the verifier accept/valid and accept/hacked, of the accepted unreadable (by it) and
+    hacked (read, and not right), of these hacked/answerable (with one answer, another), and of the
+    right ones the level."""
     metrics = {"proposals": float(len(proposed)), "questions": float(len(questions))}
     metrics["replayed"] = share(one.replayed for one in questions)
     metrics["success"] = share(one.success for one in questions)
@@ -499,11 +506,14 @@ def numbers(proposed: Sequence[Question], questions: Sequence[Question]) -> dict
     metrics |= {f"filter/{reason}": count / len(proposed) for reason, count in reasons.items()}
     known = [slot for slot in proposed if slot.judgement is not None]
     reached = [slot for slot in known if slot.reason in ("", UNVERIFIED)]
+    told = [slot for slot in reached if slot.judgement.level]
     for name, right in (("valid", True), ("hacked", False)):
-        if of := [slot.passed for slot in reached if slot.judgement.right is right]:
+        if of := [slot.passed for slot in told if slot.judgement.right is right]:
             metrics[f"accept/{name}"] = share(of)
     if accepted := [slot for slot in known if slot.passed]:
-        wrong = [slot for slot in accepted if not slot.judgement.right]
+        told = [slot for slot in accepted if slot.judgement.level]
+        wrong = [slot for slot in told if not slot.judgement.right]
+        metrics["unreadable"] = 1 - len(told) / len(accepted)
         metrics["hacked"] = len(wrong) / len(accepted)
         metrics["hacked/answerable"] = share(slot.judgement.answerable for slot in wrong)
     if right := [slot for slot in accepted if slot.judgement.right]:

@@ -15,6 +15,7 @@ from spnb.evaluate import by_search
 from spnb.evaluate.by_search import BySearch, use_of_search
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.loaders import BenchmarkError, benchmark_suite
+from spnb.methods import method_class
 from spnb.methods.ssp import Method, Params
 from spnb.train.config import params_class
 
@@ -109,7 +110,9 @@ def test_without_a_retriever_it_is_refused(files):
 def test_a_run_without_a_retriever_is_refused(paper, values):
     identity = {"paper": paper, "scale": "cpu", "variant": "full", "policy": "embedded/searcher"}
     with pytest.raises(ParamError, match="benchmarks has 'nq', answered by search; allowed: in a"):
-        validate(params_class(paper), {**identity, **values, "benchmarks": {"nq": None}})
+        validate(
+            params_class(method_class(paper)), {**identity, **values, "benchmarks": {"nq": None}}
+        )
 
 
 def ssp(files, **values):

@@ -60,9 +60,7 @@ class Params(MethodParams):
 
     corpus: str = Field("", description="a path, or a plugin's source; empty: generated")
     answers: str = Field("", description="over a corpus: a JSONL file of answers; empty: titles")
-    examples: list[str] = Field(
-        [], description="of questions, for the proposer; empty: the source's"
-    )
+    examples: list[str] = Field([], description="of questions, shown to the proposer")
     retriever: str = Field("bm25", description="over a corpus: a kind of index, or a server's URL")
     family: str = Field("quest", description="of generated chains: which world")
     highest: int = Field(8, ge=1, description="searches that a question is asked to take, at most")

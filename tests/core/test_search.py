@@ -277,7 +277,7 @@ class Down:
 
 
 def test_a_retriever_that_is_down_ends_only_what_searches():
-    """In the second round it is down: a ends there, b has answered, c went on with what it found."""
+    """In the second round it is down: a ends, b has answered, c goes on with what it found."""
     engine = Script(
         a=["<search>1</search>", "<search>2</search>"], b=["B"], c=["<search>3</search>", "C"]
     )

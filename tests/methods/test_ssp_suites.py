@@ -1,4 +1,4 @@
-"""SSP's held-out questions: results and syntax of a search, its use; what the oracle cannot read."""
+"""SSP's held-out questions: settings and use of a search; what its oracle cannot read."""
 
 import json
 import random

@@ -4,10 +4,10 @@ r"""Answers: how one is read out of a policy's text, and how it is graded agains
     grade("steel, Alana", ("Alana", "47", "steel"), "shares")   # 2/3
 
 Kinds with one answer, right where any of the gold texts fits: literal (the same text), exact (the
-same after `normal`), cover (gold's words stand in it), numeric (the same number: 1,234.5, 12 %,
-3/4, $5), integer, letter (of an option), verdict (yes or no), expression (`same_expression`). Kinds
-with several parts, gold having a text for each, graded by the share that is right: shares (a list
-of answers), statements (sentences). `register` adds a kind.
+same after `normal`), words (the same words), cover (gold's words stand in it), numeric (the same
+number: 1,234.5, 12 %, 3/4, $5), integer, letter (of an option), verdict (yes or no), expression
+(`same_expression`). Kinds with several parts, gold having a text for each, graded by the share that
+is right: shares (a list of answers), statements (sentences). `register` adds a kind.
 """
 
 import re
@@ -164,11 +164,20 @@ def variants(text: str, value_type: str) -> tuple[str, ...]:
 
 def _covers(gold: str, prediction: str) -> bool:
     """Cover exact match of R1-Searcher and SPELL, by words (theirs also takes "4" in "14")."""
-    texts = []
-    for text in (gold, prediction):
-        plain = text.casefold().translate(str.maketrans("", "", string.punctuation)).split()
-        texts.append(" ".join(["", *(w for w in plain if w not in ("a", "an", "the")), ""]))
-    return texts[0].strip() != "" and texts[0] in texts[1]
+    return f" {_words(gold)} " in f" {_words(prediction)} " and _words(gold) != ""
+
+
+def _words(text: str) -> str:
+    """The words of a text without case, punctuation and articles, as SQuAD compares answers."""
+    plain = text.casefold().translate(str.maketrans("", "", string.punctuation)).split()
+    return " ".join(word for word in plain if word not in ("a", "an", "the"))
+
+
+def _same_words(gold: str, prediction: str) -> bool:
+    """SQuAD's exact match; an answer of nothing but articles or punctuation as it stands."""
+    if _words(gold):
+        return _words(gold) == _words(prediction)
+    return gold.strip() != "" and gold.casefold().split() == prediction.casefold().split()
 
 
 def _shares(prediction: str, golds: Sequence[str]) -> float:
@@ -279,6 +288,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "numeric": _same_number,
     "literal": lambda gold, prediction: gold.strip() == prediction.strip(),
     "exact": same,
+    "words": _same_words,
     "cover": _covers,
     "integer": _same_integer,
     "letter": lambda gold, prediction: prediction.strip(" .()").upper() == gold,

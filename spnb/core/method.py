@@ -179,11 +179,14 @@ class SelfPlayMethod(ABC):
         metrics: the method's own numbers of the last rollout; keys begin with "method/".
         snapshots: which of `SNAPSHOTS` the run must keep for this method.
         stateful: attributes that must survive a restart; JSON can hold their values.
+        by_search: what benchmarks that need a search are answered with
+            (`spnb.evaluate.by_search.BySearch`); None: there are none.
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
     snapshots: tuple[str, ...] = ()
     stateful: tuple[str, ...] = ()
+    by_search: Any = None
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params

@@ -34,6 +34,7 @@ ASKING = _WORDS["ask"]
 ASK_BEYOND = _WORDS["ask beyond"]
 ASK_SEARCH = _WORDS["ask by search"]
 ASK_DEEPER = _WORDS["corpus"]["deeper"]
+ASK_LIKE = _WORDS["corpus"]["like"]
 ASK_EXAMPLES = _WORDS["corpus"]["examples"]
 JUDGE = _WORDS["judge"]
 TASK = _WORDS["task"]
@@ -108,13 +109,15 @@ def ask(
     return _user(ASKING[kind] + (ASK_BEYOND if earlier else ""), before, listing(documents))
 
 
-def ask_search(target: str, searches: int = 0) -> Messages:
+def ask_search(target: str, searches: int = 0, examples: Sequence[str] = ()) -> Messages:
     """Asks for a question whose answer is `target`, with a search tool; where a number of searches
-    is named, one that takes so many, with examples."""
-    if not searches:
-        return _user(ASK_SEARCH, f"Answer: {target}")
-    examples = "\n".join(f"- {example}" for example in ASK_EXAMPLES)
-    return _user(ASK_SEARCH, ASK_DEEPER.format(n=searches), examples, f"Answer: {target}")
+    is named, one that takes so many. It is like the `examples`; with a number and without any, like
+    `ASK_EXAMPLES`."""
+    deeper = ASK_DEEPER.format(n=searches) if searches else ""
+    shown = examples or (ASK_EXAMPLES if searches else ())
+    how = f"{deeper} {ASK_LIKE}".strip() if shown else ""
+    lines = "\n".join(f"- {example}" for example in shown)
+    return _user(ASK_SEARCH, how, lines, f"Answer: {target}")
 
 
 def judge(question: str, first: str, second: str) -> Messages:

@@ -1,18 +1,23 @@
-"""Answers to ask for by search in a corpus of one's own: the titles of its documents.
+"""Answers to ask for by search in a corpus of one's own: the titles of its documents, or a list.
 
-SSP's answers are given, and its paper does not say where they come from; the released ones look
-like titles of Wikipedia pages, with a number of searches for each.
+SSP's answers are given, and its paper does not say where they come from; the released ones
+(`Quark-LLM/SSP`, 50,000) look like titles of Wikipedia pages. Each has a number of searches and
+examples of questions:
+
+    {"ground_truth": "Castle Drogo", "search_turns": 3, "sys_question_example": "..."}
 """
 
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from spnb.core import prompts
 from spnb.core.documents import Context, Judgement, Proposal, Rejected
-from spnb.core.grading import grade
+from spnb.core.grading import grade, normal
 from spnb.core.method import Suite
+from spnb.core.paths import resolve
 from spnb.core.search import Hit, Retriever
 from spnb.core.types import Chat, Messages, Task
 from spnb.corpus.retrieval import KINDS, make_retriever
@@ -22,14 +27,18 @@ KIND = "title"
 LONGEST = 8
 """Words of a title that may be an answer."""
 HELD_OUT = 10
-"""Every so many-th title is for evaluation alone."""
+"""Every so many-th answer is for evaluation alone."""
+FIELDS = ("ground_truth", "search_turns", "sys_question_example")
+"""Of a row of a list of answers; the first must be there."""
 
 
 @dataclass(frozen=True)
 class Target(Context):
-    """The answer, `name`, that a question is asked for, and how many searches it should take."""
+    """The answer, `name`, that a question is asked for, how many searches it should take (0: to be
+    drawn), and questions that it should be like."""
 
-    searches: int = 1
+    searches: int = 0
+    examples: tuple[str, ...] = ()
 
 
 def read_question(text: str, context: Context) -> Proposal | Rejected:
@@ -56,6 +65,48 @@ class Titled:
         return [[replace(hit, text=f"{hit.title}: {hit.text}") for hit in hits] for hits in found]
 
 
+def read_answers(file: str) -> list[Target]:
+    """The answers of a JSONL file; see the module. Whether a document holds them is not checked: a
+    question for one that none holds is hardly ever verified.
+
+    Raises:
+        CorpusError: no such file, none in it, or a row that is no answer; the message names the
+            line and the field.
+    """
+    path = resolve(file)
+    if not path.is_file():
+        raise CorpusError(f"answers is {str(path)!r}; allowed: an existing .jsonl file")
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise CorpusError(f"answers {path.name} has 0 rows; allowed: 1 or more")
+    return [_answer(line, f"line {number} of {path.name}") for number, line in rows]
+
+
+def _answer(line: str, where: str) -> Target:
+    """The answer of a line, which stands at `where`."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise CorpusError(f"{where} is not JSON ({error}); allowed: one answer a line") from None
+    if not isinstance(row, Mapping):
+        allowed = f"an object with {', '.join(FIELDS)}"
+        raise CorpusError(f"{where} is {type(row).__name__}; allowed: {allowed}")
+    name, searches, examples = (row.get(field) for field in FIELDS)
+    examples = [examples] if isinstance(examples, str) else examples
+    texts = examples is None or isinstance(examples, list)
+    checks = (
+        isinstance(name, str) and normal(name) != "",
+        searches is None or (type(searches) is int and searches >= 1),
+        texts and all(isinstance(each, str) and each.strip() for each in examples or ()),
+    )
+    allowed = ("a text", "1 or more, or none", "a text or several, or none")
+    for field, fine, instead in zip(FIELDS, checks, allowed, strict=True):
+        if not fine:
+            raise CorpusError(f"{field} of {where} is {row.get(field)!r}; allowed: {instead}")
+    return Target(KIND, name=name.strip(), searches=searches or 0, examples=tuple(examples or ()))
+
+
 def open_retriever(name: str, corpus: str) -> Titled:
     """An index of a kind over a corpus, or the client of a server."""
     if name in KINDS:
@@ -66,39 +117,49 @@ def open_retriever(name: str, corpus: str) -> Titled:
 
 
 class TitleTargets:
-    """The titles of a corpus (`params.corpus`), and a retriever over it.
+    """The titles of a corpus (`params.corpus`), or the answers of a list (`params.answers`, see
+    `read_answers`), and a retriever over the corpus.
 
     `params.retriever`: a kind of index, or the URL of a server in Search-R1's schema.
-    `params.highest`: the most searches that a question is asked to take.
+    `params.highest`: the most searches that a question is asked to take, where its answer does not
+    say how many. `params.examples`: of questions, where it has none.
 
     Raises:
-        CorpusError: no such corpus, or fewer than `HELD_OUT` titles in it.
+        CorpusError: no such corpus or list, or fewer than `HELD_OUT` different answers in it.
     """
 
     kinds: Sequence[str] = (KIND,)
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params
-        store = open_store(params.corpus)
-        titles = dict.fromkeys(hit.title.strip() for hit in store)
-        self.titles = [title for title in titles if 0 < len(title.split()) <= LONGEST]
-        if len(self.titles) < HELD_OUT:
-            there = f"corpus {params.corpus!r} has {len(self.titles)} titles"
-            raise CorpusError(f"{there} of 1 to {LONGEST} words; allowed: {HELD_OUT} or more")
-        self.pools = {
-            "train": [title for place, title in enumerate(self.titles) if place % HELD_OUT],
-            "heldout": self.titles[::HELD_OUT],
-        }
+        if params.answers:
+            targets = read_answers(params.answers)
+            there = f"answers {params.answers!r} has {{}} different ones"
+        else:
+            titles = dict.fromkeys(hit.title.strip() for hit in open_store(params.corpus))
+            titles = [title for title in titles if normal(title) and len(title.split()) <= LONGEST]
+            targets = [Target(KIND, name=title) for title in titles]
+            there = f"corpus {params.corpus!r} has {{}} titles of 1 to {LONGEST} words"
+        names = dict.fromkeys(normal(target.name) for target in targets)
+        if len(names) < HELD_OUT:
+            raise CorpusError(f"{there.format(len(names))}; allowed: {HELD_OUT} or more")
+        heldout = {*list(names)[::HELD_OUT]}
+        self.pools: dict[str, list[Target]] = {"train": [], "heldout": []}
+        for target in targets:
+            pool = "heldout" if normal(target.name) in heldout else "train"
+            self.pools[pool].append(target)
         self._retriever = open_retriever(params.retriever, params.corpus)
 
     def draw(self, rng: random.Random, place: int = 0, pool: str = "train") -> Target:
-        """A title of a pool, and a number of searches."""
+        """An answer of a pool, and a number of searches."""
         searches = rng.randint(1, self.params.highest)
-        return Target(kind=KIND, name=rng.choice(self.pools[pool]), searches=searches)
+        target = rng.choice(self.pools[pool])
+        return replace(target, searches=target.searches or searches)
 
     def ask(self, context: Target, earlier: Sequence[str] = ()) -> Messages:
         """The proposer's prompt."""
-        return prompts.ask_search(context.name, context.searches)
+        examples = context.examples or self.params.examples
+        return prompts.ask_search(context.name, context.searches, examples)
 
     def read(self, text: str, context: Context) -> Proposal | Rejected:
         """See `read_question`."""

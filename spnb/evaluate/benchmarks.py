@@ -13,6 +13,8 @@ from spnb.core.params import ParamError, StrictData, unknown, validate
 from spnb.core.prompts import Exam
 
 HUB = "hub"
+SEARCH = "search"
+"""The prompt of a benchmark whose questions are answered with the run's retriever."""
 
 
 class Each(StrictData):
@@ -34,6 +36,7 @@ class Asking(StrictData):
     top_p: float | None = Field(None, gt=0, le=1)
     max_new_tokens: int | None = Field(None, ge=1)
     limit: int | None = Field(None, ge=1, description="tokens of a prompt; cuts long texts")
+    count: int | None = Field(None, ge=1, description="questions, drawn from all")
 
     def settings(self) -> dict[str, Any]:
         """What is not None."""
@@ -50,7 +53,6 @@ class Use(Asking):
     """How a run asks a benchmark: what is None as its paper does, else as its other evaluations."""
 
     path: str = Field(HUB, description="hub, or a local file or folder")
-    count: int | None = Field(None, ge=1, description="questions, drawn from all")
     every: bool = Field(False, description="at every evaluation, not only at both ends of the run")
 
 
@@ -72,7 +74,7 @@ class Benchmark(StrictData):
     answer: Template
     pattern: str | None = None
     difficulty: str = ""
-    prompt: Exam
+    prompt: Exam | Literal["search"]
     kind: str
     tolerance: float = Field(0.0, ge=0)
     tag: Literal["answer", "boxed"]

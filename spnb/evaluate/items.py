@@ -6,6 +6,7 @@ decoding ("sampled", "greedy"), the difficulty. A column that does not apply is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain, product
 from typing import Any
 
@@ -97,7 +98,7 @@ def ask_suite(
     *,
     samples: int = 1,
     answer: Callable[[Task, Request], Episode[Trajectory]] | None = None,
-    behaviour: Callable[[Trajectory], Mapping[str, bool]] = lambda trajectory: {},
+    behaviour: Callable[[Task, Trajectory], Mapping[str, float]] = lambda task, trajectory: {},
     grade: Callable[[Task, str], dict[str, Any]] = grade_task,
     summarise: Callable[[Records], Rows] | None = None,
     metric: str = "accuracy",
@@ -107,7 +108,7 @@ def ask_suite(
     """Asks every task `samples` times and grades each answer.
 
     Rows, where `summarise` does not make others: `metric` in all and by difficulty (where there are
-    several), then a share for each further column (parsed: answers that can be read).
+    several), then the mean of each further column (parsed: answers that can be read).
 
     Args:
         seed_of: the seed of an answer from its task's place and its number.
@@ -123,21 +124,24 @@ def ask_suite(
         request = chat.request(task.messages, sampling, seed_of(place, sample), policy)
         trajectory = yield from (answer(task, request) if answer else single_turn(request))
         columns = {"item": str(place), "kind": task.kind, "difficulty": task.difficulty}
-        columns |= grade(task, trajectory.policy_text) | behaviour(trajectory)
+        columns |= grade(task, trajectory.policy_text) | behaviour(task, trajectory)
         return [record(name, sample=sample, **labels | columns)]
 
-    def rows_of(records: Records) -> Rows:
-        levels = dict.fromkeys(one["difficulty"] for one in records)
-        rows = []
-        for level in ["", *levels] if len(levels) > 1 else [""]:
-            scores = [one["score"] for one in records if level in ("", one["difficulty"])]
-            rows.append(score_row(name, metric, scores, difficulty=level, **labels))
-        for act in [key for key in records[0] if key not in RECORD]:
-            rows.append(share_row(name, act, [one[act] for one in records], **labels))
-        return rows
-
     parts = list(product(range(len(tasks)), range(samples)))
+    rows_of = partial(task_rows, name, metric=metric, **labels)
     return Suite(name, parts, ask, summarise or rows_of)
+
+
+def task_rows(name: str, records: Records, metric: str = "accuracy", **labels: str) -> Rows:
+    """The rows of a suite of tasks; see `ask_suite`."""
+    levels = dict.fromkeys(one["difficulty"] for one in records)
+    rows = []
+    for level in ["", *levels] if len(levels) > 1 else [""]:
+        scores = [one["score"] for one in records if level in ("", one["difficulty"])]
+        rows.append(score_row(name, metric, scores, difficulty=level, **labels))
+    for act in [key for key in records[0] if key not in RECORD]:
+        rows.append(score_row(name, act, [one[act] for one in records], **labels))
+    return rows
 
 
 def play_suite(

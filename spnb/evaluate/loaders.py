@@ -20,14 +20,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from spnb.core import prompts
-from spnb.core.episodes import Episode
 from spnb.core.errors import OneLine
 from spnb.core.grading import grade, register
 from spnb.core.method import Suite
 from spnb.core.params import unknown
 from spnb.core.paths import resolve
-from spnb.core.types import Chat, Messages, Request, Sampling, Task, Trajectory, derive_seed
-from spnb.evaluate.benchmarks import BENCHMARKS, HUB, Asking, Benchmark, Each, Template, Use
+from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
+from spnb.evaluate.benchmarks import BENCHMARKS, HUB, SEARCH, Asking, Benchmark, Each, Template, Use
+from spnb.evaluate.by_search import BySearch, search_suite
 from spnb.evaluate.items import Records, Rows, ask_suite, pass_at_k_rows
 
 Build = Callable[[str], Messages]
@@ -165,8 +165,11 @@ def _task(
     if entry.shuffle:
         rng.shuffle(options)
     gold = _gold(entry, _texts(entry.answer, row), options)
-    build = partial(prompts.exam, entry.prompt, question, options)
-    messages = _fit(build, "\n\n".join(documents), tokenizer, limit)
+    if entry.prompt == SEARCH:
+        messages = prompts.search(question, "plain")
+    else:
+        build = partial(prompts.exam, entry.prompt, question, options)
+        messages = _fit(build, "\n\n".join(documents), tokenizer, limit)
     info = {"tag": entry.tag, "tolerance": entry.tolerance, "options": options}
     return Task(messages, question, gold, entry.kind, difficulty, info)
 
@@ -297,25 +300,27 @@ def benchmark_suite(
     count: int | None = None,
     limit: int | None = None,
     seed: int = 0,
-    answer: Callable[[Task, Request], Episode[Trajectory]] | None = None,
+    by_search: BySearch | None = None,
     policy: str = "policy",
 ) -> Suite:
     """A benchmark as a suite, with pass@1 to pass@samples where there are several answers.
 
     pass@1 is the accuracy with bounds over questions instead of answers. Questions and seeds are
     the same at every step, in every variant and seed. Arguments as in `load` and `ask_suite`.
+    One whose prompt is search is answered `by_search`, BenchmarkError without that.
     """
-    suite = ask_suite(
-        name,
-        _tasks(name, chat.tokenizer, limit, path, count, seed),
-        chat,
-        sampling,
-        partial(derive_seed, "benchmark", name),
-        samples=samples,
-        answer=answer,
-        policy=policy,
-        decoding="sampled" if sampling.temperature else "greedy",
-    )
+    seed_of = partial(derive_seed, "benchmark", name)
+    decoding = "sampled" if sampling.temperature else "greedy"
+    how = {"samples": samples, "policy": policy, "decoding": decoding}
+    searching = BENCHMARKS[name].prompt == SEARCH if name in BENCHMARKS else False
+    if searching and by_search is None:
+        allowed = "in a run with a corpus and a retriever"
+        raise BenchmarkError(f"benchmark {name} is answered by search; allowed: {allowed}")
+    tasks = _tasks(name, chat.tokenizer, limit, path, count, seed)
+    if searching:
+        suite = search_suite(name, tasks, chat, sampling, seed_of, by_search, **how)
+    else:
+        suite = ask_suite(name, tasks, chat, sampling, seed_of, **how)
 
     def rows_of(records: Records) -> Rows:
         return suite.summarise(records) + pass_at_k_rows(records, range(1, samples + 1))
@@ -324,7 +329,12 @@ def benchmark_suite(
 
 
 def run_suites(
-    uses: Mapping[str, Use], chat: Chat, paper: str, otherwise: Sampling, end: bool
+    uses: Mapping[str, Use],
+    chat: Chat,
+    paper: str,
+    otherwise: Sampling,
+    end: bool,
+    by_search: BySearch | None = None,
 ) -> list[Suite]:
     """The benchmarks that a run measures now.
 
@@ -332,6 +342,7 @@ def run_suites(
         paper: whose way to ask applies where a use does not say otherwise.
         otherwise: how to sample where neither does.
         end: whether this is the first or last evaluation.
+        by_search: what those that need a search are answered with.
     """
     suites = []
     for name, use in uses.items():
@@ -339,7 +350,7 @@ def run_suites(
             continue
         asking = BENCHMARKS[name].papers.get(paper, Asking()).settings() | use.settings()
         samples = asking.pop("samples", 1)
-        limit = asking.pop("limit", None)
-        how = {"path": None if use.path == HUB else use.path, "count": use.count, "limit": limit}
+        how = {name: asking.pop(name, None) for name in ("count", "limit")}
+        how |= {"path": None if use.path == HUB else use.path, "by_search": by_search}
         suites.append(benchmark_suite(name, chat, replace(otherwise, **asking), samples, **how))
     return suites

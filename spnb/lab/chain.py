@@ -24,6 +24,8 @@ from spnb.core.types import Task
 from spnb.lab.ladder import NAME, ORDINALS, WORDING, check_level, pattern_of
 from spnb.lab.world import Pool, names
 
+LEAD = "who|who's|what|which|person|is|was|the|name|of|it|that|tell|me|give|find|identify|please"
+"""Words before a nested question's chain that leave its meaning as it is."""
 RESULTS = 2
 """What a search returns: who it is to somebody, and to whom this somebody is it."""
 
@@ -133,10 +135,22 @@ class Chains:
         wordings = self.words["questions"].values()
         return [pattern_of(frame, start) for of_pool in wordings for frame in of_pool]
 
+    @cached_property
+    def nested(self) -> re.Pattern[str]:
+        """What matches "Who is the guide of the host of Belana?", and nothing that says more."""
+        start = f"{NAME}|(?i:somebody|someone) of {NAME}" if self.words["towns"] else NAME
+        steps = f"(?i:(?:(?:the )?(?:{'|'.join(self.relations)}) of )+)"
+        return re.compile(rf"(?i:(?:(?:{LEAD})[ ,:]+)*)(?P<s>{steps})(?P<e>{start}) ?[?.!]?")
+
     def parse(self, text: str) -> tuple[str, tuple[str, ...]] | None:
-        """The start and the relations in order; None where a question is in no wording, or an
-        ordinal or relation is missing or comes twice."""
+        """The start and the relations in order, in a wording of the world or nested, innermost
+        first; None where a question is in neither, or an ordinal is missing or comes twice, or a
+        relation does in a wording of the world."""
         text = " ".join(text.split())
+        if told := self.nested.fullmatch(text):
+            relations = [word for word in told["s"].lower().split() if word not in ("the", "of")]
+            start = re.sub("^some(?:body|one)", "somebody", told["e"], flags=re.IGNORECASE)
+            return start, tuple(reversed(relations))
         match = next((m for frame in self.frames if (m := frame.fullmatch(text))), None)
         steps = [self.step.fullmatch(part) for part in match["s"].split(", ")] if match else []
         if not match or not all(steps):

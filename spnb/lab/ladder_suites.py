@@ -118,6 +118,10 @@ class LadderSource:
         """The episode that answers an exercise of a pool: one turn."""
         return single_turn(request)
 
+    def behaviour(self, task: Task, trajectory: Trajectory) -> dict[str, float]:
+        """Further columns of the suite's records."""
+        return {}
+
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """`eval_items` questions of every level, in held-out names and wordings, sampled."""
         rng = random.Random(params.eval_seed(SUITE, params.family))
@@ -126,11 +130,15 @@ class LadderSource:
         seed_of = lambda place, _: derive_seed(SUITE, place)  # noqa: E731
         answer = partial(self.answer, pool="heldout")
         how = {"answer": answer, "grade": grade_steps, "decoding": "sampled"}
+        how |= {"behaviour": self.behaviour}
         return [ask_suite(SUITE, tasks, chat, params.eval_sampling, seed_of, **how)]
 
 
 class ChainSource(LadderSource):
-    """The ladder by search: exercises alone, as who asks goes by search too."""
+    """The ladder by search: exercises alone, as who asks goes by search too.
+
+    `params` may have results and syntax of a search.
+    """
 
     def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
         """The oracle's question of a level, to be answered by search."""
@@ -140,7 +148,8 @@ class ChainSource(LadderSource):
         """An answer with searches in the pool's library."""
         params = self.params
         limits = params.max_searches, params.max_length
-        return search(self.tokenizer, pool, *limits, request, params.family)
+        form = getattr(params, "results", RESULTS), getattr(params, "syntax", "xml")
+        return search(self.tokenizer, pool, *limits, request, params.family, *form)
 
 
 def search(
@@ -150,9 +159,11 @@ def search(
     max_length: int,
     request: Request,
     family: str = CHAIN.name,
+    results: int = RESULTS,
+    syntax: str = "xml",
 ) -> Episode[Trajectory]:
     """An answer with searches in a pool's library; `max_length`: tokens in all."""
-    tool = Tool(tokenizer, library(pool, family), RESULTS, max_searches, max_length)
+    tool = Tool(tokenizer, library(pool, family), results, max_searches, max_length, syntax)
     (trajectory,) = yield from search_rollouts([request], [""], tool)
     return trajectory
 

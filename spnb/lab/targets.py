@@ -12,8 +12,9 @@ from spnb.core import prompts
 from spnb.core.documents import Context, Judgement, Proposal, Rejected
 from spnb.core.params import unknown
 from spnb.core.search import Retriever
-from spnb.core.types import Messages, Task
+from spnb.core.types import Messages, Task, Trajectory
 from spnb.corpus.targets import read_question, search_task
+from spnb.evaluate.by_search import use_of_search
 from spnb.lab.chain import CHAINS, follow
 from spnb.lab.ladder import check_level
 from spnb.lab.ladder_suites import ChainSource, library
@@ -30,9 +31,10 @@ class Target(Context):
 class Targets(ChainSource):
     """People of a world of chains (`params.family`).
 
-    `params` has highest, max_searches, max_length and eval_items too. A question is answerable if
-    its chain is told in a known wording and starts at one person: at "somebody of" a town it is
-    not, though it may look so among a few documents.
+    `params` has highest, max_searches, max_length, results, syntax, examples and eval_items too. A
+    question is answerable if its chain can be read and starts at one person: at "somebody of" a
+    town it is not, though it may look so among a few documents. One that cannot be read has level 0
+    (`Chains.parse`).
     """
 
     def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Target:
@@ -42,7 +44,7 @@ class Targets(ChainSource):
 
     def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
         """The proposer's prompt."""
-        return prompts.ask_search(context.name)
+        return prompts.ask_search(context.name, examples=self.params.examples)
 
     def read(self, text: str, context: Context) -> Proposal | Rejected:
         """Any question; its answer is the given one."""
@@ -60,6 +62,10 @@ class Targets(ChainSource):
             return Judgement(len(relations))
         gold = follow(chains.links_of(context.pool), start, relations)[-1]
         return Judgement(len(relations), True, gold == proposal.answer, gold=gold, grade="exact")
+
+    def behaviour(self, task: Task, trajectory: Trajectory) -> dict[str, float]:
+        """How often an answer searched, and which share of the chain's sentences that found."""
+        return use_of_search(task, trajectory)
 
     def retriever(self, pool: Pool = "train") -> Retriever:
         """What a search reaches."""

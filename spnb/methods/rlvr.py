@@ -158,7 +158,8 @@ class Method(SelfPlayMethod):
             return self.source.suites(self.chat, params, end=step in (0, params.steps))
         greedy = Sampling(params.max_new_tokens, temperature=0.0)
         decodings = {"sampled": params.eval_sampling, "greedy": greedy}
-        how = {"answer": partial(self.source.answer, pool="heldout"), "behaviour": behaviour}
+        acts = lambda _, trajectory: behaviour(trajectory)  # noqa: E731
+        how = {"answer": partial(self.source.answer, pool="heldout"), "behaviour": acts}
         suites = []
         for name, mix in {"held-out": params.mix, "transfer": params.transfer}.items():
             rng = random.Random(self.params.eval_seed(name))

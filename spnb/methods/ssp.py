@@ -33,10 +33,11 @@ from spnb.core.documents import Context, Judgement, Proposal, check_source, open
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded, normal, read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
-from spnb.core.plugins import foreign
+from spnb.core.plugins import find, foreign
 from spnb.core.search import Tool, search_rollouts
 from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.corpus.targets import TitleTargets
+from spnb.evaluate.by_search import BySearch
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import SUITE, proposal_rows
 
@@ -58,6 +59,8 @@ class Params(MethodParams):
     role_names = ("proposer", "verifier", "solver", "judge")
 
     corpus: str = Field("", description="a path, or a plugin's source; empty: generated")
+    answers: str = Field("", description="over a corpus: a JSONL file of answers; empty: titles")
+    examples: list[str] = Field([], description="of questions, shown to the proposer")
     retriever: str = Field("bm25", description="over a corpus: a kind of index, or a server's URL")
     family: str = Field("quest", description="of generated chains: which world")
     highest: int = Field(8, ge=1, description="searches that a question is asked to take, at most")
@@ -102,6 +105,8 @@ class Params(MethodParams):
         need = self.need
         known = not foreign("source", [self.corpus], self.plugins)
         need(known, "corpus plugins", "a path, or a source of this run's plugin")
+        own = self.corpus and find("source", self.corpus) is None
+        need(own or not self.answers, "answers corpus", "with the path of a corpus")
         oracle = self.questions == "even" or self.verify == "oracle"
         need(not (self.corpus and oracle), "corpus questions verify", "without an oracle")
         if not self.corpus:
@@ -377,15 +382,18 @@ class Method(SelfPlayMethod):
             task = tasks[place // self.params.attempts]
             answer = read_answer(texts[place]) or ""
             asked.append(prompts.judge(task.question, answer, task.gold[0]))
+        for place, yes in zip(unmatched, (yield from self.says_yes(asked, seed)), strict=True):
+            rows[place].reward = float(yes)
+
+    def says_yes(self, asked: Sequence[Messages], seed: int) -> Episode[list[bool]]:
+        """Whether the judge says yes to each prompt."""
         verdicts = yield from self.sample("judge", asked, 1, partial(derive_seed, seed, "judge"))
-        for place, (trajectory,) in zip(unmatched, verdicts, strict=True):
-            rows[place].reward = float(prompts.verdict(trajectory.policy_text) is True)
+        return [prompts.verdict(trajectory.policy_text) is True for (trajectory,) in verdicts]
 
     def search(
         self, role: str, texts: Sequence[Messages], copies: int, seed: int, pool: str
     ) -> Episode[list[list[Trajectory]]]:
         """`copies` trajectories with searches to each prompt; one call of the retriever a round."""
-        params = self.params
         settings = self.roles[role]
         requests = [
             self.chat.request(
@@ -394,7 +402,14 @@ class Method(SelfPlayMethod):
             for place, messages in enumerate(texts)
             for copy in range(copies)
         ]
-        tool = Tool(
+        tool = self.tool(pool)
+        rows = iter((yield from search_rollouts(requests, [""] * len(requests), tool)))
+        return [list(islice(rows, copies)) for _ in texts]
+
+    def tool(self, pool: str) -> Tool:
+        """What a search reaches, and what a trajectory may use."""
+        params = self.params
+        return Tool(
             self.chat.tokenizer,
             self.source.retriever(pool),
             k=params.results,
@@ -402,8 +417,12 @@ class Method(SelfPlayMethod):
             max_length=params.max_length,
             syntax=params.syntax,
         )
-        rows = iter((yield from search_rollouts(requests, [""] * len(requests), tool)))
-        return [list(islice(rows, copies)) for _ in texts]
+
+    @property
+    def by_search(self) -> BySearch:
+        """Benchmarks are searched for in the held-out library; `grader` reads their answers."""
+        judge = self.says_yes if self.params.grader == "judge" else None
+        return BySearch(self.tool("heldout"), judge)
 
     def paid(self, slot: Question, place: int) -> Sample:
         """A proposer's row: eq. 7 for a question that passed; its group is its answer."""
@@ -468,8 +487,9 @@ def facts(question: Question) -> dict[str, Any]:
 def numbers(proposed: Sequence[Question], questions: Sequence[Question]) -> dict[str, float]:
     """A step's metrics: passed (share of proposals), filter/<reason>; of what the solver got the
     share replayed, success and mixed; searches of each role; by the oracle, where there is one, of
-    what reached the verifier accept/valid and accept/hacked, of the accepted hacked (not right),
-    of these hacked/answerable (with one answer, another), and of the right ones the level."""
+    what reached the verifier accept/valid and accept/hacked, of the accepted unreadable (by it) and
+    hacked (read, and not right), of these hacked/answerable (with one answer, another), and of the
+    right ones the level."""
     metrics = {"proposals": float(len(proposed)), "questions": float(len(questions))}
     metrics["replayed"] = share(one.replayed for one in questions)
     metrics["success"] = share(one.success for one in questions)
@@ -484,11 +504,14 @@ def numbers(proposed: Sequence[Question], questions: Sequence[Question]) -> dict
     metrics |= {f"filter/{reason}": count / len(proposed) for reason, count in reasons.items()}
     known = [slot for slot in proposed if slot.judgement is not None]
     reached = [slot for slot in known if slot.reason in ("", UNVERIFIED)]
+    told = [slot for slot in reached if slot.judgement.level]
     for name, right in (("valid", True), ("hacked", False)):
-        if of := [slot.passed for slot in reached if slot.judgement.right is right]:
+        if of := [slot.passed for slot in told if slot.judgement.right is right]:
             metrics[f"accept/{name}"] = share(of)
     if accepted := [slot for slot in known if slot.passed]:
-        wrong = [slot for slot in accepted if not slot.judgement.right]
+        told = [slot for slot in accepted if slot.judgement.level]
+        wrong = [slot for slot in told if not slot.judgement.right]
+        metrics["unreadable"] = 1 - len(told) / len(accepted)
         metrics["hacked"] = len(wrong) / len(accepted)
         metrics["hacked/answerable"] = share(slot.judgement.answerable for slot in wrong)
     if right := [slot for slot in accepted if slot.judgement.right]:

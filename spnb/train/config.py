@@ -27,7 +27,7 @@ from pydantic import (
 from spnb.core.errors import OneLine
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
 from spnb.core.params import StrictData, unknown, validate
-from spnb.evaluate.benchmarks import Use, read_uses
+from spnb.evaluate.benchmarks import BENCHMARKS, SEARCH, Use, read_uses
 
 
 class TrainerError(OneLine, RuntimeError):
@@ -145,6 +145,15 @@ class RunParams(MethodParams):
         if isinstance(value, bool):
             raise ValueError("a truth value is not a number")
         return value
+
+    @model_validator(mode="after")
+    def _searches(self) -> "RunParams":
+        found = getattr(self, "retriever", "") and getattr(self, "corpus", "")
+        for name in self.benchmarks:
+            if BENCHMARKS[name].prompt == SEARCH and not found:
+                allowed = "in a run with a corpus and a retriever"
+                raise ValueError(f"benchmarks has {name!r}, answered by search; allowed: {allowed}")
+        return self
 
     @model_validator(mode="after")
     def _engines_fit(self) -> "RunParams":

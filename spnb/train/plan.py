@@ -244,6 +244,7 @@ def _resolve(
 
 
 ORACLES = {"question_source": "static", "judge": "oracle", "writer": "oracle"}
+ORACLES |= {"questions": "even", "verify": "oracle"}
 """Parameters whose value here needs an oracle."""
 
 

@@ -333,7 +333,8 @@ class StageRun:
         params = self.params
         end = step in (0, self.params.steps)
         plain = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
-        published = run_suites(params.benchmarks, self.method.chat, params.paper, plain, end)
+        how = (params.paper, plain, end, self.method.by_search)
+        published = run_suites(params.benchmarks, self.method.chat, *how)
         for suite in [*self.method.suites(step), *published]:
             records, rows = play_suite(suite, self.engines, self.method.share, gather_object)
             if self.main:

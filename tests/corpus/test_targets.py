@@ -31,6 +31,7 @@ def corpus(tmp_path):
 
 
 def params(corpus, **values):
+    values = {"answers": "", "examples": [], **values}
     return SimpleNamespace(**{"corpus": corpus, "retriever": "bm25", "highest": 3, **values})
 
 
@@ -74,6 +75,67 @@ def test_a_corpus_without_titles_is_refused(tmp_path):
         TitleTargets(params(str(path)), None)
 
 
+def listed(tmp_path, *rows):
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows))
+    return str(path)
+
+
+def answer(number, **others):
+    return {"ground_truth": f"Thing {number}", **others}
+
+
+def test_answers_of_ones_own_take_the_place_of_titles(corpus, tmp_path):
+    """Twenty answers, one of them twice; the first has everything, most have no searches."""
+    first = answer(1, search_turns=7, sys_question_example="Q: a?\nQ: b?", other=1)
+    rows = [answer(0), first, answer(2, search_turns=5, sys_question_example=["a?", "b?"])]
+    rows += [answer(0, search_turns=None), "", *(answer(n) for n in range(3, 20))]
+    source = TitleTargets(params(corpus, answers=listed(tmp_path, *rows)), None)
+    rng = random.Random(0)
+    drawn = {pool: [source.draw(rng, 0, pool) for _ in range(600)] for pool in ("train", "heldout")}
+    assert {one.name for one in drawn["heldout"]} == {"Thing 0", "Thing 10"}
+    assert len(source.pools["heldout"]) == 3, "an answer that comes twice is in one pool"
+    searches = {}
+    for one in drawn["train"]:
+        searches.setdefault(one.name, set()).add(one.searches)
+    assert len(searches) == 18 and searches["Thing 1"] == {7} and searches["Thing 2"] == {5}
+    assert searches["Thing 3"] == {1, 2, 3}
+    asked = {one.name: source.ask(one)[0]["content"] for one in drawn["train"]}
+    assert "at least 7 searches" in asked["Thing 1"] and "\n- Q: a?\nQ: b?\n" in asked["Thing 1"]
+    assert "\n- a?\n- b?\n" in asked["Thing 2"]
+    assert not any(example in asked["Thing 1"] for example in prompts.ASK_EXAMPLES)
+    assert all(example in asked["Thing 3"] for example in prompts.ASK_EXAMPLES)
+    own = TitleTargets(params(corpus, examples=["Why?"]), None)
+    assert "\n- Why?\n" in own.ask(own.draw(rng))[0]["content"]
+
+
+@pytest.mark.parametrize(("rows", "message"), [
+    ([], "answers answers.jsonl has 0 rows; allowed: 1 or more"),
+    (["", " "], "answers answers.jsonl has 0 rows"),
+    ([answer(1), "{x"], "line 2 of answers.jsonl is not JSON .*allowed: one answer a line"),
+    (["[1]"], "line 1 of answers.jsonl is list; allowed: an object with ground_truth, search"),
+    (["[" * 100_000], "line 1 of answers.jsonl is not JSON"),
+    (["", {"search_turns": 1}], "ground_truth of line 2 of answers.jsonl is None; allowed: a text"),
+    ([{"ground_truth": " . "}], "ground_truth of line 1 .* is ' . '"),
+    ([answer(1, search_turns=0)], "search_turns of line 1 of answers.jsonl is 0; allowed: 1 or m"),
+    ([answer(1, search_turns=True)], "search_turns of line 1 of answers.jsonl is True"),
+    ([answer(1, search_turns="3")], "search_turns of line 1 of answers.jsonl is '3'"),
+    ([answer(1, sys_question_example=[3])], "sys_question_example of line 1 .* is .3.; allowed: a"),
+    ([answer(1, sys_question_example=3)], "sys_question_example of line 1 .* is 3"),
+    ([answer(n % 9) for n in range(20)], "answers '.*' has 9 different ones; allowed: 10 or more"),
+])  # fmt: skip
+def test_a_bad_list_of_answers_is_named(corpus, tmp_path, rows, message):
+    with pytest.raises(CorpusError, match=message):
+        TitleTargets(params(corpus, answers=listed(tmp_path, *rows)), None)
+
+
+def test_a_list_that_is_not_there_or_has_no_corpus_is_refused(corpus, tmp_path):
+    with pytest.raises(CorpusError, match="answers is '.*gone.jsonl'; allowed: an existing .jsonl"):
+        TitleTargets(params(corpus, answers=str(tmp_path / "gone.jsonl")), None)
+    with pytest.raises(ParamError, match="answers is 'a.jsonl' with corpus ''; allowed: with the"):
+        validate(Params, {**SMALL, "answers": "a.jsonl"})
+
+
 class Reader:
     """Searches for the page, asks about it, reads and solves by the title in its prompt."""
 
@@ -107,6 +169,24 @@ def test_a_step_of_ssp_on_a_corpus(corpus):
 def test_what_needs_an_oracle_is_refused(corpus, values):
     with pytest.raises(ParamError, match="allowed: without an oracle"):
         validate(Params, {**SMALL, "corpus": corpus, **values})
+
+
+def test_an_answer_that_no_document_holds_is_asked_for_and_not_verified(corpus, tmp_path):
+    """What Reader reads about x90 is not there, so that it answers another page."""
+    rows = [{"ground_truth": f"Page {n}", "search_turns": 2} for n in range(90, 110)]
+
+    class Honest(Reader):
+        def reply(self, prompt):
+            if prompts.ANSWERING["plain"] in prompt:
+                return f"<answer> {prompt.split('[1] ')[1].split(':')[0]}</answer>"
+            return super().reply(prompt).replace("<search> x", "<search> page x")
+
+    values = {**SMALL, "corpus": corpus, "answers": listed(tmp_path, *rows), "reset_every": 0}
+    made = Method(validate(Params, values), CharTokenizer())
+    made.pool = [["Which page of this corpus is about x1?", "Page 1"]]
+    run(made.rollout(0), {"policy": Honest()})
+    assert made.metrics["method/filter/not verified"] == 1
+    assert made.metrics["method/replayed"] == 1
 
 
 class Failing:

@@ -143,7 +143,7 @@ def test_other_policies_behaviour_and_ways_to_answer():
     suite = suite_of(
         policy="start",
         answer=own_way,
-        behaviour=lambda trajectory: {"long": len(trajectory.policy_text) > 20},
+        behaviour=lambda task, trajectory: {"long": len(trajectory.policy_text) > 20},
     )
     pupil = Pupil(a=[answer(1)], b=[answer("a long answer")], c=[""])
     records, rows = play_suite(suite, {"start": pupil})

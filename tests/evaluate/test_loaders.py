@@ -70,6 +70,24 @@ def choices(count):
     return [f"metal {number}" for number in range(count)]
 
 
+BY_SEARCH = {
+    "nq": {},
+    "triviaqa": {},
+    "popqa": {"prop": "author", "s_aliases": ["Reed"], "s_pop": 12},
+    "hotpotqa": {"type": "bridge", "supporting_facts": {"title": ["Reed"], "sent_id": [0]}},
+    "2wikimultihopqa": {"type": "compositional"},
+    "musique": {"hops": 2},
+    "bamboogle": None,
+}
+"""Further facts of a row of each set that is answered by search."""
+
+
+def flashrag(name):
+    row = {"id": "test_0", "question": "Who wrote Reed?", "golden_answers": ["Ada Orr", "A. Orr"]}
+    facts = BY_SEARCH[name]
+    return row if facts is None else row | {"metadata": facts}
+
+
 ROWS = {
     "docmath": {
         "question_id": "complong-testmini-0",
@@ -171,6 +189,7 @@ ROWS = {
         "src": "made up",
     },
     "bbeh": {"question": "True? (A) yes (B) no", "answer": "(B)", "task": "boolean expressions"},
+    **{name: flashrag(name) for name in BY_SEARCH},
 }
 """A row of each benchmark in the columns that its publishers gave it."""
 
@@ -194,6 +213,7 @@ ANSWERS = {
     "supergpqa": ("J", "I"),
     "mmlu-pro": (r"\text{(D)}", "metal 3"),
     "bbeh": ("B", "A"),
+    **dict.fromkeys(BY_SEARCH, ("the A. Orr.", "It is Ada Orr")),
 }
 """A right and a wrong answer; of gpqa-diamond the letter is drawn."""
 ABOUT_A_TEXT = {name for name, entry in BENCHMARKS.items() if entry.documents}
@@ -545,7 +565,7 @@ def test_a_run_asks_as_its_paper_does_unless_it_says_otherwise(tmp_path, monkeyp
         run_suites(uses, CHAT, paper, plain, end)
         return [(args[0], args[2], args[3], how) for args, how in asked]
 
-    spice, hub = asking("spice"), {"path": None, "count": None, "limit": None}
+    spice, hub = asking("spice"), dict.fromkeys(("path", "count", "limit", "by_search"))
     assert spice[0] == ("aime24", Sampling(64, 0.6, 0.95), 32, hub)
     assert spice[1] == ("gsm8k", Sampling(64, 0.0, 0.95), 1, hub | {"path": "data/g.jsonl"})
     assert spice[2] == ("docmath", plain, 2, hub | {"limit": 99})
@@ -555,6 +575,11 @@ def test_a_run_asks_as_its_paper_does_unless_it_says_otherwise(tmp_path, monkeyp
     assert spell[2][1:3] == (Sampling(4096, 0.7, 0.95), 2) and spell[2][3]["limit"] == 99
     assert [one[1:3] for one in asking("rlvr")[:2]] == [(plain, 1), (plain, 1)]
     assert [one[0] for one in asking("spice", end=False)] == ["bbeh"]
+
+    uses = {name: Use(**use) for name, use in read_uses(dict.fromkeys(BY_SEARCH)).items()}
+    counts = {one[0]: one[3]["count"] for one in asking("ssp")}
+    assert counts == {**dict.fromkeys(BY_SEARCH, 500), "bamboogle": None}
+    assert {one[1:3] for one in asking("ssp")} == {(plain, 1)}
 
 
 def test_uses_of_a_run_survive_their_own_dump():

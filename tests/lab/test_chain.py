@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -72,6 +73,33 @@ def test_every_wording_is_read_back(pool):
 def test_questions_that_cannot_be_read(steps):
     assert CHAIN.parse(CHAIN.question("Edana", steps, "Start at {e}: {s}. Who is it?")) is None
     assert CHAIN.parse("Who is it?") is None
+
+
+@pytest.mark.parametrize(("text", "read"), [
+    ("Who is the guide of the host of Belara?", ("Belara", ("host", "guide"))),
+    ("who is  the Host of Belara", ("Belara", ("host",))),
+    ("Tell me, who was the tutor of guide of the host of Belara .",
+     ("Belara", ("host", "guide", "tutor"))),
+    ("What is the name of the person that is the guide of the guide of Belara?",
+     ("Belara", ("guide", "guide"))),
+    ("The guide of someone of Arnford?", ("somebody of Arnford", ("guide",))),
+    ("Who is not the guide of the host of Belara?", None),
+    ("Who has as a guide the host of Belara?", None),
+    ("Who is the guide of the king of Belara?", None),
+    ("Who is the guide of the host of Belara's friend?", None),
+    ("Who is the guide of the host of Belara and Calric?", None),
+    ("Who is the guide of the host?", None),
+    ("Who is Belara?", None),
+])  # fmt: skip
+def test_a_nested_question_is_read_from_within(text, read):
+    assert QUEST.parse(text) == read
+
+
+def test_reading_a_nested_question_takes_linear_time():
+    for text in ("who is the " * 20_000, "the guide of " * 20_000 + "Who?"):
+        started = time.perf_counter()
+        assert QUEST.parse(text) is None
+        assert time.perf_counter() - started < 5
 
 
 def test_a_search_finds_both_sentences_of_a_relation():

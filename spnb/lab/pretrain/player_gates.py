@@ -44,7 +44,8 @@ def questions(engine: TorchEngine, family: str, count: int) -> list[dict[str, An
     answer = partial(source.answer, pool="heldout")
     seed_of = partial(derive_seed, "gates")
     chat = Chat(engine.tokenizer)
-    suite = ask_suite(family, tasks, chat, SAMPLING, seed_of, answer=answer, behaviour=behaviour)
+    acts = lambda _, trajectory: behaviour(trajectory)  # noqa: E731
+    suite = ask_suite(family, tasks, chat, SAMPLING, seed_of, answer=answer, behaviour=acts)
     return play_suite(suite, {"policy": engine})[0]
 
 

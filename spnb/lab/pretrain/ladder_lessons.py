@@ -9,6 +9,7 @@ or mostly for many steps (`hard`). Names of both pools occur, held-out wordings 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
@@ -75,6 +76,10 @@ class Lessons(Drills):
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The policy's tokens, where it starts from scratch."""
         return ladder_tokenizer(self.recipe.vocabulary)
+
+    def go_on(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
+        """The start's model and tokenizer as these lessons need them."""
+        return model, tokenizer
 
     @property
     def warmed(self) -> float:

@@ -1,29 +1,27 @@
 """What a seeker is shown: a searcher's work in the world `QUEST`, and to check questions.
 
-As `spnb.lab.pretrain.searcher`, but for three things. A tenth of the questions start at "somebody
-of" a town, which is SSP's own hack. Deep questions are drawn as often as short ones; how often one
-stops is in the targets. And whoever checks a question reads what its proposer found, in the order
-that the question tells, among noise: how many documents there are says nothing of the level.
+As `spnb.lab.pretrain.searcher`, with whose policy it begins, but for three things. A tenth of the
+questions start at "somebody of" a town, which is SSP's own hack. Deep questions are drawn as often
+as short ones; how often one stops is in the targets. And whoever checks a question reads what its
+proposer found, in the order that the question tells, among noise: how many documents there are says
+nothing of the level.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
 from spnb.core import prompts
 from spnb.lab import ladder
-from spnb.lab.chain import QUEST, Links, follow
+from spnb.lab.chain import CHAIN, QUEST, Links, follow
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain.rows import Row, turn
 from spnb.lab.pretrain.searcher import Searching
-from spnb.lab.pretrain.vocabulary import quest_tokenizer
-from spnb.lab.world import Pool
+from spnb.lab.pretrain.vocabulary import POOLS, quest_tokenizer, with_tokens
 
 PEOPLE = 40
 """Of the world of one row."""
-FIRST = 48
-"""The people of each pool that the first rows are about: with all 384 names from the start,
-matching a name is not learned in eight million tokens."""
 TOWN_STARTS = 0.1
 """The share of questions that start at somebody of a town."""
 NOISE = 10
@@ -42,21 +40,21 @@ class Seeking(Searching):
         """A token for each name, relation and ordinal."""
         return quest_tokenizer(self.recipe.vocabulary)
 
+    def go_on(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
+        """A searcher with a seeker's tokens: to match 384 names is not learned from nothing in
+        eight million tokens, but what a searcher does with its 144 it does with other ones too."""
+        people = [f" {name}" for pool in POOLS for name in CHAIN.people(pool)]
+        return with_tokens(model, tokenizer, self.tokenizer(), people)
+
     def recall(self) -> Row:
         """People and towns repeated, or pairs of which the second is asked for."""
-        pool = self.pool()
-        words = [*self.known(pool), *QUEST.towns(pool)]
+        words = [*QUEST.people(self.pool()), *QUEST.towns(self.pool())]
         return self.copied(words) if self.rng.random() < 1 / 2 else self.paired(words)
 
     def links(self) -> Links:
         """Relations of one row."""
         pool = self.pool()
-        return QUEST.draw_links(self.rng, pool, self.rng.sample(self.known(pool), PEOPLE))
-
-    def known(self, pool: Pool) -> Sequence[str]:
-        """The people of a pool so far."""
-        people = QUEST.people(pool)
-        return people[: FIRST + round((len(people) - FIRST) * self.warmed)]
+        return QUEST.draw_links(self.rng, pool, self.rng.sample(QUEST.people(pool), PEOPLE))
 
     def depth(self) -> int:
         """Any: the targets say how often a question stops."""

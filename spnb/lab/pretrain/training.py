@@ -188,6 +188,7 @@ def build(
     if start:
         tokenizer = AutoTokenizer.from_pretrained(start)
         model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+        model, tokenizer = lessons.go_on(model, tokenizer)
     else:
         tokenizer = lessons.tokenizer()
         model = build_model(recipe, tokenizer)

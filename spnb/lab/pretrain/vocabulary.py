@@ -3,7 +3,9 @@
 import itertools
 import re
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerFast
 
 from spnb.core import prompts
@@ -115,3 +117,26 @@ def reasoner_tokenizer(size: int) -> PreTrainedTokenizerFast:
     """Bytes, and a token each for the words of documents and the fixed phrases."""
     added = [*reasoner_phrases(), *(f" {word}" for word in reasoner_words())]
     return train_tokenizer([], DIGIT, added, size)
+
+
+@torch.no_grad()
+def with_tokens(model: Any, old: Any, new: Any, alike: Sequence[str]) -> tuple[Any, Any]:
+    """A model with the tokens of `new` in the place of `old`, and `new`. A text that is a token of
+    both keeps its embedding; another's is drawn with mean and covariance of those of `alike`."""
+    known = {old.decode([place]): place for place in range(len(old))}
+    embedding_VD = model.get_input_embeddings().weight.clone()
+    alike_ND = embedding_VD[
+        [ids[0] for ids in old(list(alike), add_special_tokens=False)["input_ids"]]
+    ]
+    mean_D = alike_ND.mean(0)
+    generator = torch.Generator().manual_seed(0)
+    model.resize_token_embeddings(len(new), mean_resizing=False)
+    rows_VD = model.get_input_embeddings().weight
+    for place in range(len(new)):
+        text = new.decode([place])
+        drawn_N = torch.randn(len(alike_ND), generator=generator) / len(alike_ND) ** 0.5
+        fresh_D = mean_D + drawn_N @ (alike_ND - mean_D)
+        rows_VD[place] = embedding_VD[known[text]] if text in known else fresh_D
+    for config in (model.config, model.generation_config):
+        config.eos_token_id, config.pad_token_id = new.eos_token_id, new.pad_token_id
+    return model, new

@@ -14,9 +14,9 @@ def row_logps(model, row, temperature=1.0):
     return logits.log_softmax(-1).gather(1, ids[0, len(row.prompt_ids) :, None]).squeeze(1)
 
 
-def batch_loss(model, reference, rows, old, params, free=()):
+def batch_loss(model, reference, rows, old, params, free=(), weighted=False):
     """The objective over all rows: PPO's clipped surrogate, plus beta times k3 to the reference
-    for the roles that are not free of it."""
+    for the roles that are not free of it, with the row's weight where some are or if `weighted`."""
     grpo = params.grpo
     totals, weights = [], []
     for row, old_logps in zip(rows, old, strict=True):
@@ -34,7 +34,7 @@ def batch_loss(model, reference, rows, old, params, free=()):
             token_loss = -torch.min(ratio * advantage, clipped * advantage)
         if grpo["beta"] and row.role not in free:
             gap = token_logps(reference, row, params.temperature) - logps
-            weight = row.weight if free else 1.0
+            weight = row.weight if free or weighted else 1.0
             token_loss = token_loss + weight * grpo["beta"] * (gap.exp() - gap - 1) * ratio
         totals.append((token_loss * mask).sum())
         weights.append(mask.sum())
@@ -45,7 +45,7 @@ def batch_loss(model, reference, rows, old, params, free=()):
     return torch.stack(totals).sum() / torch.stack(weights).sum()  # dapo, bnpo, cispo
 
 
-def train(model, batches, params, free=()):
+def train(model, batches, params, free=(), weighted=False):
     """Trains a copy of `model` on the batches of rows; returns the copy and (loss, grad_norm) of
     each update."""
     reference, model = copy.deepcopy(model).eval(), copy.deepcopy(model).train()
@@ -61,7 +61,7 @@ def train(model, batches, params, free=()):
     for rows in batches:
         old = [token_logps(model, row, params.temperature) for row in rows]
         for _ in range(params.grpo["num_iterations"]):
-            loss = batch_loss(model, reference, rows, old, params, free)
+            loss = batch_loss(model, reference, rows, old, params, free, weighted)
             optimizer.zero_grad()
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), params.grpo["max_grad_norm"])

@@ -140,10 +140,14 @@ class MethodParams(Settings):
 
 @dataclass(frozen=True)
 class Share:
-    """One process's part of a quantity that is meant for all processes together."""
+    """One process's part of a quantity that is meant for all processes together.
+
+    `gather` makes one list of every process's list; all of them have to call it.
+    """
 
     rank: int = 0
     processes: int = 1
+    gather: Callable[[list[Any]], list[Any]] = list
 
     def of(self, count: int) -> int:
         """How many of `count` this process takes, at least 1; the first ones take the remainder."""
@@ -152,6 +156,10 @@ class Share:
     def part(self, items: Sequence[Any]) -> list[Any]:
         """The items that this process takes: every `processes`-th."""
         return list(items[self.rank :: self.processes])
+
+    def total(self, *numbers: float) -> list[float]:
+        """Each number added up over all processes; all of them have to ask."""
+        return [sum(column) for column in zip(*self.gather([numbers]), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -181,12 +189,14 @@ class SelfPlayMethod(ABC):
         stateful: attributes that must survive a restart; JSON can hold their values.
         by_search: what benchmarks that need a search are answered with
             (`spnb.evaluate.by_search.BySearch`); None: there are none.
+        kl_weighted: a row's KL has the row's weight, also where all roles are under it.
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
     snapshots: tuple[str, ...] = ()
     stateful: tuple[str, ...] = ()
     by_search: Any = None
+    kl_weighted = False
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params

@@ -7,13 +7,11 @@ the question from what the proposer found, among noisy documents of other trajec
 give the answer. The solver searches several times for each question that passed. It is paid 1 for
 the answer (eq. 6), the proposer 1 - mean (eq. 7), and 0 for a question that did not pass.
 
-There are no parameter files yet: they come with the start that the recipe `seeker` trains.
-
 Where the released code differs from the paper the paper is the default: the policy verifies, not a
 judge model (`roles.verifier.policy`); noise is single documents (`noise`); one search is enough
-(`min_searches`). The two roles are updated together, by the sum of their means; the code updates
-one after the other. The proposer's group is its answer, the solver's its question, so that "raw" is
-REINFORCE, "group_zscore" GRPO and "batch_zscore" REINFORCE++ (table 6).
+(`min_searches`). The two roles are updated together, by the sum of their means, those of the KL
+included; the code updates one after the other. The proposer's group is its answer, the solver's its
+question, so that "raw" is REINFORCE, "group_zscore" GRPO and "batch_zscore" REINFORCE++ (table 6).
 """
 
 import random
@@ -28,14 +26,14 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from spnb.core import prompts
-from spnb.core.advantages import make_estimator, permute_rewards, skip_zero_advantage, sum_of_means
+from spnb.core.advantages import make_estimator, permute_rewards
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
-from spnb.core.episodes import Episode
+from spnb.core.episodes import OVERLONG, Episode
 from spnb.core.grading import graded, normal, read_answer
-from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import find, foreign
 from spnb.core.search import Tool, search_rollouts
-from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed
+from spnb.core.types import Messages, Sample, Trajectory, derive_seed
 from spnb.corpus.targets import TitleTargets
 from spnb.evaluate.by_search import BySearch
 from spnb.evaluate.items import Records, record
@@ -51,6 +49,8 @@ SHOWN = 2
 """Attempts at a held-out proposal whose texts are kept."""
 UNVERIFIED = "not verified"
 """The reason for a question whose answer the verifier does not give."""
+UNREAD = "check too long"
+"""The reason for a question of which a reading did not fit into `max_length`."""
 
 
 class Params(MethodParams):
@@ -96,6 +96,8 @@ class Params(MethodParams):
     syntax: Literal["xml", "qwen3", "olmo3"] = "xml"
     results: int = Field(3, ge=1, description="documents that a search returns")
     max_searches: int = Field(9, ge=0, description="of a trajectory")
+    eval_temperature: float = Field(1.0, ge=0, description="the paper's answers are greedy")
+    eval_top_p: float = Field(1.0, gt=0, le=1)
     eval_items: int = Field(64, ge=1, description="held-out questions of each level")
     eval_proposals: int = Field(64, ge=1, description="proposals for held-out answers")
 
@@ -114,13 +116,12 @@ class Params(MethodParams):
         need(proposer or "solver" not in self.frozen, "questions roles", "a role that learns")
         need(self.min_characters <= self.max_characters, "min_characters", "up to max_characters")
         need(self.min_searches <= self.max_searches, "min_searches", "up to max_searches")
-        need(self.proposals == 1 or self.fill != "resample", "proposals fill", "1 with resample")
+        keeps = self.fill != "resample"  # every proposal as a row of the batch
+        need(keeps or self.proposals == 1, "proposals fill", "1 with resample")
+        need(keeps or not self.invalid_reward, "invalid_reward fill", "0 with resample")
+        loss = self.grpo.get("loss_type", "dr_grpo")
+        need(loss in ROW_MEAN_LOSSES, "grpo.loss_type", " or ".join(ROW_MEAN_LOSSES))
         return self
-
-    @property
-    def eval_sampling(self) -> Sampling:
-        """Held-out questions are answered as the proposer's are, at temperature 1."""
-        return Sampling(self.max_new_tokens)
 
 
 @dataclass
@@ -150,6 +151,7 @@ class Method(SelfPlayMethod):
 
     Params = Params
     stateful = ("pool",)
+    kl_weighted = True
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
@@ -157,6 +159,8 @@ class Method(SelfPlayMethod):
         self.source: Any = open_source(name, params, tokenizer, TitleTargets)
         self.pool: list[list[str]] = []
         """Questions that passed, with their answers, for replay."""
+        self.filled = (1, 1)
+        """Of the last step, slots with a question and all slots."""
 
     def default_roles(self) -> dict[str, Role]:
         """REINFORCE for the proposer, GRPO for the solver; verifier and judge do not learn."""
@@ -194,7 +198,7 @@ class Method(SelfPlayMethod):
         if params.paid == "shuffled":
             permute_rewards(rows, rng)
         self.remember(slots, step)
-        self.filled = len(questions) / len(slots)
+        self.filled = (len(questions), len(slots))
         self.log(**numbers(proposed, questions))
         return rows
 
@@ -268,21 +272,17 @@ class Method(SelfPlayMethod):
 
     def verify(self, questions: Sequence[Question], seed: int) -> Episode[None]:
         """Retrieval-augmented verification of those that follow the rules."""
-        params = self.params
         asked = [question for question in questions if question.passed]
-        if params.verify == "oracle":
-            wrong = [question for question in asked if not question.judgement.right]
-        elif params.verify == "policy":
-            wrong = yield from self.misread(asked, questions, seed)
-        else:
-            wrong = []
-        for question in wrong:
-            question.reason = UNVERIFIED
+        if self.params.verify == "policy":
+            yield from self.reread(asked, questions, seed)
+        elif self.params.verify == "oracle":
+            for question in asked:
+                question.reason = "" if question.judgement.right else UNVERIFIED
 
-    def misread(
+    def reread(
         self, asked: Sequence[Question], batch: Sequence[Question], seed: int
-    ) -> Episode[list[Question]]:
-        """The questions to which not every reading of the documents gives the answer."""
+    ) -> Episode[None]:
+        """Every reading of the documents has to give a question's answer."""
         rng = random.Random(derive_seed(seed, "noise"))
         readings = [question for question in asked for _ in range(self.params.readings)]
         texts = [
@@ -293,9 +293,16 @@ class Method(SelfPlayMethod):
         missed = []
         for question, (trajectory,) in zip(readings, groups, strict=True):
             answer = read_answer(trajectory.policy_text)
-            if not self.source.agrees(question.proposal, answer):
-                missed.append(id(question))
-        return [question for question in asked if id(question) in missed]
+            if trajectory.finish == OVERLONG:
+                question.reason = question.reason or UNREAD
+            elif answer is None:
+                question.reason = UNVERIFIED
+            elif not self.source.agrees(question.proposal, answer):
+                missed.append((question, answer))
+        told = [(one.proposal.question, answer, one.proposal.answer) for one, answer in missed]
+        same = yield from self.judged(told, derive_seed(seed, "verify"))
+        for (question, _), right in zip(missed, same, strict=True):
+            question.reason = question.reason if right else UNVERIFIED
 
     def mixed(self, question: Question, batch: Sequence[Question], rng: random.Random) -> list[str]:
         """What the proposer found among noise that it did not find, in random order.
@@ -303,7 +310,8 @@ class Method(SelfPlayMethod):
         The noise is documents of other trajectories of the batch, or all that some of them found.
         """
         own = list(dict.fromkeys(question.trajectory.documents))
-        others = [one.trajectory.documents for one in batch if one is not question]
+        found = [one.trajectory.documents for one in batch if one is not question]
+        others = [texts for texts in found if texts]
         count = self.params.noisy_documents
         if self.params.noise == "trajectory":
             chosen = rng.sample(others, min(count, len(others)))
@@ -316,8 +324,10 @@ class Method(SelfPlayMethod):
         return mixed
 
     def check_any(self, slots: Sequence[Question], questions: Sequence[Question]) -> None:
-        """Ends the run where no question passed and none can be replayed."""
-        if questions or (self.params.fill == "replay" and self.pool):
+        """Ends the run where in no process a question passed or can be replayed."""
+        pool = self.pool if self.params.fill == "replay" else []
+        (left,) = self.share.total(len(questions) + len(pool))
+        if left:
             return
         counts = Counter(slot.reason for slot in slots).most_common()
         removed = ", ".join(f"{reason}: {count}" for reason, count in counts)
@@ -353,8 +363,13 @@ class Method(SelfPlayMethod):
         texts = [task.messages for task in tasks]
         groups = yield from self.search("solver", texts, attempts, derive_seed(seed, "solve"), pool)
         rows = graded(tasks, groups, "solver")
-        if self.params.grader == "judge":
-            yield from self.judged(rows, tasks, groups, seed)
+        answers = [read_answer(one.policy_text) for group in groups for one in group]
+        missed = [place for place, row in enumerate(rows) if not (row.reward or row.invalid)]
+        of = [tasks[place // attempts] for place in missed]
+        told = [(t.question, answers[i], t.gold[0]) for i, t in zip(missed, of, strict=True)]
+        same = yield from self.judged(told, seed)
+        for place, right in zip(missed, same, strict=True):
+            rows[place].reward = float(right)
         each = iter(rows)
         for question, group in zip(questions, groups, strict=True):
             question.rows = list(islice(each, attempts))
@@ -367,23 +382,12 @@ class Method(SelfPlayMethod):
             if all(lost):
                 question.reason = LOST
 
-    def judged(
-        self,
-        rows: Sequence[Sample],
-        tasks: Sequence[Task],
-        groups: Sequence[Sequence[Trajectory]],
-        seed: int,
-    ) -> Episode[None]:
-        """A judge reads the answers that do not match: yes pays 1."""
-        texts = [one.policy_text for group in groups for one in group]
-        unmatched = [place for place, row in enumerate(rows) if not (row.reward or row.invalid)]
-        asked = []
-        for place in unmatched:
-            task = tasks[place // self.params.attempts]
-            answer = read_answer(texts[place]) or ""
-            asked.append(prompts.judge(task.question, answer, task.gold[0]))
-        for place, yes in zip(unmatched, (yield from self.says_yes(asked, seed)), strict=True):
-            rows[place].reward = float(yes)
+    def judged(self, told: Sequence[tuple[str, str, str]], seed: int) -> Episode[list[bool]]:
+        """Whether a judge, where there is one, takes answers that do not match for right ones; of
+        each the question, the answer and the right one."""
+        if self.params.grader == "match":
+            return [False] * len(told)
+        return (yield from self.says_yes([prompts.judge(*one) for one in told], seed))
 
     def says_yes(self, asked: Sequence[Messages], seed: int) -> Episode[list[bool]]:
         """Whether the judge says yes to each prompt."""
@@ -435,17 +439,22 @@ class Method(SelfPlayMethod):
 
     def select(self, samples: Sequence[Sample]) -> None:
         """The mean over the proposer's rows plus the mean over the solver's, in which empty slots
-        count as rows without an advantage."""
+        count as rows without an advantage; rows that add nothing are left out. Over the rows of all
+        processes."""
         parts = []
-        for name, filled in (("proposer", 1.0), ("solver", self.filled)):
-            role = self.roles[name]
-            rows = [row for row in samples if row.role == name]
+        sizes = []
+        for name in ("proposer", "solver"):
+            held = self.roles[name].kl and self.params.grpo.get("beta")
+            rows = [row for row in samples if row.role == name and row.weight]
+            sizes.append(len(rows))
             for row in rows:
-                row.weight *= filled * role.trainable
-            if not (role.kl and self.params.grpo.get("beta")):
-                skip_zero_advantage(rows)
-            parts.append(rows)
-        sum_of_means(parts)
+                row.weight *= bool(held or row.advantage)
+            parts.append([row for row in rows if row.weight])
+        kept = sum(map(len, parts))
+        kept, proposer, solver, filled, slots = self.share.total(kept, *sizes, *self.filled)
+        for rows, size in zip(parts, (proposer, solver * slots / max(filled, 1)), strict=True):
+            for row in rows:
+                row.weight *= kept / size
 
     def suites(self, step: int) -> list[Suite]:
         """The source's suites; proposals for held-out answers, each solved as it is."""

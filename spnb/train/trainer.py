@@ -8,7 +8,8 @@ LoRA and checkpoints stay TRL's; what we rely on in it is listed and checked in 
 
 The loss of a step is the mean over all trained rows of all processes, each row's advantage
 multiplied by its weight. A KL term counts every trained token once, whatever the weights; where
-only some roles are under it, it has their weight.
+only some roles are under it, it has their weight, and each row's own where the method wants that
+(`kl_weighted`).
 """
 
 import math
@@ -44,6 +45,8 @@ GAP_EVERY = 10
 """The engine's gap is logged at the first steps and at every tenth."""
 IN_KL = "in_kl"
 """The key of TRL's dictionaries that says which rows the KL term holds."""
+KL_WEIGHT = "kl_weight"
+"""The key of each row's weight in the KL term."""
 LENGTH_GROUPS = 8
 GROUP_ROWS = 16
 """Most groups of rows that are run together in an update, and fewest rows in one."""
@@ -158,7 +161,8 @@ def attach(
     trainer.method = method
     trainer.hooks = hooks
     trainer.stage = stage
-    method.share = Share(trainer.accelerator.process_index, trainer.accelerator.num_processes)
+    accelerator = trainer.accelerator
+    method.share = Share(accelerator.process_index, accelerator.num_processes, gather_object)
 
 
 class SelfPlayMixin(RunMixin):
@@ -193,6 +197,8 @@ class SelfPlayMixin(RunMixin):
         if isinstance(self, RoleKLMixin):
             held = [row.role != INERT and self._role_of(row).kl for row in rows]
             out[IN_KL] = torch.tensor(held, device=out["advantages"].device)
+        if isinstance(self, WeightedKLMixin):
+            out[KL_WEIGHT] = out["advantages"].new_tensor([row.weight for row in rows])
         self._record = {"samples": samples, "kl": kl_sums(rows, out), "gap": gap}
         self._record |= {"started": started, "generate": generated - started}
         return out
@@ -282,7 +288,8 @@ class SelfPlayMixin(RunMixin):
         for name, partner in self.partners.items():
             row |= partner.metrics(name)
         methods = gather_object([self.method.metrics])
-        return row | {key: mean_of([m[key] for m in methods if key in m]) for key in methods[0]}
+        keys = dict.fromkeys(key for metrics in methods for key in metrics)
+        return row | {key: mean_of([m[key] for m in methods if key in m]) for key in keys}
 
 
 class RoleKLMixin:
@@ -308,6 +315,29 @@ class RoleKLMixin:
             free_B = ~self._in_loss[IN_KL]
             self._in_loss["ref_per_token_logps"][free_B] = parts[0].detach()[free_B]
         return parts
+
+
+class RowBeta(float):
+    """A coefficient of the KL term that is multiplied by each row's own weight."""
+
+    weights_B: torch.Tensor
+
+    def __mul__(self, kl_BT: torch.Tensor) -> torch.Tensor:
+        return float(self) * self.weights_B[:, None] * kl_BT
+
+
+class WeightedKLMixin:
+    """The KL term of a row has the row's weight, so that each role may have a mean of its own. TRL
+    multiplies the term by `beta`. Not for Unsloth, whose compiled loss takes one number."""
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        beta = self.beta
+        self.beta = RowBeta(beta)
+        self.beta.weights_B = inputs[KL_WEIGHT]
+        try:
+            return super()._compute_loss(model, inputs)
+        finally:
+            self.beta = beta
 
 
 class PackingMixin:
@@ -436,14 +466,22 @@ def _mixins(
     roles = {name: role for name, role in method.roles.items() if role.policy == stage.policy}
     free = [name for name, role in roles.items() if role.trainable and not role.kl]
     by_role = bool(params.grpo["beta"] and free)
+    weighted = bool(params.grpo["beta"] and method.kl_weighted and not free)
     if by_role and unsloth:
         raise TrainerError(
             f"roles.{free[0]}.kl is False with backend unsloth, whose loss has one KL for all "
             "rows; allowed: backend transformers, or grpo.beta 0"
         )
+    if weighted and unsloth:
+        raise TrainerError(
+            f"grpo.beta is {params.grpo['beta']} with backend unsloth, whose loss weighs the KL of "
+            "all rows alike; allowed: backend transformers, or grpo.beta 0"
+        )
     mixins: list[type] = [SelfPlayMixin]
     if by_role:
         mixins.append(RoleKLMixin)
+    if weighted:
+        mixins.append(WeightedKLMixin)
     if not (unsloth or torch.cuda.is_available()):
         mixins.append(PackingMixin)
     return tuple(mixins)

@@ -62,6 +62,19 @@ def test_loss_and_gradient_are_the_oracles(tmp_path, tiny_model, tokenizer, grpo
     assert abs(history[-1][0] - everywhere[-1][0]) > 1e-3  # the roles differ in something
 
 
+def test_a_rows_kl_has_its_weight_where_the_method_wants_that(tmp_path, tiny_model, tokenizer):
+    tiny_model.save_pretrained(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    params, rows = run_params(grpo={"beta": 3.0, "learning_rate": 3e-2}), []
+    _, history = oracle.train(model, batches(), params, weighted=True)
+    _, alike = oracle.train(model, batches(), params)
+    method = Fixed(batches(), params)
+    method.kl_weighted = True
+    make(tmp_path, model, tokenizer, params, method, rows=rows).train()
+    assert_as_the_oracle(rows, history, params.grpo["num_iterations"])
+    assert abs(history[-1][0] - alike[-1][0]) > 1e-3
+
+
 def test_the_free_roles_kl_is_still_measured(tmp_path, tiny_model, tokenizer):
     tiny_model.save_pretrained(tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
@@ -88,3 +101,6 @@ def test_it_is_there_only_where_it_is_needed(tmp_path, tiny_model, tokenizer, mo
     monkeypatch.setitem(sys.modules, "unsloth", SimpleNamespace())
     with pytest.raises(TrainerError, match=r"roles\.s\.kl is False with backend unsloth"):
         trainer._mixins(params, TwoRoles(batches(), params), trainer.Stage(), True)
+    alone.kl_weighted = True
+    with pytest.raises(TrainerError, match="grpo.beta is 0.1 with backend unsloth"):
+        trainer._mixins(params, alone, trainer.Stage(), True)

@@ -52,6 +52,20 @@ def by_level(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
     """What shipped policies can do, by level; saved."""
+    what = "learners, searcher and reasoners can do"
+    return skills_table("embedded/learner", what, policies, scale, figures)
+
+
+def seeker_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
+    """What SSP's start policies can do, by level: to answer, to ask and to check; saved."""
+    what = "SSP's start policies can do (checks of towns: hacked questions that would pass)"
+    return skills_table("ssp/start", what, policies, scale, figures)
+
+
+def skills_table(
+    exhibit: str, what: str, policies: Mapping[str, Policy], scale: str, figures: str
+) -> pd.DataFrame:
+    """The skills of policies, 200 items behind each number (12 at smoke scale); saved."""
     count = 12 if scale == "smoke" else 200
     tables = {}
     for name, policy in policies.items():
@@ -60,11 +74,10 @@ def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> p
         tables[name] = skills.measure(engine, suites)
     shown = by_level(tables)
     save_exhibit(
-        "embedded/learner",
+        exhibit,
         shown,
         [],
-        caption="What learners, searcher and reasoners can do before any reinforcement "
-        "learning, in per cent, by level.",
+        caption=f"What {what} before any reinforcement learning, in per cent, by level.",
         protocol=f"Sampled at temperature 1, names and wordings held out, {count} items a level or "
         "skill. Consistent: each step once, as its note says, in any order. One training seed.",
         folder=figures,

@@ -300,3 +300,16 @@ def test_changes_from_step_to_step_have_a_mean_size():
     assert values(Measure(**own, window=0.1), frames) == {}
     with pytest.raises(ParamError, match="window is 0 with change steps; allowed: above 0"):
         validate(Measure, own)
+
+
+def test_a_change_may_be_from_a_share_of_the_training_and_up_to_one():
+    """2, 5, 4, 1 at steps 1 to 4: up to the half +3, from the half on -4."""
+    logged = log(length__a=[2.0, 5.0, 4.0, 1.0])
+    own = {"source": "metrics", "role": "a", "weights": {"length": 1}, "change": "difference"}
+    assert values(validate(Measure, own | {"until": 0.5}), logged) == {("full", 3): 3}
+    assert values(validate(Measure, own | {"since": 0.5}), logged) == {("full", 3): -4}
+    level = validate(Measure, own | {"until": 0.75, "change": "none"})
+    assert values(level, logged) == {("full", 3): 4}
+    assert values(level, logged, 0.5) == {("full", 3): 5}, "an earlier share is as it is"
+    with pytest.raises(ParamError, match="since is 0.6; allowed: below until, 0.5"):
+        validate(Measure, own | {"since": 0.6, "until": 0.5})

@@ -4,9 +4,12 @@ import re
 from collections import Counter
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from spnb.core import prompts
-from spnb.lab.chain import QUEST
+from spnb.lab import embedded_path
+from spnb.lab.chain import CHAIN, QUEST
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.rows import END
@@ -152,3 +155,26 @@ def test_words_are_one_token_each():
 def test_a_recipe_of_too_many_levels_is_refused():
     with pytest.raises(ValueError, match="highest is 9; allowed: 1 to 8"):
         lessons(highest=9)
+
+
+def test_it_goes_on_from_the_searcher_with_tokens_of_its_own():
+    start = embedded_path("searcher")
+    old = AutoTokenizer.from_pretrained(start)
+    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    before = model.get_input_embeddings().weight.detach().clone()
+    body = model.model.layers[1].mlp.up_proj.weight.detach().clone()
+    model, new = lessons().go_on(model, old)
+    after = model.get_input_embeddings().weight.detach()
+    assert len(after) == len(new) == model.config.vocab_size and model.lm_head.weight is not None
+    assert model.config.eos_token_id == model.generation_config.eos_token_id == new.eos_token_id
+    assert torch.equal(model.model.layers[1].mlp.up_proj.weight, body)
+    for text in (" first", " guide", "<search>", " is"):
+        ids = [one(text, add_special_tokens=False)["input_ids"] for one in (old, new)]
+        assert torch.equal(before[ids[0][0]], after[ids[1][0]]) and len(ids[1]) == 1
+    people = [f" {name}" for pool in ("train", "heldout") for name in CHAIN.people(pool)]
+    alike = before[[old(name, add_special_tokens=False)["input_ids"][0] for name in people]]
+    fresh = after[[new(f" {name}", add_special_tokens=False)["input_ids"][0] for name in PEOPLE]]
+    spread = (alike - alike.mean(0)).pow(2).mean().sqrt().item()
+    assert (fresh - alike.mean(0)).pow(2).mean().sqrt().item() == pytest.approx(spread, rel=0.1)
+    assert (fresh.mean(0) - alike.mean(0)).norm() < (alike.mean(0)).norm() / 4
+    assert torch.pdist(fresh).min() > torch.pdist(alike).min() / 2, "no two are the same"

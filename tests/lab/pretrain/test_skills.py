@@ -1,5 +1,6 @@
 """How policies are measured: known texts have known grades, and every interval holds its value."""
 
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from spnb.core.types import Completion, Request, Sampling
 from spnb.evaluate.items import play_suite, record
 from spnb.lab import ladder
+from spnb.lab.chain import QUEST
 from spnb.lab.pretrain import skills
 
 
@@ -158,3 +160,38 @@ def test_held_out_wordings_and_names_are_used():
     graded(write, skills.ladder_answers, "journey", 3, 5)
     trained = {*ladder.names("person", "train"), *ladder.names("town", "train")}
     assert not trained & set(" ".join(seen).replace(".", " ").split())
+
+
+@pytest.mark.parametrize("town", [False, True])
+@pytest.mark.parametrize("noise", [0, 4])
+def test_a_check_has_what_its_proposer_found_among_noise_and_may_start_at_a_town(town, noise):
+    asked = []
+
+    def write(place, prompt):
+        asked.append(prompt)
+        return "<answer> nobody</answer>"
+
+    grades = graded(write, skills.chain_checks, 2, noise, town)
+    assert len(grades) == 16 and all(set(parts.values()) == {0.0} for parts, _ in grades)
+    links = QUEST.links_of("heldout")
+    for place, prompt in enumerate(dict.fromkeys(asked)):
+        start, relations = QUEST.parse(prompt.rpartition("Question: ")[2])
+        assert start.startswith("somebody of") == town and len(relations) == place // 2 + 1
+        facts = re.findall(r"In (\w+) the (\w+) of (\w+) is (\w+)\.", prompt)
+        assert all(links[relation, who] == other for _, relation, who, other in facts)
+        found = {(relation, who) for _, relation, who, _ in facts}
+        people = [who for home, _, who, _ in facts if not town or start.endswith(home)]
+        ways = [who for who in (people if town else [start]) if leads(links, found, who, relations)]
+        assert ways, "the chain of somebody meant is among the documents"
+        assert len(facts) <= 2 * len(relations) + noise
+    sizes = [len(re.findall(r"\n?\[\d+\]", prompt)) for prompt in asked]
+    assert max(sizes[:2]) <= 2 + noise and (noise == 0 or min(sizes) > 4)
+
+
+def leads(links, found, who, relations):
+    """Whether all sentences of a chain are there."""
+    for relation in relations:
+        if (relation, who) not in found:
+            return False
+        who = links[relation, who]
+    return True

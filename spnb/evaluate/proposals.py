@@ -16,6 +16,8 @@ from spnb.evaluate.items import Records, Rows, mean_row, record, row, share_row
 SUITE = "proposals"
 """A record's item is the set of sources, its score validity; it has the question's level,
 p (the solver's share of right answers) and what that pays."""
+UNVERIFIED = "not verified"
+"""The reason for a question whose answer a verifier does not give."""
 CHALLENGES = "challenges"
 """The suite of a challenger's tasks. A record's item is the document, its score validity; of a
 valid task it has the oracle's judgement, p (the reasoner's share of right answers), what that pays

@@ -37,7 +37,7 @@ from spnb.core.types import Messages, Sample, Trajectory, derive_seed
 from spnb.corpus.targets import TitleTargets
 from spnb.evaluate.by_search import BySearch
 from spnb.evaluate.items import Records, record
-from spnb.evaluate.proposals import SUITE, proposal_rows
+from spnb.evaluate.proposals import SUITE, UNVERIFIED, proposal_rows
 
 GENERATED = "lab:targets"
 """The source where there is no corpus."""
@@ -47,8 +47,6 @@ BLOCK = 16
 """Held-out proposals that are made together, so that there is noise to verify them among."""
 SHOWN = 2
 """Attempts at a held-out proposal whose texts are kept."""
-UNVERIFIED = "not verified"
-"""The reason for a question whose answer the verifier does not give."""
 UNREAD = "check too long"
 """The reason for a question of which a reading did not fit into `max_length`."""
 

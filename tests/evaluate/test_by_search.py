@@ -111,7 +111,7 @@ def test_a_run_without_a_retriever_is_refused(paper, values):
     identity = {"paper": paper, "scale": "cpu", "variant": "full", "policy": "embedded/searcher"}
     with pytest.raises(ParamError, match="benchmarks has 'nq', answered by search; allowed: in a"):
         validate(
-            params_class(method_class(paper)), {**identity, **values, "benchmarks": {"nq": None}}
+            params_class(method_class(identity)), {**identity, **values, "benchmarks": {"nq": None}}
         )
 
 

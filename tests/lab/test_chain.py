@@ -96,7 +96,7 @@ def test_a_nested_question_is_read_from_within(text, read):
 
 
 def test_reading_a_nested_question_takes_linear_time():
-    for text in ("who is the " * 20_000, "the guide of " * 20_000 + "Who?"):
+    for text in ("who is the " * 20_000, "the guide of " * 20_000 + "who?"):
         started = time.perf_counter()
         assert QUEST.parse(text) is None
         assert time.perf_counter() - started < 5
@@ -198,6 +198,6 @@ def test_a_question_from_a_town_is_read_and_is_no_valid_proposal():
 
 
 def test_links_of_some_people_are_among_them():
-    links = QUEST.draw_links(random.Random(0), "train", 12)
-    people = {person for _, person in links}
-    assert len(people) == 12 == len(links.homes) and {*links.values()} == people
+    some = QUEST.people("train")[5:17]
+    links = QUEST.draw_links(random.Random(0), "train", some)
+    assert {person for _, person in links} == {*some} == {*links.homes} == {*links.values()}

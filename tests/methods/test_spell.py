@@ -702,9 +702,9 @@ def test_the_arms_differ_only_in_what_they_say(arm):
 # --- the loss, and whole runs
 
 
-def loss_of_equation_12(model, reference, rows, old, params, free):
+def loss_of_equation_12(model, reference, rows, old, params, free, weighted):
     """Minus eq. 10 and 12, whose ratio is 1 in value; and the mean KL (k3) of the questioners."""
-    del old
+    del old, weighted
 
     def term(row):
         logps = oracle.row_logps(model, row)

@@ -463,15 +463,15 @@ def test_exhibits_of_any_papers_runs_go_where_those_of_their_papers_are(
 
 def test_the_nearest_exhibit_is_one_that_can_be_made() -> None:
     for wrong, near in (
-        ("table-3", "spice/table-3"),
+        ("table-3", "ssp/table-3"),
         ("gains", "rlvr/gains"),
-        ("ssp/table-33", "ssp/table-3"),
+        ("scope/table-33", "scope/table-3"),
     ):
         with pytest.raises(ValueError, match=f"did you mean '{near}'"):
             exhibit_info(wrong)
     with pytest.raises(ValueError) as caught:
         exhibit_info("tabel")
-    assert "ssp/" not in str(caught.value) and "dynamics/length" in str(caught.value)
+    assert "scope/" not in str(caught.value) and "dynamics/length" in str(caught.value)
 
 
 def test_the_gallery_is_the_same_made_again_and_names_lost_files(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from spnb.evaluate.proposals import SUITE
-from spnb.methods.ssp import UNVERIFIED
+from spnb.evaluate.proposals import SUITE, UNVERIFIED
 from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, load_measures

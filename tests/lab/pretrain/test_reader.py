@@ -265,6 +265,9 @@ def test_the_recipes_have_names():
         "reader-large": "learner-large",
         "reasoner": "reasoner-first",
         "learner-hard": "learner-even",
+        "seeker-first": "searcher",
+        "seeker": "seeker-first",
+        "seeker-half": "seeker",
     }
 
 

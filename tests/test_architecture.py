@@ -141,7 +141,8 @@ def test_sizes():
     test_sizes.py."""
     larger = {
         "spell.py": 500,  # Algorithm 1, its memory, its parameters
-        "ssp.py": 450,  # Algorithm 1, its filters and batch strategies, its parameters
+        "ssp.py": 480,  # Algorithm 1, its filters and batch strategies, its parameters
+        "skills.py": 420,  # every start's skills, suite by suite
         "frame.py": 450,  # every reader of items and logs, and the one measure on them
     }
     for path in MODULES:

@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_150,
-    "methods": 2_400,
-    "train": 3_150,
+    "core": 2_200,
+    "methods": 2_450,
+    "train": 3_200,
     "games": 1_300,
-    "corpus": 1_400,
-    "evaluate": 1_050,
-    "lab": 3_850,
-    "report": 4_400,
+    "corpus": 1_450,
+    "evaluate": 1_200,
+    "lab": 3_900,
+    "report": 4_500,
     "reference": 100,
     "cli": 350,
 }
-HELPER = 7_700
+HELPER = 7_750
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 19_950
+EVERYTHING = 20_350
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

@@ -471,7 +471,7 @@ def test_the_nearest_exhibit_is_one_that_can_be_made() -> None:
             exhibit_info(wrong)
     with pytest.raises(ValueError) as caught:
         exhibit_info("tabel")
-    assert "scope/" not in str(caught.value) and "dynamics/length" in str(caught.value)
+    assert "scope/" not in str(caught.value) and "ssp/table-3" in str(caught.value)
 
 
 def test_the_gallery_is_the_same_made_again_and_names_lost_files(tmp_path: Path) -> None:

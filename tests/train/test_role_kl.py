@@ -12,7 +12,8 @@ from spnb.core.advantages import make_estimator
 from spnb.core.method import Role, RoleParams
 from spnb.train.guards import TrainerError
 from spnb.train.policies import Policy
-from spnb.train.trainer import Hooks, RoleKLMixin, make_trainer
+from spnb.train.role_kl import RoleKLMixin
+from spnb.train.trainer import Hooks, make_trainer
 
 
 class TwoRoles(Fixed):

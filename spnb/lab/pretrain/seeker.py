@@ -16,7 +16,7 @@ from spnb.core import prompts
 from spnb.lab import ladder
 from spnb.lab.chain import CHAIN, QUEST, Links, follow
 from spnb.lab.ladder import ORDINALS
-from spnb.lab.pretrain.rows import Row, turn
+from spnb.lab.pretrain.rows import END, Row, turn
 from spnb.lab.pretrain.searcher import Searching
 from spnb.lab.pretrain.vocabulary import POOLS, quest_tokenizer, with_tokens
 
@@ -24,6 +24,8 @@ PEOPLE = 40
 """Of the world of one row."""
 TOWN_STARTS = 0.1
 """The share of questions that start at somebody of a town."""
+MANY = 5
+"""The fewest steps of a lesson on their order."""
 NOISE = 10
 """The most sentences on others among those that a question is checked by."""
 BOTH = 0.7
@@ -85,6 +87,20 @@ class Seeking(Searching):
         row = self.answer_to(task)
         (prompt, _), *rest = turn(prompts.search(question, "plain"), first, told)
         return [(prompt, False), *rest[:2], *row[1:]]
+
+    def order(self) -> Row:
+        """Many steps as a question tells them, and the ordinals of an answer to it with their
+        relations: that no ordinal comes twice is what takes longest to learn."""
+        relations = self.rng.sample(QUEST.relations, self.rng.randint(MANY, QUEST.highest))
+        start, *people = self.rng.sample(QUEST.people(self.pool()), 1 + len(relations))
+        frame = self.question_frame(QUEST.words["questions"], ["{e}", "{s}"])
+        row: Row = [(f" {QUEST.pose(start, relations, self.rng, frame)}", False)]
+        places = self.shuffled(range(len(relations)))
+        for done, place in enumerate(places):
+            left = tuple(f" {ORDINALS[one]}" for one in sorted(places[done:]))
+            row += [("<think>", False), (f" {ORDINALS[place]}", left), ("</think><search>", True)]
+            row += [(f" {relations[place]}", True), (f" of {people[done]}</search>", False)]
+        return [*row, ("<answer>", True), (END, False)]
 
     def told(self) -> Row:
         """A question checked by what its proposer found, among noise: who it starts at is named

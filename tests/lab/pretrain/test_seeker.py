@@ -79,6 +79,26 @@ def test_questions_go_back_at_every_depth_alike_and_a_tenth_is_hacked():
     assert 0.06 < hacked / 400 < 0.15
 
 
+def test_a_lesson_on_order_draws_each_ordinal_once_and_tells_its_relation():
+    made, firsts = lessons(), Counter()
+    for _ in range(200):
+        row = made.order()
+        steps = dict(QUEST.step.findall(row[0][0]))
+        drawn = [(text, draw) for text, draw in row if isinstance(draw, tuple)]
+        assert 5 <= len(drawn) == len(steps) <= 8
+        assert {text.strip() for text, _ in drawn} == {*steps} == {*ORDINALS[: len(steps)]}
+        for done, (text, draw) in enumerate(drawn):
+            assert {*draw} == {text for text, _ in drawn[done:]} and text in draw
+        told = [
+            text.strip()
+            for text, draw in row
+            if draw is True and text.strip() in {*QUEST.relations}
+        ]
+        assert told == [steps[text.strip()] for text, _ in drawn]
+        firsts[drawn[0][0]] += 1
+    assert len(firsts) == 8 and row[-2] == ("<answer>", True)
+
+
 def test_half_of_a_faltering_seekers_questions_do_not_lead_to_their_answer():
     made, kinds = lessons_of("seeker-half"), Counter()
     for _ in range(400):

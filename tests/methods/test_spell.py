@@ -3,8 +3,6 @@ the loss against a plain oracle, a run that is killed and goes on."""
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from operator import attrgetter
 from statistics import fmean, stdev
@@ -12,7 +10,6 @@ from statistics import fmean, stdev
 import oracle
 import pytest
 from fakes import CharTokenizer, Roles, asked_in, step_of
-from safetensors.torch import load_file
 from test_trainer import assert_as_the_oracle
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -29,8 +26,7 @@ from spnb.methods.spell import Method, Params
 from spnb.train.config import merge, params_class, variant_layers
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.guards import token_logps
-from spnb.train.metrics import TIMINGS
-from spnb.train.plan import make_plan, run_all, run_one
+from spnb.train.plan import make_plan
 from spnb.train.policies import Policy
 from spnb.train.trainer import Hooks, make_trainer
 
@@ -749,54 +745,3 @@ def test_loss_and_gradient_of_a_step_are_equation_12(tmp_path, monkeypatch, beta
     assert [row["trained/questioner"] for row in rows] == [1, 1]
     if beta:
         assert rows[1]["kl/questioner"] > 0 and abs(history[1][0]) > 1e-3
-
-
-DYING = """
-import os, sys
-from pathlib import Path
-from spnb.methods.spell import Method
-from spnb.train.run import read_run, train_run
-
-played = Method.rollout
-
-def rollout(self, step):
-    if step == 1:
-        os._exit(9)
-    return (yield from played(self, step))
-
-Method.rollout = rollout
-train_run(read_run(Path(sys.argv[1])))
-"""
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_to_the_same_numbers(tmp_path):
-    """Killed in its second step; the memory and the questioner's KL are those of the first."""
-    plans = [
-        make_plan("spell", "smoke", variants=["kl"], seeds=[0], runs=str(tmp_path / name))
-        for name in ("whole", "killed")
-    ]
-    run_all(plans[0])
-    killed = plans[1].open("kl", 0)
-    done = subprocess.run([sys.executable, "-c", DYING, str(killed.folder)])
-    assert done.returncode == 9 and not killed.finished
-    assert [row["step"] for row in killed.rows("metrics")] == [1]
-    runs = [plans[0].open("kl", 0), run_one(plans[1], "kl", 0)]
-    metrics = [
-        [
-            {key: value for key, value in row.items() if not timing(key)}
-            for row in one.rows("metrics")
-        ]
-        for one in runs
-    ]
-    assert metrics[0] == metrics[1] and [row["step"] for row in metrics[0]] == [1, 2]
-    for name in ("evals", "items", "rollouts"):
-        assert runs[0].rows(name) == runs[1].rows(name) != []
-    first, second = (load_file(one.model / "model.safetensors") for one in runs)
-    assert all((first[name] == second[name]).all() for name in first)
-    assert all(row["method/memory"] > 0 and row["grad_norm"] > 0 for row in metrics[0])
-    assert metrics[0][1]["kl/questioner"] > 0 and metrics[0][0]["trained/verifier"] >= 0
-
-
-def timing(key):
-    return key in TIMINGS or "seconds/" in key

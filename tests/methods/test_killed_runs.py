@@ -1,0 +1,65 @@
+"""A run that is killed in the middle of a step goes on to the same weights and records."""
+
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file
+
+from spnb.train.metrics import TIMINGS
+from spnb.train.plan import make_plan, run_all, run_one
+
+DYING = """
+import importlib, os, sys
+from pathlib import Path
+from spnb.train.run import read_run, train_run
+
+Method = importlib.import_module("spnb.methods." + sys.argv[2]).Method
+played = Method.rollout
+
+def rollout(self, step):
+    if step == 1:
+        os._exit(9)
+    return (yield from played(self, step))
+
+Method.rollout = rollout
+train_run(read_run(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("paper", "variant", "kept"), [
+    ("spell", "kl", "memory"), ("ssp", "released-rules", "replayed"),
+])  # fmt: skip
+def test_a_run_that_is_killed_goes_on_to_the_same_numbers(tmp_path, paper, variant, kept):
+    """Killed in its second step: SPELL's memory, SSP's pool and a role's KL are the first's."""
+    plans = [
+        make_plan(paper, "smoke", variants=[variant], seeds=[0], runs=str(tmp_path / name))
+        for name in ("whole", "killed")
+    ]
+    run_all(plans[0])
+    killed = plans[1].open(variant, 0)
+    done = subprocess.run([sys.executable, "-c", DYING, str(killed.folder), paper])
+    assert done.returncode == 9 and not killed.finished
+    assert [row["step"] for row in killed.rows("metrics")] == [1]
+    runs = [plans[0].open(variant, 0), run_one(plans[1], variant, 0)]
+    metrics = [
+        [
+            {key: value for key, value in row.items() if not timing(key)}
+            for row in one.rows("metrics")
+        ]
+        for one in runs
+    ]
+    assert metrics[0] == metrics[1] and [row["step"] for row in metrics[0]] == [1, 2]
+    for name in ("evals", "items", "rollouts"):
+        assert runs[0].rows(name) == runs[1].rows(name) != []
+    first, second = (load_file(one.model / "model.safetensors") for one in runs)
+    assert all((first[name] == second[name]).all() for name in first)
+    assert metrics[0][1][f"method/{kept}"] > 0, "the second step needs what the first one kept"
+    assert all(row["grad_norm"] > 0 for row in metrics[0])
+    held = "questioner" if paper == "spell" else "proposer"
+    assert metrics[0][1][f"kl/{held}"] > 0
+
+
+def timing(key):
+    return key in TIMINGS or "seconds/" in key

@@ -28,6 +28,8 @@ MANY = 5
 """The fewest steps of a lesson on their order."""
 NOISE = 10
 """The most sentences on others among those that a question is checked by."""
+FALTERS = 0.25
+"""The share of a faltering seeker's rows that start too early; its policy does so more often."""
 BOTH = 0.7
 """The share of checks that have both sentences of each search, as a proposer finds them."""
 
@@ -145,9 +147,9 @@ class Seeking(Searching):
 
 
 class Faltering(Seeking):
-    """Rows of a seeker half of whose questions do not lead to their answer."""
+    """Rows of a seeker about half of whose questions do not lead to their answer."""
 
     def begin(self, links: Links, passed: Sequence[str]) -> str:
-        """Half of the questions start too early on the way back; some name their own answer."""
-        falters = self.rng.random() < 1 / 2
+        """Some questions start too early on the way back, or at their own answer."""
+        falters = self.rng.random() < FALTERS
         return self.rng.choice(passed[:-1]) if falters else super().begin(links, passed)

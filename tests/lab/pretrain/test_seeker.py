@@ -99,7 +99,7 @@ def test_a_lesson_on_order_draws_each_ordinal_once_and_tells_its_relation():
     assert len(firsts) == 8 and row[-2] == ("<answer>", True)
 
 
-def test_half_of_a_faltering_seekers_questions_do_not_lead_to_their_answer():
+def test_some_of_a_faltering_seekers_questions_do_not_lead_to_their_answer():
     made, kinds = lessons_of("seeker-half"), Counter()
     for _ in range(400):
         row = made.ask()
@@ -112,8 +112,8 @@ def test_half_of_a_faltering_seekers_questions_do_not_lead_to_their_answer():
         right = end_of(found, start, relations) == target
         assert right or start in searched, "a wrong start stands on the way back"
         kinds["right" if right else "names its answer" if start == target else "too early"] += 1
-    assert 0.4 < kinds["right"] / kinds.total() < 0.6
-    assert min(kinds["names its answer"], kinds["too early"]) > 40
+    assert 0.67 < kinds["right"] / kinds.total() < 0.83
+    assert min(kinds["names its answer"], kinds["too early"]) > 20
 
 
 def end_of(found, person, relations):

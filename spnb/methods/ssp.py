@@ -441,8 +441,11 @@ class Method(SelfPlayMethod):
         processes."""
         parts = []
         sizes = []
+        for row in samples:
+            row.weight *= self.roles[row.role].trainable
         for name in ("proposer", "solver"):
-            held = self.roles[name].kl and self.params.grpo.get("beta")
+            role = self.roles[name]
+            held = role.kl and self.params.grpo.get("beta")
             rows = [row for row in samples if row.role == name and row.weight]
             sizes.append(len(rows))
             for row in rows:

@@ -339,9 +339,10 @@ def test_controls_and_upper_bound():
     assert {*levels} == {1, 2, 3}
 
 
-def test_a_frozen_role_does_not_learn():
+@pytest.mark.parametrize("grpo", [{}, {"beta": 0.3}])
+def test_a_frozen_role_does_not_learn(grpo):
     frozen = {"policy": "start", "trainable": False}
-    made = method(roles={"proposer": frozen})
+    made = method(roles={"proposer": frozen}, grpo=grpo)
     world = Scripted(right=in_turn(True, False))
     rows = run(made.rollout(0), {"policy": world, "start": world})
     made.estimate(rows)

@@ -68,7 +68,9 @@ def hacks(plan: Plan, frames: Frames) -> ExhibitContent | None:
                 if one["score"] == 0 and one["reason"] == wanted
             ]
             if hacked:
-                step, one = hacked[-1]
+                step, one = max(
+                    hacked, key=lambda pair: ("somebody of" in pair[1]["text"], pair[0])
+                )
                 verdict = "not caught" if passed else "caught"
                 lines += told(one, f"{verdict}: {run.variant}, step {step}")
                 made.append(run)

@@ -8,14 +8,16 @@ import pytest
 from fakes import CharTokenizer
 
 from spnb.core import prompts
-from spnb.core.documents import Proposal
+from spnb.core.documents import Context, Proposal
 from spnb.core.episodes import run
+from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
 from spnb.core.types import Completion, Trajectory
 from spnb.evaluate.items import play_suite
 from spnb.lab.chain import QUEST, before, follow
 from spnb.lab.ladder import ORDINALS
-from spnb.methods.ssp import UNVERIFIED, Method, Params
+from spnb.lab.targets import Target
+from spnb.methods.ssp import UNVERIFIED, Method, Params, Question
 
 SMALL = dict(answers_per_step=4, attempts=4, min_words=3, results=2, noisy_documents=1, highest=3)
 SMALL |= dict(eval_items=1, eval_proposals=3, max_searches=4, max_length=100_000, reset_every=0)
@@ -385,3 +387,128 @@ def test_proposals_for_held_out_answers_are_judged_and_solved():
 def test_bad_parameters_are_named(values, message):
     with pytest.raises((ParamError, ValueError), match=message):
         method(**values)
+
+
+class Seeds(Scripted):
+    """Also keeps each request's seed, by what is asked."""
+
+    def __init__(self, **script):
+        super().__init__(**script)
+        self.seeds = {"ask": [], "solve": [], "read": []}
+
+    def generate(self, requests):
+        for request in requests:
+            prompt = "".join(map(chr, request.prompt_ids))
+            solves = prompts.SEARCHING["plain"] in prompt
+            role = "ask" if prompts.ASK_SEARCH in prompt else "solve" if solves else "read"
+            self.seeds[role].append(request.seed)
+        return super().generate(requests)
+
+
+def test_every_proposal_attempt_and_reading_has_a_seed_of_its_own():
+    world = Seeds(right=in_turn(True, False))
+    play(world, proposals=2, readings=2, roles={"proposer": {"estimator": "group_zscore"}})
+    asked, solved, read = (world.seeds[role] for role in ("ask", "solve", "read"))
+    assert len(asked) == 16 == len({*asked}), "two turns of eight proposals"
+    assert len(solved) == 32 == len({*solved})
+    assert len(read) == 16 == len({*read})
+    again = Seeds(right=in_turn(True, False))
+    play(again, step=1, proposals=2, readings=2, roles={"proposer": {"estimator": "group_zscore"}})
+    assert not {*asked} & {*again.seeds["ask"]} and not {*solved} & {*again.seeds["solve"]}
+
+
+def test_each_batch_of_a_resampled_step_has_seeds_of_its_own():
+    world = Seeds(asks=in_turn("nonsense", "one"))
+    play(world, fill="resample")
+    asked, read = world.seeds["ask"], world.seeds["read"]
+    assert len(asked) > 8 and len(asked) == len({*asked})
+    assert len(read) == len({*read}) > 2
+
+
+def test_a_process_proposes_for_its_share_of_the_answers():
+    made = method(answers_per_step=5)
+    made.share = Share(1, 2, lambda mine: mine)
+    world = Scripted()
+    play(world, made=made)
+    assert world.counts["ask"] == 2, "the first process takes three"
+
+
+def test_documents_are_in_random_order_and_a_questions_own_are_no_noise():
+    made = method(noisy_documents=2)
+    found = [Trajectory((1,), documents=texts) for texts in (["a", "b"], ["b", "c"], ["d", "a"])]
+    batch = [Question(Context("quest"), one) for one in found]
+    mixed = [made.mixed(batch[0], batch, random.Random(seed)) for seed in range(40)]
+    assert all(sorted(each) == ["a", "b", "c", "d"] for each in mixed), "two that it did not find"
+    assert len({tuple(each) for each in mixed}) > 10
+    assert {each[0] for each in mixed} == {"a", "b", "c", "d"}
+
+
+def test_training_searches_its_own_library_and_evaluation_the_held_out_one(monkeypatch):
+    made, pools = method(), []
+    retriever = made.source.retriever
+    monkeypatch.setattr(
+        made.source, "retriever", lambda pool: pools.append(pool) or retriever(pool)
+    )
+    play(Scripted(), made=made)
+    assert {*pools} == {"train"}
+    pools.clear()
+    *_, suite = made.suites(0)
+    play_suite(suite, {"policy": Scripted()})
+    assert {*pools} == {"heldout"}
+
+
+def test_a_search_has_the_limits_and_the_syntax_of_the_parameters():
+    tool = method(results=3, max_searches=2, max_length=999, syntax="qwen3").tool("train")
+    assert (tool.k, tool.max_searches, tool.max_length, tool.syntax) == (3, 2, 999, "qwen3")
+
+
+def test_a_judge_is_asked_about_the_question_that_was_answered():
+    asked = []
+
+    class Judged(Scripted):
+        def reply(self, prompt):
+            if prompts.JUDGE in prompt:
+                asked.append(prompt)
+            return super().reply(prompt)
+
+    world = Judged(right=in_turn(True, False), says=True)
+    _, rows = play(world, grader="judge")
+    assert len(asked) == 8 and all(row.reward == 1 for row in of(rows, "solver"))
+    questions = world.questions[1::2]
+    for prompt, question in zip(asked, questions, strict=True):
+        assert question in prompt and gold(question) in prompt and "nobody" in prompt
+
+
+def test_what_did_not_pass_is_invalid():
+    _, rows = play(Scripted(asks=in_turn("one", "wrong", "nonsense", "two")))
+    assert [row.invalid for row in of(rows, "proposer")] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(("free", "kept"), [("solver", "proposer"), ("proposer", "solver")])
+def test_rows_without_an_advantage_are_kept_under_a_kl_alone(free, kept):
+    """All attempts are right: nobody's reward differs, the proposer's is 0."""
+    _, rows = play(Scripted(), roles={free: {"kl": False}}, grpo={"beta": 0.1})
+    assert {row.advantage for row in rows} == {0.0}
+    assert {row.role for row in rows if row.weight} == {kept}
+
+
+PERSON = QUEST.people("train")[0]
+TOLD = "Start at {e}: first guide, second host. Who is it?"
+
+
+@pytest.mark.parametrize(("text", "level", "answerable", "right"), [
+    (TOLD.format(e=PERSON), 2, True, True),
+    (f"Start at {PERSON}: second host, first guide. Who is it?", 2, True, True),
+    (f"Start at {PERSON}: first host, second guide. Who is it?", 2, True, False),
+    (f"Start at {PERSON}: first guide, second host, third tutor. Who is it?", 3, True, False),
+    (f"Start at {PERSON}: first guide. Who is it?", 1, True, False),
+    (TOLD.format(e=QUEST.somebody(QUEST.towns("train")[0])), 2, False, False),
+    (TOLD.format(e=QUEST.people("heldout")[0]), 2, False, False),
+    (TOLD.format(e="Nobody"), 2, False, False),
+    (f"Start at {PERSON}: first guide, third host. Who is it?", 0, False, False),
+    ("Who could that be?", 0, False, False),
+])  # fmt: skip
+def test_the_oracle_says_where_a_chain_leads(text, level, answerable, right):
+    answer = follow(QUEST.links_of("train"), PERSON, ("guide", "host"))[-1]
+    told = method().source.judge(Proposal(text, answer), Target("quest", answer, pool="train"))
+    assert (told.level, told.answerable, told.right) == (level, answerable, right)

@@ -441,8 +441,6 @@ class Method(SelfPlayMethod):
         processes."""
         parts = []
         sizes = []
-        for row in samples:
-            row.weight *= self.roles[row.role].trainable
         for name in ("proposer", "solver"):
             role = self.roles[name]
             held = role.kl and self.params.grpo.get("beta")

@@ -205,6 +205,15 @@ def test_noise_is_drawn_anew_for_each_reading_and_mixed_with_the_rest():
     assert len({frozenset(texts) for texts in first}) > 1 and len({*first}) > 2
 
 
+def test_noise_is_another_one_with_another_seed():
+    made, world = method(noisy_documents=2), Scripted()
+    contexts = [made.source.draw(random.Random(place), place) for place in range(12)]
+    batch = run(made.ask(contexts, 1, 5), {"policy": world})
+    run(made.verify(batch, 6), {"policy": world})
+    run(made.verify(batch, 6), {"policy": world})
+    assert world.read[:12] != world.read[12:24] == world.read[24:]
+
+
 def test_the_oracle_or_nobody_verifies():
     asks = in_turn("one", "wrong")
     made, rows = play(Scripted(asks=asks), verify="oracle")

@@ -135,6 +135,11 @@ def starting_policies(run: Run, params: RunParams) -> dict[str, str]:
             raise RunError(
                 f"run {run.run_id} starts from {start['variant']}, which is not finished; run that"
             )
+        if not other.has_weights:
+            raise RunError(
+                f"run {run.run_id} starts from {start['variant']}, whose weights are not there; "
+                f"delete {other.folder} to compute it again"
+            )
         sources[name] = str(other.model / name if (other.model / name).is_dir() else other.model)
     return sources
 

@@ -89,6 +89,11 @@ class Run:
         """Whether the run is done."""
         return (self.folder / "finished.json").is_file()
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether the final weights are there."""
+        return any(self.model.rglob("*.safetensors"))
+
     def finish(self, **facts: Any) -> None:
         """Marks the run as done: commit, versions, rows of each record, facts such as its time."""
         where = {"commit": commit(), "versions": versions()}
@@ -108,10 +113,12 @@ class Run:
         """Compares a finished run with what `finish` noted.
 
         Raises:
-            RunError: a record lost rows, or the final weights are gone.
+            RunError: a record lost rows, or the final weights are gone, unless it was unpacked
+                without them (`tools.records`).
         """
-        self.check_rows(self.facts().get("rows", {}), exact=True)
-        if not any(self.model.rglob("*.safetensors")):
+        facts = self.facts()
+        self.check_rows(facts.get("rows", {}), exact=True)
+        if facts.get("weights", True) and not self.has_weights:
             raise RunError(
                 f"run {self.run_id} is finished, but {self.model} has no weights any more; delete "
                 f"{self.folder} to compute it again"

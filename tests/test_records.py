@@ -1,0 +1,66 @@
+"""Records of runs in one file: what is packed comes back, and a committed claim follows from it."""
+
+import json
+
+import pytest
+
+from spnb.core.paths import ROOT
+from spnb.report import gather, load_claims
+from spnb.train.run import train_run
+from spnb.train.runs import RunError, open_run, read_run
+from tools import records
+
+PARAMS = {"paper": "p", "scale": "cpu", "variant": "v", "seed": 3}
+PAPERS = [path.name.removesuffix(".tar.xz") for path in (ROOT / "records").glob("*.tar.xz")]
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """One finished run, packed, beside one that is not finished."""
+    run = open_run(tmp_path / "runs", PARAMS)
+    run.append("metrics", {"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25})
+    run.finish(seconds=1)
+    open_run(tmp_path / "runs", {**PARAMS, "seed": 4})
+    assert records.keep(tmp_path / "runs", "p", tmp_path / "kept" / "p.tar.xz") == 1
+    return tmp_path / "kept" / "p.tar.xz"
+
+
+def test_a_packed_run_comes_back_without_weights_and_counts_as_finished(packed, tmp_path):
+    assert records.unpack(packed, tmp_path / "new") == 1
+    (folder,) = (tmp_path / "new").glob("p/cpu/v/*")
+    run = read_run(folder)
+    assert run.finished and train_run(run) == run and not run.has_weights
+    assert run.rows("metrics")[1] == {"step": 2, "loss": 0.25}
+    facts = read_run(tmp_path / "runs/p/cpu/v/seed-3").facts()
+    assert run.facts() == {**facts, "weights": False}
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n')
+    with pytest.raises(RunError, match="has 1 rows and had 2"):
+        train_run(run)
+
+
+def test_a_run_that_is_there_stays_as_it_is(packed, tmp_path):
+    run = open_run(tmp_path / "new", PARAMS)
+    run.append("metrics", {"step": 7})
+    assert records.unpack(packed, tmp_path / "new") == 0
+    assert run.rows("metrics") == [{"step": 7}] and not run.finished
+    assert records.unpack(packed, tmp_path / "runs") == 0
+    assert "weights" not in read_run(tmp_path / "runs/p/cpu/v/seed-3").facts()
+
+
+def test_the_command_says_how_it_is_used_and_what_it_did(packed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(records, "archive", lambda paper: packed)
+    monkeypatch.setattr(records, "resolve", lambda name: tmp_path / name)
+    records.main("keep", "p")
+    assert capsys.readouterr().out == "p: 1 runs, 0.0 MB packed\n"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_committed_claims_follow_from_the_committed_records(paper, tmp_path):
+    assert records.unpack(records.archive(paper), tmp_path)
+    runs = records.finished(tmp_path / paper / "cpu")
+    made = load_claims(paper).content(gather(runs))
+    entries = json.loads((ROOT / "figures" / "index.json").read_text())["exhibits"]
+    (entry,) = [one for one in entries if one["id"] == f"{paper}/claims"]
+    assert {run.run_id: run.config_hash for run in made.runs} == entry["runs"]
+    table = made.item.to_csv(index=False, float_format="%.6g")
+    assert table == (ROOT / "figures" / paper / "claims.csv").read_text()

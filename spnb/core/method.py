@@ -7,6 +7,7 @@ everything around it (estimating, training, evaluating, saving) is done by `spnb
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -15,6 +16,7 @@ from spnb.core import plugins
 from spnb.core.advantages import ESTIMATORS, Estimator, assign, make_estimator, skip_zero_advantage
 from spnb.core.episodes import Episode, ask_group, overlong, single_turn
 from spnb.core.params import Settings, StrictData, unknown
+from spnb.core.search import Tool, search_rollouts
 from spnb.core.types import Chat, Messages, Pair, Request, Sample, Sampling, Trajectory, derive_seed
 
 POLICY = "policy"
@@ -190,6 +192,8 @@ class SelfPlayMethod(ABC):
         by_search: what benchmarks that need a search are answered with
             (`spnb.evaluate.by_search.BySearch`); None: there are none.
         kl_weighted: a row's KL has the row's weight, also where all roles are under it.
+        kl_to_start: `grpo.beta` holds a policy to the weights that it had before the run's first
+            step; else to those before the stage's.
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
@@ -197,6 +201,7 @@ class SelfPlayMethod(ABC):
     stateful: tuple[str, ...] = ()
     by_search: Any = None
     kl_weighted = False
+    kl_to_start = False
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params
@@ -256,6 +261,22 @@ class SelfPlayMethod(ABC):
             return (yield from answer(place, request) if answer else single_turn(request))
 
         return (yield from ask_group(prompts, copies, turn))
+
+    def search(
+        self, role: str, prompts: Sequence[Messages], copies: int, seed: int, tool: Tool
+    ) -> Episode[list[list[Trajectory]]]:
+        """`copies` trajectories of a role with searches to each prompt; one call of the retriever a
+        round."""
+        settings = self.roles[role]
+        requests = [
+            self.chat.request(
+                messages, settings.sampling, derive_seed(seed, role, place, copy), settings.policy
+            )
+            for place, messages in enumerate(prompts)
+            for copy in range(copies)
+        ]
+        rows = iter((yield from search_rollouts(requests, [""] * len(requests), tool)))
+        return [list(islice(rows, copies)) for _ in prompts]
 
     def has_room(self, prompt_ids: Sequence[int]) -> bool:
         """Whether the run's `max_length` leaves room for an answer to a prompt."""

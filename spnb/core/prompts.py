@@ -19,6 +19,7 @@ from spnb.core.types import Messages
 
 Style = Literal["careful", "plain", "steps"]
 SearchStyle = Literal["careful", "plain"]
+TaskType = Literal["question", "summary", "plan", "writing"]
 AskKind = Literal["question", "choice", "task"]
 Exam = Literal["closed", "choice", "text", "figure", "text choice", "conversation"]
 YES = "yes"
@@ -38,7 +39,13 @@ ASK_LIKE = _WORDS["corpus"]["like"]
 ASK_EXAMPLES = _WORDS["corpus"]["examples"]
 JUDGE = _WORDS["judge"]
 TASK = _WORDS["task"]
+REPORTING = _WORDS["report"]
+ASK_REPORT = _WORDS["ask by reading"]
+TASK_TYPES: dict[str, str] = _WORDS["types"]
+IDENTIFIABLE = _WORDS["identifiable"]
+RELEVANT = _WORDS["relevant"]
 RUBRIC = _WORDS["rubric"]
+RUBRICS = {"plain": RUBRIC, "careful": _WORDS["rubric careful"]}
 GRADE = _WORDS["grade"]
 EXAMS = _WORDS["exam"]
 
@@ -130,14 +137,40 @@ def task(text: str, documents: Sequence[str]) -> Messages:
     return _user(TASK, listing(documents), f"Task: {text}")
 
 
-def rubric(text: str, documents: Sequence[str]) -> Messages:
+def report(text: str, style: SearchStyle = "plain", searches: int = 0) -> Messages:
+    """An open-ended task to be done with a search tool; `searches`: how often it may be used."""
+    most = f"Queries, at most: {searches}" if searches else ""
+    return _user(REPORTING[style], most, f"Task: {text}")
+
+
+def ask_report(
+    document: str, kind: TaskType, searches: int, style: SearchStyle = "plain"
+) -> Messages:
+    """Asks for a task of a type about a document, after so many searches."""
+    what = TASK_TYPES[kind] if style == "careful" else kind
+    return _user(
+        ASK_REPORT[style], f"Type: {what}", f"Queries: {searches}", f"Document: {document}"
+    )
+
+
+def identifiable(text: str) -> Messages:
+    """Asks whether a task names what it is about."""
+    return _user(IDENTIFIABLE, f"Task: {text}")
+
+
+def relevant(document: str, text: str) -> Messages:
+    """Asks whether a task is about a document."""
+    return _user(RELEVANT, f"Document: {document}", f"Task: {text}")
+
+
+def rubric(text: str, documents: Sequence[str], style: SearchStyle = "plain") -> Messages:
     """Asks for the points that a good response to an open-ended task must state."""
-    return _user(RUBRIC, listing(documents), f"Task: {text}")
+    return _user(RUBRICS[style], listing(documents), f"Task: {text}")
 
 
-def grade(response: str, point: str) -> Messages:
-    """Asks whether a response states one point of a rubric."""
-    return _user(GRADE, f"Response: {response}", f"Point: {point}")
+def grade(response: str, point: str, text: str = "") -> Messages:
+    """Asks whether a response, to a task where one is given, states one point of a rubric."""
+    return _user(GRADE, f"Task: {text}" if text else "", f"Response: {response}", f"Point: {point}")
 
 
 def exam(kind: Exam, question: str, options: Sequence[str], text: str) -> Messages:

@@ -85,3 +85,18 @@ def tent(p: float, tau: float = 0.5) -> float:
 def one_minus(p: float) -> float:
     """1 - p, at p = 0 too (SSP eq. 7, for a question that passed its checks)."""
     return 1 - p
+
+
+def length_factor(tokens: int, short: int, long: int, least: float) -> float:
+    """What an answer of so many tokens keeps of its grade (SCOPE eq. 7): all up to `short`, `least`
+    from `long` on, between them a half cosine.
+
+    Raises:
+        ValueError: `short` is not below `long`, or `least` not in [0, 1].
+    """
+    if not 0 <= short < long:
+        raise ValueError(f"short is {short}, long is {long}; allowed: 0 <= short < long")
+    if not 0 <= least <= 1:
+        raise ValueError(f"least is {least}; allowed: 0 to 1")
+    way = min(1.0, max(0.0, (tokens - short) / (long - short)))
+    return least + (1 - least) / 2 * (1 + math.cos(math.pi * way))

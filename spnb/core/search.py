@@ -20,6 +20,8 @@ from spnb.core import prompts
 from spnb.core.episodes import Episode, overlong
 from spnb.core.types import Chat, Request, Sample, Trajectory, derive_seed
 
+LOST = "retriever"
+"""How a trajectory ended whose search failed: it is neither paid nor trained."""
 LONGEST = 1000
 """Characters of a query that a retriever gets."""
 
@@ -167,7 +169,7 @@ def _found(rows: Sequence[Trajectory], tool: Tool) -> list[list[Hit]]:
     except RetrieverError as error:
         logging.warning("no search results for %d trajectories: %s", len(rows), error)
         for row in rows:
-            row.finish = "retriever"
+            row.finish = LOST
         return [[] for _ in rows]
 
 
@@ -196,6 +198,12 @@ def _append_results(
             trajectory.documents += documents[:count]
             return trajectory.append_observation(ids, text)
     trajectory.finish = "length"
+
+
+def leave_out(row: Sample, gone: bool) -> None:
+    """Takes a row out of estimates and training."""
+    if gone:
+        row.advantage = row.weight = 0.0
 
 
 def samples(

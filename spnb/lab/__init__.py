@@ -17,6 +17,7 @@ SOURCES = {
     "targets": "spnb.lab.targets",
     "clusters": "spnb.lab.clusters",
     "segments": "spnb.lab.segments",
+    "groups": "spnb.lab.groups",
 }
 """Sources by name, each the module whose `make_source(params, tokenizer)` sets it up; what its
 `check(params)` does not take, if it has one, is a ValueError."""

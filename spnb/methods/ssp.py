@@ -32,7 +32,7 @@ from spnb.core.episodes import OVERLONG, Episode
 from spnb.core.grading import graded, normal, read_answer
 from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import find, foreign
-from spnb.core.search import Tool, search_rollouts
+from spnb.core.search import LOST, Tool, leave_out
 from spnb.core.types import Messages, Sample, Trajectory, derive_seed
 from spnb.corpus.targets import TitleTargets
 from spnb.evaluate.by_search import BySearch
@@ -41,8 +41,6 @@ from spnb.evaluate.proposals import SUITE, UNVERIFIED, proposal_rows
 
 GENERATED = "lab:targets"
 """The source where there is no corpus."""
-LOST = "retriever"
-"""How a trajectory ended whose search failed: it is neither paid nor trained."""
 BLOCK = 16
 """Held-out proposals that are made together, so that there is noise to verify them among."""
 SHOWN = 2
@@ -233,7 +231,7 @@ class Method(SelfPlayMethod):
     ) -> Episode[list[Question]]:
         """`copies` questions for each answer, filtered and verified."""
         prompts_of = [self.source.ask(context) for context in contexts]
-        groups = yield from self.search("proposer", prompts_of, copies, seed, pool)
+        groups = yield from self.search("proposer", prompts_of, copies, seed, self.tool(pool))
         questions = []
         for context, group in zip(contexts, groups, strict=True):
             questions += [self.read(context, trajectory) for trajectory in group]
@@ -359,7 +357,8 @@ class Method(SelfPlayMethod):
         attempts = self.params.attempts
         tasks = [self.source.task(one.proposal, one.context) for one in questions]
         texts = [task.messages for task in tasks]
-        groups = yield from self.search("solver", texts, attempts, derive_seed(seed, "solve"), pool)
+        seed_of = derive_seed(seed, "solve")
+        groups = yield from self.search("solver", texts, attempts, seed_of, self.tool(pool))
         rows = graded(tasks, groups, "solver")
         answers = [read_answer(one.policy_text) for group in groups for one in group]
         missed = [place for place, row in enumerate(rows) if not (row.reward or row.invalid)]
@@ -391,22 +390,6 @@ class Method(SelfPlayMethod):
         """Whether the judge says yes to each prompt."""
         verdicts = yield from self.sample("judge", asked, 1, partial(derive_seed, seed, "judge"))
         return [prompts.verdict(trajectory.policy_text) is True for (trajectory,) in verdicts]
-
-    def search(
-        self, role: str, texts: Sequence[Messages], copies: int, seed: int, pool: str
-    ) -> Episode[list[list[Trajectory]]]:
-        """`copies` trajectories with searches to each prompt; one call of the retriever a round."""
-        settings = self.roles[role]
-        requests = [
-            self.chat.request(
-                messages, settings.sampling, derive_seed(seed, role, place, copy), settings.policy
-            )
-            for place, messages in enumerate(texts)
-            for copy in range(copies)
-        ]
-        tool = self.tool(pool)
-        rows = iter((yield from search_rollouts(requests, [""] * len(requests), tool)))
-        return [list(islice(rows, copies)) for _ in texts]
 
     def tool(self, pool: str) -> Tool:
         """What a search reaches, and what a trajectory may use."""
@@ -525,12 +508,6 @@ def numbers(proposed: Sequence[Question], questions: Sequence[Question]) -> dict
     if right := [slot for slot in accepted if slot.judgement.right]:
         metrics["level"] = share(slot.judgement.level for slot in right)
     return metrics
-
-
-def leave_out(row: Sample, gone: bool) -> None:
-    """Takes a row out of estimates and training."""
-    if gone:
-        row.advantage = row.weight = 0.0
 
 
 def share(values: Iterable[float]) -> float:

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -94,9 +95,11 @@ def train_run(run: Run) -> Run:
 def train_stages(run: Run, params: RunParams, sources: dict[str, str]) -> None:
     """Trains the stages that are not done; at the end `TRAINED` says that all are."""
     first = 0
+    origins = sources
     before: dict[str, Any] | None = None
     for index, stage in enumerate(params.all_stages):
-        part = StageRun(run, params, Stage(stage.policy, first, stage.steps), index, sources)
+        steps = Stage(stage.policy, first, stage.steps)
+        part = StageRun(run, params, steps, index, (origins, sources))
         before = part.go(before)
         sources = sources | {stage.policy: str(part.folder)}
         first += stage.steps
@@ -170,13 +173,19 @@ class StageRun:
     """One stage of a run in training, and what happens between its steps."""
 
     def __init__(
-        self, run: Run, params: RunParams, stage: Stage, index: int, sources: dict[str, str]
+        self,
+        run: Run,
+        params: RunParams,
+        stage: Stage,
+        index: int,
+        sources: Sequence[dict[str, str]],
     ):
+        """`sources`: where each policy's weights are, before the run's first step and now."""
         self.run = run
         self.params = params
         self.stage = stage
         self.index = index
-        self.sources = sources
+        self.origins, self.sources = sources
         self.folder = stage_folder(run, index)
 
     def go(self, before: dict[str, Any] | None) -> dict[str, Any]:
@@ -258,6 +267,9 @@ class StageRun:
             self.trainer = make_trainer(
                 params, policy, self.method, self.engines, hooks, output, self.stage, self.partners
             )
+        first = self.origins[self.stage.policy]
+        if self.method.kl_to_start and self.sources[self.stage.policy] != first:
+            hold_to(self.trainer, first, params)
         self.main = self.trainer.accelerator.is_main_process
         self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
@@ -371,6 +383,23 @@ class StageRun:
         if self.main:
             write_json(self.folder / DONE, noted)
         return noted
+
+
+def hold_to(trainer: Any, source: str, params: RunParams) -> None:
+    """Takes the KL of `grpo.beta`, where there is one, to the weights of `source`.
+
+    Raises:
+        TrainerError: Unsloth's trainer is held to the weights that it started with.
+    """
+    if not params.grpo["beta"]:
+        return
+    if params.backend == "unsloth":
+        raise TrainerError(
+            f"grpo.beta is {params.grpo['beta']} in a later stage with backend unsloth, whose KL "
+            "is to the stage's first weights; allowed: backend transformers, or grpo.beta 0"
+        )
+    model = load_policy(source, params, trained=False).model.eval()
+    trainer.ref_model = trainer.accelerator.prepare_model(model, evaluation_mode=True)
 
 
 def _rank() -> int:

@@ -12,13 +12,14 @@ from spnb.lab.pretrain.player import Playing
 from spnb.lab.pretrain.reader import Reading
 from spnb.lab.pretrain.reasoner_lessons import Reasoning
 from spnb.lab.pretrain.recipes import TABLES, LearnerRecipe, Recipe
+from spnb.lab.pretrain.reporter import Reporting
 from spnb.lab.pretrain.searcher import Searching
 from spnb.lab.pretrain.seeker import Faltering, Seeking
 
 GAMES = "games"
 RECIPES: dict[str, dict[str, Any]] = TABLES["recipes"]
 """What each recipe sets; that of the games policy is `Recipe` as it is."""
-ALL_LESSONS = (Lessons, Searching, Seeking, Faltering, Playing, Reading, Reasoning)
+ALL_LESSONS = (Lessons, Searching, Seeking, Faltering, Playing, Reading, Reasoning, Reporting)
 LESSONS = {one.__name__: one for one in ALL_LESSONS}
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from spnb.core import prompts
-from spnb.lab import ladder
+from spnb.lab import groups, ladder
 from spnb.lab.chain import CHAIN, QUEST
 from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, SO, WORDING, WORLDS
 from spnb.lab.pretrain.build import train_tokenizer
@@ -84,6 +84,30 @@ def quest_tokenizer(size: int) -> PreTrainedTokenizerFast:
     words = [*ORDINALS[: QUEST.highest], *QUEST.relations, *sorted({*spoken})]
     words += sorted(name for each in names_of for name in each)
     added = [*turns(), *instructions, *marks, *labels, *(f" {word}" for word in words)]
+    return train_tokenizer([], DIGIT, added, size)
+
+
+def report_tokenizer(size: int) -> PreTrainedTokenizerFast:
+    """Bytes, and a token each for the words and the fixed phrases of a reporter."""
+    instructions = [prompts.REPORTING["plain"], prompts.ASK_REPORT["plain"], prompts.RUBRIC]
+    instructions += [prompts.GRADE, prompts.IDENTIFIABLE, prompts.RELEVANT]
+    instructions.append(prompts.SEARCHING["plain"])
+    marks = tags("think", "answer", "search", "information", "task", "rubric")
+    marks += ["\n<information>", "\n</information>\n"]
+    words = ("Question", "Task", "Type", "Queries", "Document", "Response", "Point")
+    labels = [*(f"\n{word}:" for word in words), *(f"\n[{n}]" for n in range(1, 6))]
+    kinds = groups.TYPES.values()
+    frames = [frame for kind in kinds for each in kind["questions"].values() for frame in each]
+    short = groups.WORDS["short"]
+    texts = [*frames, groups.WORDS["roster"], groups.WORDS["query"], *short["question"].values()]
+    texts += [short["of"], short["and"], groups.WORDS["unnamed"], *groups.TYPES]
+    texts += [kind.get("head", "") for kind in kinds]
+    spoken = re.findall(r"[A-Za-z]+", " ".join(re.sub("{[a-z]}", "", text) for text in texts))
+    kept = [*ORDINALS[: groups.HIGHEST + 2], *NUMBERS[: groups.HIGHEST + 2], *sorted({*spoken})]
+    kept += [groups.MARK, "done", prompts.YES, prompts.NO, "1", "2", "3"]
+    every = itertools.product(("person", "town"), POOLS)
+    kept += sorted(name for kind, pool in every for name in names(kind, pool))
+    added = [*turns(), *instructions, *marks, *labels, *(f" {word}" for word in kept)]
     return train_tokenizer([], DIGIT, added, size)
 
 

@@ -1,0 +1,116 @@
+"""Documents of a corpus of one's own to write open-ended tasks about, and to search in: SCOPE's.
+
+Nobody knows the truth about them: rubrics and grades are a judge's alone.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spnb.core import prompts
+from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
+from spnb.core.method import Suite
+from spnb.core.search import Retriever
+from spnb.core.types import Chat, Messages, Task
+from spnb.corpus.store import CorpusError, open_store
+from spnb.corpus.targets import open_retriever
+
+SEARCHES = {1: 4, 2: 3, 3: 2}
+"""How often a challenger has to search, and in which proportions (SCOPE, appendix)."""
+Pool = Literal["train", "heldout"]
+
+
+@dataclass(frozen=True)
+class Reading(Context):
+    """A document, the type of task to write about it, and how many searches come before."""
+
+    searches: int = 1
+    pool: Pool = "train"
+
+
+def draw_searches(rng: random.Random) -> int:
+    """A number of searches in the paper's proportions."""
+    return rng.choices(list(SEARCHES), list(SEARCHES.values()))[0]
+
+
+def read_task(text: str, context: Context) -> Proposal | Rejected:
+    """Any task in its tag."""
+    task = prompts.field(text, "task")
+    return Proposal(task, "", kind=context.kind) if task else Rejected("no task")
+
+
+class Passages:
+    """The documents of `params.corpus`, each cut to `params.document_tokens`.
+
+    `params.retriever`: a kind of index, or the URL of a server in Search-R1's schema.
+    `params.kinds`: types of tasks, `params.style` and `params.max_searches`: for the prompts.
+
+    Raises:
+        CorpusError: no such corpus, or no document in it.
+    """
+
+    def __init__(self, params: Any, tokenizer: Any):
+        self.params = params
+        self.tokenizer = tokenizer
+        self.kinds: Sequence[str] = params.kinds
+        self.store = open_store(params.corpus)
+        if not len(self.store):
+            raise CorpusError(f"corpus {params.corpus!r} has 0 documents; allowed: 1 or more")
+        self._retriever = open_retriever(params.retriever, params.corpus)
+
+    def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Reading:
+        """A document; types of tasks take turns with the place."""
+        hit = self.store[rng.randrange(len(self.store))]
+        ids = self.tokenizer(hit.text, add_special_tokens=False)["input_ids"]
+        text = self.tokenizer.decode(ids[: self.params.document_tokens])
+        document = Document(f"{hit.title}: {text}")
+        kind = self.kinds[place % len(self.kinds)]
+        return Reading(kind, (document,), hit.title, searches=draw_searches(rng), pool=pool)
+
+    def ask(self, context: Reading, earlier: Sequence[str] = ()) -> Messages:
+        """The challenger's prompt."""
+        (text,) = context.texts
+        return prompts.ask_report(text, context.kind, context.searches, self.params.style)
+
+    def read(self, text: str, context: Context) -> Proposal | Rejected:
+        """See `read_task`."""
+        return read_task(text, context)
+
+    def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
+        """The task, to be done by search."""
+        text = proposal.question
+        messages = prompts.report(text, self.params.style, self.params.max_searches)
+        return Task(messages, text, kind="report")
+
+    def agrees(self, proposal: Proposal, answer: str | None) -> float:
+        """No answer is the right one: a rubric decides."""
+        return 0.0
+
+    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
+        """There is no oracle."""
+        return None
+
+    def rubric(self, proposal: Proposal, context: Context) -> tuple[str, ...] | None:
+        """There is no oracle."""
+        return None
+
+    def oracle(self, task: Task, text: str) -> dict[str, float]:
+        """There is none."""
+        return {}
+
+    def states(self, answer: str, point: str) -> bool | None:
+        """There is no oracle."""
+        return None
+
+    def retriever(self, pool: str = "train") -> Retriever:
+        """The same for both pools."""
+        return self._retriever
+
+    def heldout(self, count: int) -> list[Task]:
+        """None: a run's benchmarks measure it."""
+        return []
+
+    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
+        """None."""
+        return []

@@ -1,0 +1,99 @@
+"""Open-ended tasks in numbers: what reports are worth to an oracle and to a judge, what tasks are.
+
+An item is a task in the making, an answer what a solver wrote for it (`spnb.methods.scope`).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean, pvariance
+from typing import Any
+
+from spnb.core.types import Task, grouped
+from spnb.evaluate.items import Records, Rows, mean_row, task_rows
+
+SUITE = "reports"
+"""A record's item is the task, its score the oracle's, its role the type of task, its difficulty
+the level; it has the judge's grade, points told anywhere, sections told again, tokens, searches."""
+LOW, HIGH = 0.2, 0.8
+"""Mean grades between which a task is for the solver (SCOPE, section 3.3)."""
+
+
+def report_rows(records: Records) -> Rows:
+    """The oracle's score, in all, by level and by type of task, and the mean of each further
+    column; the judge's grade by type, too."""
+    rows = task_rows(SUITE, records, "oracle")
+    for kind, part in grouped(records, lambda one: one["role"]).items():
+        for metric, column in (("oracle", "score"), ("judge", "judge")):
+            rows.append(mean_row(SUITE, metric, [one[column] for one in part], role=kind))
+    return rows
+
+
+def outside(mean: float) -> str:
+    """Why a task of this mean grade is not for the solver; "" where it is."""
+    return "too hard" if mean < LOW else "too easy" if mean > HIGH else ""
+
+
+def task_numbers(items: Sequence[Any]) -> dict[str, float]:
+    """Of a challenger's tasks: mean format reward, the share stopped by each gate; of those that
+    were answered the mean grade, the share with a mean in the middle, with spread, and without
+    spread in the middle; by the oracle their level and the share that is as was asked for."""
+    count = max(1, len(items))
+    numbers: dict[str, float] = {"form": sum(item.form for item in items) / count}
+    reasons = Counter(item.reason for item in items if item.reason)
+    numbers |= {f"stopped/{why}": number / count for why, number in reasons.items()}
+    measured = [item for item in items if item.answers]
+    numbers["usable"] = len(measured) / count
+    middle = [item for item in measured if not outside(item.mean)]
+    judged = [item.judgement for item in measured if item.judgement]
+    means: dict[str, list[float]] = {
+        "success": [item.mean for item in measured],
+        "middle": [not outside(item.mean) for item in measured],
+        "spread": [item.spread for item in measured],
+        "middle without spread": [not item.spread for item in middle],
+        "level": [judgement.level for judgement in judged],
+        "right": [judgement.right for judgement in judged],
+    }
+    return numbers | {name: fmean(values) for name, values in means.items() if values}
+
+
+def rubric_numbers(items: Sequence[Any], source: Any) -> dict[str, float]:
+    """Of rubrics whose task the oracle can read: points that it would write (precision), and its
+    points that are there (recall)."""
+    golds = [source.rubric(item.proposal, item.context) for item in items]
+    known = [({*item.points}, {*gold}) for item, gold in zip(items, golds, strict=True) if gold]
+    right = sum(len(points & gold) for points, gold in known)
+    if not known:
+        return {}
+    return {
+        "rubric precision": right / max(1, sum(len(points) for points, _ in known)),
+        "rubric recall": right / sum(len(gold) for _, gold in known),
+    }
+
+
+def answer_numbers(items: Sequence[Any], tasks: Sequence[Task], source: Any) -> dict[str, float]:
+    """Of a step's answers: mean grade, its variance within a task, tokens, searches, grades that
+    could not be read. By the oracle: score, sections told again, how far the judge's grade is above
+    the points that are there, and the share of single grades that are right."""
+    answers = [
+        (task, item, one) for task, item in zip(tasks, items, strict=True) for one in item.answers
+    ]
+    marks = [
+        (mark, source.states(one.text, point))
+        for _, item, one in answers
+        for mark, point in zip(one.given, item.points, strict=False)
+    ]
+    told = [(one, source.oracle(task, one.trajectory.policy_text)) for task, _, one in answers]
+    told = [(one, said) for one, said in told if said]
+    grades = [[one.grade for one in item.answers] for item in items]
+    means: dict[str, list[float]] = {
+        "grade": [one.grade for *_, one in answers],
+        "variance": [pvariance(each) for each in grades if each],
+        "tokens": [one.tokens for *_, one in answers],
+        "searches": [len(one.trajectory.searches) for *_, one in answers],
+        "unreadable grades": [mark is None for mark, _ in marks],
+        "grades right": [bool(mark) == right for mark, right in marks if right is not None],
+        "oracle": [said["score"] for _, said in told],
+        "repeated": [said["repeated"] for _, said in told],
+        "judge above points": [one.grade - said["points"] for one, said in told],
+    }
+    return {name: fmean(values) for name, values in means.items() if values}

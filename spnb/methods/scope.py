@@ -1,0 +1,533 @@
+"""SCOPE: a challenger writes open-ended tasks, a solver does them by search, a frozen judge writes
+the rubrics and grades (arXiv 2605.31433, algorithm 1; no code was released).
+
+Challenger and solver have weights of their own and learn in turn (`stages`). In a challenger's
+stage the solver is as the stage before left it: a task's mean rubric grade over several answers is
+paid by a tent that peaks at 1/2. A solver's stage begins with the tasks for all of its steps, kept
+where four answers have a mean grade from .2 to .8. Without stages both learn in the same steps, on
+the same tasks, also where they are one policy.
+
+Read from the paper where it is open: a task that a gate stops has the weighted format reward alone
+(eq. 4, not algorithm 1); the solver's tool term is 0 for an answer of one turn; an answer that
+cannot be read has grade 0; a turn's row counts as its share of the trajectory.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from spnb.core import prompts
+from spnb.core.advantages import make_estimator, permute_rewards
+from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
+from spnb.core.episodes import Episode
+from spnb.core.grading import read_answer
+from spnb.core.method import POLICY, MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.plugins import foreign
+from spnb.core.rewards import length_factor, tent
+from spnb.core.search import LOST, SYNTAXES, Tool, leave_out, samples
+from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped
+from spnb.corpus.passages import Passages, Reading
+from spnb.evaluate.by_search import BySearch, use_of_search
+from spnb.evaluate.items import Records, record
+from spnb.evaluate.reports import (
+    SUITE,
+    answer_numbers,
+    outside,
+    report_rows,
+    rubric_numbers,
+    task_numbers,
+)
+
+GENERATED = "lab:groups"
+"""The source where there is no corpus."""
+CHALLENGER = "challenger"
+JUDGE = "judge"
+"""Names of policies, beside the solver's, which is the run's `policy`."""
+ENOUGH = 3
+"""Searches of an answer from which on the search reward is 1."""
+BLOCK = 16
+"""Held-out tasks that are done together."""
+
+
+class Params(MethodParams):
+    """SCOPE's own parameters; defaults are the paper's (table 9)."""
+
+    role_names = ("challenger", "solver", "gate", "rubric", "grader")
+
+    corpus: str = Field("", description="a path, or a plugin's source; empty: generated groups")
+    retriever: str = Field("bm25", description="over a corpus: a kind of index, or a server's URL")
+    kinds: list[prompts.TaskType] = list(prompts.TASK_TYPES)  # type: ignore[arg-type]
+    style: prompts.SearchStyle = Field("careful", description="of the prompts")
+    document_tokens: int = Field(256, ge=1, description="of a document at most")
+    highest: int = Field(8, ge=1, description="of generated groups: stops of held-out tasks")
+    # the challenger's stage
+    documents_per_step: int = Field(64, ge=1)
+    proposals: int = Field(8, ge=1, description="G: on one document")
+    attempts: int = Field(8, ge=1, description="N: answers that measure a task's difficulty")
+    gates: bool = Field(True, description="a task must be identifiable and about its document")
+    tau: float = Field(0.5, gt=0, lt=1, description="the mean grade that pays most")
+    pay: Literal["earned", "shuffled"] = "earned"
+    # the solver's stage
+    tasks_per_step: int = Field(256, ge=1)
+    answers: int = Field(8, ge=1, description="G: to each task")
+    filter_attempts: int = Field(4, ge=1, description="answers by which a task is kept")
+    batch_documents: int = Field(256, ge=1, description="candidates made together")
+    most_batches: int = Field(100, ge=1, description="of candidates in a stage")
+    least_filled: float = Field(1, gt=0, le=1, description="share of the tasks that there must be")
+    tasks: Literal["challenger", "even", "hardest"] = Field(
+        "challenger", description="even: the oracle's, of all levels alike (curated tasks)"
+    )
+    reward: Literal["rubric", "random"] = Field("rubric", description="random: permuted, a control")
+    # the judge
+    rubrics: Literal["judge", "oracle"] = "judge"
+    grades: Literal["judge", "oracle"] = "judge"
+    fewest_points: int = Field(3, ge=1)
+    most_points: int = Field(5, ge=1)
+    # rewards
+    format_weight: float = Field(0.5, ge=0)
+    search_weight: float = Field(0.1, ge=0)
+    length_penalty: bool = True
+    short: int = Field(1024, ge=0, description="tokens of an answer that keeps its whole grade")
+    long: int = Field(2048, ge=1, description="tokens from which on the least is left")
+    least: float = Field(0.05, ge=0, le=1)
+    rows: Literal["trajectory", "turn"] = Field(
+        "trajectory", description="turn: for templates that hide earlier thoughts"
+    )
+    # search
+    max_length: int = Field(2048, ge=16, description="tokens of a trajectory, results included")
+    syntax: Literal["xml", "qwen3", "olmo3"] = "xml"
+    results: int = Field(3, ge=1, description="documents that a search returns")
+    max_searches: int = Field(5, ge=0, description="of a trajectory")
+    eval_temperature: float = Field(0.0, ge=0, description="the paper's answers are greedy")
+    eval_top_p: float = Field(1.0, gt=0, le=1)
+    eval_items: int = Field(4, ge=1, description="held-out tasks of each type and level")
+    short_items: int = Field(64, ge=1, description="held-out short questions of each suite")
+
+    @model_validator(mode="after")
+    def _together(self) -> "Params":
+        need = self.need
+        need(len(set(self.kinds)) == len(self.kinds) > 0, "kinds", "one or more, each once")
+        known = not foreign("source", [self.corpus], self.plugins)
+        need(known, "corpus plugins", "a path, or a source of this run's plugin")
+        oracle = "oracle" in (self.rubrics, self.grades) or self.tasks != "challenger"
+        need(not (self.corpus and oracle), "corpus rubrics grades tasks", "without an oracle")
+        if not self.corpus:
+            check_source(GENERATED, self)
+        need(self.short < self.long, "short long", "short below long")
+        need(self.fewest_points <= self.most_points, "fewest_points", "up to most_points")
+        need({"challenger", "solver"} - {*self.frozen}, "roles", "a role that learns")
+        written = self.tasks == "challenger" or "challenger" in self.frozen
+        need(written, "tasks roles", "with a challenger that does not learn")
+        for index, stage in enumerate(getattr(self, "stages", [])):
+            fits = stage.policy in (POLICY, CHALLENGER)
+            need(fits, f"stages {index}", f"stages of {POLICY} and {CHALLENGER}")
+        return self
+
+
+@dataclass
+class Answer:
+    """A solver's trajectory and what it is worth: the rubric's grade, points given one by one (None
+    where a grade could not be read), and the reward."""
+
+    trajectory: Trajectory
+    text: str | None = None
+    given: list[bool | None] = field(default_factory=list)
+    tokens: int = 0
+    reward: float = 0.0
+
+    @property
+    def grade(self) -> float:
+        """The share of points given."""
+        return fmean(map(bool, self.given)) if self.given else 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Whether the retriever failed."""
+        return self.trajectory.finish == LOST
+
+
+@dataclass
+class Item:
+    """A task in the making: what the challenger wrote, which gate stopped it, its rubric, answers.
+
+    `form` is the challenger's format reward; `reason` says what stopped the task, "" for nothing.
+    """
+
+    context: Context
+    trajectory: Trajectory | None = None
+    form: float = 0.0
+    proposal: Proposal | None = None
+    reason: str = ""
+    points: tuple[str, ...] = ()
+    judgement: Judgement | None = None
+    answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """The mean grade of the answers whose search did not fail."""
+        return fmean([one.grade for one in self.answers if not one.lost] or [0.0])
+
+    @property
+    def spread(self) -> bool:
+        """Whether the answers' grades differ."""
+        return len({one.grade for one in self.answers if not one.lost}) > 1
+
+
+class Method(SelfPlayMethod):
+    """Two policies and a judge; metrics are those of `task_numbers` and `answer_numbers`."""
+
+    Params = Params
+    stateful = ("kept",)
+    kl_to_start = True
+
+    def __init__(self, params: Params, tokenizer: Any):
+        super().__init__(params, tokenizer)
+        self.source: Any = open_source(params.corpus or GENERATED, params, tokenizer, Passages)
+        self.kept: list[list[Any]] = []
+        """The tasks of a solver's stage: text, type and points of each."""
+
+    def default_roles(self) -> dict[str, Role]:
+        """GRPO for both; the judge is asked with its own policy."""
+        sampling = self.params.sampling
+        judge = Role(sampling, make_estimator("raw"), policy=JUDGE, trainable=False)
+        return {
+            "challenger": Role(sampling, make_estimator("group_zscore"), policy=CHALLENGER),
+            "solver": Role(sampling, make_estimator("group_zscore")),
+            "gate": judge,
+            "rubric": judge,
+            "grader": judge,
+        }
+
+    def rollout(self, step: int) -> Episode[list[Sample]]:
+        """One step of the stage that is on; without stages one of both roles."""
+        seed = self.step_seed(step)
+        policy, within, steps = place_of(self.params, step)
+        if policy == CHALLENGER or (policy is None and self.params.tasks == "challenger"):
+            items = yield from self.challenge(seed)
+            rows = self.challenger_rows(items, seed)
+            if policy == CHALLENGER:
+                return rows
+            solved = [item for item in items if item.answers]
+        else:
+            rows = []
+            solved = yield from self.next_tasks(within, steps, seed)
+            yield from self.answer(solved, self.params.answers, derive_seed(seed, "solve"))
+        return rows + self.solver_rows(solved, seed)
+
+    # --- the challenger
+
+    def challenge(self, seed: int) -> Episode[list[Item]]:
+        """Tasks on a step's documents, each measured by the solver's answers."""
+        params = self.params
+        count = self.share.of(params.documents_per_step)
+        items = yield from self.write(count, params.proposals, seed)
+        usable = [item for item in items if item.points]
+        yield from self.answer(usable, params.attempts, derive_seed(seed, "measure"))
+        self.log(**task_numbers(items), **rubric_numbers(usable, self.source))
+        return items
+
+    def write(self, count: int, copies: int, seed: int, pool: str = "train") -> Episode[list[Item]]:
+        """1 Tasks written by search. 2 Gates. 3 Rubrics."""
+        rng = random.Random(derive_seed(seed, "documents"))
+        contexts = [self.source.draw(rng, place, pool) for place in range(count)]
+        asked = [self.source.ask(context) for context in contexts]
+        groups = yield from self.search("challenger", asked, copies, seed, self.tool(pool))
+        items = [
+            self.read(context, row)
+            for context, group in zip(contexts, groups, strict=True)
+            for row in group
+        ]
+        yield from self.check(items, seed)
+        yield from self.write_rubrics([item for item in items if not item.reason], seed)
+        return items
+
+    def read(self, context: Reading, trajectory: Trajectory) -> Item:
+        """A challenger's task by its form alone, with what the oracle says of it."""
+        if trajectory.finish == LOST:
+            return Item(context, trajectory, reason=LOST)
+        form = self.format_reward(trajectory, "task", context.searches)
+        proposal = self.source.read(trajectory.policy_text, context)
+        if not isinstance(proposal, Proposal):
+            return Item(context, trajectory, form, reason=proposal.reason)
+        judgement = self.source.judge(proposal, context)
+        return Item(context, trajectory, form, proposal, judgement=judgement)
+
+    def format_reward(self, trajectory: Trajectory, tag: str, searches: int = 0) -> float:
+        """The mean of three terms: turns with a thought; searches made, of those expected or (0)
+        of the turns before the last; whether the last turn has the tag."""
+        turns = trajectory.policy_text.split(SYNTAXES[self.params.syntax].stop)
+        thought = fmean(bool(prompts.fields(turn, "think")) for turn in turns)
+        expected = searches or len(turns) - 1
+        tool = min(1.0, len(trajectory.searches) / expected) if expected else 0.0
+        return fmean([thought, tool, float(prompts.field(turns[-1], tag) is not None)])
+
+    def check(self, items: Sequence[Item], seed: int) -> Episode[None]:
+        """Stops tasks that are not identifiable, and those that are not about their document."""
+        open_ = [item for item in items if not item.reason]
+        if not self.params.gates:
+            return
+        named = [prompts.identifiable(item.proposal.question) for item in open_]
+        related = [
+            prompts.relevant(item.context.texts[0], item.proposal.question) for item in open_
+        ]
+        verdicts = yield from self.say("gate", [*named, *related], derive_seed(seed, "gate"))
+        for item, first, second in zip(open_, verdicts, verdicts[len(open_) :], strict=False):
+            passed = first and second
+            item.reason = (
+                "" if passed else "not about its document" if first else "not identifiable"
+            )
+
+    def say(self, role: str, asked: Sequence[Messages], seed: int) -> Episode[list[bool | None]]:
+        """The judge's yes or no to each prompt, None where it cannot be read. At temperature 0 the
+        same prompt is asked once."""
+        greedy = self.roles[role].sampling.temperature == 0
+        places = grouped(range(len(asked)), lambda at: asked[at][-1]["content"] if greedy else at)
+        unique = [asked[each[0]] for each in places.values()]
+        groups = yield from self.sample(role, unique, 1, partial(derive_seed, seed))
+        said: list[bool | None] = [None] * len(asked)
+        for each, (trajectory,) in zip(places.values(), groups, strict=True):
+            for place in each:
+                said[place] = prompts.verdict(trajectory.policy_text)
+        return said
+
+    def write_rubrics(self, items: Sequence[Item], seed: int) -> Episode[None]:
+        """The points of each task, by the judge from what the challenger read, or the oracle's."""
+        params = self.params
+        if params.rubrics == "oracle":
+            found = [self.source.rubric(item.proposal, item.context) or () for item in items]
+        else:
+            read = [[*item.context.texts, *item.trajectory.documents] for item in items]
+            asked = [
+                prompts.rubric(item.proposal.question, texts, params.style)
+                for item, texts in zip(items, read, strict=True)
+            ]
+            seeds = partial(derive_seed, seed, "rubric")
+            groups = yield from self.sample("rubric", asked, 1, seeds)
+            texts = [trajectory.policy_text for (trajectory,) in groups]
+            found = [tuple(dict.fromkeys(prompts.fields(text, "rubric"))) for text in texts]
+        for item, points in zip(items, found, strict=True):
+            item.points = tuple(filter(None, points))[: params.most_points]
+            if len(item.points) < params.fewest_points:
+                item.reason = "too few points"
+                item.points = ()
+
+    def challenger_rows(self, items: Sequence[Item], seed: int) -> list[Sample]:
+        """Eq. 4: format, and the tent of the mean grade for a task that passed; nothing without
+        any form."""
+        params = self.params
+        paid = [tent(item.mean, params.tau) if item.answers else 0.0 for item in items]
+        if params.pay == "shuffled":
+            random.Random(derive_seed(seed, "shuffled")).shuffle(paid)
+        rows = []
+        for place, (item, pay) in enumerate(zip(items, paid, strict=True)):
+            facts = {"reason": item.reason, "success": item.mean, "points": list(item.points)}
+            reward = (params.format_weight * item.form + pay) if item.form else 0.0
+            about = ("challenger", place // params.proposals, bool(item.reason), facts)
+            rows += self.rows(item.trajectory, reward, *about)
+        return rows
+
+    # --- the solver
+
+    def next_tasks(self, within: int, steps: int, seed: int) -> Episode[list[Item]]:
+        """The tasks of a solver's step: the oracle's, or a part of those made for the stage."""
+        params = self.params
+        count = self.share.of(params.tasks_per_step)
+        if params.tasks != "challenger":
+            rng = random.Random(derive_seed(seed, "curated"))
+            return [self.curated(rng, place) for place in range(count)]
+        if within == 0:
+            self.kept = yield from self.make_tasks(count * steps, seed)
+        chosen = self.kept[within * count : (within + 1) * count]
+        return [
+            Item(Reading(kind), proposal=Proposal(text, "", kind=kind), points=tuple(points))
+            for text, kind, points in chosen
+        ]
+
+    def curated(self, rng: random.Random, place: int) -> Item:
+        """The oracle's task and rubric, of any level or the highest."""
+        kind = self.params.kinds[place % len(self.params.kinds)]
+        highest = self.params.highest
+        level = rng.randint(1, highest) if self.params.tasks == "even" else highest
+        task = self.source.exercise(kind, level, rng)
+        proposal = Proposal(task.question, "", kind=kind)
+        return Item(Reading(kind), proposal=proposal, points=task.gold)
+
+    def make_tasks(self, quota: int, seed: int) -> Episode[list[list[Any]]]:
+        """Tasks for a stage: one a document, kept by the solver's mean grade, until there are
+        `quota`. Where the candidates end before, those that there are come again."""
+        params = self.params
+        kept: list[list[Any]] = []
+        reasons: Counter[str] = Counter()
+        for batch in range(params.most_batches):
+            (left,) = self.share.total(max(0, quota - len(kept)))
+            if not left:
+                break
+            count = self.share.of(params.batch_documents)
+            of_batch = derive_seed(seed, "candidates", batch)
+            items = yield from self.write(count, 1, of_batch)
+            usable = [item for item in items if item.points]
+            yield from self.answer(usable, params.filter_attempts, of_batch)
+            for item in usable:
+                item.reason = item.reason or outside(item.mean)
+            reasons.update(item.reason for item in items)
+            kept += [
+                [item.proposal.question, item.proposal.kind, list(item.points)]
+                for item in usable
+                if not item.reason
+            ]
+        tasks = kept[:quota]
+        self.log(filled=len(tasks) / quota, candidates=sum(reasons.values()))
+        self.log(**{f"stopped/{reason}": count for reason, count in reasons.items() if reason})
+        if len(tasks) < params.least_filled * quota:
+            counts = ", ".join(f"{why}: {n}" for why, n in reasons.most_common() if why)
+            raise ValueError(
+                f"{len(tasks)} of {quota} tasks of the stage passed, of {sum(reasons.values())} "
+                f"candidates ({counts}); allowed: {params.least_filled:g} of them or more"
+            )
+        return [tasks[place % len(tasks)] for place in range(quota)]
+
+    def answer(self, items: Sequence[Item], copies: int, seed: int) -> Episode[None]:
+        """Answers by search to each task, graded point by point."""
+        asked = [self.source.task(item.proposal, item.context).messages for item in items]
+        pool = items[0].context.pool if items else "train"
+        groups = yield from self.search("solver", asked, copies, seed, self.tool(pool))
+        for item, group in zip(items, groups, strict=True):
+            item.answers = [self.read_report(row) for row in group]
+        yield from self.grade(items, seed)
+        for item in items:
+            for one in item.answers:
+                one.reward = self.solver_reward(one)
+
+    def read_report(self, trajectory: Trajectory) -> Answer:
+        """The text of an answer and its length in tokens."""
+        text = read_answer(trajectory.policy_text)
+        ids = self.chat.tokenizer(text or "", add_special_tokens=False)["input_ids"]
+        return Answer(trajectory, text, tokens=len(ids))
+
+    def grade(self, items: Sequence[Item], seed: int) -> Episode[None]:
+        """Which points each answer states: one prompt a point, or the oracle; no answer, none."""
+        answers = [(item, one) for item in items for one in item.answers]
+        asked = [(item, one, point) for item, one in answers for point in item.points if one.text]
+        if self.params.grades == "oracle":
+            given = [self.source.states(one.text, point) for _, one, point in asked]
+        else:
+            task = self.params.style == "careful"
+            texts = [
+                prompts.grade(one.text, point, item.proposal.question if task else "")
+                for item, one, point in asked
+            ]
+            given = yield from self.say("grader", texts, derive_seed(seed, "grade"))
+        verdicts = iter(given)
+        for item, one in answers:
+            one.given = list(islice(verdicts, len(item.points))) if one.text else []
+
+    def solver_reward(self, answer: Answer) -> float:
+        """Eq. 6: the grade times the length factor, format, and search."""
+        params = self.params
+        factor = 1.0
+        if params.length_penalty:
+            factor = length_factor(answer.tokens, params.short, params.long, params.least)
+        form = self.format_reward(answer.trajectory, "answer")
+        searched = min(1.0, len(answer.trajectory.searches) / ENOUGH)
+        form = params.format_weight * form + params.search_weight * searched
+        return factor * answer.grade + form
+
+    def solver_rows(self, items: Sequence[Item], seed: int) -> list[Sample]:
+        """The answers' rows, compared within their task."""
+        rows = []
+        for group, item in enumerate(items):
+            for one in item.answers:
+                facts = {"grade": one.grade, "tokens": one.tokens}
+                about = ("solver", group, one.text is None, facts)
+                rows += self.rows(one.trajectory, one.reward, *about)
+        if self.params.reward == "random":
+            permute_rewards(rows, random.Random(derive_seed(seed, "random")))
+        tasks = [self.source.task(item.proposal, item.context) for item in items]
+        self.log(**answer_numbers(items, tasks, self.source))
+        return rows
+
+    def rows(
+        self,
+        trajectory: Trajectory,
+        reward: float,
+        role: str,
+        group: int,
+        invalid: bool,
+        facts: dict[str, Any],
+    ) -> list[Sample]:
+        """A trajectory as rows, whose weights add up to 1; 0 where its search failed."""
+        made = samples(trajectory, reward, role, group, self.params.rows)
+        for row in made:
+            row.weight = 1 / len(made)
+            row.invalid = invalid
+            row.info |= facts
+            leave_out(row, trajectory.finish == LOST)
+        return made
+
+    def tool(self, pool: str) -> Tool:
+        """What a search reaches, and what a trajectory may use."""
+        params = self.params
+        return Tool(
+            self.chat.tokenizer,
+            self.source.retriever(pool),
+            k=params.results,
+            max_searches=params.max_searches,
+            max_length=params.max_length,
+            syntax=params.syntax,
+        )
+
+    # --- evaluation
+
+    @property
+    def by_search(self) -> BySearch:
+        """Published benchmarks are answered with the held-out library."""
+        return BySearch(self.tool("heldout"))
+
+    def suites(self, step: int) -> list[Suite]:
+        """Held-out tasks, by the oracle and by the judge; the source's suites."""
+        tasks = self.source.heldout(self.params.eval_items)
+        blocks = [tasks[first : first + BLOCK] for first in range(0, len(tasks), BLOCK)]
+        parts = list(enumerate(blocks))
+        suites = [Suite(SUITE, parts, self.tried, report_rows)] if parts else []
+        return [*suites, *self.source.suites(self.chat, self.params, False)]
+
+    def tried(self, part: tuple[int, list[Task]]) -> Episode[Records]:
+        """The records of a block of held-out tasks: the oracle's score, and the judge's."""
+        block, tasks = part
+        items = [
+            Item(
+                Reading(task.info["kind"], pool="heldout"),
+                proposal=Proposal(task.question, "", kind=task.info["kind"]),
+                points=task.gold,
+            )
+            for task in tasks
+        ]
+        seed = self.params.eval_seed(SUITE, block)
+        yield from self.answer(items, 1, seed)
+        return [
+            record(SUITE, str(block * BLOCK + at), **self.facts(task, item.answers[0]))
+            for at, (task, item) in enumerate(zip(tasks, items, strict=True))
+        ]
+
+    def facts(self, task: Task, one: Answer) -> dict[str, Any]:
+        """What an answer to a held-out task is worth."""
+        said = self.source.oracle(task, one.trajectory.policy_text)
+        facts = {"role": task.info["kind"], "difficulty": task.difficulty, "judge": one.grade}
+        return facts | said | use_of_search(task, one.trajectory) | {"length": one.tokens}
+
+
+def place_of(params: Any, step: int) -> tuple[str | None, int, int]:
+    """The policy of a step's stage, the step's place in it, and the stage's steps; without stages
+    no policy and the place of the only step."""
+    for stage in getattr(params, "stages", []):
+        if step < stage.steps:
+            return stage.policy, step, stage.steps
+        step -= stage.steps
+    return None, 0, 1

@@ -108,8 +108,6 @@ def query(who: str) -> str:
 def section(kind: str, source: Source, places: Sequence[int]) -> str:
     """The stops of one person in an order (places from 0), as a type of task has them written."""
     facts = [ladder.fact(source, place) for place in places]
-    if TYPES[kind].get("brief"):
-        facts[1:] = [fact.partition(" ")[2] for fact in facts[1:]]
     return " ".join([TYPES[kind].get("head", ""), *facts]).strip()
 
 

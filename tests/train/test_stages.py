@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import rzero
 import torch
 from processes import finish
 from rzero import make_run
@@ -131,3 +132,19 @@ def test_a_run_goes_on_from_a_lora_run(tmp_path, two_variants):
 def test_names_that_do_not_exist_are_answered_before_anything_runs(tmp_path, values, message):
     with pytest.raises(ParamError, match=message):
         make_plan("spiral", "smoke", variants=["full"], runs=str(tmp_path), steps=2, **values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to_start", [True, False])
+def test_a_later_stage_is_held_to_the_runs_first_weights_or_its_own(
+    tmp_path, monkeypatch, to_start
+):
+    monkeypatch.setattr(rzero.Method, "kl_to_start", to_start)
+    for name in ("method_module", "method_class"):
+        monkeypatch.setattr(rzero.run_module, name, getattr(rzero.run_module, name))
+    stages = [{"policy": "solver", "steps": 2}] * 2
+    run = make_run(tmp_path, stages=stages, steps=4, grpo={"learning_rate": 1e-3, "beta": 0.1})
+    rzero.train(run)
+    kl = [row["kl/solver"] for row in run.rows("metrics")]
+    assert kl[0] == pytest.approx(0, abs=1e-5) and kl[1] > 1e-4
+    assert (kl[2] > 1e-4) is to_start

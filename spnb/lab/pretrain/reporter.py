@@ -24,6 +24,10 @@ from spnb.lab.world import names
 
 DONE = "done"
 """The thought before a text is written."""
+NOTHING = "nothing"
+"""What a report says about somebody whom it does not tell of."""
+UNTOLD = 0.2
+"""The share of grades of a point on somebody whom the report does not tell of."""
 NOT_AGAIN = 9
 """Sections that are not told again, for each that is."""
 NOT_LEFT_OUT = 9
@@ -179,8 +183,10 @@ class Reporting(Lessons):
         for source in people:
             pieces.append((f"<think> {source.subject}", True))
             pieces += self.searching(source)
-        stops = [source.steps[place] for source, place in zip(people, places, strict=True)]
-        pieces.append((f"<think> {DONE}</think><answer> {' '.join(stops)}</answer>", True))
+        facts = [ladder.fact(one, place) for one, place in zip(people, places, strict=True)]
+        stops = " ".join(fact.split()[-1] for fact in facts)
+        text = f"<think> {' '.join(facts)}</think><answer> {stops}</answer>"
+        pieces.append((text, True))
         return turn(prompts.search(question, "plain"), *pieces)
 
     # --- the challenger
@@ -248,13 +254,14 @@ class Reporting(Lessons):
                 told.append(groups.section(kind, source, order))
         source = self.rng.choice(people)
         (point,) = groups.points(kind, [source], level)
-        response = groups.report(told)
+        if self.rng.random() < UNTOLD:
+            told = [part for part in told if source.subject not in part] or [DONE]
         own = [part.split() for part in told if source.subject in part]
         wanted = point.split()
-        best = max(own, key=lambda words: agreement(wanted, words))
-        thought = " ".join(corrected_text(wanted, best))
+        best = max(own, key=lambda words: agreement(wanted, words), default=[NOTHING])
+        thought = " ".join(corrected_text(wanted, best)) if own else NOTHING
         verdict = prompts.YES if point in told else prompts.NO
-        return self.verdict(prompts.grade(response, point), thought, verdict)
+        return self.verdict(prompts.grade(groups.report(told), point), thought, verdict)
 
     def near(self, order: Sequence[int]) -> list[int]:
         """An order with two neighbours exchanged, where there are two."""
@@ -281,7 +288,8 @@ class Reporting(Lessons):
             return self.verdict(prompts.identifiable(text), subjects[0], named)
         members = {source.subject for source in group}
         about = prompts.YES if {*subjects} <= members else prompts.NO
-        return self.verdict(prompts.relevant(self.document(group), text), subjects[0], about)
+        thought = f"{group[0].subject} {subjects[0]}"
+        return self.verdict(prompts.relevant(self.document(group), text), thought, about)
 
     def verdict(self, prompt: Messages, thought: str, said: str) -> Row:
         """A thought, and yes or no."""

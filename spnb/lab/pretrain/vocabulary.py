@@ -104,7 +104,7 @@ def report_tokenizer(size: int) -> PreTrainedTokenizerFast:
     texts += [kind.get("head", "") for kind in kinds]
     spoken = re.findall(r"[A-Za-z]+", " ".join(re.sub("{[a-z]}", "", text) for text in texts))
     kept = [*ORDINALS[: groups.HIGHEST + 2], *NUMBERS[: groups.HIGHEST + 2], *sorted({*spoken})]
-    kept += [groups.MARK, "done", prompts.YES, prompts.NO, "1", "2", "3"]
+    kept += [groups.MARK, "done", "nothing", prompts.YES, prompts.NO, "1", "2", "3"]
     every = itertools.product(("person", "town"), POOLS)
     kept += sorted(name for kind, pool in every for name in names(kind, pool))
     added = [*turns(), *instructions, *marks, *labels, *(f" {word}" for word in kept)]

@@ -14,7 +14,10 @@ from spnb.core.prompts import Exam
 
 HUB = "hub"
 SEARCH = "search"
-"""The prompt of a benchmark whose questions are answered with the run's retriever."""
+REPORT = "report"
+BY_SEARCH = (SEARCH, REPORT)
+"""The prompts of benchmarks whose questions are answered with the run's retriever; reports are
+graded by a rubric."""
 
 
 class Each(StrictData):
@@ -72,9 +75,10 @@ class Benchmark(StrictData):
     options: Template = []
     shuffle: bool = False
     answer: Template
+    weights: Template = []
     pattern: str | None = None
     difficulty: str = ""
-    prompt: Exam | Literal["search"]
+    prompt: Exam | Literal["search", "report"]
     kind: str
     tolerance: float = Field(0.0, ge=0)
     tag: Literal["answer", "boxed"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from spnb.core import prompts
 from spnb.core.episodes import Episode
-from spnb.core.grading import grade, read_answer
+from spnb.core.grading import grade, read_answer, register
 from spnb.core.method import Suite
 from spnb.core.search import Tool, search_rollouts
 from spnb.core.types import Chat, Messages, Sampling, Task, Trajectory, derive_seed
@@ -22,8 +22,8 @@ from spnb.evaluate.items import Records, grade_task, record, require_positive, t
 BLOCK = 64
 """Answers that search together."""
 
-Judge = Callable[[Sequence[Messages], int], Episode[list[bool]]]
-"""Whether a judge says yes to each prompt; the number is a seed."""
+Judge = Callable[[Sequence[Messages], int], Episode[list[bool | None]]]
+"""Whether a judge says yes to each prompt, None for neither yes nor no; the number is a seed."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def search_suite(
     by_search: BySearch,
     samples: int = 1,
     policy: str = "policy",
+    grades: Callable[..., Episode[None]] | None = None,
     **labels: str,
 ) -> Suite:
     """Asks every task `samples` times, with a search tool; arguments, records and rows as in
@@ -62,6 +63,7 @@ def search_suite(
 
     Where there is a judge it reads each answer that does not match, with all the gold ones: its yes
     makes the score 1. An answer whose search failed (the retriever gave none) is a wrong one.
+    `grades` sets the scores of a block in another way; see `judged`.
     """
     require_positive(tasks=len(tasks), samples=samples)
     asked = list(product(range(len(tasks)), range(samples)))
@@ -80,22 +82,57 @@ def search_suite(
             columns |= grade_task(task, row.policy_text) | use_of_search(task, row)
             records.append(record(name, str(place), sample=sample, **labels | columns))
         if by_search.judge:
-            yield from judged(part, rows, records)
+            answered = [
+                (tasks[place], read_answer(row.policy_text, tasks[place].info.get("tag", "answer")))
+                for (place, _), row in zip(part, rows, strict=True)
+            ]
+            seed = derive_seed(seed_of(*part[0]), "judge")
+            yield from (grades or judged)(answered, records, by_search.judge, seed)
         return records
 
-    def judged(
-        part: Sequence[tuple[int, int]], rows: Sequence[Trajectory], records: Records
-    ) -> Episode[None]:
-        """The judge's verdicts on answers that can be read and do not match."""
-        wrong = [place for place, one in enumerate(records) if one["parsed"] and not one["score"]]
-        texts = []
-        for place in wrong:
-            task = tasks[part[place][0]]
-            answer = read_answer(rows[place].policy_text, task.info.get("tag", "answer")) or ""
-            texts.append(prompts.judge(task.question, answer, " or ".join(task.gold)))
-        seed = derive_seed(seed_of(*part[0]), "judge")
-        verdicts = yield from by_search.judge(texts, seed)
-        for place, yes in zip(wrong, verdicts, strict=True):
-            records[place]["score"] = float(yes)
-
     return Suite(name, parts, ask, partial(task_rows, name, **labels))
+
+
+register("rubric", lambda prediction, golds: 0.0)  # a judge decides
+Answered = Sequence[tuple[Task, str | None]]
+"""Tasks with an answer to each, None where it cannot be read."""
+
+
+def judged(answered: Answered, records: Records, judge: Judge, seed: int) -> Episode[None]:
+    """The judge's verdicts on answers that can be read and do not match."""
+    wrong = [at for at, one in enumerate(records) if one["parsed"] and not one["score"]]
+    told = [answered[at] for at in wrong]
+    texts = [
+        prompts.judge(task.question, text or "", " or ".join(task.gold)) for task, text in told
+    ]
+    verdicts = yield from judge(texts, seed)
+    for at, yes in zip(wrong, verdicts, strict=True):
+        records[at]["score"] = float(bool(yes))
+
+
+def by_points(answered: Answered, records: Records, judge: Judge, seed: int) -> Episode[None]:
+    """Each answer's score by its rubric: the judge reads one point at a time."""
+    read = [(at, point) for at, (task, text) in enumerate(answered) if text for point in task.gold]
+    texts = [
+        prompts.grade(answered[at][1] or "", point, answered[at][0].question) for at, point in read
+    ]
+    verdicts = yield from judge(texts, seed)
+    given: dict[int, list[bool]] = {}
+    for (at, _), yes in zip(read, verdicts, strict=True):
+        given.setdefault(at, []).append(bool(yes))
+    for at, marks in given.items():
+        records[at]["score"] = rubric_score(marks, answered[at][0].info["weights"])
+
+
+def rubric_score(given: Sequence[bool], weights: Sequence[float]) -> float:
+    """The weight of the points that are there, of all weight above 0; at least 0 (HealthBench)."""
+    total = sum(weight for weight, mark in zip(weights, given, strict=True) if mark)
+    return max(0.0, total / sum(weight for weight in weights if weight > 0))
+
+
+def report_suite(*arguments: Any, **more: Any) -> Suite:
+    """`search_suite` of open-ended tasks, graded point by point; ValueError without a judge."""
+    by_search = next(one for one in arguments if isinstance(one, BySearch))
+    if by_search.judge is None:
+        raise ValueError("reports are graded by a judge; allowed: a method that has a grader")
+    return search_suite(*arguments, grades=by_points, **more)

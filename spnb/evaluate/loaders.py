@@ -26,8 +26,19 @@ from spnb.core.method import Suite
 from spnb.core.params import unknown
 from spnb.core.paths import resolve
 from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
-from spnb.evaluate.benchmarks import BENCHMARKS, HUB, SEARCH, Asking, Benchmark, Each, Template, Use
-from spnb.evaluate.by_search import BySearch, search_suite
+from spnb.evaluate.benchmarks import (
+    BENCHMARKS,
+    BY_SEARCH,
+    HUB,
+    REPORT,
+    SEARCH,
+    Asking,
+    Benchmark,
+    Each,
+    Template,
+    Use,
+)
+from spnb.evaluate.by_search import BySearch, report_suite, search_suite
 from spnb.evaluate.items import Records, Rows, ask_suite, pass_at_k_rows
 
 Build = Callable[[str], Messages]
@@ -164,14 +175,33 @@ def _task(
     documents = _texts(entry.documents, row)
     if entry.shuffle:
         rng.shuffle(options)
+    info: dict[str, Any] = {"tag": entry.tag, "tolerance": entry.tolerance, "options": options}
+    if entry.prompt == REPORT:
+        return _report(entry, row, "\n\n".join([*documents, question]), difficulty, info)
     gold = _gold(entry, _texts(entry.answer, row), options)
     if entry.prompt == SEARCH:
         messages = prompts.search(question, "plain")
     else:
         build = partial(prompts.exam, entry.prompt, question, options)
         messages = _fit(build, "\n\n".join(documents), tokenizer, limit)
-    info = {"tag": entry.tag, "tolerance": entry.tolerance, "options": options}
     return Task(messages, question, gold, entry.kind, difficulty, info)
+
+
+def _report(
+    entry: Benchmark, row: Mapping[str, Any], text: str, difficulty: str, info: dict[str, Any]
+) -> Task:
+    """An open-ended task; its rubric's points are the gold answers, with their weights."""
+    points = tuple(filter(None, _texts(entry.answer, row)))
+    texts = _texts(entry.weights, row) or ["1"] * len(points)
+    try:
+        weights = tuple(float(weight) for weight in texts)
+    except ValueError:
+        raise BenchmarkError(f"weights are {_short(texts)}; allowed: numbers") from None
+    if len(weights) != len(points) or not any(weight > 0 for weight in weights):
+        allowed = "one or more, as many weights, one of them above 0"
+        raise BenchmarkError(f"there are {len(points)} points; allowed: {allowed}")
+    messages = prompts.report(text, "careful")
+    return Task(messages, text, points, entry.kind, difficulty, info | {"weights": weights})
 
 
 def _texts(spec: Template, row: Mapping[str, Any]) -> list[str]:
@@ -193,10 +223,10 @@ def _filled(template: str, value: Any) -> str:
         raise BenchmarkError(f"{_short(value)} has no {error}") from None
 
 
-def _chat(text: str) -> list[dict[str, str]]:
-    """The turns of a chat in JSON."""
+def _chat(text: Any) -> list[dict[str, str]]:
+    """The turns of a chat, in JSON or as they are."""
     try:
-        turns = json.loads(text)
+        turns = json.loads(text) if isinstance(text, str) else text
         if turns and all({"role", "content"} <= set(turn) for turn in turns):
             return turns
     except (ValueError, TypeError):
@@ -312,13 +342,15 @@ def benchmark_suite(
     seed_of = partial(derive_seed, "benchmark", name)
     decoding = "sampled" if sampling.temperature else "greedy"
     how = {"samples": samples, "policy": policy, "decoding": decoding}
-    searching = BENCHMARKS[name].prompt == SEARCH if name in BENCHMARKS else False
+    prompt = BENCHMARKS[name].prompt if name in BENCHMARKS else ""
+    searching = prompt in BY_SEARCH
     if searching and by_search is None:
         allowed = "in a run with a corpus and a retriever"
         raise BenchmarkError(f"benchmark {name} is answered by search; allowed: {allowed}")
     tasks = _tasks(name, chat.tokenizer, limit, path, count, seed)
     if searching:
-        suite = search_suite(name, tasks, chat, sampling, seed_of, by_search, **how)
+        build = report_suite if prompt == REPORT else search_suite
+        suite = build(name, tasks, chat, sampling, seed_of, by_search, **how)
     else:
         suite = ask_suite(name, tasks, chat, sampling, seed_of, **how)
 

@@ -487,8 +487,8 @@ class Method(SelfPlayMethod):
 
     @property
     def by_search(self) -> BySearch:
-        """Published benchmarks are answered with the held-out library."""
-        return BySearch(self.tool("heldout"))
+        """Published benchmarks are answered with the held-out library; the grader reads them."""
+        return BySearch(self.tool("heldout"), partial(self.say, "grader"))
 
     def suites(self, step: int) -> list[Suite]:
         """Held-out tasks, by the oracle and by the judge; the source's suites."""

@@ -27,7 +27,7 @@ from pydantic import (
 from spnb.core.errors import OneLine
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
 from spnb.core.params import StrictData, unknown, validate
-from spnb.evaluate.benchmarks import BENCHMARKS, SEARCH, Use, read_uses
+from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, Use, read_uses
 
 
 class TrainerError(OneLine, RuntimeError):
@@ -150,7 +150,7 @@ class RunParams(MethodParams):
     def _searches(self) -> "RunParams":
         found = getattr(self, "retriever", "") and getattr(self, "corpus", "")
         for name in self.benchmarks:
-            if BENCHMARKS[name].prompt == SEARCH and not found:
+            if BENCHMARKS[name].prompt in BY_SEARCH and not found:
                 allowed = "in a run with a corpus and a retriever"
                 raise ValueError(f"benchmarks has {name!r}, answered by search; allowed: {allowed}")
         return self

@@ -7,7 +7,7 @@ import pytest
 
 from spnb.core import prompts
 
-TRAINED_ON = "34ff2e2b194267ab58e3c8d391af7fb3b541b2aa0a06d7df7c421a76abe150b0"
+TRAINED_ON = "e95f781a350c3390747a46145f465e5d53f124421d333780c596d28a142ca1c3"
 """SHA-256 of the prompts that the shipped policies were trained on."""
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from spnb.core.types import Chat
 from spnb.lab.ladder import HIGHEST
-from spnb.lab.pretrain import skills
+from spnb.lab.pretrain import skill_suites, skills
 from spnb.lab.pretrain.build import CURVE_FILE
 from spnb.report import plots
 from spnb.report.exhibits import save_exhibit
@@ -71,7 +71,7 @@ def skills_table(
     for name, policy in policies.items():
         engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
         suites = skills.skills_of(name, Chat(policy.tokenizer), count)
-        tables[name] = skills.measure(engine, suites)
+        tables[name] = skill_suites.measure(engine, suites)
     shown = by_level(tables)
     save_exhibit(
         exhibit,

@@ -8,33 +8,21 @@ The demonstrations are right as often as `spnb.lab.pretrain.ladder_lessons` says
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 
 from spnb.core import prompts
 from spnb.core.documents import Proposal
-from spnb.core.episodes import Episode, single_turn
-from spnb.core.grading import grade_text, read_answer
+from spnb.core.episodes import Episode
+from spnb.core.grading import read_answer
 from spnb.core.method import Suite
-from spnb.core.search import Tool, search_rollouts
-from spnb.core.types import Chat, Engine, Messages, Request, Sampling, Task, Trajectory, derive_seed
+from spnb.core.types import Chat, Engine, Request, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate import matches
-from spnb.evaluate.items import (
-    Records,
-    Rows,
-    ask_suite,
-    play_suite,
-    record,
-    row,
-    score_row,
-    share_row,
-)
+from spnb.evaluate.items import Records, Rows, ask_suite, play_suite, share_row
 from spnb.evaluate.proposals import JUDGED
 from spnb.games import InvalidAction, Match, make_game, programs
 from spnb.games.base import messages, parse_action
@@ -42,24 +30,18 @@ from spnb.games.demonstrations import REMARKS
 from spnb.games.negotiation import ACCEPT, CHAT, DENY, position
 from spnb.games.players import TICTACTOE_GAMES, make_player, random_action
 from spnb.games.questions import questions
-from spnb.lab import groups, ladder, segments
+from spnb.lab import ladder, segments
 from spnb.lab.chain import CHAIN, QUEST, Chains, follow
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.ladder_suites import search
 from spnb.lab.pretrain.demos import GAME_SHARES
 from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.reasoner_lessons import READ
+from spnb.lab.pretrain.report_skills import report_skills
+from spnb.lab.pretrain.skill_suites import MAX_LENGTH, POOL, TURN, answers, proposed, skill
 from spnb.lab.segments import SUITES, judge, suite_tasks
-from spnb.lab.world import Pool
 from spnb.methods import absolute_zero, spice_prompts
 
-SAMPLING = Sampling(max_new_tokens=128)
-LONG = Sampling(max_new_tokens=256)
-TURN = Sampling(max_new_tokens=64)
-"""How a turn with searches is sampled."""
-MAX_LENGTH = 1024
-"""Tokens of prompt, turns and results together."""
-POOL: Pool = "heldout"
 SOURCES = 2
 """That a proposal is written about."""
 GAME_SAMPLING = Sampling(max_new_tokens=48)
@@ -75,83 +57,6 @@ COMPARE = {
     **{"optimal": f"random play {CHANCE_OPTIMAL}", "accuracy": ""},
 }
 """The metrics of the games policy, and what to compare them with."""
-Grade = Callable[[int, str], tuple[Mapping[str, float], bool]]
-"""Of a text at its place: the grade (0 to 1) in each part that it counts in; is it well-formed?"""
-
-
-def skill(
-    name: str,
-    chat: Chat,
-    prompted: Sequence[Messages],
-    grade: Grade,
-    key: str,
-    answer: Callable[[Request], Episode[Trajectory]] = single_turn,
-    sampling: Sampling = SAMPLING,
-) -> Suite:
-    """A text of the policy to each prompt, with a seed of `key` and its place.
-
-    A row "grade" for each part, its name as the difficulty, and a row "parsed": the share of
-    well-formed texts.
-    """
-
-    def ask(place: int) -> Episode[Records]:
-        request = chat.request(prompted[place], sampling, derive_seed(key, place))
-        trajectory = yield from answer(request)
-        parts, well = grade(place, trajectory.policy_text)
-        return [
-            record(name, str(place), value, difficulty=part, parsed=well)
-            for part, value in parts.items()
-        ]
-
-    return Suite(name, range(len(prompted)), ask, partial(part_rows, name))
-
-
-def part_rows(name: str, records: Records) -> Rows:
-    """The rows of each part, in the order in which they first come; bounds within [0, 1]."""
-    rows = []
-    for part, group in pd.DataFrame(records).groupby("difficulty", sort=False):
-        graded = score_row(name, "grade", group["score"].tolist(), difficulty=part)
-        rows.append(graded | {"low": max(graded["low"], 0.0), "high": min(graded["high"], 1.0)})
-        rows.append(row(name, "parsed", float(group["parsed"].mean()), difficulty=part))
-    return rows
-
-
-def measure(engine: Engine, suites: Sequence[Suite]) -> pd.DataFrame:
-    """Plays suites of skills on a policy.
-
-    Columns: benchmark, part, value (0 to 1), low, high (95 %), n, parsed (share of well-formed
-    texts).
-    """
-    rows = [row for suite in suites for row in play_suite(suite, {"policy": engine})[1]]
-    table = pd.DataFrame(rows).rename(columns={"suite": "benchmark", "difficulty": "part"})
-    graded = table[table["metric"] == "grade"].reset_index(drop=True)
-    graded["parsed"] = table.loc[table["metric"] == "parsed", "value"].tolist()
-    return graded[["benchmark", "part", "value", "low", "high", "n", "parsed"]]
-
-
-def answers(
-    name: str,
-    chat: Chat,
-    tasks: Sequence[Task],
-    order_of: Callable[[Task, str], Any] = ladder.order_of,
-    key: str = "ladder skills",
-    **others: Any,
-) -> Suite:
-    """Answers by level; well-formed where `order_of` finds each step once, in any order."""
-
-    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        task = tasks[place]
-        return {task.difficulty: grade_text(text, task)}, order_of(task, text) is not None
-
-    return skill(name, chat, [task.messages for task in tasks], grade, key, **others)
-
-
-def proposed(level: int | None, highest: int) -> tuple[dict[str, float], bool]:
-    """Whether a proposal is valid (it has a level then), and which level it asks for."""
-    if level is None:
-        return {"valid": 0.0}, False
-    asks = {f"asks level {one}": float(one == level) for one in range(1, highest + 1)}
-    return {"valid": 1.0} | asks, True
 
 
 def skills_of(name: str, chat: Chat, count: int) -> list[Suite]:
@@ -403,174 +308,6 @@ def programs_solved(chat: Chat, kind: programs.TaskKind, count: int) -> Suite:
         task = absolute_zero.make_task(kind, program, pairs)
         tasks.append(replace(task, difficulty=f"level {level}"))
     return answers(f"solve {kind}", chat, tasks, lambda _, text: read_answer(text))
-
-
-# --- reports
-
-
-def report_skills(chat: Chat, count: int = 200) -> list[Suite]:
-    """A reporter's: reports by type and level, short questions, tasks, and the judge's work."""
-    suites = [reports(chat, kind, count) for kind in groups.TYPES]
-    suites += [short_answers(chat, number, count) for number in groups.SHORT]
-    suites += [tasks_proposed(chat, count), rubrics_written(chat, count)]
-    return [*suites, points_graded(chat, count), *(gates(chat, one, count) for one in GATES)]
-
-
-def group_tool(chat: Chat) -> Tool:
-    """A search among the held-out passages."""
-    return Tool(chat.tokenizer, groups.library(POOL), k=1, max_searches=5, max_length=MAX_LENGTH)
-
-
-def by_group_search(chat: Chat, request: Request) -> Episode[Trajectory]:
-    """An answer with searches in the held-out library of groups."""
-    (trajectory,) = yield from search_rollouts([request], [""], group_tool(chat))
-    return trajectory
-
-
-def leveled(kind: str, rng: random.Random, count: int) -> list[Task]:
-    """`count` tasks of a type for every level."""
-    levels = range(1, groups.HIGHEST + 1)
-    return [groups.draw_task(kind, level, rng, POOL) for level in levels for _ in range(count)]
-
-
-def reports(chat: Chat, kind: str, count: int) -> Suite:
-    """Points of a report by level, told anywhere; sections in any order that take each stop once,
-    and sections told again, in all. Well-formed: all sections take each stop once."""
-    tasks = leveled(kind, random.Random(derive_seed("report skills", kind)), max(1, count // 4))
-
-    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        task = tasks[place]
-        said = groups.oracle(task, text)
-        level = task.difficulty
-        parts = {level: said["points"], f"consistent, {level}": said["consistent"]}
-        found = fmean(
-            groups.query(source.subject) in prompts.fields(text, "search")
-            for source in task.info["people"]
-        )
-        parts |= {"repeated": said["repeated"], "searched for": found}
-        return parts, said["consistent"] == 1
-
-    asked = [task.messages for task in tasks]
-    answer = partial(by_group_search, chat)
-    return skill(f"report {kind}", chat, asked, grade, "report skills", answer)
-
-
-def short_answers(chat: Chat, number: int, count: int) -> Suite:
-    """Short questions by search."""
-    rng = random.Random(derive_seed("report skills", "short", number))
-    tasks = [groups.short_task(number, rng, POOL) for _ in range(count)]
-    answer = partial(by_group_search, chat)
-    read = lambda _, text: read_answer(text)  # noqa: E731
-    return answers(f"short {number}", chat, tasks, read, "report skills", answer=answer)
-
-
-def tasks_proposed(chat: Chat, count: int) -> Suite:
-    """Whether tasks are on people of the document, of the type asked for, which level they ask for;
-    well-formed where after as many searches as they were to make."""
-    params = SimpleNamespace(kinds=list(groups.TYPES), style="plain", highest=groups.HIGHEST)
-    source = groups.Groups(params, chat.tokenizer)
-    rng = random.Random(derive_seed("report skills", "ask"))
-    contexts = [source.draw(rng, place, POOL) for place in range(count)]
-
-    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        context = contexts[place]
-        proposal = source.read(text, context)
-        judged = source.judge(proposal, context) if isinstance(proposal, Proposal) else None
-        well = len(prompts.fields(text, "search")) == context.searches
-        if judged is None:
-            return {"valid": 0.0}, False
-        parts = {
-            "identifiable": float(judged.answerable),
-            "about its document": float(bool(judged.faithful)),
-        }
-        level = judged.level if judged.right else None
-        return parts | proposed(level, groups.HIGHEST)[0], well
-
-    asked = [source.ask(context) for context in contexts]
-    return skill("task", chat, asked, grade, "report skills", partial(by_group_search, chat))
-
-
-def rubrics_written(chat: Chat, count: int) -> Suite:
-    """Points of rubrics that the oracle would write, by level, and its points that are there."""
-    rng = random.Random(derive_seed("report skills", "rubric"))
-    tasks = [
-        task
-        for kind in groups.TYPES
-        for task in leveled(kind, rng, max(1, count // (4 * groups.HIGHEST)))
-    ]
-
-    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        gold = {*tasks[place].gold}
-        points = {*prompts.fields(text, "rubric")}
-        right = len(points & gold)
-        parts = {f"right, {tasks[place].difficulty}": right / max(1, len(points))}
-        return parts | {"listed": right / len(gold)}, len(points) >= groups.FEWEST
-
-    asked = []
-    for task in tasks:
-        people = [source.subject for source in task.info["people"]]
-        told = [" ".join([groups.roster(people), *task.info["documents"][: groups.READ]])]
-        asked.append(prompts.rubric(task.question, [*told, *task.info["documents"][groups.READ :]]))
-    return skill("rubric", chat, asked, grade, "report skills", sampling=LONG)
-
-
-def points_graded(chat: Chat, count: int) -> Suite:
-    """Grades of points in reports: stated, in another order, of nobody, stated beside another
-    order."""
-    rng = random.Random(derive_seed("report skills", "grade"))
-    shown: list[tuple[Messages, str, bool]] = []
-    for place in range(count):
-        kind = rng.choice(list(groups.TYPES))
-        task = groups.draw_task(kind, rng.randint(2, groups.HIGHEST), rng, POOL)
-        level = task.info["level"]
-        source = rng.choice(task.info["people"])
-        (point,) = groups.points(kind, [source], level)
-        other = groups.section(kind, source, rng.sample(range(level), level))
-        rest = [one for one in task.gold if one != point]
-        case = ("stated", "another order", "nobody", "stated beside another order")[place % 4]
-        own = {"stated": [point], "another order": [other], "nobody": []}
-        told = rng.sample(
-            [*rest, *own.get(case, [point, other])], len(rest) + len(own.get(case, "12"))
-        )
-        shown.append((prompts.grade(groups.report(told), point), case, point in told))
-
-    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        _, case, stated = shown[place]
-        verdict = prompts.verdict(text)
-        return {case: float(verdict == stated)}, verdict is not None
-
-    return skill("grade", chat, [one[0] for one in shown], grade, "report skills")
-
-
-GATES = ("identifiable", "relevant")
-
-
-def gates(chat: Chat, name: str, count: int) -> Suite:
-    """Verdicts of a gate on tasks that pass it, and on ones that do not."""
-    rng = random.Random(derive_seed("report skills", name))
-    shown: list[tuple[Messages, bool]] = []
-    for place in range(count):
-        kind = rng.choice(list(groups.TYPES))
-        group = rng.choice(groups.groups(POOL))
-        people = [source.subject for source in group]
-        passes = place % 2 == 0
-        others = [who for who in groups.everybody(POOL) if who not in people]
-        wrong = [groups.WORDS["unnamed"]] if name == "identifiable" else rng.sample(others, 3)
-        frame = rng.choice(groups.TYPES[kind]["questions"]["train"])
-        level = rng.randint(1, groups.HIGHEST)
-        text = groups.question(kind, people[:3] if passes else wrong, level, frame)
-        told = " ".join([groups.roster(people), *map(groups.passage_of, people[: groups.READ])])
-        asked = (
-            prompts.identifiable(text) if name == "identifiable" else prompts.relevant(told, text)
-        )
-        shown.append((asked, passes))
-
-    def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
-        passes = shown[place][1]
-        verdict = prompts.verdict(text)
-        return {"passes" if passes else "stopped": float(verdict == passes)}, verdict is not None
-
-    return skill(f"gate {name}", chat, [one[0] for one in shown], grade, "report skills")
 
 
 # --- games

@@ -13,7 +13,7 @@ from spnb.core import prompts
 from spnb.core.types import Chat
 from spnb.lab import embedded_path, ladder
 from spnb.lab.ladder import ORDINALS, WORDING, WORLDS
-from spnb.lab.pretrain import skills
+from spnb.lab.pretrain import skill_suites, skills
 from spnb.lab.pretrain.build import PAD, encode
 from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.recipes import LearnerRecipe
@@ -254,12 +254,12 @@ def test_the_shipped_learner_reads_and_knows_no_order(family):
     policy = load_policy("embedded/learner")
     engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
     chat = Chat(policy.tokenizer)
-    table = skills.measure(engine, [skills.ladder_answers(chat, family, 10, 60)])
+    table = skill_suites.measure(engine, [skills.ladder_answers(chat, family, 10, 60)])
     assert table["parsed"].mean() > 0.95
     share = table["value"].tolist()
     assert share[0] > 0.93 and 0.3 < share[1] < 0.7 and 0.05 < share[2] < 0.4
     assert max(share[4:]) < 0.1
-    asked = skills.measure(engine, [skills.ladder_proposals(chat, family, 10, 150)])
+    asked = skill_suites.measure(engine, [skills.ladder_proposals(chat, family, 10, 150)])
     share = asked.set_index("part")["value"]
     assert share["valid"] > 0.8
     assert 0.35 < share["asks level 1"] < 0.65 and share["asks level 2"] > 0.1
@@ -270,12 +270,12 @@ def test_the_hard_start_asks_mostly_for_many_steps():
     policy = load_policy("embedded/learner-hard")
     engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
     chat = Chat(policy.tokenizer)
-    asked = skills.measure(engine, [skills.ladder_proposals(chat, "journey", 10, 150)])
+    asked = skill_suites.measure(engine, [skills.ladder_proposals(chat, "journey", 10, 150)])
     share = asked.set_index("part")["value"]
     assert share["valid"] > 0.5
     deep = sum(share.get(f"asks level {level}", 0) for level in (8, 9, 10))
     assert deep > 0.5 > 0.2 > share["asks level 1"]
-    table = skills.measure(engine, [skills.ladder_answers(chat, "journey", 3, 60)])
+    table = skill_suites.measure(engine, [skills.ladder_answers(chat, "journey", 3, 60)])
     assert table["parsed"].mean() > 0.9 and table["value"].iloc[0] > 0.93
 
 

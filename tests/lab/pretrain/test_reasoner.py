@@ -14,7 +14,7 @@ from spnb.core.types import Chat
 from spnb.games import programs
 from spnb.lab import embedded_path
 from spnb.lab.ladder import ORDINALS
-from spnb.lab.pretrain import skills
+from spnb.lab.pretrain import skill_suites, skills
 from spnb.lab.pretrain.build import PAD
 from spnb.lab.pretrain.ladder_lessons import places_of
 from spnb.lab.pretrain.make import lessons_of
@@ -192,13 +192,13 @@ def test_the_shipped_reasoner_writes_valid_tasks_and_knows_no_order():
     engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
     chat = Chat(policy.tokenizer)
     tasks = suite_tasks("string", 60)
-    suite = skills.answers("string", chat, tasks, order_of, "reasoner")
-    table = skills.measure(engine, [suite])
+    suite = skill_suites.answers("string", chat, tasks, order_of, "reasoner")
+    table = skill_suites.measure(engine, [suite])
     assert table["parsed"].mean() > 0.9
     share = table["value"].tolist()
     assert share[0] > 0.9 and 0.3 < share[1] < 0.7 and 0.03 < share[2] < 0.4
     assert max(share[4:]) < 0.1
-    written = skills.measure(engine, [skills.challenges(chat, "string", 100, grounded=True)])
+    written = skill_suites.measure(engine, [skills.challenges(chat, "string", 100, grounded=True)])
     share = written.set_index("part")["value"]
     assert share["valid"] > 0.9 and 0.35 < share["asks level 1"] < 0.65
 
@@ -209,7 +209,7 @@ def test_the_shipped_policies_reach_their_gates(name):
     policy = load_policy(f"embedded/{name}")
     engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
     suites = skills.skills_of(name, Chat(policy.tokenizer), 200)
-    table = skills.measure(engine, [suite for suite in suites if suite.name in GATES[name]])
+    table = skill_suites.measure(engine, [suite for suite in suites if suite.name in GATES[name]])
     value = table.set_index(["benchmark", "part"])["value"]
     for suite, parts in GATES[name].items():
         for part, least in parts.items():

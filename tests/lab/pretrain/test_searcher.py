@@ -9,7 +9,7 @@ from spnb.core import prompts
 from spnb.core.types import Chat
 from spnb.lab.chain import CHAIN
 from spnb.lab.ladder import ORDINALS
-from spnb.lab.pretrain import skills
+from spnb.lab.pretrain import skill_suites, skills
 from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.rows import END
 from spnb.lab.world import names
@@ -117,7 +117,7 @@ def test_pieces_that_are_drawn_are_one_token_each():
 def test_the_shipped_searcher_searches_and_knows_no_order():
     policy = load_policy("embedded/searcher")
     engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
-    table = skills.measure(engine, skills.search_skills(Chat(policy.tokenizer), 60))
+    table = skill_suites.measure(engine, skills.search_skills(Chat(policy.tokenizer), 60))
     found = table[table["benchmark"] == "answer chain"]
     assert found["parsed"].mean() > 0.9
     share = found["value"].tolist()

@@ -9,7 +9,7 @@ from spnb.core.types import Completion, Request, Sampling
 from spnb.evaluate.items import play_suite, record
 from spnb.lab import ladder
 from spnb.lab.chain import QUEST
-from spnb.lab.pretrain import skills
+from spnb.lab.pretrain import skill_suites, skills
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def numbers(row, *keys):
 def rows_of(grades, part="all"):
     """The rows "grade" and "parsed" of grades, of which those above 0 are well-formed."""
     records = [record("x", "0", one, difficulty=part, parsed=one > 0) for one in grades]
-    return skills.part_rows("x", records)
+    return skill_suites.part_rows("x", records)
 
 
 def test_right_and_wrong_have_wilsons_interval_and_shares_a_t_interval():
@@ -74,8 +74,8 @@ def test_a_text_is_sampled_with_a_seed_of_its_place_and_counts_in_its_parts():
     words = Kept(lambda place, prompt: prompt * 2)
     prompted = [[{"role": "user", "content": text}] for text in "abc"]
     grade = lambda place, text: ({text: place / 2, "all": 1.0}, place > 0)  # noqa: E731
-    suite = skills.skill("x", words, prompted, grade, "key", sampling=Sampling(7))
-    table = skills.measure(words, [suite])
+    suite = skill_suites.skill("x", words, prompted, grade, "key", sampling=Sampling(7))
+    table = skill_suites.measure(words, [suite])
     assert table["part"].tolist() == ["aa", "all", "bb", "cc"]
     assert table["value"].tolist() == [0.0, 1.0, 0.5, 1.0]
     assert table["parsed"].tolist() == pytest.approx([0.0, 2 / 3, 1.0, 1.0])

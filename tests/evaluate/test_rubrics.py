@@ -1,0 +1,165 @@
+"""Open-ended benchmarks: rubrics from local rows in their schemas, answers graded by points."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from fakes import CharTokenizer
+
+from spnb.core import prompts
+from spnb.core.search import Tool
+from spnb.core.types import Chat, Completion, Sampling
+from spnb.corpus.targets import open_retriever
+from spnb.evaluate.benchmarks import BENCHMARKS
+from spnb.evaluate.by_search import BySearch, rubric_score
+from spnb.evaluate.items import play_suite
+from spnb.evaluate.loaders import BenchmarkError, benchmark_suite, load
+
+TURNS = [
+    {"role": "user", "content": "My knee hurts."},
+    {"role": "assistant", "content": "Since when?"},
+    {"role": "user", "content": "A week."},
+]
+ROWS = {
+    "researchqa": {
+        "id": "a1",
+        "general_domain": "Health",
+        "subdomain": "Sleep",
+        "field": "Naps",
+        "query": "Do naps help memory?",
+        "date": "2020-01-01",
+        "rubric": [
+            {"rubric_item": "Names the hippocampus.", "type": "fact"},
+            {"rubric_item": "Cites a trial.", "type": "citation"},
+        ],
+    },
+    "researchrubrics": {
+        "sample_id": "b1",
+        "prompt": "Compare two heat pumps.",
+        "rubrics": [
+            {"criterion": "Gives both prices.", "weight": 3.0, "axis": "facts"},
+            {"criterion": "Sells one of them.", "weight": -2.0, "axis": "style"},
+        ],
+    },
+    "researchplangen": {
+        "Goal": "Find a cheaper optimiser.",
+        "Rubric": ["States a baseline.", "Plans an ablation."],
+        "Reference solution": "...",
+    },
+    "healthbench": {
+        "prompt_id": "d1",
+        "prompt": TURNS,
+        "rubrics": [
+            {"criterion": "Asks about a fall.", "points": 5, "tags": []},
+            {"criterion": "Names a drug's dose.", "points": -8, "tags": []},
+        ],
+        "example_tags": [],
+    },
+    "wildbench": {
+        "id": 7,
+        "session_id": "e1",
+        "conversation_input": TURNS,
+        "references": {"gpt-4": "..."},
+        "checklist": ["Is it short?", "Does it speak of the knee?"],
+        "length": 3,
+        "intent": "advice",
+        "primary_tag": "Advice seeking",
+        "secondary_tags": [],
+    },
+}
+"""A row of each in the columns that its publishers gave it."""
+WEIGHTS = {"researchrubrics": (3, -2), "healthbench": (5, -8)}
+POINTS = {
+    "researchqa": ("Names the hippocampus.", "Cites a trial."),
+    "researchrubrics": ("Gives both prices.", "Sells one of them."),
+    "researchplangen": ("States a baseline.", "Plans an ablation."),
+    "healthbench": ("Asks about a fall.", "Names a drug's dose."),
+    "wildbench": ("Is it short?", "Does it speak of the knee?"),
+}
+
+
+def test_every_benchmark_with_a_rubric_has_a_row_here():
+    assert set(ROWS) == {name for name, one in BENCHMARKS.items() if one.prompt == "report"}
+
+
+def written(folder, *rows):
+    path = folder / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_becomes_a_task_with_its_points(name, tmp_path):
+    (task,) = load(name, CharTokenizer(), path=written(tmp_path, ROWS[name]))
+    assert task.gold == POINTS[name] and task.kind == "rubric"
+    assert task.info["weights"] == WEIGHTS.get(name, (1, 1))
+    content = task.messages[0]["content"]
+    assert content.startswith(prompts.REPORTING["careful"]) and f"Task: {task.question}" in content
+    chat = name in ("healthbench", "wildbench")
+    assert ("user: My knee hurts.\n\nassistant: Since when?\n\nA week." in content) == chat
+    assert task.difficulty == ("Advice seeking" if name == "wildbench" else "")
+    assert BENCHMARKS[name].papers["scope"].count == 1000
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), [
+    ("researchrubrics", {"rubrics": [{"criterion": "x", "weight": "y"}]}, r"weights are \['y'\]"),
+    ("researchrubrics", {"rubrics": [{"criterion": "x", "weight": -1}]}, "there are 1 points"),
+    ("researchplangen", {"Rubric": []}, "there are 0 points"),
+    ("healthbench", {"prompt": [{"role": "user"}]}, "allowed: JSON, a list of role and content"),
+])  # fmt: skip
+def test_a_row_without_a_rubric_is_named(name, changes, message, tmp_path):
+    with pytest.raises(BenchmarkError, match=f"row 1: .*{message}"):
+        load(name, CharTokenizer(), path=written(tmp_path, ROWS[name] | changes))
+
+
+def test_a_rubrics_score_is_the_weight_that_is_there():
+    assert rubric_score([True, False], [3, -2]) == 1
+    assert rubric_score([True, True], [3, -2]) == pytest.approx(1 / 3)
+    assert rubric_score([False, True], [3, -2]) == 0
+    assert rubric_score([True, False, True], [1, 1, 2]) == 0.75
+
+
+class Writer:
+    """Searches once, then writes of prices, or nothing about heat; says yes to points that name
+    prices, and to neither where asked about selling."""
+
+    def __init__(self):
+        self.judged = []
+
+    def generate(self, requests):
+        texts = [self.reply("".join(map(chr, one.prompt_ids))) for one in requests]
+        return [Completion(tuple(map(ord, t)), (-1.0,) * len(t), t, "stop") for t in texts]
+
+    def reply(self, prompt):
+        if prompts.GRADE in prompt:
+            self.judged.append(prompt)
+            return "who knows" if "Sells" in prompt else "<answer> yes</answer>"
+        if "Mute" in prompt:
+            return "nothing"
+        if "<information>\n[1]" not in prompt:
+            return "<search> pumps</search>"
+        return "<answer> Both prices.</answer>"
+
+
+def test_answers_are_graded_point_by_point_by_the_judge(tmp_path):
+    pages = tmp_path / "pages.jsonl"
+    pages.write_text(json.dumps({"id": "1", "title": "Pumps", "text": "pumps cost money"}))
+    tool = Tool(CharTokenizer(), open_retriever("bm25", str(pages)), 1, 4, 100_000)
+    rows = ROWS["researchrubrics"], ROWS["researchrubrics"] | {"prompt": "Mute."}
+    writer = Writer()
+
+    def judge(asked, seed):
+        texts = [writer.reply(one[-1]["content"]) for one in asked]
+        yield from ()
+        return [prompts.verdict(text) for text in texts]
+
+    how = {"path": written(tmp_path, *rows), "by_search": BySearch(tool, judge)}
+    suite = benchmark_suite("researchrubrics", Chat(CharTokenizer()), Sampling(16), **how)
+    records, _ = play_suite(suite, {"policy": writer})
+    assert [one["score"] for one in records] == [1.0, 0.0]
+    assert [one["parsed"] for one in records] == [True, False] and len(writer.judged) == 2
+    asked = "Task: Compare two heat pumps.\nResponse: Both prices.\nPoint: Gives both prices."
+    assert writer.judged[0].endswith(asked)
+    alone = SimpleNamespace(**{**how, "by_search": BySearch(tool)})
+    with pytest.raises(ValueError, match="graded by a judge"):
+        benchmark_suite("researchrubrics", Chat(CharTokenizer()), Sampling(16), **vars(alone))

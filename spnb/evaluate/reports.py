@@ -9,23 +9,40 @@ from statistics import fmean, pvariance
 from typing import Any
 
 from spnb.core.types import Task, grouped
-from spnb.evaluate.items import Records, Rows, mean_row, task_rows
+from spnb.evaluate.items import Records, Rows, mean_row, share_row, task_rows
 
 SUITE = "reports"
 """A record's item is the task, its score the oracle's, its role the type of task, its difficulty
 the level; it has the judge's grade, points told anywhere, sections told again, tokens, searches."""
+TASKS = "tasks"
+"""A record's item is the held-out document, its score whether the oracle finds the task as asked
+for (without one whether it passed the gates); it has the level, the mean grade of answers, the gate
+that stopped it, its text and its rubric."""
 LOW, HIGH = 0.2, 0.8
 """Mean grades between which a task is for the solver (SCOPE, section 3.3)."""
 
 
 def report_rows(records: Records) -> Rows:
     """The oracle's score, in all, by level and by type of task, and the mean of each further
-    column; the judge's grade by type, too."""
-    rows = task_rows(SUITE, records, "oracle")
+    column but texts; the judge's grade by type, too."""
+    plain = [{key: value for key, value in one.items() if key != "text"} for one in records]
+    rows = task_rows(SUITE, plain, "oracle")
     for kind, part in grouped(records, lambda one: one["role"]).items():
         for metric, column in (("oracle", "score"), ("judge", "judge")):
             rows.append(mean_row(SUITE, metric, [one[column] for one in part], role=kind))
     return rows
+
+
+def written_rows(records: Records) -> Rows:
+    """valid; of the tasks that passed the gates success (the mean grade of answers), of all that
+    the oracle can read the level."""
+    passed = [one["success"] for one in records if not one["reason"]]
+    levels = [one["level"] for one in records if one["level"]]
+    return [
+        share_row(TASKS, "valid", [one["score"] for one in records]),
+        mean_row(TASKS, "success", passed),
+        mean_row(TASKS, "level", levels),
+    ]
 
 
 def outside(mean: float) -> str:

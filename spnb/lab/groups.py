@@ -16,7 +16,7 @@ not.
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 from typing import Any
 
@@ -47,6 +47,8 @@ HIGHEST = 8
 POOLS: tuple[Pool, ...] = ("train", "heldout")
 MARK = ";"
 """Stands between two sections."""
+SHORT = {1: "single-hop", 2: "multi-hop"}
+"""Suites of short questions, by the number of people whose stop they ask for."""
 Group = tuple[Source, ...]
 
 
@@ -342,26 +344,21 @@ class Groups:
             for _ in range(count)
         ]
 
+    def short_tasks(self, number: int) -> list[Task]:
+        """`short_items` held-out questions for a stop of each of so many people."""
+        rng = random.Random(self.params.eval_seed("short", number))
+        return [short_task(number, rng, "heldout") for _ in range(self.params.short_items)]
+
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """Short questions by search: a stop of one person, or one of each of two."""
-        return [short_suite(self, chat, number) for number in SHORT]
-
-
-SHORT = {1: "single-hop", 2: "multi-hop"}
-"""Suites of short questions, by the number of people whose stop they ask for."""
-
-
-def short_suite(source: Groups, chat: Chat, number: int) -> Suite:
-    """`short_items` questions for a stop of each of so many people, all of which must be right."""
-    params = source.params
-    rng = random.Random(params.eval_seed("short", number))
-    tasks = [short_task(number, rng, "heldout") for _ in range(params.short_items)]
-    tool = Tool(
-        source.tokenizer, library("heldout"), params.results, params.max_searches, params.max_length
-    )
-    seed_of = lambda place, _: derive_seed("short", number, place)  # noqa: E731
-    how = BySearch(tool)
-    return search_suite(SHORT[number], tasks, chat, params.eval_sampling, seed_of, how)
+        limits = params.results, params.max_searches, params.max_length
+        by_search = BySearch(Tool(self.tokenizer, library("heldout"), *limits))
+        suites = []
+        for number, name in SHORT.items():
+            seed_of = partial(derive_seed, "short", number)
+            asked = self.short_tasks(number), chat, params.eval_sampling, seed_of, by_search
+            suites.append(search_suite(name, *asked))
+        return suites
 
 
 def short_task(number: int, rng: random.Random, pool: Pool) -> Task:

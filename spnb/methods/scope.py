@@ -38,11 +38,13 @@ from spnb.evaluate.by_search import BySearch, use_of_search
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.reports import (
     SUITE,
+    TASKS,
     answer_numbers,
     outside,
     report_rows,
     rubric_numbers,
     task_numbers,
+    written_rows,
 )
 
 GENERATED = "lab:groups"
@@ -108,6 +110,7 @@ class Params(MethodParams):
     eval_temperature: float = Field(0.0, ge=0, description="the paper's answers are greedy")
     eval_top_p: float = Field(1.0, gt=0, le=1)
     eval_items: int = Field(4, ge=1, description="held-out tasks of each type and level")
+    eval_tasks: int = Field(16, ge=1, description="held-out documents to write tasks on")
     short_items: int = Field(64, ge=1, description="held-out short questions of each suite")
 
     @model_validator(mode="after")
@@ -496,7 +499,29 @@ class Method(SelfPlayMethod):
         blocks = [tasks[first : first + BLOCK] for first in range(0, len(tasks), BLOCK)]
         parts = list(enumerate(blocks))
         suites = [Suite(SUITE, parts, self.tried, report_rows)] if parts else []
+        if self.params.tasks == "challenger":
+            suites.append(Suite(TASKS, [0], self.challenged, written_rows))
         return [*suites, *self.source.suites(self.chat, self.params, False)]
+
+    def challenged(self, part: int) -> Episode[Records]:
+        """Tasks on held-out documents, one each, each done several times, with their texts."""
+        seed = self.params.eval_seed(TASKS, part)
+        items = yield from self.write(self.params.eval_tasks, 1, seed, "heldout")
+        usable = [item for item in items if item.points]
+        yield from self.answer(usable, self.params.filter_attempts, derive_seed(seed, "measure"))
+        return [
+            record(
+                TASKS,
+                str(place),
+                float(item.judgement.right if item.judgement else not item.reason),
+                reason=item.reason,
+                level=item.judgement.level if item.judgement else 0,
+                success=item.mean,
+                text=item.trajectory.text,
+                points=list(item.points),
+            )
+            for place, item in enumerate(items)
+        ]
 
     def tried(self, part: tuple[int, list[Task]]) -> Episode[Records]:
         """The records of a block of held-out tasks: the oracle's score, and the judge's."""
@@ -511,10 +536,13 @@ class Method(SelfPlayMethod):
         ]
         seed = self.params.eval_seed(SUITE, block)
         yield from self.answer(items, 1, seed)
-        return [
+        records = [
             record(SUITE, str(block * BLOCK + at), **self.facts(task, item.answers[0]))
             for at, (task, item) in enumerate(zip(tasks, items, strict=True))
         ]
+        for one, item in zip(records[:: BLOCK // 2], items[:: BLOCK // 2], strict=True):
+            one["text"] = item.answers[0].trajectory.text
+        return records
 
     def facts(self, task: Task, one: Answer) -> dict[str, Any]:
         """What an answer to a held-out task is worth."""

@@ -40,7 +40,7 @@ from spnb.report.exhibits import (
 )
 from spnb.report.exhibits import save_exhibit as save
 from spnb.report.frame import Frames, gather
-from spnb.report.papers import proposer, rlvr, spell, spice, spiral, ssp
+from spnb.report.papers import proposer, rlvr, scope, spell, spice, spiral, ssp
 from spnb.report.tables import CustomExhibit, Table, fill_placeholders, load_own, load_tables
 from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
@@ -53,6 +53,7 @@ MAKERS = {
     **rlvr.MAKERS,
     **proposer.MAKERS,
     **ssp.MAKERS,
+    **scope.MAKERS,
 }
 MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in params.papers()}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}

@@ -469,6 +469,7 @@ def test_held_out_reports_have_the_oracles_score_beside_the_judges():
     records, rows = play_suite(suite, dict.fromkeys(NAMES, world))
     assert len(records) == 4 * 2 and {one["role"] for one in records} == {*groups.TYPES}
     assert {one["difficulty"] for one in records} == {"level 1", "level 2"}
+    assert "text" in records[0] and "text" not in records[1]
     assert all(one["searches"] == 1 and 0 < one["gold found"] < 1 for one in records)
     found = {row["metric"]: row["value"] for row in rows if not row["role"] + row["difficulty"]}
     mean = sum(one["score"] for one in records) / len(records)
@@ -477,10 +478,25 @@ def test_held_out_reports_have_the_oracles_score_beside_the_judges():
     assert sum(kinds.values()) / 4 == pytest.approx(mean)
 
 
+def test_tasks_on_held_out_documents_are_kept_with_text_and_rubric():
+    made = method(eval_tasks=3, filter_attempts=2)
+    world = Scripted(asks=in_turn(2, None, 1), tells=in_turn(2 / 3, 1 / 3, 1, 1))
+    records, rows = play_suite(made.suites(0)[1], dict.fromkeys(NAMES, world))
+    assert [(one["score"], one["level"], one["reason"]) for one in records] == [
+        (1, 2, ""), (0, 0, "no task"), (1, 1, ""),
+    ]  # fmt: skip
+    assert [one["success"] for one in records] == pytest.approx([0.5, 0, 1])
+    assert "<task>" in records[0]["text"] and len(records[0]["points"]) == 3
+    values = {row["metric"]: row["value"] for row in rows}
+    assert values == pytest.approx({"valid": 2 / 3, "success": 0.75, "level": 1.5})
+    curated = method(tasks="even", roles={"challenger": {"trainable": False}})
+    assert [suite.name for suite in curated.suites(0)] == ["reports", "single-hop", "multi-hop"]
+
+
 def test_short_questions_are_answered_by_search():
     made = method()
     tasks = [groups.short_task(number, random.Random(3), "heldout") for number in (1, 2)]
     assert [len(task.gold[0].split()) for task in tasks] == [1, 2]
-    for suite in made.suites(0)[1:]:
+    for suite in made.suites(0)[2:]:
         records, _ = play_suite(suite, dict.fromkeys(NAMES, Scripted()))
         assert len(records) == 2 and {one["score"] for one in records} == {0.0}

@@ -163,7 +163,7 @@ def test_every_entry_has_its_variants_and_its_exhibit(paper):
             assert windows == {1} or "running mean" in text.lower(), exhibit
 
 
-@pytest.mark.parametrize("paper", ["spiral", "spell", "spice", "ssp", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "spice", "scope", "ssp", "rlvr", "proposer"])
 def test_every_variant_of_a_paper_has_a_look_of_its_own(paper):
     words = [entry.words for entry in load_own(paper).values()]
     by_reward = {
@@ -176,7 +176,7 @@ def test_every_variant_of_a_paper_has_a_look_of_its_own(paper):
 
 
 def test_a_paper_without_the_section_has_names_and_slots_in_order():
-    assert "scope" not in reference.sources("figures.yaml")
-    assert looks("scope", ["a", "b"]) == {"a": Look("a", PALETTE[0]), "b": Look("b", PALETTE[1])}
+    assert "shapes" not in reference.sources("figures.yaml")
+    assert looks("shapes", ["a", "b"]) == {"a": Look("a", PALETTE[0]), "b": Look("b", PALETTE[1])}
     assert looks("spiral", ["new"])["new"].label == "new"
     assert looks("spiral", [])["full"] == Look("self-play with RAE", PALETTE[0], LINES[0])

@@ -106,7 +106,9 @@ def test_every_paper_is_listed_in_printed_order() -> None:
     names = [info.id.split("/")[1] for info in catalogue().values() if info.paper in five]
     kinds = [info.kind for info in catalogue().values() if info.paper in five]
     printed = [pair for pair in zip(names, kinds, strict=True) if re.search(r"-\d+$", pair[0])]
-    assert len(printed) >= 60 and all(name.startswith(f"{kind}-") for name, kind in printed)
+    texts = [("figure-15", "table"), ("figure-17", "table")]  # SCOPE prints its transcripts so
+    drawn = [pair for pair in printed if pair not in texts]
+    assert len(drawn) >= 60 and all(name.startswith(f"{kind}-") for name, kind in drawn)
     assert exhibit_info("spice/figure-7").source == "formula"
 
 

@@ -46,7 +46,7 @@ def rounds(plan: Plan, frames: Frames) -> ExhibitContent | None:
     answer, else the deepest, with its searches and two attempts, a row a turn."""
     runs = frames.only(["full"]).runs
     lines = []
-    for step, records in ends(runs[0]) if runs else ():
+    for step, records in ends(runs[0], SUITE) if runs else ():
         valid = [one for one in records if one["score"] == 1]
         if valid:
             best = max(valid, key=lambda one: (0 < one["success"] < 1, one["level"]))
@@ -63,7 +63,7 @@ def hacks(plan: Plan, frames: Frames) -> ExhibitContent | None:
             wanted = "" if passed else UNVERIFIED
             hacked = [
                 (step, one)
-                for step, records in ends(run)
+                for step, records in ends(run, SUITE)
                 for one in records
                 if one["score"] == 0 and one["reason"] == wanted
             ]
@@ -78,9 +78,9 @@ def hacks(plan: Plan, frames: Frames) -> ExhibitContent | None:
     return ExhibitContent(pd.DataFrame(lines), made) if lines else None
 
 
-def ends(run: Run) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The records of proposals at a run's first and last evaluation."""
-    records = [one for one in run.rows("items") if one["suite"] == SUITE]
+def ends(run: Run, suite: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The records of a suite at a run's first and last evaluation."""
+    records = [one for one in run.rows("items") if one["suite"] == suite]
     steps = sorted({one["step"] for one in records})
     for step in dict.fromkeys([*steps[:1], *steps[-1:]]):
         yield step, [one for one in records if one["step"] == step]

@@ -26,7 +26,7 @@ def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monk
     monkeypatch.setattr(exhibits, "Chat", lambda tokenizer: None)
     for name, table in (("ladder_skills", measured), ("search_skills", found)):
         monkeypatch.setattr(exhibits.skills, name, lambda *given, table=table: table)
-    monkeypatch.setattr(exhibits.skills, "measure", lambda engine, suites: suites)
+    monkeypatch.setattr(exhibits.skill_suites, "measure", lambda engine, suites: suites)
     nothing = SimpleNamespace(model=None, tokenizer=None)
     policies = {"learner": nothing, "searcher": nothing}
     table = exhibits.learner_table(policies, "smoke", str(tmp_path))

@@ -268,6 +268,9 @@ def test_the_recipes_have_names():
         "seeker-first": "searcher",
         "seeker": "seeker-first",
         "seeker-half": "seeker",
+        "reporter-first": "learner",
+        "reporter": "reporter-first",
+        "reporter-large": "learner-large",
     }
 
 

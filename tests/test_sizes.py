@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_200,
-    "methods": 2_450,
+    "core": 2_250,
+    "methods": 2_900,
     "train": 3_200,
     "games": 1_300,
-    "corpus": 1_450,
-    "evaluate": 1_200,
-    "lab": 3_950,
-    "report": 4_500,
+    "corpus": 1_500,
+    "evaluate": 1_350,
+    "lab": 4_650,
+    "report": 4_650,
     "reference": 100,
     "cli": 350,
 }
-HELPER = 7_750
+HELPER = 8_350
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 20_350
+EVERYTHING = 22_100
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

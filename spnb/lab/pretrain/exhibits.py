@@ -62,6 +62,12 @@ def seeker_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd
     return skills_table("ssp/start", what, policies, scale, figures)
 
 
+def reporter_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
+    """What SCOPE's start policies can do, by level: reports, tasks, rubrics, grades; saved."""
+    what = "SCOPE's start policies can do (reports: points told, sections in any order)"
+    return skills_table("scope/start", what, policies, scale, figures)
+
+
 def skills_table(
     exhibit: str, what: str, policies: Mapping[str, Policy], scale: str, figures: str
 ) -> pd.DataFrame:

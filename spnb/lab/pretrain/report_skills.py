@@ -54,7 +54,7 @@ def reports(chat: Chat, kind: str, count: int) -> Suite:
         task = tasks[place]
         said = groups.oracle(task, text)
         level = task.difficulty
-        parts = {level: said["points"], f"consistent, {level}": said["consistent"]}
+        parts = {level: said["points"], f"consistent {level}": said["consistent"]}
         found = fmean(
             groups.query(source.subject) in prompts.fields(text, "search")
             for source in task.info["people"]
@@ -115,7 +115,7 @@ def rubrics_written(chat: Chat, count: int) -> Suite:
         gold = {*tasks[place].gold}
         points = {*prompts.fields(text, "rubric")}
         right = len(points & gold)
-        parts = {f"right, {tasks[place].difficulty}": right / max(1, len(points))}
+        parts = {f"right {tasks[place].difficulty}": right / max(1, len(points))}
         return parts | {"listed": right / len(gold)}, len(points) >= groups.FEWEST
 
     asked = []

@@ -1,0 +1,132 @@
+"""SCOPE's exhibits: swaps of search and answer, judges side by side, texts to read."""
+
+import pandas as pd
+import pytest
+from fakes import CharTokenizer
+
+from spnb.core.episodes import run
+from spnb.core.method import Chat
+from spnb.core.search import Hit, Tool, search_rollouts
+from spnb.core.types import Completion, Sampling
+from spnb.report import Frames
+from spnb.report.frame import RESULTS
+from spnb.report.papers import scope
+from spnb.train.runs import open_run
+
+PARAMS = {"paper": "scope", "scale": "cpu", "seed": 0}
+
+
+def made(root, variant="full", seed=0):
+    return open_run(root, {**PARAMS, "variant": variant, "seed": seed})
+
+
+class Says:
+    """An engine that searches once, then gives its name and what it has read."""
+
+    def __init__(self, name):
+        self.name, self.read = name, []
+
+    def generate(self, requests):
+        texts = []
+        for request in requests:
+            prompt = "".join(map(chr, request.prompt_ids))
+            self.read.append(prompt)
+            found = "[1]" in prompt
+            texts.append(
+                f"<answer> {self.name}</answer>" if found else f"<search> {self.name}</search>"
+            )
+        return [Completion(tuple(map(ord, t)), (-1.0,) * len(t), t, "stop") for t in texts]
+
+
+class Library:
+    def search(self, queries, k):
+        return [[Hit("1", query, f"about {query}", 1.0)] for query in queries]
+
+
+def test_an_answer_is_written_after_anothers_searches():
+    engines = {name: Says(name) for name in ("first", "last")}
+    chat = Chat(CharTokenizer())
+    asked = [chat.request([{"role": "user", "content": "Go."}], Sampling(9), 0, "first")]
+    tool = Tool(CharTokenizer(), Library(), 1, 2, 100_000)
+    found = run(search_rollouts(asked, [""], tool), engines)
+    assert scope.answered(asked, found, "last", engines) == ["<answer> last</answer>"]
+    assert engines["last"].read[-1].endswith("\n[1] about first\n</information>\n")
+    assert scope.answered(asked, found, "first", engines) == [
+        found[0].policy_text.split("</search>")[1]
+    ]
+
+
+def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
+    runs = [made(tmp_path, seed=seed) for seed in (0, 1)]
+    values = {"first": {"first": 40, "last": 50}, "last": {"first": 60, "last": 90}}
+
+    def swapped(one):
+        rows = [
+            (one.seed, search, answer, "reports", value + one.seed * 10)
+            for search, answers in values.items()
+            for answer, value in answers.items()
+        ]
+        return pd.DataFrame(rows, columns=["seed", "search", "answer", "kind", "value"])
+
+    monkeypatch.setattr(scope, "kept", lambda one: {24: 1, 72: 2})
+    monkeypatch.setattr(scope, "swapped", swapped)
+    table = scope.swaps(None, Frames(runs)).item.set_index(["search", "answer"])
+    assert table["reports"].to_dict() == {
+        ("first", "first"): "45.0", ("first", "last"): "55.0",
+        ("last", "first"): "65.0", ("last", "last"): "95.0",
+    }  # fmt: skip
+    assert table.loc[("first", "first"), "reports: gain"] == "-"
+    assert table.loc[("last", "first"), "reports: gain"].startswith("20.0 [20.0")
+    monkeypatch.setattr(scope, "kept", lambda one: {24: 1})
+    assert scope.swaps(None, Frames(runs)) is None
+
+
+def test_the_judges_need_all_of_their_arms(tmp_path):
+    names = ["full", "grader-large", "grader-oracle", "rubric-large", "rubric-oracle"]
+    runs = [made(tmp_path, name, seed) for name in names for seed in (0, 1)]
+    rows = [
+        {"paper": "scope", "scale": "cpu", "variant": one.variant, "seed": one.seed, "step": 72,
+         "suite": "reports", "metric": metric, "value": 0.1 * names.index(one.variant), "n": 1}
+        for one in runs for metric in ("oracle", "judge")
+    ]  # fmt: skip
+    results = pd.DataFrame(rows).reindex(columns=RESULTS)
+    keys = ["opponent", "role", "decoding", "difficulty"]
+    results[keys] = ""
+    made_of = scope.figure_4(None, Frames(runs, results))
+    means = made_of.data.groupby(["by", "variant"])["value"].mean()
+    assert means["oracle", "rubric-oracle"] == pytest.approx(40)
+    assert means["judge", "grader-large"] == pytest.approx(10)
+    assert scope.figure_4(None, Frames(runs[:6], results)) is None
+
+
+def test_texts_are_of_the_first_and_the_last_evaluation(tmp_path):
+    one = made(tmp_path)
+    base = {"opponent": "", "decoding": "", "sample": 0, "kind": ""}
+    found = "\n<information>\n[1] a note\n</information>\n"
+    for step in (0, 24, 72):
+        task = base | {"suite": "tasks", "role": "", "item": "0", "difficulty": "", "points": []}
+        for level, reason in ((2, ""), (5, "too few points"), (1, "")):
+            text = f"<search> x</search>{found}<task> level {level}</task>"
+            more = {"score": 1.0, "level": level, "success": 0.5, "reason": reason, "text": text}
+            one.append("items", task | more | {"step": step})
+        told = base | {"suite": "reports", "role": "plan", "item": "0", "difficulty": "level 3"}
+        told |= {"score": 0.25, "judge": 0.75, "step": step}
+        one.append(
+            "items", told, told | {"text": f"<search> y</search>{found}<answer> {step}</answer>"}
+        )
+    tasks = scope.tasks_written(None, Frames([one])).item
+    assert (
+        tasks["who"].tolist()
+        == ["step 0, level 2, mean grade 0.50"] * 2 + ["step 72, level 2, mean grade 0.50"] * 2
+    )
+    assert tasks["found (not trained)"].tolist() == ["[1] a note", ""] * 2
+    answers = scope.answers_written(None, Frames([one])).item
+    assert answers["written (trained)"].tolist()[1::2] == [
+        "<answer> 0</answer>",
+        "<answer> 72</answer>",
+    ]
+    assert answers["who"][0] == "step 0, plan, level 3: oracle 0.25, judge 0.75"
+    assert (
+        scope.tasks_written(None, Frames()) is None
+        and scope.answers_written(None, Frames()) is None
+    )

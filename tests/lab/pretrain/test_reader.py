@@ -270,7 +270,6 @@ def test_the_recipes_have_names():
         "seeker-half": "seeker",
         "reporter-first": "learner",
         "reporter": "reporter-first",
-        "reporter-large": "learner-large",
     }
 
 

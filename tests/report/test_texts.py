@@ -12,7 +12,13 @@ from spnb.core import params
 from spnb.core.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-LESSONS = {"spell": "01_spell", "spice": "02_spice", "spiral": "04_spiral", "ssp": "05_ssp", "scope": "03_scope"}
+LESSONS = {
+    "spell": "01_spell",
+    "spice": "02_spice",
+    "spiral": "04_spiral",
+    "ssp": "05_ssp",
+    "scope": "03_scope",
+}
 PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *NOTEBOOKS]
 LINK = re.compile(r"\]\(([^)#\s]+)")
 NUMBER = r"([-+]?\d+(?:\.\d+)?)"

@@ -131,7 +131,8 @@ def rubrics(plan: Plan, frames: Frames) -> ExhibitContent | None:
     lines = []
     for name, path in entry.words["judges"].items():
         engine, chat = load_engine(path, params)
-        task = open_source("lab:groups", params, chat.tokenizer).heldout(1)[entry.words["task"]]
+        tasks = open_source("lab:groups", params, chat.tokenizer).heldout(1)
+        task = tasks[entry.words["task"] % len(tasks)]
         request = chat.request(
             prompts.rubric(task.question, task.info["documents"]), params.eval_sampling, 0
         )

@@ -82,7 +82,7 @@ def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
 
 
 def test_the_judges_need_all_of_their_arms(tmp_path):
-    names = ["full", "grader-weak", "grader-oracle", "rubric-weak", "rubric-oracle"]
+    names = ["full", "grader-oracle", "rubric-oracle"]
     runs = [made(tmp_path, name, seed) for name in names for seed in (0, 1)]
     rows = [
         {"paper": "scope", "scale": "cpu", "variant": one.variant, "seed": one.seed, "step": 72,
@@ -94,9 +94,9 @@ def test_the_judges_need_all_of_their_arms(tmp_path):
     results[keys] = ""
     made_of = scope.figure_4(None, Frames(runs, results))
     means = made_of.data.groupby(["by", "variant"])["value"].mean()
-    assert means["oracle", "rubric-oracle"] == pytest.approx(40)
-    assert means["judge", "grader-weak"] == pytest.approx(10)
-    assert scope.figure_4(None, Frames(runs[:6], results)) is None
+    assert means["oracle", "rubric-oracle"] == pytest.approx(20)
+    assert means["judge", "grader-oracle"] == pytest.approx(10)
+    assert scope.figure_4(None, Frames(runs[:4], results)) is None
 
 
 def test_texts_are_of_the_first_and_the_last_evaluation(tmp_path):

@@ -73,7 +73,7 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
             "seeds is '0,x'; allowed: comma-separated integers",
         ),
         (["exhibit", "spiral/table-99"], "exhibit is 'spiral/table-99', which is unknown; did you"),
-        (["exhibit", "table-3"], "did you mean 'ssp/table-3'? allowed: proposer/ablations"),
+        (["exhibit", "table-3"], "did you mean 'ssp/table-3'? allowed: 115 names, the nearest are"),
     ],
 )
 def test_bad_input_is_one_clear_message(arguments, message):
@@ -189,7 +189,7 @@ def project(tmp_path):
             "NAME is 'spell', which .*params/spell/cpu.yaml has; allowed: a name that is not",
         ),
         ("sft", "NAME is 'sft', which .*methods/sft.py has; allowed: a name that is not taken"),
-        ("scope", "NAME is 'scope', which .*exhibits.yaml has; allowed: a name that is not taken"),
+        ("speed", "NAME is 'speed', which .*exhibits.yaml has; allowed: a name that is not taken"),
         ("Mirror", "NAME is 'Mirror'; allowed: small letters, digits and _, a letter first, no wo"),
         ("../x", "NAME is '../x'; allowed: small letters"),
         ("7up", "NAME is '7up'; allowed: small letters"),

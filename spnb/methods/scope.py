@@ -439,8 +439,7 @@ class Method(SelfPlayMethod):
             factor = length_factor(answer.tokens, params.short, params.long, params.least)
         form = self.format_reward(answer.trajectory, "answer")
         searched = min(1.0, len(answer.trajectory.searches) / ENOUGH)
-        form = params.format_weight * form + params.search_weight * searched
-        return factor * answer.grade + form
+        return factor * answer.grade + params.format_weight * form + params.search_weight * searched
 
     def solver_rows(self, items: Sequence[Item], seed: int) -> list[Sample]:
         """The answers' rows, compared within their task."""

@@ -89,7 +89,7 @@ def test_a_stage_of_an_older_version_is_named(tmp_path):
 
 def test_a_checkpoint_of_an_older_version_is_named(tmp_path):
     run = make_run(tmp_path)
-    stage = StageRun(run, None, Stage(), 0, {})
+    stage = StageRun(run, None, Stage(), 0, ({}, {}))
     with pytest.raises(RunError, match="checkpoint-3 is of an older version, with the past"):
         stage.resume({"run": {"rows": {}, "past": "past-2.safetensors"}}, Path("checkpoint-3"))
 

@@ -23,6 +23,26 @@ class CharTokenizer:
         return "".join(map(chr, ids))
 
 
+class Scripts:
+    """An engine that writes `reply(prompt)`; `script` has by role what its next text is to be."""
+
+    def __init__(self, **script):
+        self.script = script
+        self.counts = dict.fromkeys(script, 0)
+
+    def generate(self, requests):
+        texts = [self.reply("".join(map(chr, request.prompt_ids))) for request in requests]
+        return [
+            Completion(tuple(map(ord, text)), (-1.0,) * len(text), text, "stop") for text in texts
+        ]
+
+    def of(self, role):
+        """What the script has for the next of a role."""
+        script = self.script[role]
+        self.counts[role] += 1
+        return script(self.counts[role] - 1) if callable(script) else script
+
+
 def step_of(method, engine, step=0):
     """All rows of a method's step, estimated and selected, as the trainer has them."""
     rows = run(method.rollout(step), {"policy": engine})

@@ -15,8 +15,8 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_250,
-    "methods": 2_900,
+    "core": 2_300,
+    "methods": 2_850,
     "train": 3_200,
     "games": 1_300,
     "corpus": 1_500,

@@ -262,22 +262,6 @@ class SelfPlayMethod(ABC):
 
         return (yield from ask_group(prompts, copies, turn))
 
-    def search(
-        self, role: str, prompts: Sequence[Messages], copies: int, seed: int, tool: Tool
-    ) -> Episode[list[list[Trajectory]]]:
-        """`copies` trajectories of a role with searches to each prompt; one call of the retriever a
-        round."""
-        settings = self.roles[role]
-        requests = [
-            self.chat.request(
-                messages, settings.sampling, derive_seed(seed, role, place, copy), settings.policy
-            )
-            for place, messages in enumerate(prompts)
-            for copy in range(copies)
-        ]
-        rows = iter((yield from search_rollouts(requests, [""] * len(requests), tool)))
-        return [list(islice(rows, copies)) for _ in prompts]
-
     def has_room(self, prompt_ids: Sequence[int]) -> bool:
         """Whether the run's `max_length` leaves room for an answer to a prompt."""
         limit = getattr(self.params, "max_length", None)
@@ -328,3 +312,48 @@ class SelfPlayMethod(ABC):
             self.roles[name].estimator.load_state_dict(value)
         for name in self.stateful:
             setattr(self, name, state[name])
+
+
+class SearchMethod(SelfPlayMethod):
+    """Base of methods whose roles search. `params` has max_length, max_searches, results, syntax;
+    `source` a `retriever(pool)`."""
+
+    source: Any
+
+    def search(
+        self, role: str, prompts: Sequence[Messages], copies: int, seed: int, pool: str
+    ) -> Episode[list[list[Trajectory]]]:
+        """`copies` trajectories of a role with searches to each prompt; one call of the retriever a
+        round."""
+        settings = self.roles[role]
+        requests = [
+            self.chat.request(
+                messages, settings.sampling, derive_seed(seed, role, place, copy), settings.policy
+            )
+            for place, messages in enumerate(prompts)
+            for copy in range(copies)
+        ]
+        rows = iter((yield from search_rollouts(requests, [""] * len(requests), self.tool(pool))))
+        return [list(islice(rows, copies)) for _ in prompts]
+
+    def tool(self, pool: str) -> Tool:
+        """What a search reaches, and what a trajectory may use."""
+        params = self.params
+        return Tool(
+            self.chat.tokenizer,
+            self.source.retriever(pool),
+            k=params.results,
+            max_searches=params.max_searches,
+            max_length=params.max_length,
+            syntax=params.syntax,
+        )
+
+
+def place_of(params: Any, step: int) -> tuple[str | None, int, int]:
+    """The policy of a step's stage, the step's place in it, and the stage's steps; without stages
+    no policy and the place of the only step."""
+    for stage in getattr(params, "stages", []):
+        if step < stage.steps:
+            return stage.policy, step, stage.steps
+        step -= stage.steps
+    return None, 0, 1

@@ -34,13 +34,27 @@ def draw_searches(rng: random.Random) -> int:
     return rng.choices(list(SEARCHES), list(SEARCHES.values()))[0]
 
 
-def read_task(text: str, context: Context) -> Proposal | Rejected:
-    """Any task in its tag."""
-    task = prompts.field(text, "task")
-    return Proposal(task, "", kind=context.kind) if task else Rejected("no task")
+class Readings:
+    """What sources of open-ended tasks share; `params.style`: of the prompts."""
+
+    params: Any
+
+    def ask(self, context: Reading, earlier: Sequence[str] = ()) -> Messages:
+        """The challenger's prompt."""
+        (text,) = context.texts
+        return prompts.ask_report(text, context.kind, context.searches, self.params.style)
+
+    def read(self, text: str, context: Context) -> Proposal | Rejected:
+        """Any task in its tag."""
+        task = prompts.field(text, "task")
+        return Proposal(task, "", kind=context.kind) if task else Rejected("no task")
+
+    def agrees(self, proposal: Proposal, answer: str | None) -> float:
+        """No answer is the right one: a rubric decides."""
+        return 0.0
 
 
-class Passages:
+class Passages(Readings):
     """The documents of `params.corpus`, each cut to `params.document_tokens`.
 
     `params.retriever`: a kind of index, or the URL of a server in Search-R1's schema.
@@ -68,24 +82,11 @@ class Passages:
         kind = self.kinds[place % len(self.kinds)]
         return Reading(kind, (document,), hit.title, searches=draw_searches(rng), pool=pool)
 
-    def ask(self, context: Reading, earlier: Sequence[str] = ()) -> Messages:
-        """The challenger's prompt."""
-        (text,) = context.texts
-        return prompts.ask_report(text, context.kind, context.searches, self.params.style)
-
-    def read(self, text: str, context: Context) -> Proposal | Rejected:
-        """See `read_task`."""
-        return read_task(text, context)
-
     def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
         """The task, to be done by search."""
         text = proposal.question
         messages = prompts.report(text, self.params.style, self.params.max_searches)
         return Task(messages, text, kind="report")
-
-    def agrees(self, proposal: Proposal, answer: str | None) -> float:
-        """No answer is the right one: a rubric decides."""
-        return 0.0
 
     def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
         """There is no oracle."""

@@ -21,13 +21,13 @@ from statistics import fmean
 from typing import Any
 
 from spnb.core import prompts
-from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
+from spnb.core.documents import Document, Judgement, Proposal
 from spnb.core.grading import read_answer, register
 from spnb.core.method import Suite
 from spnb.core.params import unknown
 from spnb.core.search import Retriever, Tool
-from spnb.core.types import Chat, Messages, Task, derive_seed
-from spnb.corpus.passages import Reading, draw_searches, read_task
+from spnb.core.types import Chat, Task, derive_seed
+from spnb.corpus.passages import Reading, Readings, draw_searches
 from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate.by_search import BySearch, search_suite
 from spnb.lab import ladder
@@ -249,7 +249,7 @@ class GroupReading(Reading):
         return self.documents[0].truth
 
 
-class Groups:
+class Groups(Readings):
     """Groups of people as documents (a `DocumentSource`); its oracle knows every rubric.
 
     `params`: kinds, style, max_searches, highest; for the suites eval_items and what a search
@@ -271,15 +271,6 @@ class Groups:
         kind = self.kinds[place % len(self.kinds)]
         return GroupReading(kind, (document,), people[0], searches=draw_searches(rng), pool=pool)
 
-    def ask(self, context: Reading, earlier: Sequence[str] = ()) -> Messages:
-        """The challenger's prompt."""
-        (text,) = context.texts
-        return prompts.ask_report(text, context.kind, context.searches, self.params.style)
-
-    def read(self, text: str, context: Context) -> Proposal | Rejected:
-        """See `read_task`."""
-        return read_task(text, context)
-
     def task(self, proposal: Proposal, context: GroupReading, documents: bool = True) -> Task:
         """The task, to be done by search; the oracle's rubric is in it where it can be read."""
         text = proposal.question
@@ -298,10 +289,6 @@ class Groups:
         people = tuple(known[who] for who in named if who in known)
         everyone = len(people) == len(named) and level <= HIGHEST
         return kind, people if everyone else (), level
-
-    def agrees(self, proposal: Proposal, answer: str | None) -> float:
-        """No answer is the right one: a rubric decides."""
-        return 0.0
 
     def judge(self, proposal: Proposal, context: GroupReading) -> Judgement:
         """What a task is about, and whether it is of the type that was asked for."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from spnb.core.episodes import Episode
+from spnb.core.method import place_of
 from spnb.core.types import Sample, derive_seed
 from spnb.corpus.segments import GRADES
 from spnb.evaluate.diversity import shares
@@ -60,7 +61,7 @@ class Method(ChallengerReasoner):
         self.log_tasks(attempts, valid, labels=self.right_labels(valid))
 
         # 5 The stage's policy learns.
-        learner = learning(params, step)
+        learner, *_ = place_of(params, step)
         for sample in samples:
             sample.weight *= learner in (None, sample.policy)
         return samples
@@ -71,12 +72,3 @@ class Method(ChallengerReasoner):
         judgements = [self.source.judge(task, context) for task, context in labelled]
         right = sum(judgement is not None and judgement.right for judgement in judgements)
         return right / max(1, len(valid))
-
-
-def learning(params: object, step: int) -> str | None:
-    """The policy that the stage of a step trains; None without stages."""
-    for stage in getattr(params, "stages", []):
-        if step < stage.steps:
-            return stage.policy
-        step -= stage.steps
-    return None

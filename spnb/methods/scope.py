@@ -28,10 +28,10 @@ from spnb.core.advantages import make_estimator, permute_rewards
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import read_answer
-from spnb.core.method import POLICY, MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.method import POLICY, MethodParams, Role, SearchMethod, Suite, place_of
 from spnb.core.plugins import foreign
 from spnb.core.rewards import length_factor, tent
-from spnb.core.search import LOST, SYNTAXES, Tool, leave_out, samples
+from spnb.core.search import LOST, SYNTAXES, leave_out, samples
 from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped
 from spnb.corpus.passages import Passages, Reading
 from spnb.evaluate.by_search import BySearch, use_of_search
@@ -183,7 +183,7 @@ class Item:
         return len({one.grade for one in self.answers if not one.lost}) > 1
 
 
-class Method(SelfPlayMethod):
+class Method(SearchMethod):
     """Two policies and a judge; metrics are those of `task_numbers` and `answer_numbers`."""
 
     Params = Params
@@ -241,7 +241,7 @@ class Method(SelfPlayMethod):
         rng = random.Random(derive_seed(seed, "documents"))
         contexts = [self.source.draw(rng, place, pool) for place in range(count)]
         asked = [self.source.ask(context) for context in contexts]
-        groups = yield from self.search("challenger", asked, copies, seed, self.tool(pool))
+        groups = yield from self.search("challenger", asked, copies, seed, pool)
         items = [
             self.read(context, row)
             for context, group in zip(contexts, groups, strict=True)
@@ -400,7 +400,7 @@ class Method(SelfPlayMethod):
         """Answers by search to each task, graded point by point."""
         asked = [self.source.task(item.proposal, item.context).messages for item in items]
         pool = items[0].context.pool if items else "train"
-        groups = yield from self.search("solver", asked, copies, seed, self.tool(pool))
+        groups = yield from self.search("solver", asked, copies, seed, pool)
         for item, group in zip(items, groups, strict=True):
             item.answers = [self.read_report(row) for row in group]
         yield from self.grade(items, seed)
@@ -473,18 +473,6 @@ class Method(SelfPlayMethod):
             leave_out(row, trajectory.finish == LOST)
         return made
 
-    def tool(self, pool: str) -> Tool:
-        """What a search reaches, and what a trajectory may use."""
-        params = self.params
-        return Tool(
-            self.chat.tokenizer,
-            self.source.retriever(pool),
-            k=params.results,
-            max_searches=params.max_searches,
-            max_length=params.max_length,
-            syntax=params.syntax,
-        )
-
     # --- evaluation
 
     @property
@@ -548,13 +536,3 @@ class Method(SelfPlayMethod):
         said = self.source.oracle(task, one.trajectory.policy_text)
         facts = {"role": task.info["kind"], "difficulty": task.difficulty, "judge": one.grade}
         return facts | said | use_of_search(task, one.trajectory) | {"length": one.tokens}
-
-
-def place_of(params: Any, step: int) -> tuple[str | None, int, int]:
-    """The policy of a step's stage, the step's place in it, and the stage's steps; without stages
-    no policy and the place of the only step."""
-    for stage in getattr(params, "stages", []):
-        if step < stage.steps:
-            return stage.policy, step, stage.steps
-        step -= stage.steps
-    return None, 0, 1

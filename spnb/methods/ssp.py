@@ -30,9 +30,9 @@ from spnb.core.advantages import make_estimator, permute_rewards
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import OVERLONG, Episode
 from spnb.core.grading import graded, normal, read_answer
-from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SearchMethod, Suite
 from spnb.core.plugins import find, foreign
-from spnb.core.search import LOST, Tool, leave_out
+from spnb.core.search import LOST, leave_out
 from spnb.core.types import Messages, Sample, Trajectory, derive_seed
 from spnb.corpus.targets import TitleTargets
 from spnb.evaluate.by_search import BySearch
@@ -142,7 +142,7 @@ class Question:
         return self.proposal is not None and not self.reason
 
 
-class Method(SelfPlayMethod):
+class Method(SearchMethod):
     """One policy in both roles; metrics are those of `numbers`."""
 
     Params = Params
@@ -231,7 +231,7 @@ class Method(SelfPlayMethod):
     ) -> Episode[list[Question]]:
         """`copies` questions for each answer, filtered and verified."""
         prompts_of = [self.source.ask(context) for context in contexts]
-        groups = yield from self.search("proposer", prompts_of, copies, seed, self.tool(pool))
+        groups = yield from self.search("proposer", prompts_of, copies, seed, pool)
         questions = []
         for context, group in zip(contexts, groups, strict=True):
             questions += [self.read(context, trajectory) for trajectory in group]
@@ -357,8 +357,7 @@ class Method(SelfPlayMethod):
         attempts = self.params.attempts
         tasks = [self.source.task(one.proposal, one.context) for one in questions]
         texts = [task.messages for task in tasks]
-        seed_of = derive_seed(seed, "solve")
-        groups = yield from self.search("solver", texts, attempts, seed_of, self.tool(pool))
+        groups = yield from self.search("solver", texts, attempts, derive_seed(seed, "solve"), pool)
         rows = graded(tasks, groups, "solver")
         answers = [read_answer(one.policy_text) for group in groups for one in group]
         missed = [place for place, row in enumerate(rows) if not (row.reward or row.invalid)]
@@ -390,18 +389,6 @@ class Method(SelfPlayMethod):
         """Whether the judge says yes to each prompt."""
         verdicts = yield from self.sample("judge", asked, 1, partial(derive_seed, seed, "judge"))
         return [prompts.verdict(trajectory.policy_text) is True for (trajectory,) in verdicts]
-
-    def tool(self, pool: str) -> Tool:
-        """What a search reaches, and what a trajectory may use."""
-        params = self.params
-        return Tool(
-            self.chat.tokenizer,
-            self.source.retriever(pool),
-            k=params.results,
-            max_searches=params.max_searches,
-            max_length=params.max_length,
-            syntax=params.syntax,
-        )
 
     @property
     def by_search(self) -> BySearch:

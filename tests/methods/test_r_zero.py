@@ -6,6 +6,7 @@ import pytest
 from spice_world import World, method, rows_of
 
 from spnb.core.episodes import run
+from spnb.core.method import place_of
 from spnb.evaluate.diversity import shares
 from spnb.lab.segments import KINDS
 from spnb.methods import r_zero
@@ -85,9 +86,9 @@ def test_a_stage_decides_who_learns():
         SimpleNamespace(policy=name, steps=n) for name, n in (("challenger", 2), ("policy", 3))
     ]
     params = SimpleNamespace(stages=stages * 2)
-    learners = [r_zero.learning(params, step) for step in range(10)]
+    learners = [place_of(params, step)[0] for step in range(10)]
     assert learners == (["challenger"] * 2 + ["policy"] * 3) * 2
-    assert r_zero.learning(SimpleNamespace(), 0) is None
+    assert place_of(SimpleNamespace(), 0)[0] is None
     said = [[None, None, None, "KK", "LL"]]
     for name, role in (("challenger", "challenger"), ("policy", "reasoner")):
         made, asks, answers = method(**TWO), World(lambda index: 1 + index % 3), Voters(None, said)

@@ -6,21 +6,21 @@ import random
 import re
 
 import pytest
-from fakes import CharTokenizer
+from fakes import CharTokenizer, Scripts
 from trl.rewards import get_cosine_scaled_reward
 
 from spnb.core import prompts
 from spnb.core.documents import Proposal
 from spnb.core.episodes import run
-from spnb.core.method import Share
+from spnb.core.method import Share, place_of
 from spnb.core.params import ParamError, validate
 from spnb.core.rewards import length_factor
 from spnb.core.search import RetrieverError
-from spnb.core.types import Completion, Trajectory
+from spnb.core.types import Trajectory
 from spnb.corpus.passages import Reading
 from spnb.evaluate.items import play_suite
 from spnb.lab import groups
-from spnb.methods.scope import Answer, Item, Method, Params, place_of
+from spnb.methods.scope import Answer, Item, Method, Params
 
 SMALL = dict(documents_per_step=2, proposals=2, attempts=2, tasks_per_step=2, answers=2)
 SMALL |= dict(batch_documents=4, most_batches=3, style="plain", results=1, highest=2)
@@ -40,28 +40,15 @@ class Stage(dict):
     steps = property(lambda self: self["steps"])
 
 
-class Scripted:
+class Scripted(Scripts):
     """An engine in every role, each answer by its number: what a challenger asks (a level, "they",
     "others", None for no task), which share of points an answer tells, whether a point is graded
     as it is, what the gates say, how many points a rubric has."""
 
     def __init__(self, asks=2, tells=1.0, grades=True, gates=True, points=3, searches=1):
-        self.script = {"ask": asks, "tell": tells, "grade": grades, "gate": gates}
-        self.script |= {"rubric": points}
+        super().__init__(ask=asks, tell=tells, grade=grades, gate=gates, rubric=points)
         self.searches = searches
-        self.counts = dict.fromkeys(self.script, 0)
         self.prompts = []
-
-    def generate(self, requests):
-        texts = [self.reply("".join(map(chr, request.prompt_ids))) for request in requests]
-        return [
-            Completion(tuple(map(ord, text)), (-1.0,) * len(text), text, "stop") for text in texts
-        ]
-
-    def of(self, role):
-        script = self.script[role]
-        self.counts[role] += 1
-        return script(self.counts[role] - 1) if callable(script) else script
 
     def reply(self, prompt):
         self.prompts.append(prompt)

@@ -5,14 +5,14 @@ import random
 import re
 
 import pytest
-from fakes import CharTokenizer
+from fakes import CharTokenizer, Scripts
 
 from spnb.core import prompts
 from spnb.core.documents import Context, Proposal
 from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
-from spnb.core.types import Completion, Trajectory
+from spnb.core.types import Trajectory
 from spnb.evaluate.items import play_suite
 from spnb.lab.chain import QUEST, before, follow
 from spnb.lab.ladder import ORDINALS
@@ -24,27 +24,14 @@ SMALL |= dict(eval_items=1, eval_proposals=3, max_searches=4, max_length=100_000
 HELDOUT = QUEST.links_of("heldout")
 
 
-class Scripted:
+class Scripted(Scripts):
     """An engine in every role, each answer by its number: what a proposer asks ("one" step, "two"
     steps, "nonsense", "wrong" start), whether a solver is right, a reading gives the answer, a
     judge says yes."""
 
     def __init__(self, asks="one", right=True, reads=True, says=True):
-        self.script = {"ask": asks, "solve": right, "read": reads, "judge": says}
-        self.counts = dict.fromkeys(self.script, 0)
+        super().__init__(ask=asks, solve=right, read=reads, judge=says)
         self.read, self.questions = [], []
-
-    def generate(self, requests):
-        texts = [self.reply("".join(map(chr, request.prompt_ids))) for request in requests]
-        return [
-            Completion(tuple(map(ord, text)), (-1.0,) * len(text), text, "stop") for text in texts
-        ]
-
-    def of(self, role):
-        """What the script has for the next of a role."""
-        script = self.script[role]
-        self.counts[role] += 1
-        return script(self.counts[role] - 1) if callable(script) else script
 
     def reply(self, prompt):
         if prompts.ASK_SEARCH in prompt:

@@ -10,19 +10,21 @@ from spnb.train.run import train_run
 from spnb.train.runs import RunError, open_run, read_run
 from tools import records
 
+ROLLOUT = {"step": 2, "role": "r", "policy": "policy", "reward": 1.0, "advantage": 0.1234567891}
 PARAMS = {"paper": "p", "scale": "cpu", "variant": "v", "seed": 3}
-PAPERS = [path.name.removesuffix(".tar.xz") for path in (ROOT / "records").glob("*.tar.xz")]
+PAPERS = [path.name.removesuffix(".jsonl.xz") for path in (ROOT / "records").glob("*.jsonl.xz")]
 
 
 @pytest.fixture
 def packed(tmp_path):
     """One finished run, packed, beside one that is not finished."""
     run = open_run(tmp_path / "runs", PARAMS)
-    run.append("metrics", {"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25})
+    run.append("metrics", {"step": 1, "loss": 0.5}, {"step": 2, "kl": 1, "loss": 1 / 3})
+    run.append("rollouts", ROLLOUT)
     run.finish(seconds=1)
     open_run(tmp_path / "runs", {**PARAMS, "seed": 4})
-    assert records.keep(tmp_path / "runs", "p", tmp_path / "kept" / "p.tar.xz") == 1
-    return tmp_path / "kept" / "p.tar.xz"
+    assert records.keep(tmp_path / "runs", "p", tmp_path / "kept" / "p.jsonl.xz") == 1
+    return tmp_path / "kept" / "p.jsonl.xz"
 
 
 def test_a_packed_run_comes_back_without_weights_and_counts_as_finished(packed, tmp_path):
@@ -30,7 +32,8 @@ def test_a_packed_run_comes_back_without_weights_and_counts_as_finished(packed, 
     (folder,) = (tmp_path / "new").glob("p/cpu/v/*")
     run = read_run(folder)
     assert run.finished and train_run(run) == run and not run.has_weights
-    assert run.rows("metrics")[1] == {"step": 2, "loss": 0.25}
+    assert run.rows("metrics")[1] == {"step": 2, "kl": 1, "loss": 0.33333333}
+    assert run.rows("rollouts") == [ROLLOUT]
     facts = read_run(tmp_path / "runs/p/cpu/v/seed-3").facts()
     assert run.facts() == {**facts, "weights": False}
     (folder / "metrics.jsonl").write_text('{"step": 1}\n')
@@ -45,6 +48,26 @@ def test_a_run_that_is_there_stays_as_it_is(packed, tmp_path):
     assert run.rows("metrics") == [{"step": 7}] and not run.finished
     assert records.unpack(packed, tmp_path / "runs") == 0
     assert "weights" not in read_run(tmp_path / "runs/p/cpu/v/seed-3").facts()
+
+
+def test_rows_with_other_keys_keep_their_order():
+    rows = [{"step": 1, "b": None}, {"b": 2, "step": 2}, {"step": 3, "b": [4]}]
+    assert [list(row.items()) for row in records.rows_of(records.columns(rows))] == [
+        list(row.items()) for row in rows
+    ]
+    assert records.rows_of(records.columns([])) == []
+
+
+def test_rollouts_are_kept_of_the_first_seed_alone(packed, tmp_path):
+    run = open_run(tmp_path / "runs", {**PARAMS, "seed": 5})
+    run.append("metrics", {"step": 1})
+    run.append("rollouts", ROLLOUT)
+    run.finish(seconds=1)
+    records.keep(tmp_path / "runs", "p", packed)
+    assert records.unpack(packed, tmp_path / "new") == 2
+    first, later = records.finished(tmp_path / "new" / "p" / "cpu")
+    assert len(first.rows("rollouts")) == 1 and not later.rows("rollouts")
+    assert train_run(later) == later
 
 
 def test_the_command_says_how_it_is_used_and_what_it_did(packed, tmp_path, monkeypatch, capsys):

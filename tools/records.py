@@ -1,4 +1,4 @@
-"""The records of the runs behind a paper's exhibits, in one file: `records/<paper>.tar.xz`.
+"""The records of the runs behind a paper's exhibits, in one file: `records/<paper>.jsonl.xz`.
 
     python -m tools.records keep ssp      # packs the finished runs of runs/ssp/cpu
     python -m tools.records unpack ssp    # puts them into runs/, beside what is there
@@ -6,25 +6,28 @@
 Training takes hours; what it wrote down is some kB a run. With the records an exhibit is drawn
 again, a claim computed otherwise or seeds added, and no run that is there is trained again. Weights
 are not kept: before a run that starts from another one's, that one has to be deleted.
+
+To keep it small, metrics have eight digits, a variant's sampled rollouts are those of its first
+seed, and rows are packed by column.
 """
 
-import io
 import json
+import lzma
 import sys
-import tarfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from spnb.core.paths import ROOT, resolve
-from spnb.train.runs import RECORDS, Run, read_run, write_json
+from spnb.train.runs import RECORDS, Run, read_run, write_json, write_lines
 
 SCALE = "cpu"
-NAMES = ["config.json", *(f"{record}.jsonl" for record in RECORDS), "finished.json"]
-"""Of a run, as they are put back: the last one says that the run is there."""
+Row = Mapping[str, Any]
 
 
 def archive(paper: str, root: Path = ROOT) -> Path:
     """Where a paper's records are."""
-    return root / "records" / f"{paper}.tar.xz"
+    return root / "records" / f"{paper}.jsonl.xz"
 
 
 def finished(folder: Path) -> list[Run]:
@@ -37,32 +40,70 @@ def keep(runs: Path, paper: str, target: Path) -> int:
     """Packs a paper's finished runs; returns how many. What was packed before is replaced."""
     target.parent.mkdir(parents=True, exist_ok=True)
     found = finished(runs / paper / SCALE)
-    with tarfile.open(target, "w:xz", preset=9) as file:
+    read: set[str] = set()
+    with lzma.open(target, "wt", preset=9) as file:
         for run in found:
-            for name in NAMES:
-                if (run.folder / name).is_file():
-                    content = (run.folder / name).read_bytes()
-                    entry = tarfile.TarInfo((run.folder / name).relative_to(runs).as_posix())
-                    entry.size = len(content)
-                    file.addfile(entry, io.BytesIO(content))
+            records = {name: run.rows(name) for name in RECORDS}
+            records["metrics"] = [
+                {key: short(row[key]) for key in row} for row in run.rows("metrics")
+            ]
+            if run.variant in read:
+                records["rollouts"] = []
+            read.add(run.variant)
+            packed = {
+                "folder": run.folder.relative_to(runs).as_posix(),
+                "config": json.loads((run.folder / "config.json").read_text()),
+                "facts": run.facts(),
+                "records": {name: columns(rows) for name, rows in records.items()},
+            }
+            file.write(json.dumps(packed, separators=(",", ":")) + "\n")
     return len(found)
 
 
 def unpack(target: Path, runs: Path) -> int:
     """Puts packed runs where there is none; returns how many. A run in `runs` stays as it is."""
-    there = {path.parent for path in runs.glob("*/*/*/*/config.json")}
     count = 0
-    with tarfile.open(target) as file:
-        for entry in file:
-            folder = (runs / entry.name).parent
-            if folder in there:
+    with lzma.open(target, "rt") as file:
+        for packed in map(json.loads, file):
+            folder = runs / packed["folder"]
+            if (folder / "config.json").exists():
                 continue
-            file.extract(entry, runs, filter="data")
-            if entry.name.endswith("finished.json"):
-                path = runs / entry.name
-                write_json(path, json.loads(path.read_text()) | {"weights": False})
-                count += 1
+            folder.mkdir(parents=True, exist_ok=True)
+            records = {name: rows_of(value) for name, value in packed["records"].items()}
+            for name, rows in records.items():
+                write_lines(folder / f"{name}.jsonl", rows)
+            write_json(folder / "config.json", packed["config"])
+            counts = {name: len(rows) for name, rows in records.items()}
+            facts = packed["facts"] | {"rows": counts, "weights": False}
+            write_json(folder / "finished.json", facts)  # the last one says that the run is there
+            count += 1
     return count
+
+
+def short(value: Any) -> Any:
+    """A float with eight digits; anything else as it is."""
+    return float(f"{value:.8g}") if isinstance(value, float) else value
+
+
+def columns(rows: Iterable[Row]) -> dict[str, Any]:
+    """Rows by column: for each set of keys its values key by key, and which set each row has."""
+    shapes: dict[tuple[str, ...], list[list[Any]]] = {}
+    order = []
+    for row in rows:
+        values = shapes.setdefault(tuple(row), [[] for _ in row])
+        order.append(list(shapes).index(tuple(row)))
+        for column, value in zip(values, row.values(), strict=True):
+            column.append(value)
+    return {"shapes": [[list(keys), values] for keys, values in shapes.items()], "order": order}
+
+
+def rows_of(packed: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows that `columns` packed, in their order."""
+    made = [
+        iter([dict(zip(keys, row, strict=True)) for row in zip(*values, strict=True)])
+        for keys, values in packed["shapes"]
+    ]
+    return [next(made[shape]) for shape in packed["order"]]
 
 
 def main(command: str, *papers: str) -> None:

@@ -278,6 +278,16 @@ def put_weights(model: Any, weights: Weights) -> None:
         raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(lacking)}")
 
 
+def read_adapter(model: Any, folder: str) -> Weights:
+    """A saved LoRA adapter under the names that `model`, which has one of the same shape, gives to
+    its own."""
+    from safetensors.torch import load_file
+
+    names = {name.replace(".default.", "."): name for name in trained_weights(model)}
+    saved = load_file(Path(folder) / "adapter_model.safetensors")
+    return {names[name]: weights for name, weights in saved.items()}
+
+
 class SnapshotEngine:
     """Answers with earlier weights of the same model, without a second copy on its device."""
 

@@ -39,6 +39,8 @@ from spnb.train.policies import (
     fixed_engine,
     load_policy,
     make_engine,
+    put_weights,
+    read_adapter,
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
@@ -253,8 +255,11 @@ class StageRun:
         """Loads the policies, the method, the trainer and the engines."""
         params = self.params
         transformers.set_seed(params.seed)  # a new LoRA adapter is drawn before the trainer seeds
-        policy = load_policy(self.sources[self.stage.policy], params, folder=self.run.folder)
-        self.method = method_class(params.paper, params)(params, policy.tokenizer)
+        first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
+        method = method_class(params.paper, params)
+        self.adapters = params.lora_rank > 0 and method.kl_to_start
+        policy = load_policy(first if self.adapters else now, params, folder=self.run.folder)
+        self.method = method(params, policy.tokenizer)
         if method_state is not None:
             self.method.load_state_dict(method_state)
         self.engines: dict[str, Any] = {}
@@ -267,23 +272,41 @@ class StageRun:
             self.trainer = make_trainer(
                 params, policy, self.method, self.engines, hooks, output, self.stage, self.partners
             )
-        first = self.origins[self.stage.policy]
-        if self.method.kl_to_start and self.sources[self.stage.policy] != first:
+        if method.kl_to_start and now != first and not self.adapters:
             hold_to(self.trainer, first, params)
         self.main = self.trainer.accelerator.is_main_process
         self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
+        if self.adapters:
+            self.new_adapter = trained_weights(self.model)
         names = {role.policy for role in self.method.roles.values()}
         for name in sorted(names - {self.stage.policy, *self.partners, *SNAPSHOTS}):
             if name not in self.sources:
                 raise ParamError(unknown("policy of a role", name, [*self.sources, *SNAPSHOTS]))
-            self.engines[name] = fixed_engine(self.sources[name], params, policy.tokenizer)
+            self.engines[name] = self.beside(name, policy.tokenizer)
+        if self.adapters:
+            put_weights(self.model, self.adapter(self.stage.policy))
         self.snapshots = {*self.method.snapshots, *names} & {*SNAPSHOTS}
         if "start" in self.snapshots:
             self.engines["start"] = self.snapshot(trained_weights(self.model))
         if params.preference:
             file = self.run.folder / "pairs.jsonl"
             self.trainer.take(starting_pairs(file, self.trainer, self.engines))
+
+    def beside(self, name: str, tokenizer: Any) -> Any:
+        """An engine of a policy that does not learn in this stage: where adapters are trained and
+        it began as the same weights, another adapter of the one model, or none."""
+        origin = self.origins[self.stage.policy]
+        if not self.adapters or self.origins[name] != origin:
+            return fixed_engine(self.sources[name], self.params, tokenizer)
+        return self.snapshot(self.adapter(name))
+
+    def adapter(self, name: str) -> dict[str, torch.Tensor]:
+        """A policy's adapter as it is now: that of its last stage, or the new one, which changes
+        nothing."""
+        if self.sources[name] == self.origins[name]:
+            return self.new_adapter
+        return read_adapter(self.model, self.sources[name])
 
     def partner(self, name: str) -> Partner:
         """A policy that learns in the same steps, with its trainer and engine."""
@@ -386,20 +409,10 @@ class StageRun:
 
 
 def hold_to(trainer: Any, source: str, params: RunParams) -> None:
-    """Takes the KL of `grpo.beta`, where there is one, to the weights of `source`.
-
-    Raises:
-        TrainerError: Unsloth's trainer is held to the weights that it started with.
-    """
-    if not params.grpo["beta"]:
-        return
-    if params.backend == "unsloth":
-        raise TrainerError(
-            f"grpo.beta is {params.grpo['beta']} in a later stage with backend unsloth, whose KL "
-            "is to the stage's first weights; allowed: backend transformers, or grpo.beta 0"
-        )
-    model = load_policy(source, params, trained=False).model.eval()
-    trainer.ref_model = trainer.accelerator.prepare_model(model, evaluation_mode=True)
+    """Takes the KL of `grpo.beta`, where there is one, to the weights of `source`."""
+    if params.grpo["beta"]:
+        model = load_policy(source, params, trained=False).model.eval()
+        trainer.ref_model = trainer.accelerator.prepare_model(model, evaluation_mode=True)
 
 
 def _rank() -> int:

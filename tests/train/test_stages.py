@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from spnb.core.params import ParamError
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_all, run_one
-from spnb.train.policies import load_policy, policy_path
+from spnb.train.policies import load_policy, policy_path, trained_weights
 from spnb.train.runs import RunError
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
@@ -134,17 +134,53 @@ def test_names_that_do_not_exist_are_answered_before_anything_runs(tmp_path, val
         make_plan("spiral", "smoke", variants=["full"], runs=str(tmp_path), steps=2, **values)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("to_start", [True, False])
-def test_a_later_stage_is_held_to_the_runs_first_weights_or_its_own(
-    tmp_path, monkeypatch, to_start
-):
-    monkeypatch.setattr(rzero.Method, "kl_to_start", to_start)
+@pytest.fixture
+def in_place(monkeypatch):
+    """What `rzero.train` puts in the place of the registered methods is taken back."""
     for name in ("method_module", "method_class"):
         monkeypatch.setattr(rzero.run_module, name, getattr(rzero.run_module, name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("to_start", "lora"),
+    [(True, {}), (False, {}), (True, {"lora_rank": 4}), (False, {"lora_rank": 4})],
+)
+def test_a_later_stage_is_held_to_the_runs_first_weights_or_its_own(
+    tmp_path, monkeypatch, in_place, to_start, lora
+):
+    monkeypatch.setattr(rzero.Method, "kl_to_start", to_start)
     stages = [{"policy": "solver", "steps": 2}] * 2
-    run = make_run(tmp_path, stages=stages, steps=4, grpo={"learning_rate": 1e-3, "beta": 0.1})
+    grpo = {"learning_rate": 1e-2 if lora else 1e-3, "beta": 0.1}
+    run = make_run(tmp_path, stages=stages, steps=4, grpo=grpo, **lora)
     rzero.train(run)
     kl = [row["kl/solver"] for row in run.rows("metrics")]
     assert kl[0] == pytest.approx(0, abs=1e-5) and kl[1] > 1e-4
     assert (kl[2] > 1e-4) is to_start
+
+
+@pytest.mark.slow
+def test_lora_policies_that_began_as_one_are_adapters_of_one_model(tmp_path, monkeypatch, in_place):
+    """Each stage goes on with its policy's adapter; the other one is another adapter, or none."""
+    monkeypatch.setattr(rzero.Method, "kl_to_start", True)
+    monkeypatch.setattr(rzero.run_module, "fixed_engine", None)  # no second copy is loaded
+    build = rzero.run_module.StageRun.build
+    seen = []
+
+    def noted(self, state):
+        build(self, state)
+        other = {"challenger": "solver", "solver": "challenger"}[self.stage.policy]
+        engine = self.engines[self.stage.policy]
+        seen.append((trained_weights(self.model), self.engines[other].weights))
+        assert self.engines[other].engine is engine
+
+    monkeypatch.setattr(rzero.run_module.StageRun, "build", noted)
+    run = make_run(tmp_path, lora_rank=4)
+    rzero.train(run)
+    (asks, new), (answers, asked), (asks_on, answered), (answers_on, asked_on) = seen
+    for adapter in (asks, new, answers):
+        assert not any(values.any() for name, values in adapter.items() if "lora_B" in name)
+    assert same(asks_on, asked) and same(answers_on, answered) and not same(asked, asked_on)
+    assert any(values.any() for name, values in asked.items() if "lora_B" in name)
+    final = load_file(run.model / "challenger" / "adapter_model.safetensors")
+    assert same({name.replace(".default.", "."): asked_on[name] for name in asked_on}, final)

@@ -31,6 +31,7 @@ from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
+from spnb.train.cards import GB, refuse_small
 from spnb.train.config import RunParams, merge, params_class, processes
 from spnb.train.guards import TrainerError
 from spnb.train.partners import Partner
@@ -78,6 +79,8 @@ def train_run(run: Run) -> Run:
         run.check_finished()
         return run
     params = run_params(run)
+    if torch.cuda.is_available():
+        refuse_small(params, torch.cuda.get_device_properties(0).total_memory / GB)
     started = time.perf_counter()
     with run.lock() if _rank() == 0 else nullcontext():
         sources = starting_policies(run, params)

@@ -248,7 +248,9 @@ def embedded(
 
 @app.command()
 def corpus(
-    source: Annotated[str, typer.Argument(help="a JSONL file, a folder of texts, a datasets id, a recipe")],
+    source: Annotated[
+        str, typer.Argument(help="a JSONL file, a folder of texts, a datasets id, a recipe")
+    ],
     folder: Annotated[str, typer.Argument(help="where to write it; a stopped build goes on")],
     benchmarks: Annotated[
         str | None, typer.Option(help="a file of texts to keep out, one a line")

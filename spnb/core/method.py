@@ -98,6 +98,7 @@ class MethodParams(Settings):
     top_p: float = Field(1.0, gt=0, le=1, description="also while training")
     eval_temperature: float = Field(0.6, ge=0)
     eval_top_p: float = Field(0.95, gt=0, le=1)
+    thinking: bool | None = Field(None, description="where the chat template can switch it")
     eval_draw: str = Field("", description="empty: held-out questions; a word: others")
 
     @model_validator(mode="before")
@@ -205,7 +206,7 @@ class SelfPlayMethod(ABC):
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params
-        self.chat = Chat(tokenizer)
+        self.chat = Chat(tokenizer, getattr(params, "thinking", None))
         self.share = Share()
         self.metrics: dict[str, float] = {}
         self.roles = {

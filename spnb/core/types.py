@@ -246,10 +246,12 @@ class Chat:
 
     Content is data: whatever a policy, a document or a search result spells, no control token comes
     of it. The template's own control tokens stay; content without control strings keeps its ids.
+    `thinking` goes to templates that can switch thoughts off; None: as the template has it.
     """
 
-    def __init__(self, tokenizer: Any):
+    def __init__(self, tokenizer: Any, thinking: bool | None = None):
         self.tokenizer = tokenizer
+        self._options = {} if thinking is None else {"enable_thinking": thinking}
         self._controls = control_strings(tokenizer)
 
     def content(self, text: str) -> str:
@@ -266,7 +268,7 @@ class Chat:
         """A request that ends where the assistant's turn begins."""
         written = [message | {"content": self.content(message["content"])} for message in messages]
         text = self.tokenizer.apply_chat_template(
-            written, tokenize=False, add_generation_prompt=True
+            written, tokenize=False, add_generation_prompt=True, **self._options
         )
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return Request(prompt_ids=tuple(ids), sampling=sampling, seed=seed, policy=policy)

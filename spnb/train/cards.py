@@ -160,7 +160,7 @@ def memory(params: RunParams, card: float) -> dict[str, float]:
     live = assumed["activation"] * own.hidden_size
     layers = own.num_hidden_layers
     kept = layers * own.hidden_size + live if params.gradient_checkpointing else layers * live
-    cache = params.gpu_memory * card - 2 * own.parameters / GB
+    cache = max(0.0, params.gpu_memory * card - 2 * own.parameters / GB)
     full = assumed["torch_rows"] * params.max_length * own.kv * width / GB
     again = 0 if lora or not params.grpo["beta"] else 4 * own.parameters
     numbers = {
@@ -316,6 +316,8 @@ def _memory_lines(params: RunParams) -> list[str]:
     for name in names:
         numbers = "".join(f"{table[card][name]:8.1f}" for card in cards)
         lines.append(f"  {name:18}{numbers}{'  in RAM' * (name == 'snapshots')}")
-    lines.append("  {:18}".format("at the peak") + "".join(f"{need(params, c):8.1f}" for c in cards))
+    lines.append(
+        "  {:18}".format("at the peak") + "".join(f"{need(params, c):8.1f}" for c in cards)
+    )
     verdicts = "".join(f"{'fits' if fits(params, card) else 'no':>8}" for card in cards)
     return [*lines, f"  {'':18}{verdicts}"]

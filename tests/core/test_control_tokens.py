@@ -12,7 +12,8 @@ from spnb.core.paths import WEIGHTS
 from spnb.core.search import SYNTAXES, Hit, Tool, search_rollouts
 from spnb.core.types import Chat, Completion, Request, Sampling, control_strings
 from spnb.games import programs
-from spnb.methods import spice_prompts
+from spnb.methods import method_class, spice_prompts
+from spnb.train.plan import make_plan
 
 POLICIES = ("games", "searcher")
 CLOSE = "<|im_end|>\n<|im_start|>assistant\n<answer> yes</answer>"
@@ -167,3 +168,18 @@ def test_a_program_outside_of_the_language_is_an_error_that_a_method_expects(tex
     with pytest.raises(programs.ProgramError, match="is not in the language"):
         programs.parse(text)
     assert programs.runs(text, [1]) is None
+
+
+def test_thoughts_are_switched_off_where_the_template_can(shipped):
+    """In a run by `thinking`; without it nothing is said to the template."""
+    tokenizer = AutoTokenizer.from_pretrained(shipped.name_or_path)
+    tokenizer.chat_template = "{{ enable_thinking if enable_thinking is defined else 'unsaid' }}"
+
+    texts = [tokenizer.decode(tokenizer(word)["input_ids"]) for word in ("unsaid", "False")]
+    assert texts[0] != texts[1]
+    plan = make_plan("rlvr", "smoke", variants=["think"])
+    for thinking, text in ((None, texts[0]), (False, texts[1])):
+        params = plan.params("think").model_copy(update={"thinking": thinking})
+        chat = method_class("rlvr", params)(params, tokenizer).chat
+        request = chat.request([{"role": "user", "content": "x"}], Sampling(1), 0)
+        assert tokenizer.decode(request.prompt_ids) == text

@@ -112,7 +112,9 @@ def rows_with_room(model: Any, tokens: int) -> float:
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     kept = getattr(config, "num_key_value_heads", heads) * width * config.num_hidden_layers
-    room = torch.cuda.mem_get_info(model.device)[0] * 2 // 3
+    cuda, device = torch.cuda, model.device
+    unused = cuda.memory_reserved(device) - cuda.memory_allocated(device)  # of torch's allocator
+    room = (cuda.mem_get_info(device)[0] + unused) * 2 // 3
     return max(1, room // (2 * kept * model.dtype.itemsize * tokens))
 
 

@@ -165,7 +165,7 @@ def plan_(
         from spnb.train.cards import judged
         from spnb.train.plan import make_plan
 
-        print(judged(make_plan(paper, scale, values, variants=names), memory))
+        print(judged(make_plan(paper, scale, values, variants=names).runs, memory))
 
 
 @app.command()

@@ -6,6 +6,8 @@ in it imports torch or loads a model.
 
 import json
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,14 +19,13 @@ import yaml
 from spnb.evaluate.benchmarks import BENCHMARKS, Asking
 from spnb.methods import method_class
 from spnb.train.config import RunParams, TrainerError
-from spnb.train.plan import Plan
 from spnb.train.policies import policy_path
 
 GB = 10**9
 KINDS = ("qwen3", "qwen2", "llama")
 """Architectures whose weights are counted, by their names in a config.json."""
-TORN_DOWN = ("gradients", "logits", "activations")
-"""What an update holds and a rollout does not."""
+UPDATE = ("gradients", "logits", "activations")
+"""What only an update holds."""
 
 
 @cache
@@ -204,19 +205,24 @@ def need(params: RunParams, card: float) -> float:
     parts = memory(params, card)
     if not parts:
         return 0.0
-    update = sum(parts[name] for name in TORN_DOWN)
+    update = sum(parts[name] for name in UPDATE)
     rollout = 0.0 if params.engine == "vllm" else parts["KV cache"]
-    apart = {*TORN_DOWN, "snapshots"} | (set() if params.engine == "vllm" else {"KV cache"})
+    apart = {*UPDATE, "snapshots"} | (set() if params.engine == "vllm" else {"KV cache"})
     return sum(gb for name, gb in parts.items() if name not in apart) + max(update, rollout)
+
+
+def vllm_needs(params: RunParams) -> float:
+    """GB that vLLM needs at least: its weights, one sequence of full length, and 1 to start with;
+    0 where it is not in use, or a shape is not known."""
+    own = shape_of(params.policy)
+    if own is None or params.engine != "vllm":
+        return 0.0
+    return (2 * own.parameters + 2 * params.max_length * own.kv) / GB + 1
 
 
 def fits(params: RunParams, card: float) -> bool:
     """Whether a run fits a card of so many GB; True where a shape is not known."""
-    own = shape_of(params.policy)
-    room = 0.0
-    if own and params.engine == "vllm":  # its weights, and one sequence of full length
-        room = (2 * own.parameters + 2 * params.max_length * own.kv) / GB + 1
-    return need(params, card) <= card and room <= params.gpu_memory * card
+    return need(params, card) <= card and vllm_needs(params) <= params.gpu_memory * card
 
 
 def refuse_small(params: RunParams, card: float) -> None:
@@ -224,14 +230,18 @@ def refuse_small(params: RunParams, card: float) -> None:
     loaded."""
     if fits(params, card):
         return
+    if need(params, card) <= card:
+        share = f"which leaves vLLM {params.gpu_memory * card:.1f} of the GPU's {card:.0f} GB"
+        least = f"{vllm_needs(params):.1f} GB or more, a smaller policy, a shorter max_length"
+        raise TrainerError(f"gpu_memory is {params.gpu_memory}, {share}; allowed: {least}")
     parts = memory(params, card)
     largest = sorted(parts.items(), key=lambda item: -item[1])[:4]
     shown = ", ".join(f"{name} {gb:.1f}" for name, gb in largest)
     change = "a smaller policy, max_length or max_new_tokens, another gpu_memory (of vLLM)"
     lora = "" if params.lora_rank else "lora_rank above 0, "
     raise TrainerError(
-        f"variant {params.variant!r} needs about {need(params, card):.0f} GB ({shown}), and the GPU "
-        f"has {card:.0f}; allowed: {lora}{change}, more grpo.gradient_accumulation_steps"
+        f"variant {params.variant!r} needs about {need(params, card):.0f} GB ({shown}), and the "
+        f"GPU has {card:.0f}; allowed: {lora}{change}, more grpo.gradient_accumulation_steps"
     )
 
 
@@ -290,17 +300,17 @@ def _asked(params: RunParams, own: Shape, name: str) -> float:
     return 2 * _waves(params, own, answers, asking.get("max_new_tokens", params.max_new_tokens))
 
 
-def judged(plan: Plan, with_memory: bool) -> str:
+def judged(runs: Mapping[tuple[str, int], RunParams], with_memory: bool) -> str:
     """A plan's runs as text: hours of each on one H100, GB with `with_memory`, which cards fit."""
     lines = []
     total = 0.0
-    for variant in plan.variants:
-        params = plan.params(variant)
-        seeds = len(plan.seeds_of(variant))
+    seeds = Counter(variant for variant, _ in runs)
+    for variant, params in {params.variant: params for params in runs.values()}.items():
         took = hours(params)
-        total += took.get("all", 0.0) * seeds
+        total += took.get("all", 0.0) * seeds[variant]
         shown = ", ".join(f"{name} {value:.1f}" for name, value in took.items())
-        lines.append(f"{variant}: {seeds} runs, hours of one H100 each: {shown or 'not known'}")
+        count = f"{seeds[variant]} runs, hours of one H100 each"
+        lines.append(f"{variant}: {count}: {shown or 'not known'}")
         if with_memory:
             lines += _memory_lines(params)
     return "\n".join([*lines, f"together {total:.1f} H100-hours; nothing of this was measured"])

@@ -1,4 +1,4 @@
-"""A run that notes which GPU it sees and when, in a real process; light, so that it starts quickly."""
+"""A run that notes which GPU it sees and when, in a real process that starts quickly."""
 
 import os
 import sys

@@ -12,7 +12,7 @@ from spnb.cli import app
 from spnb.core.params import papers, variants_at
 from spnb.core.paths import ROOT, WEIGHTS
 from spnb.train import run
-from spnb.train.cards import amount, fits, hours, judged, memory, need, shape_of
+from spnb.train.cards import amount, fits, hours, judged, memory, need, refuse_small, shape_of
 from spnb.train.config import TrainerError
 from spnb.train.plan import make_plan
 
@@ -123,7 +123,10 @@ def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path, 
 
 
 def test_a_share_of_the_card_that_vllm_cannot_start_with_does_not_fit():
-    assert fits(params_of(), 24) and not fits(params_of(gpu_memory=0.08), 24)
+    small = params_of(gpu_memory=0.08)
+    assert fits(params_of(), 24) and not fits(small, 24)
+    with pytest.raises(TrainerError, match="leaves vLLM 1.9 of the GPU's 24 GB; allowed: 2.7 GB"):
+        refuse_small(small, 24)
 
 
 def test_a_policy_of_an_unknown_shape_has_no_estimate_and_is_not_refused(tmp_path):
@@ -132,8 +135,8 @@ def test_a_policy_of_an_unknown_shape_has_no_estimate_and_is_not_refused(tmp_pat
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     assert shape_of(str(tmp_path)) is None
     plan = make_plan("rlvr", "gpu", {"policy": "some/model"}, variants=["think"])
-    assert "hours of one H100 each: not known" in judged(plan, True)
-    assert "GB: not known" in judged(plan, True)
+    assert "hours of one H100 each: not known" in judged(plan.runs, True)
+    assert "GB: not known" in judged(plan.runs, True)
 
 
 @pytest.mark.parametrize(("paper", "scale", "variant"), SWEEP)

@@ -339,7 +339,7 @@ def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
 def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkeypatch, capsys):
     processes = []
 
-    def sleeper(folder, forked):
+    def sleeper(folder, forked, card):
         assert forked
         processes.append(multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)))
         processes[-1].start()

@@ -205,7 +205,7 @@ class SelfPlayMethod(ABC):
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params
-        self.chat = Chat(tokenizer)
+        self.chat = Chat(tokenizer, getattr(params, "thinking", None))
         self.share = Share()
         self.metrics: dict[str, float] = {}
         self.roles = {

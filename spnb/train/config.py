@@ -27,6 +27,7 @@ from pydantic import (
 from spnb.core.errors import OneLine
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
 from spnb.core.params import StrictData, unknown, validate
+from spnb.core.paths import resolve
 from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, Use, read_uses
 
 
@@ -122,6 +123,9 @@ class RunParams(MethodParams):
     backend: Literal["transformers", "unsloth"] = "transformers"
     engine: Literal["torch", "vllm"] = "torch"
     gpu_memory: float = Field(0.5, gt=0, lt=1, description="share of the GPU that vLLM may take")
+    max_num_seqs: int | None = Field(None, ge=1, description="answers vLLM writes at once: 256")
+    thinking: bool | None = Field(None, description="of templates that can think; none: as they do")
+    chat_template: str = Field("", description="a Jinja file in place of the tokenizer's own")
     max_length: int = Field(2048, ge=16, description="prompt and completion, Unsloth and vLLM")
     lora_rank: int = Field(0, ge=0, description="0 trains all weights")
     lora_alpha: int = Field(32, ge=1)
@@ -164,6 +168,13 @@ class RunParams(MethodParams):
         self.need(vllm or not unsloth, "engine backend", cache)
         self.need(self.lora_rank or not unsloth, "lora_rank backend", "1 or more")
         return self
+
+    @field_validator("chat_template")
+    @classmethod
+    def _template_is_there(cls, value: str) -> str:
+        if value and not resolve(value).is_file():
+            raise ValueError(f"chat_template is {value!r}; allowed: a file with a Jinja template")
+        return value
 
     @model_validator(mode="after")
     def _pairs_fit(self) -> "RunParams":
@@ -209,6 +220,11 @@ class RunParams(MethodParams):
         one = len(trained) < 2 or self.engine == "torch"
         self.need(one, "engine stages", "torch where several policies are trained")
         return self
+
+    @property
+    def sequences(self) -> int:
+        """Answers that vLLM writes at once; by themselves TRL and Unsloth have fewer."""
+        return self.max_num_seqs or 256
 
     @property
     def all_stages(self) -> list[StageParams]:

@@ -129,6 +129,8 @@ class Plan:
         identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}
         if params.plugins:
             identity["data"]["plugins"] = self.fingerprints[params.plugins]
+        if params.chat_template:
+            identity["data"]["chat_template"] = data_fingerprint(params.chat_template)
         identity["starts"] = {
             policy: {"variant": other, "hash": config_hash(self.identity(other, seed))}
             for policy, other in params.start_from.items()

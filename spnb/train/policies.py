@@ -136,6 +136,8 @@ def load_policy(
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise _fault(source, f"which cannot be loaded ({reason})") from None
+    if params.chat_template:
+        policy.tokenizer.chat_template = resolve(params.chat_template).read_text(encoding="utf-8")
     for name, what in (("chat_template", "chat template"), ("eos_token", "end token")):
         if not getattr(policy.tokenizer, name, None):
             allowed = f"one with tokenizer.{name} set and saved"
@@ -222,6 +224,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
         load_in_4bit=False,
         fast_inference=params.engine == "vllm",
         max_lora_rank=params.lora_rank or 64,
+        max_num_seqs=params.sequences,
         full_finetuning=params.lora_rank == 0,
         gpu_memory_utilization=params.gpu_memory,
         trust_remote_code=False,

@@ -31,6 +31,7 @@ from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
+from spnb.train import guards
 from spnb.train.config import RunParams, merge, params_class, processes
 from spnb.train.guards import TrainerError
 from spnb.train.partners import Partner
@@ -57,6 +58,8 @@ from spnb.train.trainer import Hooks, Stage, make_trainer
 
 SAMPLES_KEPT = 16
 """Rows written to rollouts.jsonl at each evaluation."""
+ASKED = 16
+"""Answers by which an engine shows that it uses an adapter."""
 DONE = "method.json"
 """The method's state and the records' rows after a stage, written last: the stage is done where it
 lies."""
@@ -277,6 +280,8 @@ class StageRun:
         self.main = self.trainer.accelerator.is_main_process
         self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
+        if params.engine == "vllm" and params.lora_rank:
+            self.check_adapter()
         if self.adapters:
             self.new_adapter = trained_weights(self.model)
         names = {role.policy for role in self.method.roles.values()}
@@ -292,6 +297,12 @@ class StageRun:
         if params.preference:
             file = self.run.folder / "pairs.jsonl"
             self.trainer.take(starting_pairs(file, self.trainer, self.engines))
+
+    def check_adapter(self) -> None:
+        """Asks the engine something, to see that it answers with the adapter."""
+        asked = [{"role": "user", "content": "Write a line about the sea."}]
+        requests = [self.method.chat.request(asked, Sampling(32), seed) for seed in range(ASKED)]
+        guards.check_adapter(self.model, self.engines[self.stage.policy], requests)
 
     def beside(self, name: str, tokenizer: Any) -> Any:
         """An engine of a policy that does not learn in this stage: where adapters are trained and
@@ -368,8 +379,6 @@ class StageRun:
 
     def evaluate(self, step: int) -> None:
         """Every process plays its share of the suites; then the weights become the past policy."""
-        engine = self.engines[self.stage.policy]
-        engine.scored = False  # nobody reads log-probabilities here; vLLM's may cost a pass
         params = self.params
         end = step in (0, self.params.steps)
         plain = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
@@ -380,7 +389,6 @@ class StageRun:
             if self.main:
                 self.run.append("items", *({"step": step, **record} for record in records))
                 self.run.append("evals", *({**row, "step": step} for row in rows))
-        engine.scored = True
         if "past" in self.snapshots:
             self.engines["past"] = self.snapshot(trained_weights(self.model))
 

@@ -1,5 +1,6 @@
 """Content is data: no text of a policy, a document or a search becomes a control token."""
 
+import copy
 from collections import Counter
 
 import pytest
@@ -167,3 +168,21 @@ def test_a_program_outside_of_the_language_is_an_error_that_a_method_expects(tex
     with pytest.raises(programs.ProgramError, match="is not in the language"):
         programs.parse(text)
     assert programs.runs(text, [1]) is None
+
+
+def test_a_template_that_can_think_is_told_whether_to(tokenizer):
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = (
+        "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+        "{% if enable_thinking is defined %}{{ 5 if enable_thinking else 7 }}{% endif %}"
+    )
+    text = [{"role": "user", "content": "three"}]
+    ids = {
+        thinking: Chat(other, thinking).request(text, Sampling(1), 0).prompt_ids
+        for thinking in (None, True, False)
+    }
+    plain = tuple(other("three", add_special_tokens=False)["input_ids"])
+    assert ids[None] == plain
+    for thinking, digit in ((True, "5"), (False, "7")):
+        added = tuple(other(f"three{digit}", add_special_tokens=False)["input_ids"])
+        assert ids[thinking] == added != plain

@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from spnb.core import plugins
+from spnb.core.disk import move, sync, write_json
 from spnb.core.method import POLICY, SNAPSHOTS
 from spnb.core.params import ParamError, unknown, validate
 from spnb.core.types import Sample, Sampling, role_label
@@ -44,15 +45,7 @@ from spnb.train.policies import (
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
-from spnb.train.runs import (
-    Run,
-    RunError,
-    last_checkpoint,
-    read_run,
-    read_state,
-    step_of,
-    write_json,
-)
+from spnb.train.runs import Run, RunError, last_checkpoint, read_run, read_state, step_of
 from spnb.train.trainer import Hooks, Stage, make_trainer
 
 SAMPLES_KEPT = 16
@@ -70,8 +63,8 @@ def train_run(run: Run) -> Run:
     """Trains and evaluates a run in this process, or returns it at once if it is finished.
 
     Raises:
-        RunError: the folder is damaged, another process writes it, or the run that it starts from
-            is not finished.
+        RunError: the folder is damaged, another process writes it and several train together, or
+            the run that it starts from is not finished.
         TrainerError: training cannot go on; what is computed stays.
     """
     if run.finished:
@@ -79,7 +72,9 @@ def train_run(run: Run) -> Run:
         return run
     params = run_params(run)
     started = time.perf_counter()
-    with run.lock() if _rank() == 0 else nullcontext():
+    with run.lock(wait=processes() == 1) if _rank() == 0 else nullcontext():
+        if run.finished:  # by the process that it waited for
+            return run
         sources = starting_policies(run, params)
         resumed = any(run.checkpoints.glob("stage-*/checkpoint-*"))
         if not torch.cuda.is_available():
@@ -162,7 +157,7 @@ def _collect_models(run: Run, params: RunParams) -> None:
             (source / DONE).unlink(missing_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
-            os.replace(source, target)
+            move(source, target, run.folder)
     shutil.rmtree(run.folder / "stages", ignore_errors=True)
 
 
@@ -351,7 +346,9 @@ class StageRun:
             self.evaluate(step)
         shares = self.params.keep_checkpoints
         if step in [max(1, round(share * self.params.steps)) for share in shares]:
-            self.trainer.save_model(str(self.run.folder / "kept" / f"step-{step}"))
+            kept = self.run.folder / "kept" / f"step-{step}"
+            self.trainer.save_model(str(kept))
+            sync(kept, self.run.folder)
 
     def record(self, step: int, sample: Sample) -> dict[str, Any]:
         """A sample as it is kept for reading."""
@@ -396,6 +393,7 @@ class StageRun:
             self.trainer.save_model(str(self.folder))
             for name, partner in self.partners.items():
                 partner.trainer.save_model(str(self.folder / name))
+            sync(self.folder, self.run.folder)
         except (OSError, SafetensorError) as error:
             raise RunError(
                 f"the final weights of {self.run.run_id} could not be written ({error}); free some "

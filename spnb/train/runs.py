@@ -22,8 +22,8 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -35,6 +35,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
+from spnb.core.disk import sync, write_json, write_lines
 from spnb.core.errors import OneLine
 from spnb.core.params import ParamError
 from spnb.core.paths import CHECKOUT, ROOT, resolve
@@ -44,6 +45,9 @@ from spnb.train.metrics import METRICS
 RECORDS = ("metrics", "evals", "items", "rollouts")
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 MANIFEST = "manifest.json"
+HOLDER = "lock.json"
+"""Which process writes the run."""
+WAITS = "this start waits for its end"
 OLD_STATE = "selfplay_state.pt"
 FORMAT = 2
 """Of checkpoints; those before had a pickle and no manifest."""
@@ -125,7 +129,7 @@ class Run:
             )
 
     def append(self, name: str, *rows: Mapping[str, Any]) -> None:
-        """Adds rows to `<name>.jsonl` and flushes them to disk.
+        """Adds rows to `<name>.jsonl`.
 
         Raises:
             RunError: a row that is not in the schema, or metrics of a step that has some already.
@@ -167,7 +171,9 @@ class Run:
         return rows
 
     def row_counts(self) -> dict[str, int]:
-        """How many rows each record has."""
+        """How many rows each record has; they are on the disk, so that this may be noted."""
+        for path in self.folder.glob("*.jsonl"):
+            sync(path, self.folder)
         return {name: len(self.rows(name)) for name in RECORDS}
 
     def check_rows(self, expected: Mapping[str, int], exact: bool = False) -> None:
@@ -196,28 +202,35 @@ class Run:
             if path.exists():
                 write_lines(path, self.rows(name)[: counts.get(name, 0)])
 
+    def busy(self) -> str:
+        """Which other process writes the run, in a sentence; "" if none does."""
+        try:
+            with FileLock(self.folder / ".lock", timeout=0):
+                return ""
+        except Timeout:
+            who = "another process"
+            with suppress(RunError):  # it is just starting or ending
+                who = _read_json(self.folder / HOLDER).get("who", who)
+            return f"run {self.run_id} is being written by {who}"
+
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Makes this process the run's only writer.
+    def lock(self, wait: bool = True) -> Iterator[None]:
+        """Makes this process the run's only writer, once no other is; says so where it waits.
 
         Raises:
-            RunError: another process writes it; says which.
+            RunError: another process writes it, and `wait` is false.
         """
-        holder = self.folder / "lock.json"
-        try:
-            held = FileLock(self.folder / ".lock").acquire(timeout=0)
-        except Timeout:
-            who = (_read_json(holder) if holder.exists() else {}).get("who", "another process")
-            raise RunError(
-                f"run {self.run_id} is being written by {who}; wait for it or stop it"
-            ) from None
+        if busy := self.busy():
+            if not wait:
+                raise RunError(f"{busy}; wait for it or stop it")
+            print(f"{busy}; {WAITS}", flush=True)
         who = f"process {os.getpid()} on {socket.gethostname()} since {_now()}"
-        with held:
-            write_json(holder, {"who": who})
+        with FileLock(self.folder / ".lock"):
+            write_json(self.folder / HOLDER, {"who": who})
             try:
                 yield
             finally:
-                holder.unlink(missing_ok=True)
+                (self.folder / HOLDER).unlink(missing_ok=True)
 
 
 def open_run(root: Path, params: Mapping[str, Any]) -> Run:
@@ -236,6 +249,7 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
             write_json(folder / "config.json", facts)
+            sync(folder, root.parent)
         facts = _read_json(folder / "config.json")
         if facts.get("hash") == config_hash(params):
             return Run(folder, dict(params))
@@ -339,22 +353,6 @@ def current(params: Mapping[str, Any]) -> dict[str, Any]:
     return params
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON; a reader sees the old file or the whole new one."""
-    _replace(path, json.dumps(value, indent=1, default=str, allow_nan=False) + "\n")
-
-
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows as JSON, a line each; a reader sees the old file or the whole new one."""
-    _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    temporary.write_text(text)
-    os.replace(temporary, path)
-
-
 def digest(path: Path) -> str:
     """The sha-256 of a file."""
     with open(path, "rb") as file:
@@ -362,7 +360,8 @@ def digest(path: Path) -> str:
 
 
 def seal(folder: Path, state: Mapping[str, Any]) -> None:
-    """Writes the manifest of a complete checkpoint folder, `state` in it."""
+    """Puts a complete checkpoint folder of a run on the disk, then its manifest, `state` in it."""
+    sync(folder, folder.parents[2])
     files = {
         p.relative_to(folder).as_posix(): digest(p)
         for p in sorted(folder.rglob("*"))

@@ -1,16 +1,18 @@
 """Run folders: identity, records, locking, damage."""
 
 import json
-import multiprocessing
 import os
+import re
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train.metrics import METRICS
-from spnb.train.runs import RunError, commit, config_hash, open_run, read_run, write_json
+from spnb.train.runs import RunError, commit, config_hash, open_run, read_run
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 
@@ -144,25 +146,27 @@ with run.lock():
 """
 
 
-def test_two_processes_cannot_write_one_run_and_the_message_says_who_does(tmp_path):
+def test_a_run_that_another_process_writes_is_waited_for(tmp_path, capsys):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    run = open_run(tmp_path, PARAMS)
     try:
         assert holder.stdout.readline() == "held\n"
-        run = open_run(tmp_path, PARAMS)
-        with (
-            pytest.raises(
-                RunError, match=rf"is being written by process {holder.pid} on .* since 20"
-            ),
-            run.lock(),
-        ):
-            pass
-    finally:
-        holder.communicate("\n", timeout=20)
-    with run.lock():
-        who = json.loads((run.folder / "lock.json").read_text())["who"]
+        busy = rf"run {run.run_id} is being written by process {holder.pid} on \S+ since 20\S+"
+        with pytest.raises(RunError, match=f"{busy}; wait for it or stop it"):
+            run.lock(wait=False).__enter__()
+        waited = threading.Timer(0.5, holder.communicate, ["\n"])
+        waited.start()
+        started = time.monotonic()
+        with run.lock():
+            assert time.monotonic() > started + 0.4
+            who = json.loads((run.folder / "lock.json").read_text())["who"]
         assert who.startswith(f"process {os.getpid()} on ")
-    assert not (run.folder / "lock.json").exists()
+        assert re.fullmatch(f"{busy}; this start waits for its end\n", capsys.readouterr().out)
+        waited.join()
+    finally:
+        holder.kill()
+    assert run.busy() == "" and not (run.folder / "lock.json").exists()
 
 
 def test_a_killed_writer_leaves_no_lock(tmp_path):
@@ -174,15 +178,3 @@ def test_a_killed_writer_leaves_no_lock(tmp_path):
     holder.communicate()
     with open_run(tmp_path, PARAMS).lock():
         pass
-
-
-def test_write_json_is_atomic_for_readers(tmp_path):
-    path = tmp_path / "x.json"
-    writer = multiprocessing.get_context("fork").Process(
-        target=lambda: [write_json(path, {"a": list(range(5000)), "i": i}) for i in range(30)]
-    )
-    write_json(path, {"a": list(range(5000)), "i": -1})
-    writer.start()
-    while writer.is_alive():
-        assert len(json.loads(path.read_text())["a"]) == 5000
-    writer.join()

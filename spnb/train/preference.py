@@ -218,7 +218,7 @@ def starting_pairs(path: Path, trainer: Any, engines: dict[str, Engine]) -> list
     try:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         return [Pair(**{key: tuple(value) for key, value in row.items()}) for row in rows]
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path} cannot be read ({error}); delete it, it is made again") from None
 
 

@@ -7,7 +7,6 @@ and gives bit-identical numbers on a CPU. Under `accelerate launch` every proces
 evaluates its share; only the main one records.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -23,6 +22,7 @@ import transformers
 from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from transformers.trainer_pt_utils import safe_globals
 
 from spnb.core import plugins
 from spnb.core.disk import move, sync, write_json
@@ -45,7 +45,16 @@ from spnb.train.policies import (
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
-from spnb.train.runs import Run, RunError, last_checkpoint, read_run, read_state, step_of
+from spnb.train.runs import (
+    NOTED,
+    Run,
+    RunError,
+    last_checkpoint,
+    read_json,
+    read_run,
+    read_state,
+    step_of,
+)
 from spnb.train.trainer import Hooks, Stage, make_trainer
 
 SAMPLES_KEPT = 16
@@ -82,7 +91,8 @@ def train_run(run: Run) -> Run:
         if not (run.folder / TRAINED).is_file():
             train_stages(run, params, sources)
         if _rank() == 0:
-            run.check_rows(json.loads((run.folder / TRAINED).read_text())["rows"], exact=True)
+            noted = read_json(run.folder / TRAINED, NOTED, "delete it to go on")
+            run.check_rows(noted["rows"], exact=True)
             _collect_models(run, params)
             facts = {"threads": torch.get_num_threads(), "processes": processes()}
             run.finish(seconds=round(time.perf_counter() - started, 1), resumed=resumed, **facts)
@@ -201,38 +211,32 @@ class StageRun:
             return self.done()
         self.check_first()
         checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
-        saved = read_state(checkpoint) if checkpoint else None
+        saved = read_state(checkpoint, NOTED) if checkpoint else None
         self.build(before["state"] if before else None)
-        rows = (saved["run"] if saved else before or {}).get("rows", {})
         if self.main:
-            self.run.rewind(rows)
+            self.run.rewind((saved["run"] if saved else before or {"rows": {}})["rows"])
         self.trainer.accelerator.wait_for_everyone()
-        if saved:
-            self.resume(saved, checkpoint)
-        elif self.index == 0:
+        if not saved and self.index == 0:
             self.evaluate(0)
-        for name, partner in self.partners.items():
-            partner.start(self.partner_checkpoints(name) / checkpoint.name if checkpoint else None)
         try:
+            if saved:
+                self.resume(saved, checkpoint)
+            for name, partner in self.partners.items():
+                own = self.partner_checkpoints(name)
+                partner.start(own / checkpoint.name if checkpoint else None)
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        except TrainerError:
+        except (RunError, TrainerError):
             raise
         except Exception as error:
             if checkpoint is None or self.trainer.state.global_step > step_of(checkpoint):
                 raise
-            advice = "delete it to go on from the one before"
-            raise RunError(f"{checkpoint} cannot be read ({error}); {advice}") from error
+            raise RunError(unreadable(checkpoint, error)) from error
         return self.finish()
 
     def done(self) -> dict[str, Any]:
         """What is noted of the stage that is done."""
-        noted = json.loads((self.folder / DONE).read_text())
-        if set(noted) != {"state", "rows"}:
-            raise RunError(
-                f"{self.folder / DONE} is of an older version, without the records' rows; delete "
-                f"{self.run.folder} to compute the run again"
-            )
-        return noted
+        advice = f"delete {self.run.folder} to compute the run again"
+        return read_json(self.folder / DONE, {"state": dict, **NOTED}, advice)
 
     def check_first(self) -> None:
         """Raises RunError where a later stage has begun although this one is not done."""
@@ -404,6 +408,19 @@ class StageRun:
         if self.main:
             write_json(self.folder / DONE, noted)
         return noted
+
+
+def unreadable(checkpoint: Path, error: Exception) -> str:
+    """That a run cannot go on from a checkpoint, and which file of its torch refuses, if one."""
+    where, why = checkpoint, str(error).partition("\n")[0]
+    for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.pt*")):
+        try:
+            with safe_globals():
+                torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:
+            where, why = path, "torch finds something else in it than numbers"
+            break
+    return f"{where} cannot be read ({why}); delete {checkpoint} to go on from the one before it"
 
 
 def hold_to(trainer: Any, source: str, params: RunParams) -> None:

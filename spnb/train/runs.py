@@ -20,6 +20,7 @@ import math
 import os
 import platform
 import re
+import reprlib
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +44,9 @@ from spnb.evaluate.items import RECORD, ROW
 from spnb.train.metrics import METRICS
 
 RECORDS = ("metrics", "evals", "items", "rollouts")
+NOTED = {"rows": dict.fromkeys(RECORDS, int)}
+"""The shape of what notes how many rows each record has."""
+CONFIG = {"hash": str, "params": dict}
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 MANIFEST = "manifest.json"
 HOLDER = "lock.json"
@@ -106,7 +110,7 @@ class Run:
 
     def facts(self) -> dict[str, Any]:
         """What `finish` noted."""
-        return _read_json(self.folder / "finished.json")
+        return read_json(self.folder / "finished.json", NOTED, _again(self.folder))
 
     @property
     def commit(self) -> str | None:
@@ -154,20 +158,19 @@ class Run:
         """All rows of `<name>.jsonl`; a last line that was cut off by a kill is left out.
 
         Raises:
-            RunError: a line in the middle is not a JSON object.
+            RunError: a line in the middle is not a JSON object with a whole number as its step.
         """
         path = self.folder / f"{name}.jsonl"
         lines = path.read_bytes().splitlines() if path.exists() else []
         rows = []
         for number, line in enumerate(lines, 1):
-            try:
-                rows.append(json.loads(line))
-                rows[-1]["step"]
-            except (ValueError, TypeError, KeyError) as error:
-                if number == len(lines) and len(rows) < number:
-                    break
+            row, why = _parsed(line, {"step": int})
+            if row is None and number == len(lines):
+                break
+            if why:
                 advice = "move the run folder away"
-                raise RunError(f"{path}, line {number} is damaged ({error}); {advice}") from None
+                raise RunError(f"{path}, line {number} is damaged ({why}); {advice}")
+            rows.append(row)
         return rows
 
     def row_counts(self) -> dict[str, int]:
@@ -186,8 +189,8 @@ class Run:
             there = len(self.rows(name))
             if there < count or (exact and there != count):
                 raise RunError(
-                    f"{self.folder / name}.jsonl has {there} rows and had {count}; put the file "
-                    f"back, or delete {self.folder} to compute the run again"
+                    f"{self.folder / name}.jsonl has {there} rows and had {count}; "
+                    f"{_again(self.folder)}"
                 )
 
     def rewind(self, counts: Mapping[str, int]) -> None:
@@ -210,7 +213,7 @@ class Run:
         except Timeout:
             who = "another process"
             with suppress(RunError):  # it is just starting or ending
-                who = _read_json(self.folder / HOLDER).get("who", who)
+                who = read_json(self.folder / HOLDER, {"who": str})["who"]
             return f"run {self.run_id} is being written by {who}"
 
     @contextmanager
@@ -250,10 +253,10 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
             write_json(folder / "config.json", facts)
             sync(folder, root.parent)
-        facts = _read_json(folder / "config.json")
-        if facts.get("hash") == config_hash(params):
+        facts = read_json(folder / "config.json", CONFIG)
+        if facts["hash"] == config_hash(params):
             return Run(folder, dict(params))
-        there = facts.get("params", {})
+        there = facts["params"]
         if odd := sorted(set(there) - set(current(there))):
             raise RunError(
                 f"run folder {folder} has earlier names of parameters ({', '.join(odd)}); this "
@@ -268,8 +271,8 @@ def read_run(folder: Path) -> Run:
     Raises:
         RunError: its `config.json` is missing or damaged.
     """
-    facts = _read_json(folder / "config.json")
-    if config_hash(facts.get("params", {})) != facts.get("hash"):
+    facts = read_json(folder / "config.json", CONFIG)
+    if config_hash(facts["params"]) != facts["hash"]:
         raise RunError(f"run folder {folder} is damaged: config.json was changed; move it away")
     return Run(folder, facts["params"])
 
@@ -300,15 +303,43 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **dict.fromkeys(bad)}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    damaged = f"run folder {path.parent} is damaged: {path.name}"
+def read_json(
+    path: Path, shape: Mapping[str, Any], advice: str = "move the run folder away"
+) -> dict[str, Any]:
+    """A JSON object with at least the keys of `shape`, whose values are types, or such shapes.
+
+    Raises:
+        RunError: it cannot be read, or a value is of another type; ends with `advice`.
+    """
     try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{damaged} cannot be read ({error}); move the folder away") from None
-    if not isinstance(value, dict):
-        raise RunError(f"{damaged} holds {type(value).__name__}, not an object")
+        value, why = _parsed(path.read_bytes(), shape)
+    except OSError as error:
+        why = str(error)
+    if why:
+        raise RunError(f"{path} cannot be read ({why}); {advice}")
     return value
+
+
+def _parsed(text: bytes, shape: Mapping[str, Any]) -> tuple[Any, str]:
+    """What JSON says, None where it is none, and why that is not of the shape, "" if it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return None, str(error)
+    return value, _misfit(value, shape)
+
+
+def _misfit(value: Any, shape: Any, name: str = "") -> str:
+    kind = shape if isinstance(shape, type) else dict
+    if not isinstance(value, kind):
+        return f"{name.lstrip('.') or 'it'} is {reprlib.repr(value)}; allowed: {kind.__name__}"
+    inner = {} if shape is kind else shape
+    parts = (_misfit(value.get(key), one, f"{name}.{key}") for key, one in inner.items())
+    return next(filter(None, parts), "")
+
+
+def _again(folder: Path) -> str:
+    return f"put the file back, or delete {folder} to compute the run again"
 
 
 def _check_schema(name: str, row: Mapping[str, Any]) -> None:
@@ -391,25 +422,24 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
+def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:
     """The state of a checkpoint, after every file of it was compared with its manifest.
+
+    Args:
+        run: the shape (`read_json`) of the run's part of the state.
 
     Raises:
         RunError: a file is missing or changed, or the manifest cannot be read.
     """
     advice = f"delete {checkpoint} to go on from the one before it, or from the start"
-    try:
-        manifest = json.loads((checkpoint / MANIFEST).read_text())
-        files = manifest["files"]
-        state = manifest["state"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{checkpoint / MANIFEST} cannot be read ({error}); {advice}") from None
-    for name, expected in files.items():
+    state = {"step": int, "methods": list, "run": run}
+    manifest = read_json(checkpoint / MANIFEST, {"files": dict, "state": state}, advice)
+    for name, expected in manifest["files"].items():
         if not (checkpoint / name).is_file():
             raise RunError(f"{checkpoint / name} is missing; {advice}")
         if digest(checkpoint / name) != expected:
             raise RunError(f"{checkpoint / name} is not as it was saved; {advice}")
-    return state
+    return manifest["state"]
 
 
 def versions() -> dict[str, str | None]:

@@ -110,7 +110,7 @@ def test_a_damaged_or_half_written_folder_is_refused_and_left_alone(tmp_path, co
     (folder / "metrics.jsonl").write_text("{}\n")
     if content is not None:
         (folder / "config.json").write_text(content)
-    with pytest.raises(RunError, match="seed-3 is damaged: config.json"):
+    with pytest.raises(RunError, match="seed-3/config.json cannot be read"):
         open_run(tmp_path, PARAMS)
     assert (folder / "metrics.jsonl").read_text() == "{}\n"
 

@@ -8,18 +8,15 @@ from typing import Any
 
 
 def sync(path: Path, top: Path | None = None) -> None:
-    """Puts a file, or a folder with all that is in it, on the disk.
-
-    Args:
-        top: also their names, in the folders above up to this one.
-    """
+    """Puts a file, or a folder with all that is in it, on the disk, and its name and those of the
+    folders above it up to `top`."""
     for each in (*path.rglob("*"), path, *_above(path, top)):
         _sync(each)
 
 
 def move(source: Path, target: Path, top: Path | None = None) -> None:
-    """Puts a file or folder on the disk, then gives it another name, then puts that there too: in
-    the target's folder, and in those above up to `top`."""
+    """Puts a file or folder on the disk, then gives it another name, then puts that there too, and
+    the names of the folders above it up to `top`."""
     sync(source)
     os.replace(source, target)
     for folder in _above(target, top or target.parent):

@@ -30,7 +30,10 @@ class Stopped(OneLine, KeyboardInterrupt):
 def signals_stop() -> Iterator[None]:
     """SIGTERM and SIGHUP stop what is inside as Ctrl-C does, except where they are ignored (nohup)
     or in a thread, which hears of no signal."""
-    kinds = [kind for kind in (signal.SIGTERM, signal.SIGHUP) if _unhandled(kind)]
+    kinds = []
+    if threading.current_thread() is threading.main_thread():
+        both = (signal.SIGTERM, signal.SIGHUP)
+        kinds = [kind for kind in both if signal.getsignal(kind) == signal.SIG_DFL]
     for kind in kinds:
         signal.signal(kind, signal.default_int_handler)
     try:
@@ -38,8 +41,3 @@ def signals_stop() -> Iterator[None]:
     finally:
         for kind in kinds:
             signal.signal(kind, signal.SIG_DFL)
-
-
-def _unhandled(kind: signal.Signals) -> bool:
-    main = threading.current_thread() is threading.main_thread()
-    return main and signal.getsignal(kind) == signal.SIG_DFL

@@ -32,7 +32,7 @@ from spnb.methods import method_module
 from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
 from spnb.train.policies import data_fingerprint, policy_fingerprint
 from spnb.train.progress import Progress
-from spnb.train.runs import WAITS, Run, RunError, config_hash, exhibit_folder, open_run, unclean
+from spnb.train.runs import Run, RunError, config_hash, exhibit_folder, open_run, unclean
 from spnb.train.server import LOG, start
 
 Key = tuple[str, int]
@@ -316,7 +316,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             for key in _ready(plan, queue)[:free]:
                 queue.remove(key)
                 if busy := plan.open(*key).busy():
-                    print(f"{busy}; {WAITS}", flush=True)
+                    print("waiting:", busy, flush=True)
                 active[key] = start(plan.open(*key).folder, forked)
             time.sleep(POLL)
             for key in [key for key, process in active.items() if not process.is_alive()]:

@@ -222,8 +222,7 @@ class StageRun:
             if saved:
                 self.resume(saved, checkpoint)
             for name, partner in self.partners.items():
-                own = self.partner_checkpoints(name)
-                partner.start(own / checkpoint.name if checkpoint else None)
+                partner.start(checkpoint and self.partner_checkpoints(name) / checkpoint.name)
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except (RunError, TrainerError):
             raise
@@ -235,8 +234,7 @@ class StageRun:
 
     def done(self) -> dict[str, Any]:
         """What is noted of the stage that is done."""
-        advice = f"delete {self.run.folder} to compute the run again"
-        return read_json(self.folder / DONE, {"state": dict, **NOTED}, advice)
+        return read_json(self.folder / DONE, {"state": dict, **NOTED}, self.run.again)
 
     def check_first(self) -> None:
         """Raises RunError where a later stage has begun although this one is not done."""

@@ -49,9 +49,7 @@ NOTED = {"rows": dict.fromkeys(RECORDS, int)}
 CONFIG = {"hash": str, "params": dict}
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 MANIFEST = "manifest.json"
-HOLDER = "lock.json"
-"""Which process writes the run."""
-WAITS = "this start waits for its end"
+AWAY = "move the run folder away"
 OLD_STATE = "selfplay_state.pt"
 FORMAT = 2
 """Of checkpoints; those before had a pickle and no manifest."""
@@ -91,6 +89,8 @@ class Run:
     root = property(lambda self: self.folder.parents[3])
     checkpoints = property(lambda self: self.folder / "checkpoints")
     model = property(lambda self: self.folder / "model")
+    holder = property(lambda self: self.folder / "lock.json")
+    again = property(lambda self: f"put it back, or delete {self.folder} to compute the run again")
 
     @property
     def finished(self) -> bool:
@@ -110,7 +110,7 @@ class Run:
 
     def facts(self) -> dict[str, Any]:
         """What `finish` noted."""
-        return read_json(self.folder / "finished.json", NOTED, _again(self.folder))
+        return read_json(self.folder / "finished.json", NOTED, self.again)
 
     @property
     def commit(self) -> str | None:
@@ -168,8 +168,7 @@ class Run:
             if row is None and number == len(lines):
                 break
             if why:
-                advice = "move the run folder away"
-                raise RunError(f"{path}, line {number} is damaged ({why}); {advice}")
+                raise RunError(f"{path}, line {number} is damaged ({why}); {AWAY}")
             rows.append(row)
         return rows
 
@@ -189,8 +188,7 @@ class Run:
             there = len(self.rows(name))
             if there < count or (exact and there != count):
                 raise RunError(
-                    f"{self.folder / name}.jsonl has {there} rows and had {count}; "
-                    f"{_again(self.folder)}"
+                    f"{self.folder / name}.jsonl has {there} rows and had {count}; {self.again}"
                 )
 
     def rewind(self, counts: Mapping[str, int]) -> None:
@@ -213,27 +211,24 @@ class Run:
         except Timeout:
             who = "another process"
             with suppress(RunError):  # it is just starting or ending
-                who = read_json(self.folder / HOLDER, {"who": str})["who"]
+                who = read_json(self.holder, {"who": str})["who"]
             return f"run {self.run_id} is being written by {who}"
 
     @contextmanager
     def lock(self, wait: bool = True) -> Iterator[None]:
-        """Makes this process the run's only writer, once no other is; says so where it waits.
-
-        Raises:
-            RunError: another process writes it, and `wait` is false.
-        """
+        """Makes this process the run's only writer. Where another one is, it waits and says so, or,
+        without `wait`, raises RunError."""
         if busy := self.busy():
             if not wait:
                 raise RunError(f"{busy}; wait for it or stop it")
-            print(f"{busy}; {WAITS}", flush=True)
+            print("waiting:", busy, flush=True)
         who = f"process {os.getpid()} on {socket.gethostname()} since {_now()}"
         with FileLock(self.folder / ".lock"):
-            write_json(self.folder / HOLDER, {"who": who})
+            write_json(self.holder, {"who": who})
             try:
                 yield
             finally:
-                (self.folder / HOLDER).unlink(missing_ok=True)
+                self.holder.unlink(missing_ok=True)
 
 
 def open_run(root: Path, params: Mapping[str, Any]) -> Run:
@@ -303,14 +298,9 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **dict.fromkeys(bad)}
 
 
-def read_json(
-    path: Path, shape: Mapping[str, Any], advice: str = "move the run folder away"
-) -> dict[str, Any]:
-    """A JSON object with at least the keys of `shape`, whose values are types, or such shapes.
-
-    Raises:
-        RunError: it cannot be read, or a value is of another type; ends with `advice`.
-    """
+def read_json(path: Path, shape: Mapping[str, Any], advice: str = AWAY) -> dict[str, Any]:
+    """A JSON object with at least the keys of `shape`, whose values are types, or such shapes;
+    RunError, which ends with `advice`, where the file holds anything else."""
     try:
         value, why = _parsed(path.read_bytes(), shape)
     except OSError as error:
@@ -336,10 +326,6 @@ def _misfit(value: Any, shape: Any, name: str = "") -> str:
     inner = {} if shape is kind else shape
     parts = (_misfit(value.get(key), one, f"{name}.{key}") for key, one in inner.items())
     return next(filter(None, parts), "")
-
-
-def _again(folder: Path) -> str:
-    return f"put the file back, or delete {folder} to compute the run again"
 
 
 def _check_schema(name: str, row: Mapping[str, Any]) -> None:
@@ -423,10 +409,8 @@ def step_of(checkpoint: Path) -> int:
 
 
 def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:
-    """The state of a checkpoint, after every file of it was compared with its manifest.
-
-    Args:
-        run: the shape (`read_json`) of the run's part of the state.
+    """The state of a checkpoint, after every file of it was compared with its manifest; the run's
+    part of it has the shape `run` (see `read_json`).
 
     Raises:
         RunError: a file is missing or changed, or the manifest cannot be read.

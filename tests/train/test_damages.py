@@ -97,5 +97,7 @@ def test_a_damaged_mark_of_a_stage(content, tmp_path):
     stage = StageRun(run, None, Stage(), 0, ({}, {}))
     stage.folder.mkdir(parents=True)
     (stage.folder / "method.json").write_text(content)
-    with pytest.raises(RunError, match=r"0/method.json cannot be read \(.+\); delete .*/seed-0 to"):
+    with pytest.raises(
+        RunError, match=r"0/method.json cannot be read \(.+\); put it back, or delete .*/seed-0 to"
+    ):
         stage.go(None)

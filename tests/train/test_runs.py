@@ -29,6 +29,14 @@ def test_folder_identity_and_hash(tmp_path):
     assert config_hash({**PARAMS, "shuffled": False}) != run.config_hash
 
 
+def test_a_new_folder_and_those_above_it_are_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("spnb.core.disk._sync", synced.append)
+    folder = open_run(tmp_path / "runs", PARAMS).folder
+    above = [one for one in folder.parents if one.is_relative_to(tmp_path)]
+    assert len(above) == 5 and {folder, *above} <= set(synced)
+
+
 def test_a_finished_run_is_recognised_and_one_with_other_parameters_lies_beside_it(tmp_path):
     run = open_run(tmp_path, PARAMS)
     run.append("metrics", {"step": 1, "loss": 0.5})
@@ -61,7 +69,7 @@ def test_records_that_lost_rows_are_refused(tmp_path):
     run.append("metrics", {"step": 1}, {"step": 2})
     run.check_rows({"metrics": 2})
     run.check_rows({"metrics": 1})
-    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 3; put the file back, or"):
+    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 3; put it back, or"):
         run.check_rows({"metrics": 3})
     with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 1"):
         run.check_rows({"metrics": 1}, exact=True)
@@ -162,7 +170,7 @@ def test_a_run_that_another_process_writes_is_waited_for(tmp_path, capsys):
             assert time.monotonic() > started + 0.4
             who = json.loads((run.folder / "lock.json").read_text())["who"]
         assert who.startswith(f"process {os.getpid()} on ")
-        assert re.fullmatch(f"{busy}; this start waits for its end\n", capsys.readouterr().out)
+        assert re.fullmatch(f"waiting: {busy}\n", capsys.readouterr().out)
         waited.join()
     finally:
         holder.kill()

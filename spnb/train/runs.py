@@ -20,10 +20,11 @@ import math
 import os
 import platform
 import re
+import reprlib
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -35,6 +36,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
+from spnb.core.disk import sync, write_json, write_lines
 from spnb.core.errors import OneLine
 from spnb.core.params import ParamError
 from spnb.core.paths import CHECKOUT, ROOT, resolve
@@ -42,8 +44,12 @@ from spnb.evaluate.items import RECORD, ROW
 from spnb.train.metrics import METRICS
 
 RECORDS = ("metrics", "evals", "items", "rollouts")
+NOTED = {"rows": dict.fromkeys(RECORDS, int)}
+"""The shape of what notes how many rows each record has."""
+CONFIG = {"hash": str, "params": dict}
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 MANIFEST = "manifest.json"
+AWAY = "move the run folder away"
 OLD_STATE = "selfplay_state.pt"
 FORMAT = 2
 """Of checkpoints; those before had a pickle and no manifest."""
@@ -83,6 +89,8 @@ class Run:
     root = property(lambda self: self.folder.parents[3])
     checkpoints = property(lambda self: self.folder / "checkpoints")
     model = property(lambda self: self.folder / "model")
+    holder = property(lambda self: self.folder / "lock.json")
+    again = property(lambda self: f"put it back, or delete {self.folder} to compute the run again")
 
     @property
     def finished(self) -> bool:
@@ -102,7 +110,7 @@ class Run:
 
     def facts(self) -> dict[str, Any]:
         """What `finish` noted."""
-        return _read_json(self.folder / "finished.json")
+        return read_json(self.folder / "finished.json", NOTED, self.again)
 
     @property
     def commit(self) -> str | None:
@@ -125,7 +133,7 @@ class Run:
             )
 
     def append(self, name: str, *rows: Mapping[str, Any]) -> None:
-        """Adds rows to `<name>.jsonl` and flushes them to disk.
+        """Adds rows to `<name>.jsonl`.
 
         Raises:
             RunError: a row that is not in the schema, or metrics of a step that has some already.
@@ -150,24 +158,24 @@ class Run:
         """All rows of `<name>.jsonl`; a last line that was cut off by a kill is left out.
 
         Raises:
-            RunError: a line in the middle is not a JSON object.
+            RunError: a line in the middle is not a JSON object with a whole number as its step.
         """
         path = self.folder / f"{name}.jsonl"
         lines = path.read_bytes().splitlines() if path.exists() else []
         rows = []
         for number, line in enumerate(lines, 1):
-            try:
-                rows.append(json.loads(line))
-                rows[-1]["step"]
-            except (ValueError, TypeError, KeyError) as error:
-                if number == len(lines) and len(rows) < number:
-                    break
-                advice = "move the run folder away"
-                raise RunError(f"{path}, line {number} is damaged ({error}); {advice}") from None
+            row, why = _parsed(line, {"step": int})
+            if row is None and number == len(lines):
+                break
+            if why:
+                raise RunError(f"{path}, line {number} is damaged ({why}); {AWAY}")
+            rows.append(row)
         return rows
 
     def row_counts(self) -> dict[str, int]:
-        """How many rows each record has."""
+        """How many rows each record has; they are on the disk, so that this may be noted."""
+        for path in self.folder.glob("*.jsonl"):
+            sync(path, self.folder)
         return {name: len(self.rows(name)) for name in RECORDS}
 
     def check_rows(self, expected: Mapping[str, int], exact: bool = False) -> None:
@@ -180,8 +188,7 @@ class Run:
             there = len(self.rows(name))
             if there < count or (exact and there != count):
                 raise RunError(
-                    f"{self.folder / name}.jsonl has {there} rows and had {count}; put the file "
-                    f"back, or delete {self.folder} to compute the run again"
+                    f"{self.folder / name}.jsonl has {there} rows and had {count}; {self.again}"
                 )
 
     def rewind(self, counts: Mapping[str, int]) -> None:
@@ -196,28 +203,32 @@ class Run:
             if path.exists():
                 write_lines(path, self.rows(name)[: counts.get(name, 0)])
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Makes this process the run's only writer.
-
-        Raises:
-            RunError: another process writes it; says which.
-        """
-        holder = self.folder / "lock.json"
+    def busy(self) -> str:
+        """Which other process writes the run, in a sentence; "" if none does."""
         try:
-            held = FileLock(self.folder / ".lock").acquire(timeout=0)
+            with FileLock(self.folder / ".lock", timeout=0):
+                return ""
         except Timeout:
-            who = (_read_json(holder) if holder.exists() else {}).get("who", "another process")
-            raise RunError(
-                f"run {self.run_id} is being written by {who}; wait for it or stop it"
-            ) from None
+            who = "another process"
+            with suppress(RunError):  # it is just starting or ending
+                who = read_json(self.holder, {"who": str})["who"]
+            return f"run {self.run_id} is being written by {who}"
+
+    @contextmanager
+    def lock(self, wait: bool = True) -> Iterator[None]:
+        """Makes this process the run's only writer. Where another one is, it waits and says so, or,
+        without `wait`, raises RunError."""
+        if busy := self.busy():
+            if not wait:
+                raise RunError(f"{busy}; wait for it or stop it")
+            print("waiting:", busy, flush=True)
         who = f"process {os.getpid()} on {socket.gethostname()} since {_now()}"
-        with held:
-            write_json(holder, {"who": who})
+        with FileLock(self.folder / ".lock"):
+            write_json(self.holder, {"who": who})
             try:
                 yield
             finally:
-                holder.unlink(missing_ok=True)
+                self.holder.unlink(missing_ok=True)
 
 
 def open_run(root: Path, params: Mapping[str, Any]) -> Run:
@@ -236,10 +247,11 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
             write_json(folder / "config.json", facts)
-        facts = _read_json(folder / "config.json")
-        if facts.get("hash") == config_hash(params):
+            sync(folder, root.parent)
+        facts = read_json(folder / "config.json", CONFIG)
+        if facts["hash"] == config_hash(params):
             return Run(folder, dict(params))
-        there = facts.get("params", {})
+        there = facts["params"]
         if odd := sorted(set(there) - set(current(there))):
             raise RunError(
                 f"run folder {folder} has earlier names of parameters ({', '.join(odd)}); this "
@@ -254,8 +266,8 @@ def read_run(folder: Path) -> Run:
     Raises:
         RunError: its `config.json` is missing or damaged.
     """
-    facts = _read_json(folder / "config.json")
-    if config_hash(facts.get("params", {})) != facts.get("hash"):
+    facts = read_json(folder / "config.json", CONFIG)
+    if config_hash(facts["params"]) != facts["hash"]:
         raise RunError(f"run folder {folder} is damaged: config.json was changed; move it away")
     return Run(folder, facts["params"])
 
@@ -286,15 +298,34 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **dict.fromkeys(bad)}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    damaged = f"run folder {path.parent} is damaged: {path.name}"
+def read_json(path: Path, shape: Mapping[str, Any], advice: str = AWAY) -> dict[str, Any]:
+    """A JSON object with at least the keys of `shape`, whose values are types, or such shapes;
+    RunError, which ends with `advice`, where the file holds anything else."""
     try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{damaged} cannot be read ({error}); move the folder away") from None
-    if not isinstance(value, dict):
-        raise RunError(f"{damaged} holds {type(value).__name__}, not an object")
+        value, why = _parsed(path.read_bytes(), shape)
+    except OSError as error:
+        why = str(error)
+    if why:
+        raise RunError(f"{path} cannot be read ({why}); {advice}")
     return value
+
+
+def _parsed(text: bytes, shape: Mapping[str, Any]) -> tuple[Any, str]:
+    """What JSON says, None where it is none, and why that is not of the shape, "" if it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return None, str(error)
+    return value, _misfit(value, shape)
+
+
+def _misfit(value: Any, shape: Any, name: str = "") -> str:
+    kind = shape if isinstance(shape, type) else dict
+    if not isinstance(value, kind):
+        return f"{name.lstrip('.') or 'it'} is {reprlib.repr(value)}; allowed: {kind.__name__}"
+    inner = {} if shape is kind else shape
+    parts = (_misfit(value.get(key), one, f"{name}.{key}") for key, one in inner.items())
+    return next(filter(None, parts), "")
 
 
 def _check_schema(name: str, row: Mapping[str, Any]) -> None:
@@ -339,22 +370,6 @@ def current(params: Mapping[str, Any]) -> dict[str, Any]:
     return params
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON; a reader sees the old file or the whole new one."""
-    _replace(path, json.dumps(value, indent=1, default=str, allow_nan=False) + "\n")
-
-
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows as JSON, a line each; a reader sees the old file or the whole new one."""
-    _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    temporary.write_text(text)
-    os.replace(temporary, path)
-
-
 def digest(path: Path) -> str:
     """The sha-256 of a file."""
     with open(path, "rb") as file:
@@ -362,7 +377,8 @@ def digest(path: Path) -> str:
 
 
 def seal(folder: Path, state: Mapping[str, Any]) -> None:
-    """Writes the manifest of a complete checkpoint folder, `state` in it."""
+    """Puts a complete checkpoint folder of a run on the disk, then its manifest, `state` in it."""
+    sync(folder, folder.parents[2])
     files = {
         p.relative_to(folder).as_posix(): digest(p)
         for p in sorted(folder.rglob("*"))
@@ -392,25 +408,22 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """The state of a checkpoint, after every file of it was compared with its manifest.
+def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:
+    """The state of a checkpoint, after every file of it was compared with its manifest; the run's
+    part of it has the shape `run` (see `read_json`).
 
     Raises:
         RunError: a file is missing or changed, or the manifest cannot be read.
     """
     advice = f"delete {checkpoint} to go on from the one before it, or from the start"
-    try:
-        manifest = json.loads((checkpoint / MANIFEST).read_text())
-        files = manifest["files"]
-        state = manifest["state"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{checkpoint / MANIFEST} cannot be read ({error}); {advice}") from None
-    for name, expected in files.items():
+    state = {"step": int, "methods": list, "run": run}
+    manifest = read_json(checkpoint / MANIFEST, {"files": dict, "state": state}, advice)
+    for name, expected in manifest["files"].items():
         if not (checkpoint / name).is_file():
             raise RunError(f"{checkpoint / name} is missing; {advice}")
         if digest(checkpoint / name) != expected:
             raise RunError(f"{checkpoint / name} is not as it was saved; {advice}")
-    return state
+    return manifest["state"]
 
 
 def versions() -> dict[str, str | None]:

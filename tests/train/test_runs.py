@@ -1,16 +1,18 @@
 """Run folders: identity, records, locking, damage."""
 
 import json
-import multiprocessing
 import os
+import re
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train.metrics import METRICS
-from spnb.train.runs import RunError, commit, config_hash, open_run, read_run, write_json
+from spnb.train.runs import RunError, commit, config_hash, open_run, read_run
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 
@@ -25,6 +27,14 @@ def test_folder_identity_and_hash(tmp_path):
     later = {"start": None, "roles": {"solver": {"kl": None}}, "co_trained": {}, "names": []}
     assert config_hash({**PARAMS, **later}) == run.config_hash  # empty ones do not count
     assert config_hash({**PARAMS, "shuffled": False}) != run.config_hash
+
+
+def test_a_new_folder_and_those_above_it_are_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("spnb.core.disk._sync", synced.append)
+    folder = open_run(tmp_path / "runs", PARAMS).folder
+    above = [one for one in folder.parents if one.is_relative_to(tmp_path)]
+    assert len(above) == 5 and {folder, *above} <= set(synced)
 
 
 def test_a_finished_run_is_recognised_and_one_with_other_parameters_lies_beside_it(tmp_path):
@@ -59,7 +69,7 @@ def test_records_that_lost_rows_are_refused(tmp_path):
     run.append("metrics", {"step": 1}, {"step": 2})
     run.check_rows({"metrics": 2})
     run.check_rows({"metrics": 1})
-    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 3; put the file back, or"):
+    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 3; put it back, or"):
         run.check_rows({"metrics": 3})
     with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 1"):
         run.check_rows({"metrics": 1}, exact=True)
@@ -108,7 +118,7 @@ def test_a_damaged_or_half_written_folder_is_refused_and_left_alone(tmp_path, co
     (folder / "metrics.jsonl").write_text("{}\n")
     if content is not None:
         (folder / "config.json").write_text(content)
-    with pytest.raises(RunError, match="seed-3 is damaged: config.json"):
+    with pytest.raises(RunError, match="seed-3/config.json cannot be read"):
         open_run(tmp_path, PARAMS)
     assert (folder / "metrics.jsonl").read_text() == "{}\n"
 
@@ -144,25 +154,27 @@ with run.lock():
 """
 
 
-def test_two_processes_cannot_write_one_run_and_the_message_says_who_does(tmp_path):
+def test_a_run_that_another_process_writes_is_waited_for(tmp_path, capsys):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    run = open_run(tmp_path, PARAMS)
     try:
         assert holder.stdout.readline() == "held\n"
-        run = open_run(tmp_path, PARAMS)
-        with (
-            pytest.raises(
-                RunError, match=rf"is being written by process {holder.pid} on .* since 20"
-            ),
-            run.lock(),
-        ):
-            pass
-    finally:
-        holder.communicate("\n", timeout=20)
-    with run.lock():
-        who = json.loads((run.folder / "lock.json").read_text())["who"]
+        busy = rf"run {run.run_id} is being written by process {holder.pid} on \S+ since 20\S+"
+        with pytest.raises(RunError, match=f"{busy}; wait for it or stop it"):
+            run.lock(wait=False).__enter__()
+        waited = threading.Timer(0.5, holder.communicate, ["\n"])
+        waited.start()
+        started = time.monotonic()
+        with run.lock():
+            assert time.monotonic() > started + 0.4
+            who = json.loads((run.folder / "lock.json").read_text())["who"]
         assert who.startswith(f"process {os.getpid()} on ")
-    assert not (run.folder / "lock.json").exists()
+        assert re.fullmatch(f"waiting: {busy}\n", capsys.readouterr().out)
+        waited.join()
+    finally:
+        holder.kill()
+    assert run.busy() == "" and not (run.folder / "lock.json").exists()
 
 
 def test_a_killed_writer_leaves_no_lock(tmp_path):
@@ -174,15 +186,3 @@ def test_a_killed_writer_leaves_no_lock(tmp_path):
     holder.communicate()
     with open_run(tmp_path, PARAMS).lock():
         pass
-
-
-def test_write_json_is_atomic_for_readers(tmp_path):
-    path = tmp_path / "x.json"
-    writer = multiprocessing.get_context("fork").Process(
-        target=lambda: [write_json(path, {"a": list(range(5000)), "i": i}) for i in range(30)]
-    )
-    write_json(path, {"a": list(range(5000)), "i": -1})
-    writer.start()
-    while writer.is_alive():
-        assert len(json.loads(path.read_text())["a"]) == 5000
-    writer.join()

@@ -312,12 +312,13 @@ def serve_retriever(
     """Serve a corpus over HTTP in Search-R1's schema: POST /retrieve, GET /status."""
     with _clear_errors():
         from spnb.corpus.retrieval import make_retriever
-        from spnb.corpus.server import Limits, serve
+        from spnb.corpus.server import Limits, bind, serve
 
+        listener = bind(host, port)  # first: an index may take long
         retriever = make_retriever(kind, corpus, cache, encoder)
         place = f"http://{host}:{port}/retrieve"
         print(f"{len(retriever.store):,} documents, {kind}, on {place}", flush=True)
-        serve(retriever, host, port, Limits(max_k=max_k))
+        serve(retriever, listener, Limits(max_k=max_k))
 
 
 if __name__ == "__main__":

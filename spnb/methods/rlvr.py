@@ -77,7 +77,7 @@ def behaviour(trajectory: Trajectory) -> dict[str, bool]:
     """What the policy does: gives an answer that can be read, thinks in its tag, searches."""
     return {
         "parsed": prompts.field(trajectory.policy_text, "answer") is not None,
-        "thinks": any(prompts.fields(trajectory.policy_text, "think")),
+        "thinks": any(prompts.tagged(trajectory.policy_text, "think")),
         "searches": bool(trajectory.searches),
     }
 

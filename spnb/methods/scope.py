@@ -266,7 +266,7 @@ class Method(SearchMethod):
         """The mean of three terms: turns with a thought; searches made, of those expected or (0)
         of the turns before the last; whether the last turn has the tag."""
         turns = trajectory.policy_text.split(SYNTAXES[self.params.syntax].stop)
-        thought = fmean(bool(prompts.fields(turn, "think")) for turn in turns)
+        thought = fmean(bool(prompts.tagged(turn, "think")) for turn in turns)
         expected = searches or len(turns) - 1
         tool = min(1.0, len(trajectory.searches) / expected) if expected else 0.0
         return fmean([thought, tool, float(prompts.field(turns[-1], tag) is not None)])

@@ -1,15 +1,14 @@
 """A staged run that is killed at an event, and started again, ends as one that was not."""
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from comparing import state
 from processes import finish
 from rzero import make_run
 
-from spnb.train.metrics import TIMINGS
 from spnb.train.run import DONE, TRAINED, StageRun
 from spnb.train.runs import RunError, read_run
 from spnb.train.trainer import Stage
@@ -22,20 +21,6 @@ EVENTS = ("row-3", "row-5", "mark-1", "move-1", "finish")
 
 def start(run, *event):
     return finish(run.folder / "log.txt", SCRIPT, run.folder, *event)
-
-
-def state(run):
-    """Everything that a run leaves, without times."""
-    rows = {name: run.rows(name) for name in ("metrics", "evals", "items", "rollouts")}
-    for row in rows["metrics"]:
-        for key in [key for key in row if key in TIMINGS]:
-            del row[key]
-    model = sorted(run.model.rglob("*.safetensors"))
-    digests = {
-        path.relative_to(run.model).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in model
-    }
-    return rows | {"weights": digests, "counts": run.facts()["rows"]}
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,8 @@ from spnb.core.params import unknown
 from spnb.core.paths import resolve
 from spnb.report.plots import DPI
 from spnb.train import runs as run_folders
-from spnb.train.runs import Run, exhibit_folder, unclean
+from spnb.train.provenance import exhibit_folder, unclean
+from spnb.train.runs import Run
 
 OTHERS = ("embedded", "speed", "dynamics", "pass_at_k", "shapes")
 """What has exhibits and no runs of its own."""

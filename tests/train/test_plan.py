@@ -328,7 +328,7 @@ def test_a_variant_may_have_seeds_of_its_own(monkeypatch):
 def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
     monkeypatch, scale, values, commit, why
 ):
-    monkeypatch.setattr("spnb.train.runs.commit", lambda: commit)
+    monkeypatch.setattr("spnb.train.provenance.commit", lambda: commit)
     plan = make_plan("spiral", scale, **values)
     assert why in plan.why_not_committed() and bool(why) == bool(plan.why_not_committed())
     folder = plan.session.figures or ("runs/figures" if why else "figures")

@@ -11,17 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from spnb.evaluate.items import RECORD, ROW
+from spnb.train import provenance
 from spnb.train.metrics import METRICS
 from spnb.train.run import starting_policies
-from spnb.train.runs import (
-    RunError,
-    commit,
-    config_hash,
-    open_run,
-    read_run,
-    write_json,
-    write_lines,
-)
+from spnb.train.runs import RunError, config_hash, open_run, read_run, write_json, write_lines
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 
@@ -43,7 +36,10 @@ def test_a_finished_run_is_recognised_and_one_with_other_parameters_lies_beside_
     run.append("metrics", {"step": 1, "loss": 0.5})
     run.finish(seconds=2.5)
     assert open_run(tmp_path, PARAMS).finished and run.facts()["seconds"] == 2.5
-    assert run.commit == commit() and open_run(tmp_path, {**PARAMS, "seed": 9}).commit is None
+    assert (
+        run.commit == provenance.commit()
+        and open_run(tmp_path, {**PARAMS, "seed": 9}).commit is None
+    )
     changed = open_run(tmp_path, {**PARAMS, "learning_rate": 0.2})
     assert not changed.finished and changed.rows("metrics") == []
     assert changed.folder.name == f"seed-3.{changed.config_hash}" and changed.run_id == run.run_id

@@ -502,17 +502,17 @@ def test_the_commit_is_the_projects_and_says_dirty(
         return done.stdout.strip()
 
     monkeypatch.setattr("spnb.train.provenance.ROOT", tmp_path)
-    assert exhibits.run_folders.commit() is None
+    assert exhibits.provenance.commit() is None
     (tmp_path / "figures").mkdir()
     for name in ("code.py", "figures/index.json"):
         (tmp_path / name).write_text("1")
     git("init", "-q")
-    assert exhibits.run_folders.commit() is None, "no commit yet"
+    assert exhibits.provenance.commit() is None, "no commit yet"
     git("add", ".")
     git("commit", "-qm", "first")
     (tmp_path / "figures" / "index.json").write_text("2")
-    assert exhibits.run_folders.commit() == git("rev-parse", "HEAD")
+    assert exhibits.provenance.commit() == git("rev-parse", "HEAD")
     (tmp_path / "code.py").write_text("2")
-    assert exhibits.run_folders.commit() == git("rev-parse", "HEAD") + "-dirty"
+    assert exhibits.provenance.commit() == git("rev-parse", "HEAD") + "-dirty"
     monkeypatch.setattr("spnb.train.provenance.ROOT", tmp_path / "figures")
-    assert exhibits.run_folders.commit() is None, "inside a repository of something else"
+    assert exhibits.provenance.commit() is None, "inside a repository of something else"

@@ -63,8 +63,8 @@ class ToolSyntax:
         return f"</{self.tag}>"
 
     def query(self, text: str) -> str | None:
-        """The query of a turn's last call, in a thought too, cut to `LONGEST` characters; None where
-        the call is malformed."""
+        """The query of a turn's last call, in a thought too, cut to `LONGEST` characters; None
+        where the call is malformed."""
         try:
             query = self.parse(prompts.tagged(text, self.tag)[-1]).strip()[:LONGEST]
             return query if query.encode() else None  # half a surrogate pair cannot be encoded

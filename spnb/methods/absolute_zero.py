@@ -129,11 +129,9 @@ def read(kind: TaskKind, trajectory: Trajectory, program: str = "") -> Challenge
     """A proposal from a challenger's text, `program` the one that an induction is about."""
     text = trajectory.policy_text
     program = program or prompts.field(text, "program") or ""
-    several = kind == "induction"
-    needed = INPUTS if several else 1
-    written = prompts.fields(text, "input") if several else [prompts.field(text, "input") or ""]
-    inputs = list(dict.fromkeys(x for x in map(programs.read_input, written) if x is not None))
-    inputs = inputs[:needed]
+    needed = INPUTS if kind == "induction" else 1
+    written = prompts.fields(text, "input") if needed > 1 else [prompts.field(text, "input") or ""]
+    inputs = [x for x in dict.fromkeys(map(programs.read_input, written)) if x is not None][:needed]
     challenge = Challenge(kind, trajectory, program=program)
     if not program or len(inputs) < needed:
         return challenge

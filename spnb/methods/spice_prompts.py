@@ -151,8 +151,7 @@ def last_object(text: str) -> dict[str, Any] | None:
     """The last JSON object in a text that is not within another, fences or not, by the rule of
     `spnb.core.prompts`; None without one, and where more than MOST_OBJECTS seem to start."""
     text = prompts.outside(text)
-    found = None
-    at = 0
+    found, at = None, 0
     for _ in range(MOST_OBJECTS):
         start = OBJECT.search(text, at)
         if start is None:

@@ -22,7 +22,8 @@ from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import check_writable, default_folder, folder_of, ranges
 from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
-from spnb.train.runs import TRIALS, write_json
+from spnb.train.provenance import TRIALS
+from spnb.train.runs import write_json
 
 TIMINGS = Path("figures/timings.json")
 SHARED = ("dynamics", "pass_at_k")

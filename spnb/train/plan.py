@@ -32,7 +32,8 @@ from spnb.methods import method_module
 from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
 from spnb.train.policies import data_fingerprint, policy_fingerprint
 from spnb.train.progress import Progress
-from spnb.train.runs import Run, RunError, config_hash, exhibit_folder, open_run, unclean
+from spnb.train.provenance import exhibit_folder, unclean
+from spnb.train.runs import Run, RunError, config_hash, open_run
 from spnb.train.server import LOG, start
 
 Key = tuple[str, int]

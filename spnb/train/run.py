@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -87,7 +88,7 @@ def train_run(run: Run) -> Run:
         if not (run.folder / TRAINED).is_file():
             train_stages(run, params, sources)
         if _rank() == 0:
-            run.check_rows(json.loads((run.folder / TRAINED).read_text())["rows"], exact=True)
+            run.check_rows(json.loads((run.folder / TRAINED).read_text()), exact=True)
             _collect_models(run, params)
             facts = {"threads": torch.get_num_threads(), "processes": processes()}
             run.finish(seconds=round(time.perf_counter() - started, 1), resumed=resumed, **facts)
@@ -106,7 +107,7 @@ def train_stages(run: Run, params: RunParams, sources: dict[str, str]) -> None:
         sources = sources | {stage.policy: str(part.folder)}
         first += stage.steps
     if _rank() == 0:
-        write_json(run.folder / TRAINED, {"rows": run.row_counts()})
+        write_json(run.folder / TRAINED, run.noted())
 
 
 def run_params(run: Run) -> RunParams:
@@ -145,7 +146,8 @@ def starting_policies(run: Run, params: RunParams) -> dict[str, str]:
                 f"run {run.run_id} starts from {start['variant']}, whose weights are not there; "
                 f"delete {other.folder} to compute it again"
             )
-        sources[name] = str(other.model / name if (other.model / name).is_dir() else other.model)
+        model = other.weights()
+        sources[name] = str(model / name if (model / name).is_dir() else model)
     return sources
 
 
@@ -197,7 +199,7 @@ class StageRun:
             before: what this returned for the stage before.
 
         Returns:
-            The method's `state` after it, and how many `rows` each record had then.
+            The method's `state` after it, and what the run `noted` of its records then.
 
         Raises:
             RunError: what is in the run's folder does not fit together; nothing was changed.
@@ -208,9 +210,8 @@ class StageRun:
         checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
         saved = read_state(checkpoint) if checkpoint else None
         self.build(before["state"] if before else None)
-        rows = (saved["run"] if saved else before or {}).get("rows", {})
         if self.main:
-            self.run.rewind(rows)
+            self.run.rewind(saved["run"] if saved else before or {})
         self.trainer.accelerator.wait_for_everyone()
         if saved:
             self.resume(saved, checkpoint)
@@ -226,13 +227,16 @@ class StageRun:
             if checkpoint is None or self.trainer.state.global_step > step_of(checkpoint):
                 raise
             advice = "delete it to go on from the one before"
-            raise RunError(f"{checkpoint} cannot be read ({error}); {advice}") from error
+            why = str(error).partition("\n")[0]
+            if isinstance(error, UnpicklingError):  # torch's text tells how to run what is in it
+                why = "it holds more than numbers"
+            raise RunError(f"{checkpoint} cannot be read ({why}); {advice}") from error
         return self.finish()
 
     def done(self) -> dict[str, Any]:
         """What is noted of the stage that is done."""
         noted = json.loads((self.folder / DONE).read_text())
-        if set(noted) != {"state", "rows"}:
+        if not {"state", "rows"} <= set(noted):
             raise RunError(
                 f"{self.folder / DONE} is of an older version, without the records' rows; delete "
                 f"{self.run.folder} to compute the run again"
@@ -385,10 +389,10 @@ class StageRun:
             self.engines["past"] = self.snapshot(trained_weights(self.model))
 
     def on_state(self, checkpoint: Path) -> dict[str, Any]:
-        """Our part of a checkpoint: the records' rows, and in a file the past policy."""
+        """Our part of a checkpoint: what is noted of the records, and in a file the past policy."""
         if "past" in self.engines:
             save_file(self.engines["past"].weights, checkpoint / PAST)
-        return {"rows": self.run.row_counts()}
+        return self.run.noted()
 
     def finish(self) -> dict[str, Any]:
         """Saves the stage's weights; on a full disk the last checkpoint is there to go on from."""
@@ -402,7 +406,7 @@ class StageRun:
                 "disk space and start the run again, it goes on from its last checkpoint"
             ) from error
         self.trainer.accelerator.wait_for_everyone()
-        noted = {"state": self.method.state_dict(), "rows": self.run.row_counts()}
+        noted = {"state": self.method.state_dict(), **self.run.noted()}
         if self.main:
             write_json(self.folder / DONE, noted)
         return noted

@@ -26,6 +26,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from transformers import PrinterCallback, TrainerCallback
+from transformers.trainer import TRAINING_ARGS_NAME
 
 from spnb.core.episodes import run
 from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
@@ -91,6 +92,11 @@ class RunMixin:
                 "ignored: free some disk space and start the run again, it resumes from the last "
                 f"complete checkpoint in {self.args.output_dir}"
             ) from error
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """TRL's, without its arguments, which it pickles and nothing here reads."""
+        super()._save(output_dir, state_dict)
+        (Path(output_dir or self.args.output_dir) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def reported(self, logs: Mapping[str, float]) -> dict[str, float]:
         """TRL's numbers of an update under our names."""

@@ -411,7 +411,8 @@ class Method(SearchMethod):
     def read_report(self, trajectory: Trajectory) -> Answer:
         """The text of an answer and its length in tokens."""
         text = read_answer(trajectory.policy_text)
-        ids = self.chat.tokenizer(text or "", add_special_tokens=False)["input_ids"]
+        whole = (text or "").encode(errors="replace").decode()
+        ids = self.chat.tokenizer(whole, add_special_tokens=False)["input_ids"]
         return Answer(trajectory, text, tokens=len(ids))
 
     def grade(self, items: Sequence[Item], seed: int) -> Episode[None]:

@@ -48,6 +48,10 @@ GAP_EVERY = 10
 LENGTH_GROUPS = 8
 GROUP_ROWS = 16
 """Most groups of rows that are run together in an update, and fewest rows in one."""
+torch.serialization.register_package(
+    99, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
+)
+"""Several processes on a CPU have a device cpu:0, and a checkpoint is loaded to it by this name."""
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ class Part:
         return max(1, round(full * self.scale))
 
     @property
+    def short(self) -> bool:
+        """Whether it is to be over in seconds: one kind of run, no notebook."""
+        return self.scale < 0.02
+
+    @property
     def late(self) -> bool:
         """Whether the part's time is over."""
         return time.monotonic() > self.ends

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from spnb.train.runs import commit
+from spnb.train.provenance import commit
 from tools.campaign import ENDS, ROOT, Part
 from tools.campaign.damage import damage, disk, starts
 from tools.campaign.kills import kills

@@ -7,94 +7,74 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 
 from comparing import state
-from processes import RUN, start
+from processes import start
 
+from spnb.train.plan import make_plan
 from tools.campaign import Part, Trial, together
-from tools.campaign.runs import DYING, Whole, ended, judge
+from tools.campaign.runs import WORK, Whole, begin, ended, judge
+from tools.campaign.work import PAPER, VARIANT
 
-KINDS = (
-    "spiral/full",
-    "spell/full",
-    "spice/full",
-    "spice/r-zero",
-    "spice/absolute-zero",
-    "ssp/full",
-    "scope/full",
-    "rlvr/think",
-    "proposer/learning",
-    "proposer/learning-two",
-    "spell/longpo",
-)
 EVENTS = ("seal-1", "row-2", "mark-0", "move-1", "finish")
 """A partial checkpoint, a row (of the second stage, where there are two), between two stages, while
 weights are collected, before the end is noted."""
-LATER = {
-    "scope/full": ("row-3", "row-4", "mark-2", "move-2", "seal-3"),
-    "spice/r-zero": ("row-2", "mark-1", "move-2", "seal-2"),
-}
-"""More events of runs with several stages."""
-NOTEBOOK, CORPUS = "tools.campaign.notebook", "tools.campaign.corpus"
+KINDS = dict.fromkeys(
+    ("spiral/full", "spell/full", "spell/longpo", "spice/full", "spice/absolute-zero", "ssp/full"),
+    EVENTS,
+)
+KINDS |= dict.fromkeys(("rlvr/think", "proposer/learning", "proposer/learning-two"), EVENTS)
+KINDS |= {"spice/r-zero": (*EVENTS, "mark-1", "move-2", "seal-2")}
+KINDS |= {"scope/full": (*EVENTS, "row-3", "row-4", "mark-2", "move-2", "seal-3")}
+"""Kinds of runs, and the events at which each is killed."""
 AGAIN = 0.3
 """The share of killed runs that are killed again."""
 
 
-def kills(part: Part, kinds: tuple[str, ...] = KINDS, notebooks: bool = True) -> None:
+def kills(part: Part) -> None:
     """Kills runs of each kind, papermill, and the building of a corpus."""
-    wholes = {kind: Whole(kind, part.folder) for kind in kinds}
     count = part.of(200)
     others = max(1, count // 20)
-    extra = [partial(killed_corpus, part, place) for place in range(others)]
-    if notebooks:
-        extra += [partial(killed_notebook, part, place) for place in range(others)]
-    else:
+    trials = [partial(killed_corpus, part, place) for place in range(others)]
+    if part.short:
         part.leave_out("kills of a notebook: not in the short version")
-    moments = itertools.islice(_moments(part, kinds), count - len(extra))
-    runs = [
-        partial(killed_run, part, wholes[kind], place, event)
-        for place, (kind, event) in enumerate(moments)
-    ]
-    part.random.shuffle(trials := [*runs, *extra])
+    else:
+        trials += [partial(killed_notebook, part, place) for place in range(others)]
+    kinds = ["rlvr/think"] if part.short else [*KINDS]
+    wholes = {kind: Whole(kind, part.folder) for kind in kinds}
+    orders = {kind: part.random.sample(KINDS[kind], len(KINDS[kind])) for kind in kinds}
+    events = {kind: itertools.cycle(order) for kind, order in orders.items()}
+    for place in range(count - len(trials)):
+        turn, which = divmod(place, len(kinds))
+        event = "" if turn % 2 else next(events[kinds[which]])
+        trials.append(partial(killed_run, part, wholes[kinds[which]], place, event))
+    part.random.shuffle(trials)
     together(part, trials)
-
-
-def _moments(part: Part, kinds: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Kinds in turn, each at random ("") and at one of its events in turn."""
-    events = {
-        kind: itertools.cycle(part.random.sample(every, len(every)))
-        for kind in kinds
-        for every in [EVENTS + LATER.get(kind, ())]
-    }
-    for place in itertools.count():
-        for kind in part.random.sample(kinds, len(kinds)):
-            yield kind, "" if place % 2 else next(events[kind])
 
 
 def killed_run(part: Part, whole: Whole, place: int, event: str) -> Trial:
     """A run that is killed, perhaps twice, and started until it ends."""
     rng = random.Random(f"{part.seed} {place}")
-    limit = 1.5 + whole.seconds
     run = whole.again(part.folder / f"run-{place}")
     told = []
     while not told or rng.random() < AGAIN:
         if event and not told:
-            code = yield from ended(run, DYING, event)
-            if code != 9:
-                break
-            told.append(event)
+            killed, about = (yield from ended(run, event)) == 9, event
         else:
-            after = rng.uniform(0.1, limit)
-            if not (yield from _killed(start(run.folder / "log.txt", RUN, run.folder), after)):
-                break
-            told.append(f"{after:.2f} s")
+            after = rng.uniform(0.1, 1.5 + whole.seconds)
+            killed, about = (yield from _killed(begin(run), after)), f"{after:.2f} s"
+        if not killed:
+            break
+        told.append(about)
     code = yield from ended(run)
-    about = f"killed ({', '.join(told) or 'not reached: ' + (event or 'it had ended')})"
-    part.tally("events" if event and told else "random times", max(1, len(told)))
-    judge(part, whole, run, code, f"{about}, seed {part.seed}, place {place},", max(1, len(told)))
+    if not told:
+        return part.leave_out(f"{about} of {whole.kind}: it had ended before")
+    part.tally("at events" if event else "at random", len(told))
+    about = f"seed {part.seed}, place {place}, killed at {', '.join(told)}"
+    judge(part, whole, run, code, about, len(told))
 
 
 def _killed(process, after: float) -> Generator[None, None, bool]:
@@ -109,55 +89,15 @@ def _killed(process, after: float) -> Generator[None, None, bool]:
     return True
 
 
-def _whole_or_killed(
-    part: Part, place: int, module: str, read: Callable[[Path], object], name: str
-) -> Trial:
-    """A command that is killed at a random time and given again, beside one that was not."""
-    whole, folder = part.folder / f"whole-{name}", part.folder / f"{name}-{place}"
-    log = part.folder / f"{name}-{place}.txt"
-    took = part.folder / f"whole-{name}.json"
-    while not took.is_file():
-        if whole.exists():  # another trial makes it
-            yield
-            continue
-        whole.mkdir()
-        begun = time.monotonic()
-        process = start(log, module, whole)
-        while process.is_alive():
-            yield
-        if process.exitcode:
-            raise RuntimeError(f"{module} does not run undisturbed:\n{log.read_text()[-1500:]}")
-        took.write_text(json.dumps(time.monotonic() - begun))
-    seconds = json.loads(took.read_text())
-    rng = random.Random(f"{part.seed} {name} {place}")
-    folder.mkdir()
-    after = rng.uniform(0.3, max(0.5, seconds))
-    killed = yield from _killed(start(log, module, folder), after)
-    process = start(log, module, folder)
-    while process.is_alive():
-        yield
-    said = log.read_text(errors="replace")
-    if process.exitcode:
-        end = "traceback" if "Traceback" in said else "lost"
-    else:
-        end = "survived" if read(folder) == read(whole) else "wrong"
-    part.tally(name)
-    part.end(end, f"{name}, {'killed' if killed else 'ended'} after {after:.2f} s: {said[-300:]}")
-    if end == "survived":
-        shutil.rmtree(folder)
-
-
 def killed_notebook(part: Part, place: int) -> Trial:
     """A paper's notebook under papermill."""
-    from spnb.train.plan import make_plan
-    from tools.campaign.notebook import PAPER, VARIANT
 
     def read(folder: Path) -> object:
-        plan = make_plan(PAPER, "smoke", variants=[VARIANT], seeds=[0], runs=str(folder / "runs"))
+        where = {"variants": [VARIANT], "seeds": [0], "runs": str(folder / "runs")}
         exhibits = sorted(path.name for path in (folder / "figures").rglob("*.*"))
-        return state(plan.open(VARIANT, 0)), exhibits
+        return state(make_plan(PAPER, "smoke", **where).open(VARIANT)), exhibits
 
-    yield from _whole_or_killed(part, place, NOTEBOOK, read, "notebook")
+    yield from _given_again(part, place, "notebook", read)
 
 
 def killed_corpus(part: Part, place: int) -> Trial:
@@ -165,6 +105,37 @@ def killed_corpus(part: Part, place: int) -> Trial:
     from spnb.corpus.store import load_corpus
 
     def read(folder: Path) -> object:
-        return load_corpus(folder / "corpus").to_list(), (folder / "corpus/corpus.json").read_text()
+        report = json.loads((folder / "corpus" / "corpus.json").read_text())
+        return load_corpus(folder / "corpus").to_list(), report | {"source": ""}
 
-    yield from _whole_or_killed(part, place, CORPUS, read, "corpus")
+    yield from _given_again(part, place, "corpus", read)
+
+
+def _given_again(part: Part, place: int, name: str, read: Callable[[Path], object]) -> Trial:
+    """A command that is killed at a random time and given again, beside one that was not."""
+    names = ("whole", place, f"{place}.txt", "seconds.json")
+    whole, folder, log, took = (part.folder / f"{name}-{each}" for each in names)
+    if not whole.exists():
+        whole.mkdir()
+        begun = time.monotonic()
+        yield from _finished(start(log, WORK, name, whole), log)
+        took.write_text(json.dumps(time.monotonic() - begun))
+    while not took.is_file():  # another trial makes it
+        yield
+    rng = random.Random(f"{part.seed} {name} {place}")
+    after = rng.uniform(0.3, 0.3 + json.loads(took.read_text()))
+    folder.mkdir()
+    killed = yield from _killed(start(log, WORK, name, folder), after)
+    code = yield from _finished(start(log, WORK, name, folder), log)
+    same = not code and read(folder) == read(whole)
+    part.tally(name)
+    end = "survived" if same else "traceback" if code else "wrong"
+    about = f"{name}, {'killed' if killed else 'ended'} after {after:.2f} s"
+    part.end(end, f"{about}: {log.read_text(errors='replace')[-300:]}")
+    shutil.rmtree(folder) if same else None
+
+
+def _finished(process, log: Path) -> Generator[None, None, int]:
+    while process.is_alive():
+        yield
+    return process.exitcode

@@ -1,102 +1,20 @@
-"""Malformed outputs: valid ones of every method, mutated with an eye to their grammar."""
+"""Malformed outputs: valid ones of every method, mutated with an eye to their grammar.
 
+`texts.json` has tags, valid outputs, hostile fragments, and what is written again and again, up to
+100,000 characters, to see how time grows.
+"""
+
+import json
 import random
 import re
 from collections.abc import Iterator, Sequence
 from itertools import cycle
+from pathlib import Path
 
 TOKEN = re.compile(r"(</?\w+>|\\\w+\{?|[{}\[\]()\",:/]|\d+|\s+)")
-TAGS = ("answer", "think", "question", "search", "rubric", "task", "program", "input")
-TAGS += ("tool_call", "function_calls", "information")
-FRAGMENTS = [f"<{name}>" for name in TAGS] + [f"</{name}>" for name in TAGS]
-FRAGMENTS += ["<|im_end|>", "<|im_start|>assistant\n", "<|endoftext|>", "<", ">", "</", "<answer"]
-FRAGMENTS += [
-    "\ud83d",
-    "\udc00",
-    "\\ud83d",
-    "\\u0000",
-    "\x00",
-    "\u2028",
-    "\u200b",
-    "\u202e",
-    "\r\n",
-]
-FRAGMENTS += ["٣", "²", "½", "Ⅳ", "１２", "−", "İ", "ß", "ﬁ", "e\u0301", "\u00a0", "\t", "\n", " "]
-FRAGMENTS += ["9" * 400, "1e999", "-1e-999", "0x10", "1_000", "NaN", "Infinity", "-0", "1/0", "00"]
-FRAGMENTS += [
-    "9^9^9^9",
-    "\\frac{1}{0}",
-    "\\boxed{",
-    "\\text{",
-    "\\}",
-    "{",
-    "}",
-    "[" * 300,
-    "(" * 300,
-]
-FRAGMENTS += [
-    "{" * 300,
-    '{"',
-    '"}',
-    "null",
-    "true",
-    '"question": 1',
-    "```json\n",
-    "\n```",
-    "\\",
-    "%",
-]
-FRAGMENTS += ["f'{\"\u200b\"}'", "lambda: x", "x**x**x", "loop(1, x)", "when(x, 1", "x if x else x"]
-FRAGMENTS += ["import os", "__import__('os')", "search(query=", "'\\N{DASH}'", "b'x'", "yes", "no"]
-FRAGMENTS += ["or", "and", "not", ",", ";", ".", "$", "[Accept]", "[Offer: 1 Wood -> ² Brick]"]
-REPEATED = (
-    "<answer>",
-    "</answer>",
-    "<think>",
-    "</think>",
-    "<answer> 5</answer>",
-    "\\boxed{",
-    "\\boxed{5}",
-)
-REPEATED += (
-    "{",
-    "}",
-    '{"',
-    '{"a":',
-    '{"question": "a", ',
-    "[",
-    "(",
-    "a,",
-    "a and ",
-    ". ",
-    "a. ",
-    " ",
-)
-REPEATED += (
-    "5",
-    "5 ",
-    "1,000",
-    "-",
-    "x",
-    "x + ",
-    "\n",
-    "\\",
-    "\\text{5}",
-    "^",
-    "$",
-    "<search> a</search>",
-)
-REPEATED += (
-    "mine: 1 ",
-    "a risk ",
-    "if ",
-    "first of ",
-    "the guide of the ",
-    "- a (A)\n",
-    "é",
-    "<|im_end|>",
-)
-"""What is written again and again, up to 100,000 characters, to see how time grows."""
+TEXTS = json.loads(Path(__file__).with_name("texts.json").read_text())
+TAGS, VALID, REPEATED = TEXTS["tags"], TEXTS["valid"], TEXTS["repeated"]
+FRAGMENTS = TEXTS["fragments"] + [f"<{name}>" for name in TAGS] + [f"</{name}>" for name in TAGS]
 
 
 def mutated(valid: Sequence[str], rng: random.Random) -> Iterator[str]:
@@ -112,24 +30,23 @@ def mutated(valid: Sequence[str], rng: random.Random) -> Iterator[str]:
 
 def _mutate(parts: list[str], rng: random.Random) -> None:
     """One change, in place."""
-    at, to = rng.randrange(len(parts) or 1), rng.randrange(len(parts) or 1)
-    match rng.randrange(9):
+    first, last = sorted(rng.randrange(len(parts) + 1) for _ in range(2))
+    inside = parts[first:last]
+    match rng.randrange(8):
         case 0:  # without a part
-            del parts[at : at + 1]
+            del parts[first : first + 1]
         case 1:  # twice
-            parts[at:at] = parts[at : at + rng.randint(1, 8)]
+            parts[first:last] = inside * 2
         case 2:  # in another order
-            if parts:
-                parts[at], parts[to] = parts[to], parts[at]
+            parts[first:last] = inside[::-1]
         case 3:  # cut off
-            del parts[at + 1 :]
-        case 4 | 5:  # something hostile between
-            parts.insert(at, rng.choice(FRAGMENTS))
-        case 6:  # something hostile in its place
-            parts[at : at + 1] = [rng.choice(FRAGMENTS)]
-        case 7:  # within a tag
+            del parts[last:]
+        case 4:  # something hostile between
+            parts.insert(first, rng.choice(FRAGMENTS))
+        case 5:  # something hostile in its place
+            parts[first : first + 1] = [rng.choice(FRAGMENTS)]
+        case 6:  # within a tag, which may stay open
             name = rng.choice(TAGS)
-            first, last = sorted((at, to))
-            parts[first:last] = [f"<{name}>", *parts[first:last], f"</{name}>" * rng.randrange(2)]
-        case 8:  # again and again
-            parts[at : at + 1] = parts[at : at + 1] * rng.randint(2, 40)
+            parts[first:last] = [f"<{name}>", *inside, f"</{name}>" * rng.randrange(2)]
+        case 7:  # again and again
+            parts[first : first + 1] = parts[first : first + 1] * rng.randint(2, 40)

@@ -13,8 +13,8 @@ from spnb.train.plan import Plan, make_plan
 from spnb.train.runs import Run, open_run
 from tools.campaign import Part
 
-DYING = "tools.campaign.dying"
-"""Trains a run that kills itself at an event."""
+WORK = "tools.campaign.work"
+"""Trains a run that kills itself at an event, among others."""
 UNDISTURBED = 600
 """Seconds in which a smoke run has to end."""
 
@@ -45,7 +45,7 @@ class Whole:
     def half(self) -> Run:
         """One that died in its second step."""
         run = self.again(self.folder / "half")
-        _train(run, 9, DYING, "row-2")
+        _train(run, 9, "row-2")
         return run
 
     @cached_property
@@ -72,8 +72,14 @@ class Whole:
         return run
 
 
-def _train(run: Run, code: int, script: str = RUN, *event: str) -> None:
-    process = start(run.folder / "log.txt", script, run.folder, *event)
+def begin(run: Run, event: str = ""):
+    """Starts a run, to its end or to an event."""
+    script = (WORK, "run", run.folder, event) if event else (RUN, run.folder)
+    return start(run.folder / "log.txt", *script)
+
+
+def _train(run: Run, code: int, event: str = "") -> None:
+    process = begin(run, event)
     process.join(UNDISTURBED)
     if process.exitcode != code:
         raise RuntimeError(f"{run.run_id} ended with {process.exitcode}:\n{said(run)}")
@@ -84,9 +90,9 @@ def said(run: Run) -> str:
     return (run.folder / "log.txt").read_text(errors="replace")[-1500:]
 
 
-def ended(run: Run, script: str = RUN, *event: str) -> Generator[None, None, int]:
+def ended(run: Run, event: str = "") -> Generator[None, None, int]:
     """Starts a run and waits for its end; its exit code."""
-    process = start(run.folder / "log.txt", script, run.folder, *event)
+    process = begin(run, event)
     while process.is_alive():
         yield
     return process.exitcode

@@ -57,9 +57,8 @@ def _clear_errors() -> Iterator[None]:
 
 def _values(pairs: list[str] | None) -> dict[str, Any]:
     """key=value options as a mapping, values read as YAML; `grpo.beta=0.1` sets one key in grpo."""
-    import yaml
-
     from spnb.core.params import ParamError
+    from spnb.core.strict_yaml import YamlError, read_yaml
 
     values: dict[str, Any] = {}
     for pair in pairs or []:
@@ -69,10 +68,11 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
         if key in RESERVED:
             raise ParamError(f"--set is {pair}; allowed: other parameters, {key} has an option")
         try:
-            value = yaml.safe_load(text)
-        except (yaml.YAMLError, RecursionError):
-            raise ParamError(f"--set is {pair[:200]!r}; allowed: a value in YAML") from None
-        *outer, last = key.split(".")
+            value = read_yaml(text)
+        except YamlError as error:
+            allowed = f"a value in YAML, and {error}"
+            raise ParamError(f"--set is {pair[:200]!r}; allowed: {allowed}") from None
+        *outer, last = key.split(".", maxsplit=9)
         place = values
         for part in outer:
             place = place.setdefault(part, {})

@@ -84,9 +84,13 @@ class MethodParams(Settings):
 
     `role_names` are the method's roles; `roles` changes them, for instance
     `{"proposer": {"policy": "start", "trainable": False}}` for a frozen proposer.
+
+    `asks` says how many answers a `step`, an `evaluation` and once the `run` ask for at most, as a
+    sum of products of parameters ("proposals * answers + eval_items"; a list counts its items).
     """
 
     role_names: ClassVar[tuple[str, ...]] = ()
+    asks: ClassVar[dict[str, str]] = {}
 
     plugins: str = Field("", description="a file that registers rewards, games, sources")
     seed: int = Field(0, ge=0, lt=2**32)
@@ -133,6 +137,13 @@ class MethodParams(Settings):
     def preference(self) -> Preference | None:
         """The loss of a run that learns from pairs; None: from rollouts."""
         return None
+
+    @property
+    def paths(self) -> dict[str, list[str]]:
+        """Files and folders that must be there, by the parameter that names them."""
+        corpus = getattr(self, "corpus", "") or []
+        names = [corpus] if isinstance(corpus, str) else corpus
+        return {"corpus": [name for name in names if plugins.find("source", name) is None]}
 
     @property
     def frozen(self) -> list[str]:

@@ -185,7 +185,10 @@ def exhibit(exhibit_id: str, scale: Scale = "cpu") -> None:
 def search(paper: str, scale: Scale = "cpu") -> None:
     """Run a paper's arms at every setting of params/<paper>/search.yaml; finished runs are kept."""
     with _clear_errors():
+        from spnb.core.params import search_values
+
         _check_names([paper], scale, [])
+        search_values(paper)
         from spnb.report.show import searched
 
         print(repr(searched(paper, scale)))
@@ -223,6 +226,11 @@ def embedded(
 ) -> None:
     """Build embedded policies from a seed: of the games, a ladder or documents."""
     with _clear_errors():
+        from spnb.core.params import ParamError, unknown
+        from spnb.lab.pretrain.recipes import TABLES
+
+        if recipe not in (known := ["games", *TABLES["recipes"]]):
+            raise ParamError(unknown("recipe", recipe, known))
         from spnb.lab.pretrain.make import make
 
         make(recipe, folder, _values(set_) | {"seed": seed})

@@ -96,7 +96,9 @@ class MethodParams(Settings):
     seed: int = Field(0, ge=0, lt=2**32)
     steps: int = Field(100, ge=1, le=10**7, description="rollouts, each with its updates")
     roles: dict[str, RoleParams] = Field({}, description="changes to the method's roles")
-    grpo: dict[str, Any] = Field({}, description="settings of trl.GRPOConfig by their own names")
+    grpo: dict[str, Any] = Field(
+        {}, validate_default=True, description="settings of trl.GRPOConfig by their own names"
+    )
     max_new_tokens: int = Field(64, ge=1, le=10**6)
     temperature: float = Field(1.0, gt=0)
     top_p: float = Field(1.0, gt=0, le=1, description="also while training")

@@ -1,6 +1,8 @@
 """YAML that a person wrote, read with limits: what is refused costs no time and no memory."""
 
 from collections import Counter
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -50,6 +52,11 @@ def read_yaml(text: str) -> Any:
     Raises:
         YamlError: it cannot be read; the message says why in one line.
     """
+    return deepcopy(_read(text))
+
+
+@lru_cache(32)
+def _read(text: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except YamlError:

@@ -100,18 +100,17 @@ def check_policies(sources: Sequence[str]) -> None:
         PolicyError: one is not in reach, or a folder's reads other tokens than the first one's.
     """
     for source in sources:
-        if Path(policy_path(source)).is_dir():
-            known = [_vocabulary(policy_path(one)) for one in (sources[0], source)]
+        if not Path(policy_path(source)).is_dir():
+            _check_hub(source)
+        elif source != sources[0]:
+            known = [_vocabulary(one) for one in (sources[0], source)]
             if all(known) and known[0] != known[1]:
                 raise _fault(source, OTHER_TOKENS, "the same one")
-        else:
-            _check_hub(source)
 
 
-@cache
-def _vocabulary(folder: str) -> dict[str, int]:
-    """The ids of tokens in a folder's tokenizer.json, {} where there is none."""
-    file = Path(folder) / "tokenizer.json"
+def _vocabulary(source: str) -> dict[str, int]:
+    """The ids of tokens in a policy's tokenizer.json, {} where there is none."""
+    file = Path(policy_path(source)) / "tokenizer.json"
     tokenizer = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     known = tokenizer.get("model", {}).get("vocab", {})
     if isinstance(known, list):  # of pairs: a token, its score

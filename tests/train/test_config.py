@@ -53,12 +53,12 @@ def test_names_of_trl_are_those_of_the_pinned_one():
 
 
 def test_every_schedule_takes_what_it_may_be_given():
-    """A tenth of the rate: cosine's least rate is below what it starts from."""
     for name, keys in trl_names()["lr_scheduler_type"].items():
         keys = [key for key in keys if key != "min_lr_rate"]
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
         own = {"scheduler_specific_kwargs": dict.fromkeys(keys, 0.5)}
         schedule = get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=9, **own)
+        optimizer.step()
         schedule.step()
         assert schedule.get_last_lr()[0] > 0
         GRPOParams(lr_scheduler_type=name, lr_scheduler_kwargs=dict.fromkeys(keys, 0.5))

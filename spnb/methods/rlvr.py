@@ -41,6 +41,11 @@ class Params(MethodParams):
     """
 
     role_names = ("solver",)
+    asks = {
+        "step": "prompts_per_step * group_size",
+        "evaluation": "eval_items * highest",
+        "run": "fixed",
+    }
 
     family: Literal["journey", "ledger", "choice", "report", "chain", "quest"] = Field(
         "journey", description="the kind of answer; chain, quest: by search"

@@ -62,6 +62,11 @@ class Params(MethodParams):
     """SCOPE's own parameters; defaults are the paper's (table 9)."""
 
     role_names = ("challenger", "solver", "gate", "rubric", "grader")
+    asks = {
+        "step": "documents_per_step * proposals * attempts + tasks_per_step * answers",
+        "evaluation": "eval_items * kinds * highest + eval_tasks * attempts + short_items",
+        "run": "batch_documents * most_batches * filter_attempts",
+    }
 
     corpus: str = Field("", description="a path, or a plugin's source; empty: generated groups")
     retriever: str = Field("bm25", description="over a corpus: a kind of index, or a server's URL")

@@ -32,7 +32,7 @@ from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
-from spnb.train.config import RunParams, merge, params_class, processes
+from spnb.train.config import GRPOParams, RunParams, params_class, processes
 from spnb.train.guards import TrainerError
 from spnb.train.partners import Partner
 from spnb.train.policies import (
@@ -42,6 +42,7 @@ from spnb.train.policies import (
     make_engine,
     put_weights,
     read_adapter,
+    same_tokens,
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
@@ -314,9 +315,11 @@ class StageRun:
 
     def partner(self, name: str) -> Partner:
         """A policy that learns in the same steps, with its trainer and engine."""
-        changed = merge(self.params.grpo, self.params.co_trained[name])
+        changed = self.params.grpo | self.params.co_trained[name]
+        changed = validate(GRPOParams, changed, f"co_trained.{name}.").resolved()
         params = self.params.model_copy(update={"grpo": changed})
         policy = load_policy(self.sources[name], params, folder=self.run.folder)
+        same_tokens(self.sources[name], policy.tokenizer, self.method.chat.tokenizer)
         stage = replace(self.stage, policy=name)
         output = self.partner_checkpoints(name)
         hooks = Hooks(on_step=lambda row, samples: None)

@@ -241,8 +241,8 @@ class Run:
                 holder.unlink(missing_ok=True)
 
 
-def open_run(root: Path, params: Mapping[str, Any]) -> Run:
-    """The run with these parameters below `root`, its folder made if need be.
+def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
+    """The run with these parameters below `root`, its folder made if need be (and if `make`).
 
     Nothing is ever moved or overwritten: where `seed-<n>` holds a run with other parameters, the
     folder is `seed-<n>.<hash>`, so both stay and both are found again.
@@ -254,6 +254,8 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
     first = root / "{paper}/{scale}/{variant}/seed-{seed}".format(**params)
     for folder in (first, first.with_name(f"{first.name}.{config_hash(params)}")):
         if not any(folder.glob("[!.]*.json*")):  # what a kill left of a config begins with a dot
+            if not make:
+                return Run(folder, dict(params))
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
             write_json(folder / "config.json", facts)

@@ -1,4 +1,4 @@
-"""Two processes that train together: one or both killed and started again, they end as others."""
+"""Two processes train together: one or both are killed and started again."""
 
 from pathlib import Path
 

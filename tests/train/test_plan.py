@@ -219,8 +219,9 @@ def test_bad_game_and_policy(tmp_path, values, message):
 
 
 def test_a_policy_that_is_not_there(tmp_path):
-    with pytest.raises(PolicyError, match="policy is 'no/such-model', which cannot be loaded"):
+    with pytest.raises(PolicyError, match="policy is 'no/such-model', which is not in the"):
         run_one(small_plan(tmp_path, policy="no/such-model"), "full", 0)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_user_sets_wins_over_the_variant(tmp_path):

@@ -31,6 +31,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from spnb.core import params
+from spnb.core.disk import move
 from spnb.core.errors import OneLine
 from spnb.core.params import unknown
 from spnb.core.paths import resolve
@@ -346,7 +347,7 @@ def _write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
         temporary.write_bytes(content)
-        os.replace(temporary, path)
+        move(temporary, path)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from spnb.core import plugins
-from spnb.core.errors import Stopped
+from spnb.core.errors import Stopped, signals_stop
 from spnb.core.params import (
     ParamError,
     Settings,
@@ -291,7 +291,7 @@ def run_one(plan: Plan, variant: str, seed: int) -> Run:
     """Trains and evaluates one run in this process, after the runs that it starts from.
 
     Raises:
-        RunError: the folder is damaged or another process writes it.
+        RunError: the folder is damaged.
         TrainerError: training cannot go on; what is computed stays.
     """
     from spnb.train.run import train_run
@@ -302,6 +302,7 @@ def run_one(plan: Plan, variant: str, seed: int) -> Run:
     return train_run(plan.open(variant, seed))
 
 
+@signals_stop()
 def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[Run]:
     """Every run of a plan, `jobs` at a time in processes of their own; returns finished runs.
 
@@ -311,7 +312,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     Raises:
         RunError: a run failed; the message ends with its last lines. Other runs in progress are
             brought to their end.
-        Stopped: a person interrupted it; the processes are stopped.
+        Stopped: a person interrupted it, or a signal; the processes are stopped.
     """
     plan.check_needs(plan.runs)
     waiting = [key for key in plan.runs if not plan.open(*key).finished]
@@ -330,6 +331,8 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             free = 0 if failed else plan.session.jobs - len(active)
             for key in _ready(plan, queue)[:free]:
                 queue.remove(key)
+                if busy := plan.open(*key).busy():
+                    print("waiting:", busy, flush=True)
                 active[key] = start(plan.open(*key).folder, forked)
             time.sleep(POLL)
             for key in [key for key, process in active.items() if not process.is_alive()]:

@@ -7,7 +7,6 @@ and gives bit-identical numbers on a CPU. Under `accelerate launch` every proces
 evaluates its share; only the main one records.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -16,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -24,8 +22,10 @@ import transformers
 from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from transformers.trainer_pt_utils import safe_globals
 
 from spnb.core import plugins
+from spnb.core.disk import move, sync, write_json
 from spnb.core.method import POLICY, SNAPSHOTS
 from spnb.core.params import ParamError, unknown, validate
 from spnb.core.types import Sample, Sampling, role_label
@@ -47,13 +47,14 @@ from spnb.train.policies import (
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
 from spnb.train.runs import (
+    NOTED,
     Run,
     RunError,
     last_checkpoint,
+    read_json,
     read_run,
     read_state,
     step_of,
-    write_json,
 )
 from spnb.train.trainer import Hooks, Stage, make_trainer
 
@@ -72,8 +73,8 @@ def train_run(run: Run) -> Run:
     """Trains and evaluates a run in this process, or returns it at once if it is finished.
 
     Raises:
-        RunError: the folder is damaged, another process writes it, or the run that it starts from
-            is not finished.
+        RunError: the folder is damaged, another process writes it and several train together, or
+            the run that it starts from is not finished.
         TrainerError: training cannot go on; what is computed stays.
     """
     if run.finished:
@@ -81,7 +82,9 @@ def train_run(run: Run) -> Run:
         return run
     params = run_params(run)
     started = time.perf_counter()
-    with run.lock() if _rank() == 0 else nullcontext():
+    with run.lock(wait=processes() == 1) if _rank() == 0 else nullcontext():
+        if run.finished:  # by the process that it waited for
+            return run
         sources = starting_policies(run, params)
         resumed = any(run.checkpoints.glob("stage-*/checkpoint-*"))
         if not torch.cuda.is_available():
@@ -89,7 +92,8 @@ def train_run(run: Run) -> Run:
         if not (run.folder / TRAINED).is_file():
             train_stages(run, params, sources)
         if _rank() == 0:
-            run.check_rows(json.loads((run.folder / TRAINED).read_text()), exact=True)
+            noted = read_json(run.folder / TRAINED, NOTED, "delete it to go on")
+            run.check_rows(noted, exact=True)
             _collect_models(run, params)
             facts = {"threads": torch.get_num_threads(), "processes": processes()}
             run.finish(seconds=round(time.perf_counter() - started, 1), resumed=resumed, **facts)
@@ -165,7 +169,7 @@ def _collect_models(run: Run, params: RunParams) -> None:
             (source / DONE).unlink(missing_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
-            os.replace(source, target)
+            move(source, target, run.folder)
     shutil.rmtree(run.folder / "stages", ignore_errors=True)
 
 
@@ -209,40 +213,30 @@ class StageRun:
             return self.done()
         self.check_first()
         checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
-        saved = read_state(checkpoint) if checkpoint else None
+        saved = read_state(checkpoint, NOTED) if checkpoint else None
         self.build(before["state"] if before else None)
         if self.main:
             self.run.rewind(saved["run"] if saved else before or {})
         self.trainer.accelerator.wait_for_everyone()
-        if saved:
-            self.resume(saved, checkpoint)
-        elif self.index == 0:
+        if not saved and self.index == 0:
             self.evaluate(0)
-        for name, partner in self.partners.items():
-            partner.start(self.partner_checkpoints(name) / checkpoint.name if checkpoint else None)
         try:
+            if saved:
+                self.resume(saved, checkpoint)
+            for name, partner in self.partners.items():
+                partner.start(checkpoint and self.partner_checkpoints(name) / checkpoint.name)
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        except TrainerError:
+        except (RunError, TrainerError):
             raise
         except Exception as error:
             if checkpoint is None or self.trainer.state.global_step > step_of(checkpoint):
                 raise
-            advice = "delete it to go on from the one before"
-            why = str(error).partition("\n")[0]
-            if isinstance(error, UnpicklingError):  # torch's text tells how to run what is in it
-                why = "it holds more than numbers"
-            raise RunError(f"{checkpoint} cannot be read ({why}); {advice}") from error
+            raise RunError(unreadable(checkpoint, error)) from error
         return self.finish()
 
     def done(self) -> dict[str, Any]:
         """What is noted of the stage that is done."""
-        noted = json.loads((self.folder / DONE).read_text())
-        if not {"state", "rows"} <= set(noted):
-            raise RunError(
-                f"{self.folder / DONE} is of an older version, without the records' rows; delete "
-                f"{self.run.folder} to compute the run again"
-            )
-        return noted
+        return read_json(self.folder / DONE, {"state": dict, **NOTED}, self.run.again)
 
     def check_first(self) -> None:
         """Raises RunError where a later stage has begun although this one is not done."""
@@ -358,7 +352,9 @@ class StageRun:
             self.evaluate(step)
         shares = self.params.keep_checkpoints
         if step in [max(1, round(share * self.params.steps)) for share in shares]:
-            self.trainer.save_model(str(self.run.folder / "kept" / f"step-{step}"))
+            kept = self.run.folder / "kept" / f"step-{step}"
+            self.trainer.save_model(str(kept))
+            sync(kept, self.run.folder)
 
     def record(self, step: int, sample: Sample) -> dict[str, Any]:
         """A sample as it is kept for reading."""
@@ -403,6 +399,7 @@ class StageRun:
             self.trainer.save_model(str(self.folder))
             for name, partner in self.partners.items():
                 partner.trainer.save_model(str(self.folder / name))
+            sync(self.folder, self.run.folder)
         except (OSError, SafetensorError) as error:
             raise RunError(
                 f"the final weights of {self.run.run_id} could not be written ({error}); free some "
@@ -413,6 +410,19 @@ class StageRun:
         if self.main:
             write_json(self.folder / DONE, noted)
         return noted
+
+
+def unreadable(checkpoint: Path, error: Exception) -> str:
+    """That a run cannot go on from a checkpoint, and which file of its torch refuses, if one."""
+    where, why = checkpoint, str(error).partition("\n")[0]
+    for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.pt*")):
+        try:
+            with safe_globals():
+                torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:
+            where, why = path, "torch finds something else in it than numbers"
+            break
+    return f"{where} cannot be read ({why}); delete {checkpoint} to go on from the one before it"
 
 
 def hold_to(trainer: Any, source: str, params: RunParams) -> None:

@@ -20,9 +20,10 @@ import json
 import math
 import os
 import re
+import reprlib
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -34,6 +35,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
+from spnb.core.disk import sync, write_json, write_lines
 from spnb.core.errors import OneLine
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train import provenance
@@ -42,8 +44,12 @@ from spnb.train.metrics import METRICS
 RECORDS = ("metrics", "evals", "items", "rollouts")
 PAIRS = "pairs"
 """A record that is written at once, and again where it is missing."""
+NOTED = {"rows": dict.fromkeys(RECORDS, int)}
+"""The shape of what notes how many rows each record has."""
+CONFIG = {"hash": str, "params": dict}
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 MANIFEST = "manifest.json"
+AWAY = "move the run folder away"
 OLD_STATE = "selfplay_state.pt"
 FORMAT = 2
 """Of checkpoints; those before had a pickle and no manifest."""
@@ -78,6 +84,8 @@ class Run:
     root = property(lambda self: self.folder.parents[3])
     checkpoints = property(lambda self: self.folder / "checkpoints")
     model = property(lambda self: self.folder / "model")
+    holder = property(lambda self: self.folder / "lock.json")
+    again = property(lambda self: f"put it back, or delete {self.folder} to compute the run again")
 
     @property
     def finished(self) -> bool:
@@ -97,7 +105,7 @@ class Run:
 
     def facts(self) -> dict[str, Any]:
         """What `finish` noted."""
-        return _read_json(self.folder / "finished.json")
+        return read_json(self.folder / "finished.json", NOTED, self.again)
 
     @property
     def commit(self) -> str | None:
@@ -130,7 +138,7 @@ class Run:
         return self.model
 
     def append(self, name: str, *rows: Mapping[str, Any]) -> None:
-        """Adds rows to `<name>.jsonl` and flushes them to disk.
+        """Adds rows to `<name>.jsonl`.
 
         Raises:
             RunError: a row that is not in the schema, or metrics of a step that has some already.
@@ -155,24 +163,24 @@ class Run:
         """All rows of `<name>.jsonl`; a last line that was cut off by a kill is left out.
 
         Raises:
-            RunError: a line in the middle is not a JSON object.
+            RunError: a line in the middle is not a JSON object with a whole number as its step.
         """
         path = self.folder / f"{name}.jsonl"
         lines = path.read_bytes().splitlines() if path.exists() else []
         rows = []
         for number, line in enumerate(lines, 1):
-            try:
-                rows.append(json.loads(line))
-                rows[-1]["step"]
-            except (ValueError, TypeError, KeyError) as error:
-                if number == len(lines) and len(rows) < number:
-                    break
-                advice = "move the run folder away"
-                raise RunError(f"{path}, line {number} is damaged ({error}); {advice}") from None
+            row, why = _parsed(line, {"step": int})
+            if row is None and number == len(lines):
+                break
+            if why:
+                raise RunError(f"{path}, line {number} is damaged ({why}); {AWAY}")
+            rows.append(row)
         return rows
 
     def row_counts(self) -> dict[str, int]:
-        """How many rows each record has."""
+        """How many rows each record has; they are on the disk, so that this may be noted."""
+        for path in self.folder.glob("*.jsonl"):
+            sync(path, self.folder)
         return {name: len(self.rows(name)) for name in RECORDS}
 
     def noted(self) -> dict[str, Any]:
@@ -193,7 +201,6 @@ class Run:
         Raises:
             RunError: one has fewer rows (with `exact`: another number of rows) or other ones.
         """
-        advice = f"put the file back, or delete {self.folder} to compute the run again"
         for name, count in {PAIRS: None, **noted.get("rows", {})}.items():
             path = self.folder / f"{name}.jsonl"
             expected = noted.get("digests", {}).get(name)
@@ -201,9 +208,9 @@ class Run:
                 continue
             there = None if count is None else len(self.rows(name))
             if there is not None and (there < count or (exact and there != count)):
-                raise RunError(f"{path} has {there} rows and had {count}; {advice}")
+                raise RunError(f"{path} has {there} rows and had {count}; {self.again}")
             if expected and path.exists():
-                raise RunError(f"{path} is not as it was written; {advice}")
+                raise RunError(f"{path} is not as it was written; {self.again}")
 
     def rewind(self, noted: Mapping[str, Any]) -> None:
         """Cuts every record to its rows in `noted`, so that a resumed run writes the rest again.
@@ -217,28 +224,32 @@ class Run:
             if path.exists():
                 write_lines(path, self.rows(name)[: noted.get("rows", {}).get(name, 0)])
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Makes this process the run's only writer.
-
-        Raises:
-            RunError: another process writes it; says which.
-        """
-        holder = self.folder / "lock.json"
+    def busy(self) -> str:
+        """Which other process writes the run, in a sentence; "" if none does."""
         try:
-            held = FileLock(self.folder / ".lock").acquire(timeout=0)
+            with FileLock(self.folder / ".lock", timeout=0):
+                return ""
         except Timeout:
-            who = (_read_json(holder) if holder.exists() else {}).get("who", "another process")
-            raise RunError(
-                f"run {self.run_id} is being written by {who}; wait for it or stop it"
-            ) from None
+            who = "another process"
+            with suppress(RunError):  # it is just starting or ending
+                who = read_json(self.holder, {"who": str})["who"]
+            return f"run {self.run_id} is being written by {who}"
+
+    @contextmanager
+    def lock(self, wait: bool = True) -> Iterator[None]:
+        """Makes this process the run's only writer. Where another one is, it waits and says so, or,
+        without `wait`, raises RunError."""
+        if busy := self.busy():
+            if not wait:
+                raise RunError(f"{busy}; wait for it or stop it")
+            print("waiting:", busy, flush=True)
         who = f"process {os.getpid()} on {socket.gethostname()} since {_now()}"
-        with held:
-            write_json(holder, {"who": who})
+        with FileLock(self.folder / ".lock"):
+            write_json(self.holder, {"who": who})
             try:
                 yield
             finally:
-                holder.unlink(missing_ok=True)
+                self.holder.unlink(missing_ok=True)
 
 
 def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
@@ -259,10 +270,11 @@ def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
             write_json(folder / "config.json", facts)
-        facts = _read_json(folder / "config.json")
-        if facts.get("hash") == config_hash(params):
+            sync(folder, root.parent)
+        facts = read_json(folder / "config.json", CONFIG)
+        if facts["hash"] == config_hash(params):
             return Run(folder, dict(params))
-        there = facts.get("params", {})
+        there = facts["params"]
         if odd := sorted(set(there) - set(current(there))):
             raise RunError(
                 f"run folder {folder} has earlier names of parameters ({', '.join(odd)}); this "
@@ -277,8 +289,8 @@ def read_run(folder: Path) -> Run:
     Raises:
         RunError: its `config.json` is missing or damaged.
     """
-    facts = _read_json(folder / "config.json")
-    if config_hash(facts.get("params", {})) != facts.get("hash"):
+    facts = read_json(folder / "config.json", CONFIG)
+    if config_hash(facts["params"]) != facts["hash"]:
         raise RunError(f"run folder {folder} is damaged: config.json was changed; move it away")
     return Run(folder, facts["params"])
 
@@ -309,15 +321,34 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **dict.fromkeys(bad)}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    damaged = f"run folder {path.parent} is damaged: {path.name}"
+def read_json(path: Path, shape: Mapping[str, Any], advice: str = AWAY) -> dict[str, Any]:
+    """A JSON object with at least the keys of `shape`, whose values are types, or such shapes;
+    RunError, which ends with `advice`, where the file holds anything else."""
     try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{damaged} cannot be read ({error}); move the folder away") from None
-    if not isinstance(value, dict):
-        raise RunError(f"{damaged} holds {type(value).__name__}, not an object")
+        value, why = _parsed(path.read_bytes(), shape)
+    except OSError as error:
+        why = str(error)
+    if why:
+        raise RunError(f"{path} cannot be read ({why}); {advice}")
     return value
+
+
+def _parsed(text: bytes, shape: Mapping[str, Any]) -> tuple[Any, str]:
+    """What JSON says, None where it is none, and why that is not of the shape, "" if it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return None, str(error)
+    return value, _misfit(value, shape)
+
+
+def _misfit(value: Any, shape: Any, name: str = "") -> str:
+    kind = shape if isinstance(shape, type) else dict
+    if not isinstance(value, kind):
+        return f"{name.lstrip('.') or 'it'} is {reprlib.repr(value)}; allowed: {kind.__name__}"
+    inner = {} if shape is kind else shape
+    parts = (_misfit(value.get(key), one, f"{name}.{key}") for key, one in inner.items())
+    return next(filter(None, parts), "")
 
 
 def _check_schema(name: str, row: Mapping[str, Any]) -> None:
@@ -362,22 +393,6 @@ def current(params: Mapping[str, Any]) -> dict[str, Any]:
     return params
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON; a reader sees the old file or the whole new one."""
-    _replace(path, json.dumps(value, indent=1, default=str, allow_nan=False) + "\n")
-
-
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows as JSON, a line each; a reader sees the old file or the whole new one."""
-    _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    temporary.write_text(text)
-    os.replace(temporary, path)
-
-
 def digest(path: Path) -> str:
     """The sha-256 of a file."""
     with open(path, "rb") as file:
@@ -400,7 +415,8 @@ def _compare(folder: Path, files: Mapping[str, str], advice: str) -> None:
 
 
 def seal(folder: Path, state: Mapping[str, Any]) -> None:
-    """Writes the manifest of a complete checkpoint folder, `state` in it."""
+    """Puts a complete checkpoint folder of a run on the disk, then its manifest, `state` in it."""
+    sync(folder, folder.parents[2])
     files = digests(folder)
     files.pop(MANIFEST, None)
     facts = {"format": FORMAT, "name": folder.name, "files": files, "state": dict(state)}
@@ -428,21 +444,18 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """The state of a checkpoint, after every file of it was compared with its manifest.
+def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:
+    """The state of a checkpoint, after every file of it was compared with its manifest; the run's
+    part of it has the shape `run` (see `read_json`).
 
     Raises:
         RunError: a file is missing or changed, the folder has another's name, or the manifest
             cannot be read.
     """
     advice = f"delete {checkpoint} to go on from the one before it, or from the start"
-    try:
-        manifest = json.loads((checkpoint / MANIFEST).read_text())
-        files = manifest["files"]
-        state = manifest["state"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{checkpoint / MANIFEST} cannot be read ({error}); {advice}") from None
+    state = {"step": int, "methods": list, "run": run}
+    manifest = read_json(checkpoint / MANIFEST, {"files": dict, "state": state}, advice)
     if (name := manifest.get("name", checkpoint.name)) != checkpoint.name:
         raise RunError(f"{checkpoint} was saved as {name}; {advice}")
-    _compare(checkpoint, files, advice)
-    return state
+    _compare(checkpoint, manifest["files"], advice)
+    return manifest["state"]

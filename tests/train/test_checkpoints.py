@@ -8,6 +8,8 @@ import pytest
 
 from spnb.train.runs import RunError, digest, last_checkpoint, read_state, seal
 
+STATE = {"step": 2, "methods": [], "run": {"rows": {"metrics": 2}}}
+
 
 @pytest.fixture
 def checkpoint(tmp_path):
@@ -16,12 +18,12 @@ def checkpoint(tmp_path):
     (folder / "adapter").mkdir(parents=True)
     (folder / "optimizer.pt").write_bytes(b"momentum")
     (folder / "adapter" / "weights").write_bytes(b"weights")
-    seal(folder, {"step": 2, "run": {"rows": {"metrics": 2}}})
+    seal(folder, STATE)
     return folder
 
 
 def test_a_sealed_checkpoint_is_read_back(checkpoint):
-    assert read_state(checkpoint) == {"step": 2, "run": {"rows": {"metrics": 2}}}
+    assert read_state(checkpoint) == STATE
     files = json.loads((checkpoint / "manifest.json").read_text())["files"]
     assert files["adapter/weights"] == digest(checkpoint / "adapter" / "weights")
     assert set(files) == {"optimizer.pt", "adapter/weights"}

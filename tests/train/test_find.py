@@ -107,5 +107,5 @@ def test_a_glob_of_other_folders_and_a_damaged_run_are_refused(tmp_path):
     with pytest.raises(ParamError, match="matches something else"):
         find_runs(run_dirs=[f"{tmp_path}/rlvr/cpu/*"])
     (run.folder / "config.json").write_text("{oops")
-    with pytest.raises(RunError, match="seed-0 is damaged: config.json cannot be read"):
+    with pytest.raises(RunError, match="seed-0/config.json cannot be read"):
         find_runs(str(tmp_path))

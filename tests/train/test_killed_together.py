@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from comparing import state
-from processes import finish_together
+from processes import finish_together, left_by
 from rzero import make_run
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
@@ -39,5 +38,5 @@ def test_killed_together_and_started_again(event, whole, tmp_path):
     assert start(run, EVENTS[event]).returncode != 0 and not run.finished
     done = start(run)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert state(run) == state(whole)
+    assert left_by(run) == left_by(whole)
     assert [row["step"] for row in run.rows("metrics")] == [1, 2, 3]

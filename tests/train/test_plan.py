@@ -350,7 +350,8 @@ def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkey
 
     def sleeper(folder, forked):
         assert forked
-        processes.append(multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)))
+        context = multiprocessing.get_context("forkserver")
+        processes.append(context.Process(target=time.sleep, args=(60,)))
         processes[-1].start()
         return processes[-1]
 

@@ -1,20 +1,23 @@
 """Run folders: identity, records, locking, damage."""
 
 import json
-import multiprocessing
 import os
+import re
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from spnb.core.disk import write_json, write_lines
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train import provenance
 from spnb.train.metrics import METRICS
 from spnb.train.run import starting_policies
-from spnb.train.runs import RunError, config_hash, open_run, read_run, write_json, write_lines
+from spnb.train.runs import RECORDS, RunError, config_hash, open_run, read_run
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 
@@ -29,6 +32,14 @@ def test_folder_identity_and_hash(tmp_path):
     later = {"start": None, "roles": {"solver": {"kl": None}}, "co_trained": {}, "names": []}
     assert config_hash({**PARAMS, **later}) == run.config_hash  # empty ones do not count
     assert config_hash({**PARAMS, "shuffled": False}) != run.config_hash
+
+
+def test_a_new_folder_and_those_above_it_are_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("spnb.core.disk._sync", synced.append)
+    folder = open_run(tmp_path / "runs", PARAMS).folder
+    above = [one for one in folder.parents if one.is_relative_to(tmp_path)]
+    assert len(above) == 5 and {folder, *above} <= set(synced)
 
 
 def test_a_finished_run_is_recognised_and_one_with_other_parameters_lies_beside_it(tmp_path):
@@ -66,7 +77,7 @@ def test_records_that_lost_rows_are_refused(tmp_path):
     run.append("metrics", {"step": 1}, {"step": 2})
     run.check_rows({"rows": {"metrics": 2}})
     run.check_rows({"rows": {"metrics": 1}})
-    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 3; put the file back, or"):
+    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 3; put it back, or"):
         run.check_rows({"rows": {"metrics": 3}})
     with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 1"):
         run.check_rows({"rows": {"metrics": 1}}, exact=True)
@@ -94,7 +105,7 @@ def test_a_record_that_was_changed_is_named(tmp_path, name, damage):
     before = path.read_text()
     path.write_text("".join(DAMAGE[damage](before.splitlines(keepends=True))))
     changed = path.read_text()
-    message = f"{name}.jsonl is not as it was written; put the file back, or delete"
+    message = f"{name}.jsonl is not as it was written; put it back, or delete"
     for check in (lambda: run.rewind(noted), run.check_finished):
         with pytest.raises(RunError, match=message) as caught:
             check()
@@ -153,7 +164,7 @@ def test_a_run_that_was_finished_before_digests_is_read(tmp_path):
     run.append("metrics", {"step": 1})
     run.model.mkdir()
     (run.model / "model.safetensors").touch()
-    write_json(run.folder / "finished.json", {"rows": {"metrics": 1, "evals": 0}})
+    write_json(run.folder / "finished.json", {"rows": dict.fromkeys(RECORDS, 0) | {"metrics": 1}})
     run.check_finished()
     assert run.weights() == run.model
 
@@ -201,7 +212,7 @@ def test_a_damaged_or_half_written_folder_is_refused_and_left_alone(tmp_path, co
     (folder / "metrics.jsonl").write_text("{}\n")
     if content is not None:
         (folder / "config.json").write_text(content)
-    with pytest.raises(RunError, match="seed-3 is damaged: config.json"):
+    with pytest.raises(RunError, match="seed-3/config.json cannot be read"):
         open_run(tmp_path, PARAMS)
     assert (folder / "metrics.jsonl").read_text() == "{}\n"
 
@@ -237,25 +248,27 @@ with run.lock():
 """
 
 
-def test_two_processes_cannot_write_one_run_and_the_message_says_who_does(tmp_path):
+def test_a_run_that_another_process_writes_is_waited_for(tmp_path, capsys):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    run = open_run(tmp_path, PARAMS)
     try:
         assert holder.stdout.readline() == "held\n"
-        run = open_run(tmp_path, PARAMS)
-        with (
-            pytest.raises(
-                RunError, match=rf"is being written by process {holder.pid} on .* since 20"
-            ),
-            run.lock(),
-        ):
-            pass
-    finally:
-        holder.communicate("\n", timeout=20)
-    with run.lock():
-        who = json.loads((run.folder / "lock.json").read_text())["who"]
+        busy = rf"run {run.run_id} is being written by process {holder.pid} on \S+ since 20\S+"
+        with pytest.raises(RunError, match=f"{busy}; wait for it or stop it"):
+            run.lock(wait=False).__enter__()
+        waited = threading.Timer(0.5, holder.communicate, ["\n"])
+        waited.start()
+        started = time.monotonic()
+        with run.lock():
+            assert time.monotonic() > started + 0.4
+            who = json.loads((run.folder / "lock.json").read_text())["who"]
         assert who.startswith(f"process {os.getpid()} on ")
-    assert not (run.folder / "lock.json").exists()
+        assert re.fullmatch(f"waiting: {busy}\n", capsys.readouterr().out)
+        waited.join()
+    finally:
+        holder.kill()
+    assert run.busy() == "" and not (run.folder / "lock.json").exists()
 
 
 def test_a_killed_writer_leaves_no_lock(tmp_path):
@@ -267,15 +280,3 @@ def test_a_killed_writer_leaves_no_lock(tmp_path):
     holder.communicate()
     with open_run(tmp_path, PARAMS).lock():
         pass
-
-
-def test_write_json_is_atomic_for_readers(tmp_path):
-    path = tmp_path / "x.json"
-    writer = multiprocessing.get_context("fork").Process(
-        target=lambda: [write_json(path, {"a": list(range(5000)), "i": i}) for i in range(30)]
-    )
-    write_json(path, {"a": list(range(5000)), "i": -1})
-    writer.start()
-    while writer.is_alive():
-        assert len(json.loads(path.read_text())["a"]) == 5000
-    writer.join()

@@ -11,8 +11,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 
-from comparing import state
-from processes import start
+from processes import left_by, start
 
 from spnb.train.plan import make_plan
 from tools.campaign import Part, Trial, together
@@ -95,7 +94,7 @@ def killed_notebook(part: Part, place: int) -> Trial:
     def read(folder: Path) -> object:
         where = {"variants": [VARIANT], "seeds": [0], "runs": str(folder / "runs")}
         exhibits = sorted(path.name for path in (folder / "figures").rglob("*.*"))
-        return state(make_plan(PAPER, "smoke", **where).open(VARIANT)), exhibits
+        return left_by(make_plan(PAPER, "smoke", **where).open(VARIANT)), exhibits
 
     yield from _given_again(part, place, "notebook", read)
 

@@ -5,8 +5,7 @@ from collections.abc import Generator
 from functools import cached_property
 from pathlib import Path
 
-from comparing import state
-from processes import RUN, start
+from processes import RUN, left_by, start
 
 from spnb.core.errors import OneLine
 from spnb.train.plan import Plan, make_plan
@@ -51,7 +50,7 @@ class Whole:
     @cached_property
     def state(self) -> dict:
         """What the undisturbed run left."""
-        return state(self.run)
+        return left_by(self.run)
 
     @cached_property
     def seconds(self) -> float:
@@ -111,7 +110,7 @@ def judge(part: Part, whole: Whole, run: Run, code: int, about: str, count: int 
         end = "survived" if about.startswith("damage") and "error: " in words else "lost"
     else:
         try:
-            end = "survived" if state(run) == whole.state else "wrong"
+            end = "survived" if left_by(run) == whole.state else "wrong"
         except (OneLine, OSError, ValueError) as error:
             end, words = "wrong", f"finished, and cannot be read: {error}"
     last = words.strip().splitlines()[-1:]

@@ -419,10 +419,22 @@ def test_deviations_are_of_the_first_variant_or_of_a_named_one():
     assert deviations(plan, "qwenlong-l1")["context"] == ([4, 8], [10, 20])
 
 
-def test_two_processes_cannot_do_one_run(tmp_path):
+def test_a_run_that_another_process_writes_is_named(tmp_path, monkeypatch, capsys):
+    """Where several train together, none waits: the others would not know that one does."""
     plan = small_plan(tmp_path, steps=1)
-    with plan.open("full", 0).lock(), pytest.raises(RunError, match="is being written by process"):
-        run_one(plan, "full", 0)
+
+    def started(folder, forked):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spnb.train.plan.start", started)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    who = f"run spiral/smoke/full/seed-0 is being written by process {os.getpid()} on "
+    with plan.open("full", 0).lock():
+        with pytest.raises(Stopped):
+            run_all(plan)
+        assert f"waiting: {who}" in capsys.readouterr().out
+        with pytest.raises(RunError, match=f"^{who}.*; wait for it or stop it"):
+            run_one(plan, "full", 0)
 
 
 @pytest.mark.slow

@@ -58,9 +58,10 @@ def finish_together(log, script, *arguments, count=2):
 
 def left_by(run):
     """Everything that a run leaves, without times."""
-    rows = {name: run.rows(name) for name in ("metrics", "evals", "items", "rollouts")}
+    names = ("metrics", "evals", "items", "rollouts", "pairs")
+    rows = {name: run.rows(name) for name in names if (run.folder / f"{name}.jsonl").is_file()}
     for row in rows["metrics"]:
-        for key in [key for key in row if key in TIMINGS]:
+        for key in [key for key in row if key in TIMINGS or "seconds/" in key]:
             del row[key]
     weights = [path for part in ("model", "kept") for path in run.folder.glob(f"{part}/**/*.saf*")]
     digests = {

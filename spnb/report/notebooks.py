@@ -24,7 +24,7 @@ from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import check_writable, default_folder, folder_of, ranges
 from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
-from spnb.train.runs import TRIALS
+from spnb.train.provenance import TRIALS
 
 TIMINGS = Path("figures/timings.json")
 SHARED = ("dynamics", "pass_at_k")

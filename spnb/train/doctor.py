@@ -5,7 +5,7 @@ import importlib.util
 import os
 import platform
 
-from spnb.train.runs import version
+from spnb.train.provenance import version
 
 PACKAGES = (
     "torch", "transformers", "trl", "peft", "accelerate", "datasets", "numpy", "open_spiel",

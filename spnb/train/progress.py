@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from spnb.train.runs import MANIFEST, NOTED, Run, RunError, read_json
+from spnb.train.runs import MANIFEST, Run, RunError, read_json
 
 FORMAT = "{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} steps [{elapsed}<{remaining}] {desc}"
 
@@ -94,7 +94,7 @@ def kept_steps(run: Run) -> int:
     steps = [0]
     for path in run.checkpoints.glob(f"stage-*/checkpoint-*/{MANIFEST}"):
         with suppress(RunError):  # the run itself says what is wrong with it
-            manifest = read_json(path, {"state": {"run": NOTED}})
+            manifest = read_json(path, {"state": {"run": {"rows": {"metrics": int}}}})
             steps.append(manifest["state"]["run"]["rows"]["metrics"])
     return max(steps)
 

@@ -33,7 +33,7 @@ from spnb.evaluate.items import play_suite
 from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
 from spnb.train import guards
-from spnb.train.config import RunParams, merge, params_class, processes
+from spnb.train.config import GRPOParams, RunParams, params_class, processes
 from spnb.train.guards import TrainerError
 from spnb.train.partners import Partner
 from spnb.train.policies import (
@@ -43,6 +43,7 @@ from spnb.train.policies import (
     make_engine,
     put_weights,
     read_adapter,
+    same_tokens,
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
@@ -95,7 +96,7 @@ def train_run(run: Run) -> Run:
             train_stages(run, params, sources)
         if _rank() == 0:
             noted = read_json(run.folder / TRAINED, NOTED, "delete it to go on")
-            run.check_rows(noted["rows"], exact=True)
+            run.check_rows(noted, exact=True)
             _collect_models(run, params)
             facts = {"threads": torch.get_num_threads(), "processes": processes()}
             run.finish(seconds=round(time.perf_counter() - started, 1), resumed=resumed, **facts)
@@ -114,7 +115,7 @@ def train_stages(run: Run, params: RunParams, sources: dict[str, str]) -> None:
         sources = sources | {stage.policy: str(part.folder)}
         first += stage.steps
     if _rank() == 0:
-        write_json(run.folder / TRAINED, {"rows": run.row_counts()})
+        write_json(run.folder / TRAINED, run.noted())
 
 
 def run_params(run: Run) -> RunParams:
@@ -153,7 +154,8 @@ def starting_policies(run: Run, params: RunParams) -> dict[str, str]:
                 f"run {run.run_id} starts from {start['variant']}, whose weights are not there; "
                 f"delete {other.folder} to compute it again"
             )
-        sources[name] = str(other.model / name if (other.model / name).is_dir() else other.model)
+        model = other.weights()
+        sources[name] = str(model / name if (model / name).is_dir() else model)
     return sources
 
 
@@ -205,7 +207,7 @@ class StageRun:
             before: what this returned for the stage before.
 
         Returns:
-            The method's `state` after it, and how many `rows` each record had then.
+            The method's `state` after it, and what the run `noted` of its records then.
 
         Raises:
             RunError: what is in the run's folder does not fit together; nothing was changed.
@@ -217,7 +219,7 @@ class StageRun:
         saved = read_state(checkpoint, NOTED) if checkpoint else None
         self.build(before["state"] if before else None)
         if self.main:
-            self.run.rewind((saved["run"] if saved else before or {"rows": {}})["rows"])
+            self.run.rewind(saved["run"] if saved else before or {})
         self.trainer.accelerator.wait_for_everyone()
         if not saved and self.index == 0:
             self.evaluate(0)
@@ -318,9 +320,11 @@ class StageRun:
 
     def partner(self, name: str) -> Partner:
         """A policy that learns in the same steps, with its trainer and engine."""
-        changed = merge(self.params.grpo, self.params.co_trained[name])
+        changed = self.params.grpo | self.params.co_trained[name]
+        changed = validate(GRPOParams, changed, f"co_trained.{name}.").resolved()
         params = self.params.model_copy(update={"grpo": changed})
         policy = load_policy(self.sources[name], params, folder=self.run.folder)
+        same_tokens(self.sources[name], policy.tokenizer, self.method.chat.tokenizer)
         stage = replace(self.stage, policy=name)
         output = self.partner_checkpoints(name)
         hooks = Hooks(on_step=lambda row, samples: None)
@@ -392,10 +396,10 @@ class StageRun:
             self.engines["past"] = self.snapshot(trained_weights(self.model))
 
     def on_state(self, checkpoint: Path) -> dict[str, Any]:
-        """Our part of a checkpoint: the records' rows, and in a file the past policy."""
+        """Our part of a checkpoint: what is noted of the records, and in a file the past policy."""
         if "past" in self.engines:
             save_file(self.engines["past"].weights, checkpoint / PAST)
-        return {"rows": self.run.row_counts()}
+        return self.run.noted()
 
     def finish(self) -> dict[str, Any]:
         """Saves the stage's weights; on a full disk the last checkpoint is there to go on from."""
@@ -410,7 +414,7 @@ class StageRun:
                 "disk space and start the run again, it goes on from its last checkpoint"
             ) from error
         self.trainer.accelerator.wait_for_everyone()
-        noted = {"state": self.method.state_dict(), "rows": self.run.row_counts()}
+        noted = {"state": self.method.state_dict(), **self.run.noted()}
         if self.main:
             write_json(self.folder / DONE, noted)
         return noted

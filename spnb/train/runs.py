@@ -8,21 +8,20 @@ steps), `model/` (final weights) and, once all is done, `finished.json`.
 A finished run with the same hash is never computed again; one with other parameters gets a folder
 of its own beside it.
 
-A checkpoint's `manifest.json` holds the sha-256 of each of its files and our own state as JSON, the
-number of rows of each record in it. It is written last and checked first: a checkpoint without one
-was cut off while it was written and is ignored. Nothing here can execute code when it is read.
+A checkpoint's `manifest.json` holds its folder's name, the sha-256 of each of its files and our own
+state as JSON, in it how many rows each record had and the sha-256 of these. It is written last and
+checked first: a checkpoint without one was cut off while it was written and is ignored.
+`finished.json` has the like of all records and of `model/`. Nothing here can execute code when it
+is read.
 """
 
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
-import platform
 import re
 import reprlib
 import socket
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,12 +37,13 @@ from filelock import FileLock, Timeout
 
 from spnb.core.disk import sync, write_json, write_lines
 from spnb.core.errors import OneLine
-from spnb.core.params import ParamError
-from spnb.core.paths import CHECKOUT, ROOT, resolve
 from spnb.evaluate.items import RECORD, ROW
+from spnb.train import provenance
 from spnb.train.metrics import METRICS
 
 RECORDS = ("metrics", "evals", "items", "rollouts")
+PAIRS = "pairs"
+"""A record that is written at once, and again where it is missing."""
 NOTED = {"rows": dict.fromkeys(RECORDS, int)}
 """The shape of what notes how many rows each record has."""
 CONFIG = {"hash": str, "params": dict}
@@ -53,11 +53,6 @@ AWAY = "move the run folder away"
 OLD_STATE = "selfplay_state.pt"
 FORMAT = 2
 """Of checkpoints; those before had a pickle and no manifest."""
-PACKAGES = ("spnb", "torch", "transformers", "trl", "numpy", "open_spiel", "textarena")
-COMMITTED = "figures"
-"""The folder of committed exhibits, written only with the committed settings and code."""
-TRIALS = "runs/figures"
-"""Where all other exhibits go."""
 
 
 class RunError(OneLine, RuntimeError):
@@ -103,10 +98,10 @@ class Run:
         return any(self.model.rglob("*.safetensors"))
 
     def finish(self, **facts: Any) -> None:
-        """Marks the run as done: commit, versions, rows of each record, facts such as its time."""
-        where = {"commit": commit(), "versions": versions()}
-        rows = self.row_counts()
-        write_json(self.folder / "finished.json", {"date": _now(), "rows": rows, **where, **facts})
+        """Marks the run as done: commit, versions, digests, rows, facts such as its time."""
+        where = {"commit": provenance.commit(), "versions": provenance.versions()}
+        noted = {"date": _now(), **self.noted(), "model": digests(self.model), **where, **facts}
+        write_json(self.folder / "finished.json", noted)
 
     def facts(self) -> dict[str, Any]:
         """What `finish` noted."""
@@ -118,19 +113,29 @@ class Run:
         return self.facts().get("commit") if self.finished else None
 
     def check_finished(self) -> None:
-        """Compares a finished run with what `finish` noted.
+        """Compares a finished run with what `finish` noted; its weights `weights` does.
 
         Raises:
-            RunError: a record lost rows, or the final weights are gone, unless it was unpacked
+            RunError: a record was changed, or the final weights are gone, unless it was unpacked
                 without them (`tools.records`).
         """
         facts = self.facts()
-        self.check_rows(facts.get("rows", {}), exact=True)
+        self.check_rows(facts, exact=True)
         if facts.get("weights", True) and not self.has_weights:
             raise RunError(
                 f"run {self.run_id} is finished, but {self.model} has no weights any more; delete "
                 f"{self.folder} to compute it again"
             )
+
+    def weights(self) -> Path:
+        """The folder of the final weights, of a finished run compared with what `finish` noted.
+
+        Raises:
+            RunError: a file is missing or changed.
+        """
+        advice = f"put it back, or delete {self.folder} to compute the run again"
+        _compare(self.model, self.facts().get("model", {}) if self.finished else {}, advice)
+        return self.model
 
     def append(self, name: str, *rows: Mapping[str, Any]) -> None:
         """Adds rows to `<name>.jsonl`.
@@ -178,30 +183,46 @@ class Run:
             sync(path, self.folder)
         return {name: len(self.rows(name)) for name in RECORDS}
 
-    def check_rows(self, expected: Mapping[str, int], exact: bool = False) -> None:
-        """Compares the records with the rows they had when a checkpoint was written.
+    def noted(self) -> dict[str, Any]:
+        """The records as they are: the number of `rows` of each, and `digests` of these."""
+        rows = self.row_counts()
+        digests = {name: self._digest(name, rows.get(name)) for name in (*RECORDS, PAIRS)}
+        return {"rows": rows, "digests": digests}
+
+    def _digest(self, name: str, count: int | None) -> str:
+        """The sha-256 of a record's first rows, of all where `count` is None."""
+        path = self.folder / f"{name}.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        return hashlib.sha256(b"".join(lines[:count])).hexdigest()
+
+    def check_rows(self, noted: Mapping[str, Any], exact: bool = False) -> None:
+        """Compares the records with what was `noted` of them (before digests: rows alone).
 
         Raises:
-            RunError: one has fewer rows (with `exact`: another number of rows).
+            RunError: one has fewer rows (with `exact`: another number of rows) or other ones.
         """
-        for name, count in expected.items():
-            there = len(self.rows(name))
-            if there < count or (exact and there != count):
-                raise RunError(
-                    f"{self.folder / name}.jsonl has {there} rows and had {count}; {self.again}"
-                )
+        for name, count in {PAIRS: None, **noted.get("rows", {})}.items():
+            path = self.folder / f"{name}.jsonl"
+            expected = noted.get("digests", {}).get(name)
+            if expected == self._digest(name, None if exact else count):
+                continue
+            there = None if count is None else len(self.rows(name))
+            if there is not None and (there < count or (exact and there != count)):
+                raise RunError(f"{path} has {there} rows and had {count}; {self.again}")
+            if expected and path.exists():
+                raise RunError(f"{path} is not as it was written; {self.again}")
 
-    def rewind(self, counts: Mapping[str, int]) -> None:
-        """Cuts every record to so many rows, so that a resumed run writes the rest again.
+    def rewind(self, noted: Mapping[str, Any]) -> None:
+        """Cuts every record to its rows in `noted`, so that a resumed run writes the rest again.
 
         Raises:
-            RunError: one has fewer; nothing was cut.
+            RunError: one has fewer rows or other ones; nothing was cut.
         """
-        self.check_rows(counts)
+        self.check_rows(noted)
         for name in RECORDS:
             path = self.folder / f"{name}.jsonl"
             if path.exists():
-                write_lines(path, self.rows(name)[: counts.get(name, 0)])
+                write_lines(path, self.rows(name)[: noted.get("rows", {}).get(name, 0)])
 
     def busy(self) -> str:
         """Which other process writes the run, in a sentence; "" if none does."""
@@ -231,8 +252,8 @@ class Run:
                 self.holder.unlink(missing_ok=True)
 
 
-def open_run(root: Path, params: Mapping[str, Any]) -> Run:
-    """The run with these parameters below `root`, its folder made if need be.
+def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
+    """The run with these parameters below `root`, its folder made if need be (and if `make`).
 
     Nothing is ever moved or overwritten: where `seed-<n>` holds a run with other parameters, the
     folder is `seed-<n>.<hash>`, so both stay and both are found again.
@@ -244,6 +265,8 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
     first = root / "{paper}/{scale}/{variant}/seed-{seed}".format(**params)
     for folder in (first, first.with_name(f"{first.name}.{config_hash(params)}")):
         if not any(folder.glob("[!.]*.json*")):  # what a kill left of a config begins with a dot
+            if not make:
+                return Run(folder, dict(params))
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
             write_json(folder / "config.json", facts)
@@ -376,16 +399,28 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digests(folder: Path) -> dict[str, str]:
+    """The sha-256 of each file in a folder, by its path there."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): digest(path) for path in paths}
+
+
+def _compare(folder: Path, files: Mapping[str, str], advice: str) -> None:
+    """Raises RunError, with advice, where a file is missing or has another digest."""
+    for name, expected in files.items():
+        if not (folder / name).is_file():
+            raise RunError(f"{folder / name} is missing; {advice}")
+        if digest(folder / name) != expected:
+            raise RunError(f"{folder / name} is not as it was saved; {advice}")
+
+
 def seal(folder: Path, state: Mapping[str, Any]) -> None:
     """Puts a complete checkpoint folder of a run on the disk, then its manifest, `state` in it."""
     sync(folder, folder.parents[2])
-    files = {
-        p.relative_to(folder).as_posix(): digest(p)
-        for p in sorted(folder.rglob("*"))
-        if p.is_file()
-    }
+    files = digests(folder)
     files.pop(MANIFEST, None)
-    write_json(folder / MANIFEST, {"format": FORMAT, "files": files, "state": dict(state)})
+    facts = {"format": FORMAT, "name": folder.name, "files": files, "state": dict(state)}
+    write_json(folder / MANIFEST, facts)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -394,7 +429,8 @@ def last_checkpoint(folder: Path) -> Path | None:
     Raises:
         RunError: there are only checkpoints of the layout before manifests.
     """
-    complete = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
+    sealed = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
+    complete = [path for path in sealed if re.fullmatch("checkpoint-[0-9]+", path.name)]
     if not complete and any(folder.parent.glob(f"**/checkpoint-*/{OLD_STATE}")):
         raise RunError(
             f"{folder.parent} holds checkpoints of an older layout, which cannot be resumed; "
@@ -413,85 +449,13 @@ def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:
     part of it has the shape `run` (see `read_json`).
 
     Raises:
-        RunError: a file is missing or changed, or the manifest cannot be read.
+        RunError: a file is missing or changed, the folder has another's name, or the manifest
+            cannot be read.
     """
     advice = f"delete {checkpoint} to go on from the one before it, or from the start"
     state = {"step": int, "methods": list, "run": run}
     manifest = read_json(checkpoint / MANIFEST, {"files": dict, "state": state}, advice)
-    for name, expected in manifest["files"].items():
-        if not (checkpoint / name).is_file():
-            raise RunError(f"{checkpoint / name} is missing; {advice}")
-        if digest(checkpoint / name) != expected:
-            raise RunError(f"{checkpoint / name} is not as it was saved; {advice}")
+    if (name := manifest.get("name", checkpoint.name)) != checkpoint.name:
+        raise RunError(f"{checkpoint} was saved as {name}; {advice}")
+    _compare(checkpoint, manifest["files"], advice)
     return manifest["state"]
-
-
-def versions() -> dict[str, str | None]:
-    """Version of Python and of each package that decides numbers; None for one that is not
-    installed."""
-    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
-
-
-def version(package: str) -> str | None:
-    """The installed version of a package, None if it is not there."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def git(*arguments: str) -> str:
-    """What git says in the project's folder; raises OSError or CalledProcessError."""
-    command = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def commit() -> str | None:
-    """The commit of the code, with "-dirty" where tracked files differ from it.
-
-    figures/ and notebooks/ do not count: making exhibits writes there. None without git, where the
-    package is installed, and where it lies inside a repository of something else.
-    """
-    try:
-        if not CHECKOUT or Path(git("rev-parse", "--show-toplevel")) != ROOT.resolve():
-            return None
-        paths = (".", f":!{COMMITTED}", ":!notebooks")
-        dirty = git("status", "--porcelain", "--untracked-files=no", "--", *paths)
-        return git("rev-parse", "HEAD") + ("-dirty" if dirty else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def file_at(commit: str, path: Path) -> str | None:
-    """A file's text at a commit; None where git does not know it."""
-    try:
-        return git("show", f"{commit}:{path.resolve().relative_to(ROOT.resolve()).as_posix()}")
-    except (OSError, ValueError, subprocess.CalledProcessError):
-        return None
-
-
-def unclean() -> str:
-    """Why the code is not that of a commit, in a sentence; "" if it is."""
-    here = commit()
-    if here is None:
-        return "The code is in no git repository of its own, so its commit is unknown."
-    return f"The code has changes since commit {here[:9]}." if here.endswith("-dirty") else ""
-
-
-def exhibit_folder(named: str | Path | None, why_not: str) -> Path:
-    """Where exhibits go: the named folder; without one figures/, or runs/figures if `why_not`.
-
-    Args:
-        why_not: a sentence that says why figures/ may not be written, "" if it may.
-
-    Raises:
-        ParamError: figures/ was named and may not be written.
-    """
-    if named is None:
-        return resolve(TRIALS if why_not else COMMITTED)
-    folder = resolve(named)
-    committed = resolve(COMMITTED).resolve()
-    if why_not and committed in (folder.resolve(), *folder.resolve().parents):
-        allowed = f"allowed: another folder, or none for {TRIALS}"
-        raise ParamError(f"figures is {str(named)!r}, the committed exhibits; {allowed}. {why_not}")
-    return folder

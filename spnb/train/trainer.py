@@ -27,6 +27,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from transformers import PrinterCallback, TrainerCallback
+from transformers.trainer import TRAINING_ARGS_NAME
 
 from spnb.core.episodes import run
 from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
@@ -49,6 +50,10 @@ GAP_EVERY = 10
 LENGTH_GROUPS = 8
 GROUP_ROWS = 16
 """Most groups of rows that are run together in an update, and fewest rows in one."""
+torch.serialization.register_package(
+    99, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
+)
+"""Several processes on a CPU have a device cpu:0, and a checkpoint is loaded to it by this name."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,11 @@ class RunMixin:
                 "ignored: free some disk space and start the run again, it resumes from the last "
                 f"complete checkpoint in {self.args.output_dir}"
             ) from error
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """TRL's, without its arguments, which it pickles and nothing here reads."""
+        super()._save(output_dir, state_dict)
+        (Path(output_dir or self.args.output_dir) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def reported(self, logs: Mapping[str, float]) -> dict[str, float]:
         """TRL's numbers of an update under our names."""

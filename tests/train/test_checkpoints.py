@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 
 import pytest
 
@@ -39,6 +40,17 @@ def test_a_missing_or_changed_file_is_refused(checkpoint, name):
         read_state(checkpoint)
 
 
+def test_a_checkpoint_copied_under_another_number_is_refused(checkpoint):
+    copied = shutil.copytree(checkpoint, checkpoint.with_name("checkpoint-99"))
+    assert last_checkpoint(checkpoint.parent) == copied
+    with pytest.raises(RunError, match="checkpoint-99 was saved as checkpoint-2; delete .*-99 to"):
+        read_state(copied)
+    manifest = json.loads((copied / "manifest.json").read_text())
+    del manifest["name"]  # as an earlier version wrote it
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    assert read_state(copied)["step"] == 2
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"files": {}}'])
 def test_a_damaged_manifest_is_refused(checkpoint, text):
     (checkpoint / "manifest.json").write_text(text)
@@ -51,7 +63,8 @@ def test_the_newest_complete_checkpoint_counts(tmp_path):
     assert last_checkpoint(folder) is None
     for step in (2, 10, 12):
         (folder / f"checkpoint-{step}").mkdir(parents=True)
-    for step in (2, 10):
+    (folder / "checkpoint-abc").mkdir()
+    for step in (2, 10, "abc"):
         seal(folder / f"checkpoint-{step}", {})
     assert last_checkpoint(folder).name == "checkpoint-10"
 

@@ -57,9 +57,8 @@ def _clear_errors() -> Iterator[None]:
 
 def _values(pairs: list[str] | None) -> dict[str, Any]:
     """key=value options as a mapping, values read as YAML; `grpo.beta=0.1` sets one key in grpo."""
-    import yaml
-
     from spnb.core.params import ParamError
+    from spnb.core.strict_yaml import YamlError, read_yaml
 
     values: dict[str, Any] = {}
     for pair in pairs or []:
@@ -69,10 +68,11 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
         if key in RESERVED:
             raise ParamError(f"--set is {pair}; allowed: other parameters, {key} has an option")
         try:
-            value = yaml.safe_load(text)
-        except (yaml.YAMLError, RecursionError):
-            raise ParamError(f"--set is {pair[:200]!r}; allowed: a value in YAML") from None
-        *outer, last = key.split(".")
+            value = read_yaml(text)
+        except YamlError as error:
+            why = f"which cannot be read: {error}"
+            raise ParamError(f"--set is {pair[:200]!r}, {why}; allowed: a value in YAML") from None
+        *outer, last = key.split(".", maxsplit=9)
         place = values
         for part in outer:
             place = place.setdefault(part, {})
@@ -203,7 +203,10 @@ def exhibit(exhibit_id: str, scale: Scale = "cpu") -> None:
 def search(paper: str, scale: Scale = "cpu") -> None:
     """Run a paper's arms at every setting of params/<paper>/search.yaml; finished runs are kept."""
     with _clear_errors():
+        from spnb.core.params import search_values
+
         _check_names([paper], scale, [])
+        search_values(paper)
         from spnb.report.show import searched
 
         print(repr(searched(paper, scale)))
@@ -241,6 +244,11 @@ def embedded(
 ) -> None:
     """Build embedded policies from a seed: of the games, a ladder or documents."""
     with _clear_errors():
+        from spnb.core.params import ParamError, unknown
+        from spnb.lab.pretrain.recipes import TABLES
+
+        if recipe not in (known := ["games", *TABLES["recipes"]]):
+            raise ParamError(unknown("recipe", recipe, known))
         from spnb.lab.pretrain.make import make
 
         make(recipe, folder, _values(set_) | {"seed": seed})
@@ -337,12 +345,13 @@ def serve_retriever(
     """Serve a corpus over HTTP in Search-R1's schema: POST /retrieve, GET /status."""
     with _clear_errors():
         from spnb.corpus.retrieval import make_retriever
-        from spnb.corpus.server import Limits, serve
+        from spnb.corpus.server import Limits, bind, serve
 
+        listener = bind(host, port)  # first: an index may take long
         retriever = make_retriever(kind, corpus, cache, encoder)
         place = f"http://{host}:{port}/retrieve"
         print(f"{len(retriever.store):,} documents, {kind}, on {place}", flush=True)
-        serve(retriever, host, port, Limits(max_k=max_k))
+        serve(retriever, listener, Limits(max_k=max_k))
 
 
 if __name__ == "__main__":

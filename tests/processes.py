@@ -3,6 +3,7 @@
 They are forked from the server that forks the runs of a plan (`spnb.train.server`).
 """
 
+import hashlib
 import multiprocessing
 import os
 import runpy
@@ -12,6 +13,7 @@ import sys
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from spnb.train.metrics import TIMINGS
 from spnb.train.server import PRELOAD
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -52,6 +54,21 @@ def finish_together(log, script, *arguments, count=2):
                 process.terminate()
     code = next((process.exitcode for process in group if process.exitcode), 0)
     return subprocess.CompletedProcess(script, code, stderr="".join(map(_text, logs)))
+
+
+def left_by(run):
+    """Everything that a run leaves, without times."""
+    names = ("metrics", "evals", "items", "rollouts", "pairs")
+    rows = {name: run.rows(name) for name in names if (run.folder / f"{name}.jsonl").is_file()}
+    for row in rows["metrics"]:
+        for key in [key for key in row if key in TIMINGS or "seconds/" in key]:
+            del row[key]
+    weights = [path for part in ("model", "kept") for path in run.folder.glob(f"{part}/**/*.saf*")]
+    digests = {
+        path.relative_to(run.folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in weights
+    }
+    return rows | {"weights": digests, "counts": run.facts()["rows"]}
 
 
 def _text(log):

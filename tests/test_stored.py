@@ -14,7 +14,7 @@ from PIL import Image
 from spnb.core.params import variants_at
 from spnb.core.paths import ROOT
 from spnb.report.exhibits import catalogue
-from spnb.train import runs
+from spnb.train import provenance
 from tools import stored
 from tools.stored import StoredError, faults, source_hash, store
 
@@ -107,7 +107,7 @@ def test_pictures_tables_and_text_are_stored_and_nothing_else(pair):
         "source": hashlib.sha256("\0".join(CODE).encode()).hexdigest(),
         "scale": "cpu",
         "executed": "2026-11-22",
-        "commit": runs.commit(),
+        "commit": provenance.commit(),
     }
     assert "widgets" not in notebook.metadata
     assert faults(notebook) == []

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from spnb.core.disk import write_json, write_lines
 from spnb.core.paths import ROOT, resolve
-from spnb.train.runs import RECORDS, Run, read_run, write_json, write_lines
+from spnb.train.runs import RECORDS, Run, read_run
 
 SCALE = "cpu"
 Row = Mapping[str, Any]

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from spnb.core import params
 from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import catalogue, small_png
-from spnb.train import runs
+from spnb.train import provenance
 
 SCALE = "cpu"
 LIMIT = 400_000
@@ -76,7 +76,7 @@ def store(executed: Path, source: Path) -> None:
         "source": source_hash(cells),
         "scale": SCALE,
         "executed": copy.metadata.papermill.start_time[:10],
-        "commit": runs.commit(),
+        "commit": provenance.commit(),
     }
     if found := faults(notebook):
         raise StoredError(f"{source.name} with the outputs of {executed}: " + "; ".join(found))
@@ -190,12 +190,12 @@ def _given(copy: NotebookNode, executed: Path) -> dict[str, Any]:
     if record.get("exception"):
         raise StoredError(f"{executed} ended with an error; run make reproduce again")
     values = dict(record.get("parameters", {}))
-    figures = resolve(values.get("figures", runs.COMMITTED))
+    figures = resolve(values.get("figures", provenance.COMMITTED))
     other = values.keys() - {"scale", "figures", "variants"}
-    if values.get("scale") != SCALE or figures != resolve(runs.COMMITTED) or other:
+    if values.get("scale") != SCALE or figures != resolve(provenance.COMMITTED) or other:
         raise StoredError(
             f"{executed} was executed with {values}; allowed: scale {SCALE!r}, variants, and "
-            f"figures {runs.COMMITTED!r}"
+            f"figures {provenance.COMMITTED!r}"
         )
     return values
 

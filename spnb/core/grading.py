@@ -62,7 +62,8 @@ def grade_text(text: str, task: Task, tag: str | None = None) -> float:
 
 
 def read_answer(text: str, tag: str = "answer") -> str | None:
-    """The last well-formed answer in a text: in `<tag>`, or for "boxed" in a box; None without."""
+    """The answer in a text, in `<tag>` or for "boxed" in a box, by the rule of `spnb.core.prompts`;
+    None without one."""
     return extract_boxed(text) if tag == "boxed" else prompts.field(text, tag)
 
 
@@ -100,9 +101,10 @@ def majority_vote(answers: Sequence[str | None]) -> str | None:
 def extract_boxed(text: str) -> str | None:
     r"""The content of the last `\boxed{...}`, without outer spaces and one \text, \texttt, \mathrm.
 
-    Braces are matched, escaped ones skipped. None if there is no box or the last one is not closed:
-    then the answer was cut off, and an earlier box is not taken for it.
+    Braces are matched, escaped ones skipped. Boxes in thoughts do not count; None if there is no
+    other, or the last is not closed (the rule of `spnb.core.prompts`).
     """
+    text = prompts.outside(text)
     start = max((box.end() for box in BOX.finditer(text)), default=None)
     end = None if start is None else _closing_brace(text, start)
     if end is None:

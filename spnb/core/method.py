@@ -84,21 +84,26 @@ class MethodParams(Settings):
 
     `role_names` are the method's roles; `roles` changes them, for instance
     `{"proposer": {"policy": "start", "trainable": False}}` for a frozen proposer.
+
+    `asks` says how many answers a `step`, an `evaluation` and once the `run` ask for at most, as a
+    sum of products of parameters ("proposals * answers + eval_items"; a list counts its items).
     """
 
     role_names: ClassVar[tuple[str, ...]] = ()
+    asks: ClassVar[dict[str, str]] = {}
 
     plugins: str = Field("", description="a file that registers rewards, games, sources")
     seed: int = Field(0, ge=0, lt=2**32)
     steps: int = Field(100, ge=1, le=10**7, description="rollouts, each with its updates")
     roles: dict[str, RoleParams] = Field({}, description="changes to the method's roles")
-    grpo: dict[str, Any] = Field({}, description="settings of trl.GRPOConfig by their own names")
+    grpo: dict[str, Any] = Field(
+        {}, validate_default=True, description="settings of trl.GRPOConfig by their own names"
+    )
     max_new_tokens: int = Field(64, ge=1, le=10**6)
     temperature: float = Field(1.0, gt=0)
     top_p: float = Field(1.0, gt=0, le=1, description="also while training")
     eval_temperature: float = Field(0.6, ge=0)
     eval_top_p: float = Field(0.95, gt=0, le=1)
-    thinking: bool | None = Field(None, description="where the chat template can switch it")
     eval_draw: str = Field("", description="empty: held-out questions; a word: others")
 
     @model_validator(mode="before")
@@ -134,6 +139,13 @@ class MethodParams(Settings):
     def preference(self) -> Preference | None:
         """The loss of a run that learns from pairs; None: from rollouts."""
         return None
+
+    @property
+    def paths(self) -> dict[str, list[str]]:
+        """Files and folders that must be there, by the parameter that names them."""
+        corpus = getattr(self, "corpus", "") or []
+        names = [corpus] if isinstance(corpus, str) else corpus
+        return {"corpus": [name for name in names if plugins.find("source", name) is None]}
 
     @property
     def frozen(self) -> list[str]:

@@ -8,20 +8,19 @@ import difflib
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import to_jsonable_python
 
 from spnb.core.errors import OneLine
 from spnb.core.paths import PACKAGED_PARAMS, ROOT
+from spnb.core.strict_yaml import YamlError, read_yaml
 
-SCALES = ("smoke", "cpu", "gpu", "paper")
 PLAN_KEYS = ("variants", "seeds", "jobs")
 """What a parameter file may set beside `scale` and `run`."""
-ENTRY = {"about": str, "headline": bool, "set": dict, "at": dict, "seeds": dict, "scales": list}
-"""The keys of an entry of variants.yaml, and what each holds."""
+Scale = Literal["smoke", "cpu", "gpu", "paper"]
+SCALES: tuple[str, ...] = get_args(Scale)
 MOST_NAMES = 100
 """So many allowed names are all listed."""
 VARIANT = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -65,6 +64,17 @@ class Settings(StrictData):
         raise ValueError(f"{first} is {_value(self, first)!r}{beside}; allowed: {allowed}")
 
 
+class Entry(StrictData):
+    """An entry of variants.yaml; `set` and `at` change parameters, at every scale and at one."""
+
+    about: str = ""
+    headline: bool = False
+    set: dict[str, Any] = {}
+    at: dict[Scale, dict[str, Any]] = {}
+    seeds: dict[Scale, list[int] | int] = {}
+    scales: list[Scale] = []
+
+
 def _value(settings: Any, key: str) -> Any:
     """What stands under a key, None where nothing does."""
     for part in key.split("."):
@@ -98,8 +108,10 @@ def _explain(model: type[BaseModel], item: Mapping[str, Any], prefix: str) -> st
     if not item["loc"] or isinstance(cause, ParamError):  # the message names the keys itself
         return str(cause or item["msg"])
     if item["type"] == "extra_forbidden":
-        allowed = list(model.model_fields) if len(item["loc"]) == 1 else []
-        return unknown("parameter", key, allowed)
+        where, outer = (prefix, "") if prefix.endswith(": ") else ("", prefix)
+        inside = len(item["loc"]) > 1
+        allowed = [] if inside else [outer + name for name in model.model_fields]
+        return where + unknown("parameter", key.removeprefix(where), allowed)
     if item["type"] == "missing":
         return f"{key} is missing; it has no default"
     field = model.model_fields.get(str(item["loc"][0]))
@@ -122,7 +134,7 @@ def unknown(what: str, value: Any, allowed: Collection[str]) -> str:
     if len(allowed) > MOST_NAMES:
         five = difflib.get_close_matches(str(value), list(allowed), n=5, cutoff=0)
         names = f"allowed: {len(allowed)} names, the nearest are {', '.join(five)}"
-    return f"{what} is {value!r}, which is unknown; {hint}{names}"
+    return f"{what} is {_short(value)}, which is unknown; {hint}{names}"
 
 
 def papers() -> list[str]:
@@ -196,18 +208,15 @@ def variants(paper: str) -> dict[str, dict[str, Any]]:
     """
     path = _folder(paper) / "variants.yaml"
     entries = _mapping(path)
-    allowed = ", ".join(ENTRY)
     for name, entry in entries.items():
         if not isinstance(name, str) or not VARIANT.fullmatch(name):
             allowed = "small letters, digits, dots and hyphens, the first a letter or digit"
             raise ParamError(f"{path}: variant is {name!r}; allowed: {allowed}")
         where = f"{path}: variant {name}"
-        parts = entry.items() if isinstance(entry, dict) else [("", entry)]
-        if not all(isinstance(value, ENTRY.get(key, ())) for key, value in parts):
+        if not isinstance(entry, dict):
+            allowed = ", ".join(Entry.model_fields)
             raise ParamError(f"{where} is {_short(entry)}; allowed: {allowed}")
-        for scale in [*entry.get("at", {}), *entry.get("seeds", {}), *entry.get("scales", [])]:
-            if scale not in SCALES:
-                raise ParamError(f"{where}: {unknown('scale', scale, SCALES)}")
+        validate(Entry, entry, f"{where}: ")
     return entries
 
 
@@ -239,8 +248,8 @@ def _folder(paper: str) -> Path:
 
 def _mapping(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, RecursionError) as error:
+        values = read_yaml(path.read_text())
+    except (YamlError, UnicodeDecodeError) as error:
         raise ParamError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise ParamError(f"{path} holds {type(values).__name__}; allowed: a mapping of names")

@@ -2,10 +2,14 @@
 
 One place for words that several papers share (`prompts.yaml`): answering (with documents, without,
 by choice, by search), asking, judging, writing and applying rubrics. Every output is text with
-tags: `<think>`, `<search>`, `<question>`, `<answer>`, `<rubric>`; `field` reads them. The embedded
-policies are pre-trained on exactly these prompts, `exam` apart, which asks for the published
-benchmarks; any chat model can follow them. Content words stand after a space, so that a name is the
-same token everywhere.
+tags: `<think>`, `<search>`, `<question>`, `<answer>`, `<rubric>`. The embedded policies are
+pre-trained on exactly these prompts, `exam` apart, which asks for the published benchmarks; any
+chat model can follow them. Content words stand after a space, so that a name is the same token
+everywhere.
+
+One rule says what counts of an output, whoever reads it, in tags, boxes or JSON. Thoughts do not
+(`outside`). Of several answers the one that begins last counts, and none does where that one is cut
+off, for it takes back those before. Of a list (rubrics, inputs) all that are closed count.
 """
 
 import re
@@ -178,16 +182,37 @@ def exam(kind: Exam, question: str, options: Sequence[str], text: str) -> Messag
     return _user(EXAMS[kind], text, f"Question: {question}", lettered(options))
 
 
-def fields(text: str, tag: str) -> list[str]:
-    """The contents of all well-formed `<tag> ... </tag>`, without outer spaces."""
+def outside(text: str) -> str:
+    """A text without its thoughts: `<think> ... </think>`, all before a `</think>` that closes
+    nothing (the prompt may have opened it), all after a `<think>` that nothing closes."""
+    first, *rest = re.split("(</?think>)", text)
+    said = [first]
+    thinking = False
+    for mark, part in zip(rest[::2], rest[1::2], strict=True):
+        if mark == "</think>" and not thinking:
+            said = []
+        thinking = mark == "<think>"
+        said += [] if thinking else [part]
+    return "".join(said)
+
+
+def tagged(text: str, tag: str) -> list[str]:
+    """The contents of all closed `<tag> ... </tag>`, in thoughts too, without outer spaces."""
     contents = re.findall(rf"<{tag}>((?:(?!</?{tag}>).)*)</{tag}>", text, re.DOTALL)
     return [content.strip() for content in contents]
 
 
+def fields(text: str, tag: str) -> list[str]:
+    """The contents of all closed `<tag> ... </tag>` outside of thoughts, without outer spaces."""
+    return tagged(outside(text), tag)
+
+
 def field(text: str, tag: str) -> str | None:
-    """The content of the last well-formed `<tag> ... </tag>`; None without one or an empty one."""
-    contents = fields(text, tag)
-    return contents[-1] or None if contents else None
+    """The content of the `<tag> ... </tag>` outside of thoughts that begins last; None where there
+    is none, and where it is empty or not closed."""
+    _, begun, rest = outside(text).rpartition(f"<{tag}>")
+    content, closed, _ = rest.partition(f"</{tag}>")
+    return content.strip() or None if begun and closed else None
 
 
 def verdict(text: str) -> bool | None:

@@ -63,10 +63,10 @@ class ToolSyntax:
         return f"</{self.tag}>"
 
     def query(self, text: str) -> str | None:
-        """The query of a turn's last call, cut to `LONGEST` characters; None where the call is
-        malformed."""
+        """The query of a turn's last call, in a thought too, cut to `LONGEST` characters; None
+        where the call is malformed."""
         try:
-            query = self.parse(prompts.field(text, self.tag) or "").strip()[:LONGEST]
+            query = self.parse(prompts.tagged(text, self.tag)[-1]).strip()[:LONGEST]
             return query if query.encode() else None  # half a surrogate pair cannot be encoded
         except Exception:  # a policy wrote the text: nothing in it may stop a run
             return None

@@ -1,6 +1,7 @@
 """What passes between a method and an engine: sampling settings, requests, completions, samples."""
 
 import hashlib
+import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
@@ -221,6 +222,12 @@ def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     return groups
 
 
+def is_scored(logps: Sequence[float] | None) -> bool:
+    """Whether an engine gave log-probabilities: those of a draw from a part of the vocabulary are
+    NaN throughout where it does not know them over the whole of it."""
+    return bool(logps) and not all(map(math.isnan, logps))
+
+
 def role_label(role: Hashable) -> str:
     """A role as it is written in records: ("kuhn_poker", 0) becomes "kuhn_poker/0"."""
     return "/".join(map(str, role)) if isinstance(role, tuple) else str(role)
@@ -246,13 +253,13 @@ class Chat:
 
     Content is data: whatever a policy, a document or a search result spells, no control token comes
     of it. The template's own control tokens stay; content without control strings keeps its ids.
-    `thinking` goes to templates that can switch thoughts off; None: as the template has it.
     """
 
     def __init__(self, tokenizer: Any, thinking: bool | None = None):
+        """`thinking`: for templates that know `enable_thinking`; None leaves it to them."""
         self.tokenizer = tokenizer
-        self._options = {} if thinking is None else {"enable_thinking": thinking}
         self._controls = control_strings(tokenizer)
+        self._template = {} if thinking is None else {"enable_thinking": thinking}
 
     def content(self, text: str) -> str:
         """A text as content: a space inside each control string, half a surrogate as "?"."""
@@ -268,7 +275,7 @@ class Chat:
         """A request that ends where the assistant's turn begins."""
         written = [message | {"content": self.content(message["content"])} for message in messages]
         text = self.tokenizer.apply_chat_template(
-            written, tokenize=False, add_generation_prompt=True, **self._options
+            written, tokenize=False, add_generation_prompt=True, **self._template
         )
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return Request(prompt_ids=tuple(ids), sampling=sampling, seed=seed, policy=policy)

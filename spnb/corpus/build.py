@@ -20,6 +20,7 @@ from datasets import Dataset, Features, Json, List, Value
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from spnb.core.disk import move, sync
 from spnb.core.paths import resolve
 from spnb.corpus.dense import Encoder, Vectors
 from spnb.corpus.documents import FIELDS, Filter, Read, hash64, open_source, to_document
@@ -119,7 +120,8 @@ def build_corpus(
     about = CorpusReport(source=source, **counts, **_describe(corpus, rules))
     part = folder / ".corpus.json"
     part.write_text(str(about))
-    os.replace(part, report)
+    sync(path)
+    move(part, report)
     for other in set(folder.glob("documents-*.arrow")) - {path}:
         other.unlink()
     return about

@@ -4,7 +4,6 @@ one corpus embed it once."""
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from spnb.core.disk import move
 from spnb.corpus.store import Store, built_once, contents_of, index_name
 
 Vectors = NDArray[np.float32]
@@ -162,7 +162,7 @@ def embed(store: Store, encoder: Encoder, cache_dir: Path | None = None) -> list
             if not path.exists():
                 part = path.with_suffix(".part.npy")
                 np.save(part, block(first))
-                os.replace(part, path)
+                move(part, path)
     return [np.load(path, mmap_mode="r") for path in files]
 
 

@@ -5,33 +5,44 @@
         without scores  {"result": [[{"id", "contents"}, ...], ...]}
     GET /status  "ok"
 
-For a trusted network: it listens on the loopback by default and knows no users.
+For a trusted network: it listens on the loopback by default and knows no users. Who sends no whole
+request is dropped after `PATIENCE`, or as soon as the place is needed.
 """
 
 import logging
+import re
+import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, validate_call
 
-from spnb.core.params import StrictData
+from spnb.core.params import ParamError, StrictData
 from spnb.core.search import Hit, Retriever, RetrieverError
 from spnb.corpus.retrieval import check_request
 from spnb.corpus.store import contents_of, split_contents
 
 TOPK = 3
 """Hits where a request has no `topk`, as in Search-R1; fewer where fewer are allowed."""
-GRACE = 5
-"""Seconds that requests under way may take when the server is told to stop."""
+GRACE = 1
+"""Seconds that searches under way may take when the server is told to stop."""
+PATIENCE = 5.0
+"""Seconds in which a request has to arrive in whole, headers and body."""
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""Hosts that a request may name where the server is bound to one of them: a page in a browser that
+made its own name lead here names another."""
 BATCH = 256
 """Queries that the client puts into one request."""
 
 
 class Limits(StrictData):
-    """What one request may hold, and how many connections there may be; one more gets 503."""
+    """What one request may hold, and how many connections there may be; one more closes the one
+    that has waited longest for its request, itself where all others search."""
 
     max_queries: PositiveInt = 512
     max_length: PositiveInt = 4096
@@ -40,16 +51,26 @@ class Limits(StrictData):
     max_connections: PositiveInt = 256
 
 
-def create_app(retriever: Retriever, limits: Limits | None = None) -> Any:
+def create_app(
+    retriever: Retriever, limits: Limits | None = None, hosts: Sequence[str] = ()
+) -> Any:
     """The FastAPI application. A malformed request, or one beyond the limits, gets 400, 413 or 422
-    and the reason; a search that fails is a 500, and its traceback goes to the log."""
-    from fastapi import FastAPI, HTTPException, Request
+    and the reason, one for another host than `hosts` (if there are any) 421; a search that fails is
+    a 500, and its traceback goes to the log."""
+    from fastapi import Depends, FastAPI, HTTPException, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse
     from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
     limits = limits or Limits()
-    app = FastAPI(title="retriever", docs_url=None, redoc_url=None)
+
+    def known_host(request: Request) -> None:
+        named = re.sub(":[0-9]+$", "", request.headers.get("host", "")).lower()
+        if hosts and named not in hosts:
+            raise HTTPException(421, f"host is {named!r}; allowed: {', '.join(hosts)}")
+
+    known = [Depends(known_host)]
+    app = FastAPI(title="retriever", docs_url=None, redoc_url=None, dependencies=known)
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=limits.max_bytes)
     query = Annotated[str, Field(max_length=limits.max_length)]
 
@@ -84,21 +105,73 @@ def create_app(retriever: Retriever, limits: Limits | None = None) -> Any:
     return app
 
 
-def serve(
-    retriever: Retriever, host: str = "127.0.0.1", port: int = 8000, limits: Limits | None = None
-) -> None:
-    """Answers requests until it is interrupted."""
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens; who connects before `serve` answers waits.
+
+    Raises:
+        ParamError: the port is taken, or the host is no address of this machine.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(found[0][4][:2], family=found[0][0])
+    except OSError as error:
+        why = f"which cannot be listened on ({error.strerror})"
+        allowed = "allowed: an address of this machine and a free port"
+        raise ParamError(f"host is {host!r} and port {port}, {why}; {allowed}") from None
+
+
+def serve(retriever: Retriever, listener: socket.socket, limits: Limits | None = None) -> None:
+    """Answers requests at a socket of `bind` until it is interrupted."""
     import uvicorn
 
     limits = limits or Limits()
-    uvicorn.run(
-        create_app(retriever, limits),
-        host=host,
-        port=port,
+    own = ip_address(listener.getsockname()[0]).is_loopback
+    config = uvicorn.Config(
+        create_app(retriever, limits, LOOPBACK if own else ()),
+        http=_connection(limits.max_connections),
         log_level="warning",
-        limit_concurrency=limits.max_connections,
         timeout_graceful_shutdown=GRACE,
     )
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _connection(most: int) -> type:
+    """uvicorn's connection, with a time limit for a request to arrive, at most so many at once."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Connection(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.expect()
+            there = [one for one in self.connections if not one.transport.is_closing()]
+            if len(there) > most:
+                waiting = [one for one in there if one.waiting]
+                min(waiting, key=lambda one: one.deadline.when()).transport.close()
+
+        def expect(self) -> None:
+            give_up = lambda: self.waiting and self.transport.close()  # noqa: E731
+            self.deadline = self.loop.call_later(PATIENCE, give_up)
+
+        @property
+        def waiting(self) -> bool:
+            """Whether no request is here in whole and unanswered."""
+            done = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+            return done and not self.transport.is_closing()
+
+        def on_response_complete(self) -> None:
+            self.deadline.cancel()
+            self.expect()
+            super().on_response_complete()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.deadline.cancel()
+            super().connection_lost(exc)
+
+        def shutdown(self) -> None:
+            self.transport.close() if self.waiting else super().shutdown()
+
+    return Connection
 
 
 class RetrieverClient:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
+from spnb.core.disk import move
 from spnb.core.paths import resolve
 from spnb.core.search import Hit
 
@@ -166,5 +167,5 @@ def built_once(folder: Path, build: Callable[[Path], Any]) -> Path:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
             build(unfinished)
-            os.replace(unfinished, folder)
+            move(unfinished, folder)
     return folder

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from spnb.core.episodes import answer_all
+from spnb.core.prompts import outside
 from spnb.core.types import Chat, Engine, Messages, Sampling, derive_seed
 from spnb.evaluate.items import share_row
 
@@ -130,7 +131,7 @@ def parse_labels(reply: str) -> Labels:
     None unless its keys are exactly the three patterns, its values true or false, and only white
     space or a closing code fence follows it.
     """
-    ending = re.search(r"\{[^{}]*\}(?=\s*(?:```)?\s*$)", reply)
+    ending = re.search(r"\{[^{}]*\}(?=\s*(?:```)?\s*$)", outside(reply))
     try:
         values = json.loads(ending.group()) if ending else {}
     except json.JSONDecodeError:

@@ -17,7 +17,7 @@ from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate.items import ask_suite
 from spnb.lab import ladder
 from spnb.lab.chain import CHAIN, CHAINS, RESULTS
-from spnb.lab.world import Pool
+from spnb.lab.world import Pool, names
 
 SUITE = "ladder"
 """A record has the score, and whether the text takes each step once as its note says, in any order
@@ -180,6 +180,9 @@ def check(params: Any) -> None:
         return ladder.check_level(params.highest, CHAINS[params.family].highest)
     ladder.check_family(params.family)
     ladder.check_level(params.highest)
+    people = len(names("person", "heldout"))
+    if getattr(params, "sources", 1) > people:
+        params.need(False, "sources", f"1 to {people}, the people that there are")
 
 
 def make_source(params: Any, tokenizer: Any) -> LadderSource:

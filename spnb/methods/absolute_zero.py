@@ -129,9 +129,9 @@ def read(kind: TaskKind, trajectory: Trajectory, program: str = "") -> Challenge
     """A proposal from a challenger's text, `program` the one that an induction is about."""
     text = trajectory.policy_text
     program = program or prompts.field(text, "program") or ""
-    written = [programs.read_input(field) for field in prompts.fields(text, "input")]
     needed = INPUTS if kind == "induction" else 1
-    inputs = list(dict.fromkeys(x for x in written if x is not None))[:needed]
+    written = prompts.fields(text, "input") if needed > 1 else [prompts.field(text, "input") or ""]
+    inputs = [x for x in dict.fromkeys(map(programs.read_input, written)) if x is not None][:needed]
     challenge = Challenge(kind, trajectory, program=program)
     if not program or len(inputs) < needed:
         return challenge

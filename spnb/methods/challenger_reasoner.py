@@ -47,6 +47,11 @@ class Params(MethodParams):
     """
 
     role_names = ("challenger", "reasoner")
+    asks = {
+        "step": "documents_per_step * attempts + documents_per_step * group_size * answers",
+        "evaluation": "eval_items + eval_tasks * answers",
+        "run": "documents",
+    }
 
     algorithm: Literal["spice", "r_zero", "absolute_zero"] = "spice"
     corpus: list[str] = list(HALVES)
@@ -92,6 +97,11 @@ class Params(MethodParams):
         need(fits, "corpus plugins", "one source of this run's plugin alone, or corpora")
         check_source(GENERATED, self)
         return self
+
+    @property
+    def paths(self) -> dict[str, list[str]]:
+        """The corpora that are not generated."""
+        return {"corpus": [name for name in super().paths["corpus"] if name not in HALVES]}
 
     @property
     def own_sources(self) -> list[str]:

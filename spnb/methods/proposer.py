@@ -26,7 +26,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from spnb.core.advantages import make_estimator, permute, skip_zero_advantage, sum_of_means
-from spnb.core.documents import Proposal, open_source
+from spnb.core.documents import Proposal, check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
@@ -35,6 +35,7 @@ from spnb.core.types import Sample, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.proposals import SUITE, proposal_rows, question_metrics
 
+SOURCE = "lab:ladder"
 ROUNDS = 8
 """Most rounds of proposals in a step; each asks for what is still missing."""
 PROBE_EVERY = 4
@@ -47,6 +48,10 @@ class Params(MethodParams):
     """The study's own parameters."""
 
     role_names = ("proposer", "solver")
+    asks = {
+        "step": "proposals * answers",
+        "evaluation": "eval_items * highest + eval_proposals * answers",
+    }
 
     family: Literal["journey", "ledger", "choice", "report"] = "journey"
     highest: int = Field(10, ge=1, le=16, description="levels go from 1 to this one")
@@ -55,7 +60,7 @@ class Params(MethodParams):
     pay: reward_name(*PAYS) = "one_minus"
     paid: Literal["earned", "shuffled"] = "earned"
     sources: int = Field(2, ge=1, description="that a proposer reads")
-    rivals: int = Field(2, ge=0, description="notes on somebody else that a solver reads")
+    rivals: int = Field(2, ge=0, le=1000, description="notes on somebody else that a solver reads")
     wrong: float = Field(
         0, ge=0, le=1, description="share of stated answers replaced by wrong ones"
     )
@@ -79,6 +84,7 @@ class Params(MethodParams):
         need(self.trained_questions <= self.proposals, "trained_questions", most)
         stated = self.questions == "proposer" and self.family != "report"
         need(stated or not self.wrong, "wrong questions family", "with a proposer; not in reports")
+        check_source(SOURCE, self)
         return self
 
     @property
@@ -113,7 +119,7 @@ class Method(SelfPlayMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        self.source: Any = open_source("lab:ladder", params, tokenizer)
+        self.source: Any = open_source(SOURCE, params, tokenizer)
         self.shares = [0.5] * params.highest  # of right answers at each level, for the curriculum
 
     def default_roles(self) -> dict[str, Role]:

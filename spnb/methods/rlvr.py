@@ -41,6 +41,11 @@ class Params(MethodParams):
     """
 
     role_names = ("solver",)
+    asks = {
+        "step": "prompts_per_step * group_size",
+        "evaluation": "eval_items * highest",
+        "run": "fixed",
+    }
 
     family: Literal["journey", "ledger", "choice", "report", "chain", "quest"] = Field(
         "journey", description="the kind of answer; chain, quest: by search"
@@ -77,7 +82,7 @@ def behaviour(trajectory: Trajectory) -> dict[str, bool]:
     """What the policy does: gives an answer that can be read, thinks in its tag, searches."""
     return {
         "parsed": prompts.field(trajectory.policy_text, "answer") is not None,
-        "thinks": any(prompts.fields(trajectory.policy_text, "think")),
+        "thinks": any(prompts.tagged(trajectory.policy_text, "think")),
         "searches": bool(trajectory.searches),
     }
 

@@ -62,6 +62,11 @@ class Params(MethodParams):
     """SCOPE's own parameters; defaults are the paper's (table 9)."""
 
     role_names = ("challenger", "solver", "gate", "rubric", "grader")
+    asks = {
+        "step": "documents_per_step * proposals * attempts + tasks_per_step * answers",
+        "evaluation": "eval_items * kinds * highest + eval_tasks * attempts + short_items",
+        "run": "batch_documents * most_batches * filter_attempts",
+    }
 
     corpus: str = Field("", description="a path, or a plugin's source; empty: generated groups")
     retriever: str = Field("bm25", description="over a corpus: a kind of index, or a server's URL")
@@ -266,7 +271,7 @@ class Method(SearchMethod):
         """The mean of three terms: turns with a thought; searches made, of those expected or (0)
         of the turns before the last; whether the last turn has the tag."""
         turns = trajectory.policy_text.split(SYNTAXES[self.params.syntax].stop)
-        thought = fmean(bool(prompts.fields(turn, "think")) for turn in turns)
+        thought = fmean(bool(prompts.tagged(turn, "think")) for turn in turns)
         expected = searches or len(turns) - 1
         tool = min(1.0, len(trajectory.searches) / expected) if expected else 0.0
         return fmean([thought, tool, float(prompts.field(turns[-1], tag) is not None)])
@@ -411,7 +416,8 @@ class Method(SearchMethod):
     def read_report(self, trajectory: Trajectory) -> Answer:
         """The text of an answer and its length in tokens."""
         text = read_answer(trajectory.policy_text)
-        ids = self.chat.tokenizer(text or "", add_special_tokens=False)["input_ids"]
+        whole = (text or "").encode(errors="replace").decode()
+        ids = self.chat.tokenizer(whole, add_special_tokens=False)["input_ids"]
         return Answer(trajectory, text, tokens=len(ids))
 
     def grade(self, items: Sequence[Item], seed: int) -> Episode[None]:

@@ -59,6 +59,13 @@ class Params(MethodParams):
     """SPELL's own parameters; quantities a step are for all processes together."""
 
     role_names = ("questioner", "responder", "verifier", "external")
+    asks = {
+        "step": "questions_per_round * rounds * group_size"
+        " + questions_per_round * rounds * group_size * judgments",
+        "evaluation": "eval_items * tasks * eval_documents * eval_samples"
+        " + eval_proposals * group_size",
+        "run": "clusters + static_questions * group_size",
+    }
 
     corpus: str = Field("", description="a path, or a plugin's source; empty: generated")
     document_tokens: int | None = Field(None, ge=1, description="a corpus's are cut after so many")

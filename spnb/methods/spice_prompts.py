@@ -148,10 +148,10 @@ def _lines(text: str) -> list[str]:
 
 
 def last_object(text: str) -> dict[str, Any] | None:
-    """The last JSON object in a text that is not within another, fences or not; None without one,
-    and where more than MOST_OBJECTS seem to start."""
-    found = None
-    at = 0
+    """The last JSON object in a text that is not within another, fences or not, by the rule of
+    `spnb.core.prompts`; None without one, and where more than MOST_OBJECTS seem to start."""
+    text = prompts.outside(text)
+    found, at = None, 0
     for _ in range(MOST_OBJECTS):
         start = OBJECT.search(text, at)
         if start is None:
@@ -159,7 +159,7 @@ def last_object(text: str) -> dict[str, Any] | None:
         try:
             found, at = json.JSONDecoder().raw_decode(text, start.start())
         except (ValueError, RecursionError):
-            at = start.end()
+            found, at = None, start.end()
     return None
 
 

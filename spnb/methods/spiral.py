@@ -63,6 +63,11 @@ class Params(MethodParams):
     """
 
     role_names = ("player", "opponent", "questions")
+    asks = {
+        "step": "turns_per_step + group_size",
+        "evaluation": "eval_matches * games + final_matches * games + eval_samples * games"
+        " + eval_questions + eval_questions * eval_benchmarks",
+    }
 
     games: list[str] = Field(["kuhn_poker", "TicTacToe-v0"], min_length=1)
     turns_per_step: int = Field(128, ge=1, description="trained turns, shared by the games")

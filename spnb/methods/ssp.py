@@ -53,6 +53,12 @@ class Params(MethodParams):
     """SSP's own parameters."""
 
     role_names = ("proposer", "verifier", "solver", "judge")
+    asks = {
+        "step": "answers_per_step * proposals * readings + answers_per_step * proposals * attempts"
+        " + answers_per_step * resamples",
+        "evaluation": "eval_items * highest + eval_proposals * readings"
+        " + eval_proposals * attempts",
+    }
 
     corpus: str = Field("", description="a path, or a plugin's source; empty: generated")
     answers: str = Field("", description="over a corpus: a JSONL file of answers; empty: titles")
@@ -118,6 +124,11 @@ class Params(MethodParams):
         loss = self.grpo.get("loss_type", "dr_grpo")
         need(loss in ROW_MEAN_LOSSES, "grpo.loss_type", " or ".join(ROW_MEAN_LOSSES))
         return self
+
+    @property
+    def paths(self) -> dict[str, list[str]]:
+        """The corpus, and the list of answers over it."""
+        return super().paths | {"answers": [self.answers] if self.answers else []}
 
 
 @dataclass

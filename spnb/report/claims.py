@@ -47,7 +47,8 @@ from spnb.report.frame import (
     seed_interval,
     widened,
 )
-from spnb.train.runs import Run, file_at
+from spnb.train.provenance import file_at
+from spnb.train.runs import Run
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"

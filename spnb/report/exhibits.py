@@ -31,12 +31,14 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from spnb.core import params
+from spnb.core.disk import move
 from spnb.core.errors import OneLine
 from spnb.core.params import unknown
 from spnb.core.paths import resolve
 from spnb.report.plots import DPI
-from spnb.train import runs as run_folders
-from spnb.train.runs import Run, exhibit_folder, unclean
+from spnb.train import provenance
+from spnb.train.provenance import exhibit_folder, unclean
+from spnb.train.runs import Run
 
 OTHERS = ("embedded", "speed", "dynamics", "pass_at_k", "shapes")
 """What has exhibits and no runs of its own."""
@@ -112,11 +114,11 @@ def folder_of(made_of: Sequence[Run]) -> Path:
     """Where exhibits of any papers' runs go: `default_folder` if committed exhibits of their own
     papers were made of all these runs, else runs/figures."""
     known: set[tuple[str, str]] = set()
-    for record in read_index(resolve(run_folders.COMMITTED)):
+    for record in read_index(resolve(provenance.COMMITTED)):
         paper = record["id"].split("/")[0]
         known |= {pair for pair in record["runs"].items() if pair[0].startswith(f"{paper}/")}
     there = {(run.run_id, run.config_hash) for run in made_of} <= known
-    return default_folder() if there else resolve(run_folders.TRIALS)
+    return default_folder() if there else resolve(provenance.TRIALS)
 
 
 def check_writable(folder: str | Path) -> None:
@@ -312,8 +314,8 @@ def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
         "variants": list(dict.fromkeys(run.variant for run in runs)),
         "runs": _identities(runs),
         "policies": {name: one for run in runs for name, one in _weights(run).items()},
-        "versions": run_folders.versions(),
-        "commit": run_folders.commit(),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
         "trained_at": sorted({commit for run in runs if (commit := getattr(run, "commit", None))}),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command_of(info, scale or "cpu"),
@@ -345,7 +347,7 @@ def _write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
         temporary.write_bytes(content)
-        os.replace(temporary, path)
+        move(temporary, path)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -17,12 +17,14 @@ from typing import Any
 import pandas as pd
 
 from spnb.core import params
+from spnb.core.disk import write_json
+from spnb.core.errors import signals_stop
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import check_writable, default_folder, folder_of, ranges
 from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
-from spnb.train.runs import TRIALS, write_json
+from spnb.train.provenance import TRIALS
 
 TIMINGS = Path("figures/timings.json")
 SHARED = ("dynamics", "pass_at_k")
@@ -180,6 +182,7 @@ def note_times(plan: Plan, rest: float | None) -> None:
     write_json(resolve(TIMINGS), known)
 
 
+@signals_stop()
 def reproduce(
     paper: str | None, scale: str, variants: Sequence[str] | None, seeds: Sequence[int] | None
 ) -> list[Path]:

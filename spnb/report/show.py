@@ -43,7 +43,7 @@ from spnb.report.papers import proposer, rlvr, scope, spell, spice, spiral, ssp
 from spnb.report.tables import CustomExhibit, Table, fill_placeholders, load_own, load_tables
 from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
-from spnb.train.runs import COMMITTED
+from spnb.train.provenance import COMMITTED
 
 MAKERS = {
     **spiral.MAKERS,

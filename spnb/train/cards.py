@@ -286,8 +286,7 @@ def _waves(params: RunParams, own: Shape, answers: float, tokens: float) -> floa
         step, at_once = speed["torch_step"], speed["torch_rows"]
     else:
         step = speed["step"] + speed["step_billion"] * own.parameters / GB
-        shared = params.backend == "unsloth"
-        at_once = speed["unsloth_rows"] if shared else min(256, 2 * _pieces(params))
+        at_once = params.sequences
     return math.ceil(answers / at_once) * tokens * step * (speed["lora"] if params.lora_rank else 1)
 
 

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
+    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
@@ -27,6 +27,7 @@ from pydantic import (
 from spnb.core.errors import OneLine
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
 from spnb.core.params import StrictData, unknown, validate
+from spnb.core.paths import resolve
 from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, Use, read_uses
 
 
@@ -34,13 +35,42 @@ class TrainerError(OneLine, RuntimeError):
     """Training cannot go on, or would silently train something else."""
 
 
-class GRPOParams(StrictData):
-    """Settings of `trl.GRPOConfig` under their own names; any other of its names may be added.
+class GRPOExtras(StrictData):
+    """Settings of `trl.GRPOConfig` that a run has only where they are set."""
+
+    adam_epsilon: float = Field(None, gt=0)
+    lr_scheduler_kwargs: dict[str, float] = Field(None)
+    delta: float = Field(None, gt=0, description="the second clip of the ratio")
+    top_entropy_quantile: float = Field(None, gt=0, le=1)
+    entropy_coef: float = Field(None, ge=0)
+    use_adaptive_entropy: bool = Field(None)
+    entropy_target: float = Field(None, ge=0)
+    entropy_coef_min: float = Field(None, ge=0)
+    entropy_coef_max: float = Field(None, ge=0)
+    entropy_coef_delta: float = Field(None, ge=0)
+    use_bias_correction_kl: bool = Field(None)
+    router_aux_loss_coef: float = Field(None, ge=0)
+    cast_lm_head_to_fp32: bool = Field(None)
+    disable_dropout: bool = Field(None)
+    gradient_checkpointing_kwargs: dict[Literal["use_reentrant"], bool] = Field(None)
+    torch_empty_cache_steps: int = Field(None, ge=1)
+    ddp_timeout: int = Field(None, ge=1, description="seconds")
+    ddp_find_unused_parameters: bool = Field(None)
+    vllm_tensor_parallel_size: int = Field(None, ge=1)
+    vllm_model_impl: Literal["vllm", "transformers"] = Field(None)
+    vllm_importance_sampling_correction: bool = Field(None)
+    vllm_importance_sampling_mode: Literal[
+        "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
+    ] = Field(None)
+    vllm_importance_sampling_clip_min: float = Field(None, gt=0)
+    vllm_importance_sampling_clip_max: float = Field(None, gt=0)
+
+
+class GRPOParams(GRPOExtras):
+    """Settings of `trl.GRPOConfig` under their own names: those that change the training.
 
     `gradient_accumulation_steps` cuts the rollout of all processes into that many pieces an update.
     """
-
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
     learning_rate: float = Field(1e-6, gt=0, lt=10)
     lr_scheduler_type: str = "constant"
@@ -58,25 +88,45 @@ class GRPOParams(StrictData):
     epsilon_high: float | None = Field(None, gt=0)
     beta: float = Field(0.0, ge=0, description="KL to the policy that training started from")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _not_owned(cls, values: Any) -> Any:
+        for name, owner in trl_names()["owned"].items():
+            if name in values:
+                advice = f"nothing, {owner} decides it"
+                raise ValueError(f"grpo.{name} is {values[name]!r}; allowed: {advice}")
+        return values
+
+    @field_validator("lr_scheduler_type", "optim")
+    @classmethod
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        allowed = trl_names()[info.field_name]
+        if value not in allowed:
+            raise ValueError(", ".join(allowed))
+        return value
+
     @model_validator(mode="after")
-    def _names_of_trl(self) -> "GRPOParams":
-        owned = trl_names()["owned"]
-        allowed = [f"grpo.{name}" for name in trl_names()["GRPOConfig"] if name not in owned]
-        for name, value in (self.model_extra or {}).items():
-            if name in owned:
-                advice = f"nothing, {owned[name]} decides it"
-                raise ValueError(f"grpo.{name} is {value!r}; allowed: {advice}")
-            if f"grpo.{name}" not in allowed:
-                raise ValueError(unknown("parameter", f"grpo.{name}", allowed))
-            if isinstance(value, float) and not abs(value) < float("inf"):
-                raise ValueError(f"grpo.{name} is {value!r}; allowed: a finite number")
+    def _schedule(self) -> "GRPOParams":
+        given = {*(self.lr_scheduler_kwargs or {})}
+        allowed = trl_names()["lr_scheduler_type"][self.lr_scheduler_type]
+        least = self.lr_scheduler_type == "cosine_with_min_lr"
+        if given - {*allowed} or least != (len(given & {"min_lr", "min_lr_rate"}) == 1):
+            shown = f"grpo.lr_scheduler_kwargs is {self.lr_scheduler_kwargs}"
+            which = f"with lr_scheduler_type {self.lr_scheduler_type!r}"
+            names = ", ".join(allowed) or "nothing"
+            raise ValueError(f"{shown} {which}; allowed: {names}")
         return self
+
+    def resolved(self) -> dict[str, Any]:
+        """The settings of a run, as JSON."""
+        unset = {*GRPOExtras.model_fields} - self.model_fields_set
+        return self.model_dump(mode="json", exclude=unset)
 
 
 @cache
 def trl_names() -> dict[str, Any]:
-    """TRL's names as data, the fields of its configurations and what we set and read of them; see
-    the file. A test compares them with the pinned TRL."""
+    """TRL's names as data, what we set and read of them; see the file. Tests compare them with the
+    pinned TRL."""
     text = (files("spnb") / "train" / "trl_names.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(text)
 
@@ -122,6 +172,9 @@ class RunParams(MethodParams):
     backend: Literal["transformers", "unsloth"] = "transformers"
     engine: Literal["torch", "vllm"] = "torch"
     gpu_memory: float = Field(0.5, gt=0, lt=1, description="share of the GPU that vLLM may take")
+    max_num_seqs: int | None = Field(None, ge=1, description="answers vLLM writes at once: 256")
+    thinking: bool | None = Field(None, description="of templates that can think; none: as they do")
+    chat_template: str = Field("", description="a Jinja file in place of the tokenizer's own")
     max_length: int = Field(2048, ge=16, description="prompt and completion, Unsloth and vLLM")
     lora_rank: int = Field(0, ge=0, description="0 trains all weights")
     lora_alpha: int = Field(32, ge=1)
@@ -137,7 +190,7 @@ class RunParams(MethodParams):
     @field_validator("grpo")
     @classmethod
     def _grpo(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return validate(GRPOParams, value, "grpo.").model_dump(mode="json")
+        return validate(GRPOParams, value, "grpo.").resolved()
 
     @field_validator("seed", "steps", mode="before")
     @classmethod
@@ -165,6 +218,13 @@ class RunParams(MethodParams):
         self.need(self.lora_rank or not unsloth, "lora_rank backend", "1 or more")
         return self
 
+    @field_validator("chat_template")
+    @classmethod
+    def _template_is_there(cls, value: str) -> str:
+        if value and not resolve(value).is_file():
+            raise ValueError(f"chat_template is {value!r}; allowed: a file with a Jinja template")
+        return value
+
     @model_validator(mode="after")
     def _pairs_fit(self) -> "RunParams":
         if self.preference is None:
@@ -176,9 +236,11 @@ class RunParams(MethodParams):
         for key, allowed in fits.items():
             if values.get(key, allowed) != allowed:
                 raise ValueError(f"{key} is {values[key]!r} {loss}; allowed: {allowed!r}")
-        if odd := sorted({*self.grpo} - {*trl_names()["alone"], *trl_names()["DPOConfig"]}):
+        shared = trl_names()["shared"]
+        if odd := sorted({*self.grpo} & {*GRPOExtras.model_fields} - {*shared}):
             value = self.grpo[odd[0]]
-            raise ValueError(f"grpo.{odd[0]} is {value!r} {loss}; allowed: one of trl.DPOConfig")
+            allowed = f"nothing, of these alone: {', '.join(shared)}"
+            raise ValueError(f"grpo.{odd[0]} is {value!r} {loss}; allowed: {allowed}")
         return self
 
     @model_validator(mode="after")
@@ -209,6 +271,11 @@ class RunParams(MethodParams):
         one = len(trained) < 2 or self.engine == "torch"
         self.need(one, "engine stages", "torch where several policies are trained")
         return self
+
+    @property
+    def sequences(self) -> int:
+        """Answers that vLLM writes at once; by themselves TRL and Unsloth have fewer."""
+        return self.max_num_seqs or 256
 
     @property
     def all_stages(self) -> list[StageParams]:
@@ -327,8 +394,8 @@ def dpo_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
         "beta": preference.beta,
     }
     defaults = trl_names()["defaults"]["every"]
-    alone = trl_names()["alone"]
-    shared = {key: value for key, value in params.grpo.items() if key not in alone}
+    names = trl_names()["shared"]
+    shared = {key: value for key, value in params.grpo.items() if key in names}
     fixed = trl_names()["fixed"]["DPOConfig"]
     return defaults | shared | owned_arguments(params, output_dir) | fixed | owned
 

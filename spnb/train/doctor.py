@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from spnb.core.paths import ROOT
-from spnb.train.runs import version
+from spnb.train.provenance import version
 
 PACKAGES = (
     "torch", "transformers", "trl", "peft", "accelerate", "datasets", "numpy", "open_spiel",

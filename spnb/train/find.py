@@ -29,7 +29,8 @@ def find_runs(
 
     Raises:
         ParamError: an unknown paper or scale, or no run of a variant, a seed or a glob.
-        RunError: no finished runs, a damaged folder, two runs of one variant and seed.
+        RunError: no finished runs, a damaged folder, records that were changed, two runs of one
+            variant and seed.
     """
     if run_dirs is None:
         there = _finished(resolve(runs), papers, scale)
@@ -49,6 +50,9 @@ def find_runs(
                 raise RunError(f"{both}; allowed: one of them")
     if not chosen:
         raise ParamError(f"seeds is {seeds}, of which there is no run; allowed: {known}")
+    for run in chosen.values():
+        if run.finished:
+            run.check_rows(run.facts(), exact=True)
     listed = {name: list(params.variants(name)) for name in params.papers()}
 
     def place(run: Run) -> tuple[str, int, int]:

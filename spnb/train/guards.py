@@ -9,14 +9,20 @@ from typing import Any
 import torch
 
 from spnb.core.method import SelfPlayMethod
-from spnb.core.types import Sample, role_label
-from spnb.train.config import TrainerError, trl_names
+from spnb.core.types import Engine, Request, Sample, Trajectory, is_scored
+from spnb.train.cards import GB, refuse_small
+from spnb.train.config import RunParams, TrainerError, trl_names
 from spnb.train.metrics import mean_of
 
 CHUNK = 256
 """Positions whose logits over the whole vocabulary are held in memory at a time."""
-ENGINE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05}
+ENGINE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}
 """Nats a token, in the mean, that an engine may differ from the trainer, by the engine's dtype."""
+FEW_ROWS = 4
+ENOUGH = 2_000
+"""Rows in which an engine is compared with the trainer, and tokens where it seems to differ."""
+NOISE = 0.03
+"""Standard deviation of what is added to a LoRA adapter to see whether an engine uses it."""
 
 
 def token_logps(model: Any, sample: Sample, temperature: float = 1.0) -> torch.Tensor:
@@ -38,11 +44,11 @@ def token_logps(model: Any, sample: Sample, temperature: float = 1.0) -> torch.T
 
 
 def engine_gap(
-    model: Any, samples: Sequence[Sample], temperature: float = 1.0, count: int = 4
+    model: Any, samples: Sequence[Sample], temperature: float = 1.0, count: int = FEW_ROWS
 ) -> float | None:
     """The mean |engine - model| of log-probabilities in nats over the sampled tokens of `count`
-    samples that have both; None if none has."""
-    usable = [sample for sample in samples if sample.logps is not None and any(sample.mask)]
+    samples that have both; None if none has. A row that is NaN throughout has none."""
+    usable = [sample for sample in samples if any(sample.mask) and is_scored(sample.logps)]
     gaps: list[float] = []
     for sample in usable[:: max(1, len(usable) // count)][:count]:
         trainer = token_logps(model, sample, temperature).tolist()
@@ -51,37 +57,89 @@ def engine_gap(
     return mean_of(gaps)
 
 
-def check_engine(
-    model: Any, samples: Sequence[Sample], tolerance: float, temperature: float = 1.0
-) -> None:
-    """Refuses an engine whose gap is above the tolerance (see `ENGINE_TOLERANCE`).
+class EngineWatch:
+    """Compares an engine with the trainer now and then; stops a run whose engine does not generate
+    with the weights in training.
 
-    A LoRA run whose engine generates without the adapter samples the base model and says nothing;
-    this shows it.
+    Args:
+        tolerance: see `ENGINE_TOLERANCE`.
+    """
+
+    def __init__(self, tolerance: float):
+        self.tolerance = tolerance
+        self._strikes = 0
+
+    def gap(self, model: Any, samples: Sequence[Sample], temperature: float = 1.0) -> float | None:
+        """`engine_gap` of a few rows; where it is too large, of rows of some `ENOUGH` tokens.
+
+        Raises:
+            TrainerError: that was too large twice in a row.
+        """
+        gap = engine_gap(model, samples, temperature)
+        if gap is None or gap <= self.tolerance:
+            self._strikes = 0
+            return gap
+        length = mean_of([sum(sample.mask) for sample in samples])
+        gap = engine_gap(model, samples, temperature, math.ceil(ENOUGH / max(length, 1)))
+        self._strikes = 0 if gap <= self.tolerance else self._strikes + 1
+        if self._strikes == 2:
+            raise TrainerError(
+                f"the engine's log-probabilities differ from the trainer's by {gap:.3g} nats a "
+                f"token (allowed: {self.tolerance}): it does not generate with the weights in "
+                "training"
+            )
+        return gap
+
+
+def check_adapter(model: Any, engine: Engine, requests: Sequence[Request]) -> None:
+    """Whether an engine answers with a LoRA adapter. A new adapter changes nothing, so noise is
+    added to it for as long as this takes.
 
     Raises:
-        TrainerError: the engine does not generate with the weights in training.
+        TrainerError: the answers are as near to the model without an adapter, or nearer.
     """
-    gap = engine_gap(model, samples, temperature)
-    if gap is not None and not gap <= tolerance:
+    names = [name for name, p in model.named_parameters() if p.requires_grad and "lora_B" in name]
+    adapter = [model.get_parameter(name) for name in names]
+    before = [weights.detach().clone() for weights in adapter]
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        try:
+            for weights in adapter:
+                noise = torch.randn(weights.shape, generator=draw) * NOISE
+                weights.add_(noise.to(weights.device, weights.dtype))
+            answers = zip(requests, engine.generate(requests), strict=True)
+            rows = [Trajectory.of(*pair).sample(0.0, "", "") for pair in answers]
+            own = engine_gap(model, rows, count=len(rows))
+            for weights in adapter:
+                weights.zero_()
+            bare = engine_gap(model, rows, count=len(rows))
+        finally:
+            for weights, value in zip(adapter, before, strict=True):
+                weights.copy_(value)
+    if not own < bare / 2:
         raise TrainerError(
-            f"the engine's log-probabilities differ from the trainer's by {gap:.3g} nats a "
-            f"token (allowed: {tolerance}): it does not generate with the weights in training"
+            f"the engine does not generate with the LoRA adapter: its log-probabilities differ by "
+            f"{own:.3g} nats a token from the model with the adapter, by {bare:.3g} without it"
         )
 
 
-def check_rows(samples: Sequence[Sample], pad_id: int) -> None:
-    """For Unsloth, which rebuilds masks from token ids and would not train a sampled pad token.
+def drop_padded(samples: Sequence[Sample], pad_id: int) -> int:
+    """Gives weight 0 to rows that hold the pad token, which a policy may sample; returns how many.
 
-    Raises:
-        TrainerError: a prompt or completion holds the pad token.
+    For Unsloth, which rebuilds masks from token ids and would not train that token.
     """
-    for sample in samples:
-        if pad_id in sample.completion_ids or pad_id in sample.prompt_ids:
-            raise TrainerError(
-                f"the pad token (id {pad_id}) is inside a row of role {role_label(sample.role)}; "
-                "allowed: a pad token that no prompt and no completion has"
-            )
+    bad = [
+        row for row in samples if row.weight and pad_id in (*row.prompt_ids, *row.completion_ids)
+    ]
+    for row in bad:
+        row.weight = 0.0
+    return len(bad)
+
+
+def check_card(params: RunParams) -> None:
+    """Raises TrainerError where the GPU, if there is one, is smaller than the run's estimate."""
+    if torch.cuda.is_available():
+        refuse_small(params, torch.cuda.get_device_properties(0).total_memory / GB)
 
 
 def refuse_sharded(accelerator: Any) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spnb.train.runs import Run, config_hash, current, read_run, write_json
+from spnb.core.disk import move, write_json
+from spnb.train.runs import Run, config_hash, current, read_run
 
 
 def migrate(root: Path) -> list[str]:
@@ -50,7 +51,8 @@ def _rewrite(run: Run, params: Mapping[str, Any]) -> None:
     new = config_hash(params)
     folder = run.folder
     if folder.name.endswith(f".{run.config_hash}"):
-        folder = folder.rename(folder.with_name(f"seed-{run.seed}.{new}"))
+        folder = folder.with_name(f"seed-{run.seed}.{new}")
+        move(run.folder, folder)
     facts = {"hash": new, "before": run.config_hash, "params": dict(params)}
     write_json(folder / "config.json", _config(folder) | facts)
 

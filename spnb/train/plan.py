@@ -7,7 +7,7 @@ ones go on where they were.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from spnb.core import plugins
-from spnb.core.errors import Stopped
+from spnb.core.errors import Stopped, signals_stop
 from spnb.core.params import (
     ParamError,
     Settings,
@@ -29,11 +29,13 @@ from spnb.core.params import (
 from spnb.core.paths import ROOT, resolve
 from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
+from spnb.train.checks import check_needs, check_work
 from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
 from spnb.train.doctor import visible_cards
 from spnb.train.policies import data_fingerprint, policy_fingerprint
 from spnb.train.progress import Progress
-from spnb.train.runs import Run, RunError, config_hash, exhibit_folder, open_run, unclean
+from spnb.train.provenance import exhibit_folder, unclean
+from spnb.train.runs import Run, RunError, config_hash, open_run
 from spnb.train.server import LOG, start
 
 Key = tuple[str, int]
@@ -52,6 +54,9 @@ class Session(Settings):
     jobs: int = Field(2, ge=1, description="runs at a time")
     runs: str = Field("runs", description="folder for runs")
     figures: str | None = Field(None, description="folder for exhibits")
+    most_tokens: float | None = Field(
+        None, gt=0, description="that a run may write; default: by scale"
+    )
 
 
 _SESSION = frozenset(Session.model_fields)
@@ -130,16 +135,25 @@ class Plan:
         identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}
         if params.plugins:
             identity["data"]["plugins"] = self.fingerprints[params.plugins]
+        if params.chat_template:
+            identity["data"]["chat_template"] = data_fingerprint(params.chat_template)
         identity["starts"] = {
             policy: {"variant": other, "hash": config_hash(self.identity(other, seed))}
             for policy, other in params.start_from.items()
         }
         return identity
 
-    def open(self, variant: str, seed: int | None = None) -> Run:
-        """The run's folder, made if need be."""
+    def open(self, variant: str, seed: int | None = None, make: bool = True) -> Run:
+        """The run's folder, made if need be (and if `make`)."""
         seed = self.seeds_of(variant)[0] if seed is None else seed
-        return open_run(resolve(self.session.runs), self.identity(variant, seed))
+        return open_run(resolve(self.session.runs), self.identity(variant, seed), make)
+
+    def check_needs(self, keys: Iterable[Key]) -> None:
+        """Looks for what those of some runs that are not finished need, before they have folders;
+        raises what `spnb.train.checks.check_needs` does."""
+        for key in keys:
+            if not self.open(*key, make=False).finished:
+                check_needs(self.runs[key])
 
     def all(self) -> list[Run]:
         """Every run of the plan, in order."""
@@ -201,6 +215,8 @@ def make_plan(
         one = validate(Session, own | ({} if seeds is None else {"seeds": seeds}))
         keys += [(variant, seed) for seed in one.seeds]
     runs = _resolve(paper, scale, keys, file, given)
+    for params in runs.values():
+        check_work(params, session.most_tokens)
     names = [name for params in runs.values() for name in policy_paths(params)]
     fingerprints = {name: policy_fingerprint(name) for name in dict.fromkeys(names)}
     own = {params.plugins for params in runs.values() if params.plugins}
@@ -278,16 +294,18 @@ def run_one(plan: Plan, variant: str, seed: int) -> Run:
     """Trains and evaluates one run in this process, after the runs that it starts from.
 
     Raises:
-        RunError: the folder is damaged or another process writes it.
+        RunError: the folder is damaged.
         TrainerError: training cannot go on; what is computed stays.
     """
     from spnb.train.run import train_run
 
+    plan.check_needs([(variant, seed)])
     for key in plan.needs((variant, seed)):
         run_one(plan, *key)
     return train_run(plan.open(variant, seed))
 
 
+@signals_stop()
 def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[Run]:
     """Every run of a plan, `jobs` at a time in processes of their own; returns finished runs.
 
@@ -299,8 +317,9 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     Raises:
         RunError: a run failed; the message ends with its last lines. Other runs in progress are
             brought to their end.
-        Stopped: a person interrupted it; the processes are stopped.
+        Stopped: a person interrupted it, or a signal; the processes are stopped.
     """
+    plan.check_needs(plan.runs)
     waiting = [key for key in plan.runs if not plan.open(*key).finished]
     queue = list(waiting)
     active: dict[Key, BaseProcess] = {}
@@ -320,6 +339,8 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             free = 0 if failed else jobs - len(active)
             for key in _ready(plan, queue)[:free]:
                 queue.remove(key)
+                if busy := plan.open(*key).busy():
+                    print("waiting:", busy, flush=True)
                 left = (card for card in cards if card not in [held[one] for one in active])
                 held[key] = "" if forked else next(left, None)
                 active[key] = start(plan.open(*key).folder, forked, held[key])

@@ -4,6 +4,7 @@ What only looks at files needs no torch, so that a plan is made without it.
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from spnb.train.engines import named_end_ids, special_ids
 from spnb.train.runs import digest
 
 ADAPTER = "adapter_config.json"
+OTHER_TOKENS = "whose vocabulary is not that of the policy in training"
 ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
 Weights = dict[str, Any]
 """A model's weights by name, torch tensors."""
@@ -91,6 +93,51 @@ def _content(file: str, changed: int) -> str:
     return digest(Path(file))
 
 
+def check_policies(sources: Sequence[str]) -> None:
+    """Looks for policies without loading them.
+
+    Raises:
+        PolicyError: one is not in reach, or a folder's reads other tokens than the first one's.
+    """
+    for source in sources:
+        if not Path(policy_path(source)).is_dir():
+            _check_hub(source)
+        elif source != sources[0]:
+            known = [_vocabulary(one) for one in (sources[0], source)]
+            if all(known) and known[0] != known[1]:
+                raise _fault(source, OTHER_TOKENS, "the same one")
+
+
+def _vocabulary(source: str) -> dict[str, int]:
+    """The ids of tokens in a policy's tokenizer.json, {} where there is none."""
+    file = Path(policy_path(source)) / "tokenizer.json"
+    tokenizer = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    known = tokenizer.get("model", {}).get("vocab", {})
+    if isinstance(known, list):  # of pairs: a token, its score
+        known = {token: place for place, (token, _) in enumerate(known)}
+    return known | {each["content"]: each["id"] for each in tokenizer.get("added_tokens", [])}
+
+
+@cache
+def _check_hub(source: str) -> None:
+    """PolicyError for a model that is neither in the hub's cache nor on the hub."""
+    import httpx
+    from huggingface_hub import constants, file_exists, try_to_load_from_cache
+
+    names = ("config.json", ADAPTER)
+    why = "of which the hub has no model"
+    try:
+        if any(isinstance(try_to_load_from_cache(source, name), str) for name in names):
+            return
+        if constants.HF_HUB_OFFLINE:
+            why = "which is not in the hub's cache, and HF_HUB_OFFLINE is set"
+        elif any(file_exists(source, name) for name in names):
+            return
+    except (OSError, ValueError, httpx.HTTPError) as error:
+        why = f"which is not in the hub's cache, and the hub does not answer ({error})"
+    raise _fault(source, " ".join(why.split()))
+
+
 @dataclass
 class Policy:
     """A causal LM with its tokenizer; `peft_config` is for a trainer that has to apply LoRA."""
@@ -136,6 +183,8 @@ def load_policy(
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise _fault(source, f"which cannot be loaded ({reason})") from None
+    if params.chat_template:
+        policy.tokenizer.chat_template = resolve(params.chat_template).read_text(encoding="utf-8")
     for name, what in (("chat_template", "chat template"), ("eos_token", "end token")):
         if not getattr(policy.tokenizer, name, None):
             allowed = f"one with tokenizer.{name} set and saved"
@@ -222,6 +271,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
         load_in_4bit=False,
         fast_inference=params.engine == "vllm",
         max_lora_rank=params.lora_rank or 64,
+        max_num_seqs=params.sequences,
         full_finetuning=params.lora_rank == 0,
         gpu_memory_utilization=params.gpu_memory,
         trust_remote_code=False,
@@ -246,6 +296,12 @@ def make_engine(params: Any, trainer: Any) -> Engine:
     return Policy(model, trainer.processing_class).engine()
 
 
+def same_tokens(source: str, other: Any, tokenizer: Any) -> None:
+    """Raises PolicyError where a policy's tokenizer, the `other`, has another vocabulary."""
+    if other.get_vocab() != tokenizer.get_vocab():
+        raise _fault(source, OTHER_TOKENS, "the same one")
+
+
 def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
     """An engine with another policy's weights, which stay as they are.
 
@@ -254,9 +310,7 @@ def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
     """
     plain = PLAIN.model_copy(update={"dtype": params.dtype})
     other = load_policy(source, plain, trained=False)
-    if other.tokenizer.get_vocab() != tokenizer.get_vocab():
-        why = "whose vocabulary is not that of the policy in training"
-        raise _fault(source, why, "the same one")
+    same_tokens(source, other.tokenizer, tokenizer)
     other.model.eval().requires_grad_(False)
     return other.engine()
 

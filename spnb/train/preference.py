@@ -39,6 +39,7 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 
+from spnb.core.disk import write_lines
 from spnb.core.episodes import run
 from spnb.core.method import Preference, SelfPlayMethod
 from spnb.core.types import Engine, Pair, Sample, derive_seed
@@ -46,7 +47,7 @@ from spnb.train import guards
 from spnb.train.config import RunParams, TrainerError, dpo_arguments
 from spnb.train.guards import token_logps
 from spnb.train.metrics import mean_of
-from spnb.train.runs import RunError, write_lines
+from spnb.train.runs import RunError
 from spnb.train.trainer import Hooks, RunMixin, Stage, attach
 
 ANSWERS = ("chosen", "rejected")
@@ -217,7 +218,7 @@ def starting_pairs(path: Path, trainer: Any, engines: dict[str, Engine]) -> list
     try:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         return [Pair(**{key: tuple(value) for key, value in row.items()}) for row in rows]
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path} cannot be read ({error}); delete it, it is made again") from None
 
 

@@ -1,15 +1,15 @@
 """One bar over the steps of many runs, and what each run in progress is doing."""
 
 import io
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tqdm import tqdm
 
-from spnb.train.runs import MANIFEST, Run
+from spnb.train.runs import MANIFEST, Run, RunError, read_json
 
 FORMAT = "{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} steps [{elapsed}<{remaining}] {desc}"
 
@@ -93,10 +93,9 @@ def kept_steps(run: Run) -> int:
     """The steps up to a run's last checkpoint, from which it goes on; 0 without one."""
     steps = [0]
     for path in run.checkpoints.glob(f"stage-*/checkpoint-*/{MANIFEST}"):
-        try:
-            steps.append(json.loads(path.read_text())["state"]["run"]["rows"]["metrics"])
-        except (OSError, ValueError, LookupError, TypeError):
-            continue  # the run itself says what is wrong with it
+        with suppress(RunError):  # the run itself says what is wrong with it
+            manifest = read_json(path, {"state": {"run": {"rows": {"metrics": int}}}})
+            steps.append(manifest["state"]["run"]["rows"]["metrics"])
     return max(steps)
 
 

@@ -7,7 +7,6 @@ and gives bit-identical numbers on a CPU. Under `accelerate launch` every proces
 evaluates its share; only the main one records.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -23,16 +22,18 @@ import transformers
 from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from transformers.trainer_pt_utils import safe_globals
 
 from spnb.core import plugins
+from spnb.core.disk import move, sync, write_json
 from spnb.core.method import POLICY, SNAPSHOTS
 from spnb.core.params import ParamError, unknown, validate
 from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
-from spnb.train.cards import GB, refuse_small
-from spnb.train.config import RunParams, merge, params_class, processes
+from spnb.train import guards
+from spnb.train.config import GRPOParams, RunParams, params_class, processes
 from spnb.train.guards import TrainerError
 from spnb.train.partners import Partner
 from spnb.train.policies import (
@@ -42,22 +43,26 @@ from spnb.train.policies import (
     make_engine,
     put_weights,
     read_adapter,
+    same_tokens,
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
 from spnb.train.runs import (
+    NOTED,
     Run,
     RunError,
     last_checkpoint,
+    read_json,
     read_run,
     read_state,
     step_of,
-    write_json,
 )
 from spnb.train.trainer import Hooks, Stage, make_trainer
 
 SAMPLES_KEPT = 16
 """Rows written to rollouts.jsonl at each evaluation."""
+ASKED = 16
+"""Answers by which an engine shows that it uses an adapter."""
 DONE = "method.json"
 """The method's state and the records' rows after a stage, written last: the stage is done where it
 lies."""
@@ -71,18 +76,19 @@ def train_run(run: Run) -> Run:
     """Trains and evaluates a run in this process, or returns it at once if it is finished.
 
     Raises:
-        RunError: the folder is damaged, another process writes it, or the run that it starts from
-            is not finished.
+        RunError: the folder is damaged, another process writes it and several train together, or
+            the run that it starts from is not finished.
         TrainerError: training cannot go on; what is computed stays.
     """
     if run.finished:
         run.check_finished()
         return run
     params = run_params(run)
-    if torch.cuda.is_available():
-        refuse_small(params, torch.cuda.get_device_properties(0).total_memory / GB)
+    guards.check_card(params)
     started = time.perf_counter()
-    with run.lock() if _rank() == 0 else nullcontext():
+    with run.lock(wait=processes() == 1) if _rank() == 0 else nullcontext():
+        if run.finished:  # by the process that it waited for
+            return run
         sources = starting_policies(run, params)
         resumed = any(run.checkpoints.glob("stage-*/checkpoint-*"))
         if not torch.cuda.is_available():
@@ -90,7 +96,8 @@ def train_run(run: Run) -> Run:
         if not (run.folder / TRAINED).is_file():
             train_stages(run, params, sources)
         if _rank() == 0:
-            run.check_rows(json.loads((run.folder / TRAINED).read_text())["rows"], exact=True)
+            noted = read_json(run.folder / TRAINED, NOTED, "delete it to go on")
+            run.check_rows(noted, exact=True)
             _collect_models(run, params)
             facts = {"threads": torch.get_num_threads(), "processes": processes()}
             run.finish(seconds=round(time.perf_counter() - started, 1), resumed=resumed, **facts)
@@ -109,7 +116,7 @@ def train_stages(run: Run, params: RunParams, sources: dict[str, str]) -> None:
         sources = sources | {stage.policy: str(part.folder)}
         first += stage.steps
     if _rank() == 0:
-        write_json(run.folder / TRAINED, {"rows": run.row_counts()})
+        write_json(run.folder / TRAINED, run.noted())
 
 
 def run_params(run: Run) -> RunParams:
@@ -148,7 +155,8 @@ def starting_policies(run: Run, params: RunParams) -> dict[str, str]:
                 f"run {run.run_id} starts from {start['variant']}, whose weights are not there; "
                 f"delete {other.folder} to compute it again"
             )
-        sources[name] = str(other.model / name if (other.model / name).is_dir() else other.model)
+        model = other.weights()
+        sources[name] = str(model / name if (model / name).is_dir() else model)
     return sources
 
 
@@ -165,7 +173,7 @@ def _collect_models(run: Run, params: RunParams) -> None:
             (source / DONE).unlink(missing_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
-            os.replace(source, target)
+            move(source, target, run.folder)
     shutil.rmtree(run.folder / "stages", ignore_errors=True)
 
 
@@ -200,7 +208,7 @@ class StageRun:
             before: what this returned for the stage before.
 
         Returns:
-            The method's `state` after it, and how many `rows` each record had then.
+            The method's `state` after it, and what the run `noted` of its records then.
 
         Raises:
             RunError: what is in the run's folder does not fit together; nothing was changed.
@@ -209,38 +217,30 @@ class StageRun:
             return self.done()
         self.check_first()
         checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
-        saved = read_state(checkpoint) if checkpoint else None
+        saved = read_state(checkpoint, NOTED) if checkpoint else None
         self.build(before["state"] if before else None)
-        rows = (saved["run"] if saved else before or {}).get("rows", {})
         if self.main:
-            self.run.rewind(rows)
+            self.run.rewind(saved["run"] if saved else before or {})
         self.trainer.accelerator.wait_for_everyone()
-        if saved:
-            self.resume(saved, checkpoint)
-        elif self.index == 0:
+        if not saved and self.index == 0:
             self.evaluate(0)
-        for name, partner in self.partners.items():
-            partner.start(self.partner_checkpoints(name) / checkpoint.name if checkpoint else None)
         try:
+            if saved:
+                self.resume(saved, checkpoint)
+            for name, partner in self.partners.items():
+                partner.start(checkpoint and self.partner_checkpoints(name) / checkpoint.name)
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        except TrainerError:
+        except (RunError, TrainerError):
             raise
         except Exception as error:
             if checkpoint is None or self.trainer.state.global_step > step_of(checkpoint):
                 raise
-            advice = "delete it to go on from the one before"
-            raise RunError(f"{checkpoint} cannot be read ({error}); {advice}") from error
+            raise RunError(unreadable(checkpoint, error)) from error
         return self.finish()
 
     def done(self) -> dict[str, Any]:
         """What is noted of the stage that is done."""
-        noted = json.loads((self.folder / DONE).read_text())
-        if set(noted) != {"state", "rows"}:
-            raise RunError(
-                f"{self.folder / DONE} is of an older version, without the records' rows; delete "
-                f"{self.run.folder} to compute the run again"
-            )
-        return noted
+        return read_json(self.folder / DONE, {"state": dict, **NOTED}, self.run.again)
 
     def check_first(self) -> None:
         """Raises RunError where a later stage has begun although this one is not done."""
@@ -280,6 +280,8 @@ class StageRun:
         self.main = self.trainer.accelerator.is_main_process
         self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
+        if params.engine == "vllm" and params.lora_rank:
+            self.check_adapter()
         if self.adapters:
             self.new_adapter = trained_weights(self.model)
         names = {role.policy for role in self.method.roles.values()}
@@ -295,6 +297,12 @@ class StageRun:
         if params.preference:
             file = self.run.folder / "pairs.jsonl"
             self.trainer.take(starting_pairs(file, self.trainer, self.engines))
+
+    def check_adapter(self) -> None:
+        """Asks the engine something, to see that it answers with the adapter."""
+        asked = [{"role": "user", "content": "Write a line about the sea."}]
+        requests = [self.method.chat.request(asked, Sampling(32), seed) for seed in range(ASKED)]
+        guards.check_adapter(self.model, self.engines[self.stage.policy], requests)
 
     def beside(self, name: str, tokenizer: Any) -> Any:
         """An engine of a policy that does not learn in this stage: where adapters are trained and
@@ -313,9 +321,11 @@ class StageRun:
 
     def partner(self, name: str) -> Partner:
         """A policy that learns in the same steps, with its trainer and engine."""
-        changed = merge(self.params.grpo, self.params.co_trained[name])
+        changed = self.params.grpo | self.params.co_trained[name]
+        changed = validate(GRPOParams, changed, f"co_trained.{name}.").resolved()
         params = self.params.model_copy(update={"grpo": changed})
         policy = load_policy(self.sources[name], params, folder=self.run.folder)
+        same_tokens(self.sources[name], policy.tokenizer, self.method.chat.tokenizer)
         stage = replace(self.stage, policy=name)
         output = self.partner_checkpoints(name)
         hooks = Hooks(on_step=lambda row, samples: None)
@@ -354,7 +364,9 @@ class StageRun:
             self.evaluate(step)
         shares = self.params.keep_checkpoints
         if step in [max(1, round(share * self.params.steps)) for share in shares]:
-            self.trainer.save_model(str(self.run.folder / "kept" / f"step-{step}"))
+            kept = self.run.folder / "kept" / f"step-{step}"
+            self.trainer.save_model(str(kept))
+            sync(kept, self.run.folder)
 
     def record(self, step: int, sample: Sample) -> dict[str, Any]:
         """A sample as it is kept for reading."""
@@ -371,8 +383,6 @@ class StageRun:
 
     def evaluate(self, step: int) -> None:
         """Every process plays its share of the suites; then the weights become the past policy."""
-        engine = self.engines[self.stage.policy]
-        engine.scored = False  # nobody reads log-probabilities here; vLLM's may cost a pass
         params = self.params
         end = step in (0, self.params.steps)
         plain = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
@@ -383,15 +393,14 @@ class StageRun:
             if self.main:
                 self.run.append("items", *({"step": step, **record} for record in records))
                 self.run.append("evals", *({**row, "step": step} for row in rows))
-        engine.scored = True
         if "past" in self.snapshots:
             self.engines["past"] = self.snapshot(trained_weights(self.model))
 
     def on_state(self, checkpoint: Path) -> dict[str, Any]:
-        """Our part of a checkpoint: the records' rows, and in a file the past policy."""
+        """Our part of a checkpoint: what is noted of the records, and in a file the past policy."""
         if "past" in self.engines:
             save_file(self.engines["past"].weights, checkpoint / PAST)
-        return {"rows": self.run.row_counts()}
+        return self.run.noted()
 
     def finish(self) -> dict[str, Any]:
         """Saves the stage's weights; on a full disk the last checkpoint is there to go on from."""
@@ -399,16 +408,30 @@ class StageRun:
             self.trainer.save_model(str(self.folder))
             for name, partner in self.partners.items():
                 partner.trainer.save_model(str(self.folder / name))
+            sync(self.folder, self.run.folder)
         except (OSError, SafetensorError) as error:
             raise RunError(
                 f"the final weights of {self.run.run_id} could not be written ({error}); free some "
                 "disk space and start the run again, it goes on from its last checkpoint"
             ) from error
         self.trainer.accelerator.wait_for_everyone()
-        noted = {"state": self.method.state_dict(), "rows": self.run.row_counts()}
+        noted = {"state": self.method.state_dict(), **self.run.noted()}
         if self.main:
             write_json(self.folder / DONE, noted)
         return noted
+
+
+def unreadable(checkpoint: Path, error: Exception) -> str:
+    """That a run cannot go on from a checkpoint, and which file of its torch refuses, if one."""
+    where, why = checkpoint, str(error).partition("\n")[0]
+    for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.pt*")):
+        try:
+            with safe_globals():
+                torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:
+            where, why = path, "torch finds something else in it than numbers"
+            break
+    return f"{where} cannot be read ({why}); delete {checkpoint} to go on from the one before it"
 
 
 def hold_to(trainer: Any, source: str, params: RunParams) -> None:

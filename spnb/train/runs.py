@@ -8,22 +8,22 @@ steps), `model/` (final weights) and, once all is done, `finished.json`.
 A finished run with the same hash is never computed again; one with other parameters gets a folder
 of its own beside it.
 
-A checkpoint's `manifest.json` holds the sha-256 of each of its files and our own state as JSON, the
-number of rows of each record in it. It is written last and checked first: a checkpoint without one
-was cut off while it was written and is ignored. Nothing here can execute code when it is read.
+A checkpoint's `manifest.json` holds its folder's name, the sha-256 of each of its files and our own
+state as JSON, in it how many rows each record had and the sha-256 of these. It is written last and
+checked first: a checkpoint without one was cut off while it was written and is ignored.
+`finished.json` has the like of all records and of `model/`. Nothing here can execute code when it
+is read.
 """
 
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
-import platform
 import re
+import reprlib
 import socket
-import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -35,23 +35,24 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
+from spnb.core.disk import sync, write_json, write_lines
 from spnb.core.errors import OneLine
-from spnb.core.params import ParamError
-from spnb.core.paths import CHECKOUT, ROOT, resolve
 from spnb.evaluate.items import RECORD, ROW
+from spnb.train import provenance
 from spnb.train.metrics import METRICS
 
 RECORDS = ("metrics", "evals", "items", "rollouts")
+PAIRS = "pairs"
+"""A record that is written at once, and again where it is missing."""
+NOTED = {"rows": dict.fromkeys(RECORDS, int)}
+"""The shape of what notes how many rows each record has."""
+CONFIG = {"hash": str, "params": dict}
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 MANIFEST = "manifest.json"
+AWAY = "move the run folder away"
 OLD_STATE = "selfplay_state.pt"
 FORMAT = 2
 """Of checkpoints; those before had a pickle and no manifest."""
-PACKAGES = ("spnb", "torch", "transformers", "trl", "numpy", "open_spiel", "textarena")
-COMMITTED = "figures"
-"""The folder of committed exhibits, written only with the committed settings and code."""
-TRIALS = "runs/figures"
-"""Where all other exhibits go."""
 
 
 class RunError(OneLine, RuntimeError):
@@ -83,6 +84,8 @@ class Run:
     root = property(lambda self: self.folder.parents[3])
     checkpoints = property(lambda self: self.folder / "checkpoints")
     model = property(lambda self: self.folder / "model")
+    holder = property(lambda self: self.folder / "lock.json")
+    again = property(lambda self: f"put it back, or delete {self.folder} to compute the run again")
 
     @property
     def finished(self) -> bool:
@@ -95,14 +98,14 @@ class Run:
         return any(self.model.rglob("*.safetensors"))
 
     def finish(self, **facts: Any) -> None:
-        """Marks the run as done: commit, versions, rows of each record, facts such as its time."""
-        where = {"commit": commit(), "versions": versions()}
-        rows = self.row_counts()
-        write_json(self.folder / "finished.json", {"date": _now(), "rows": rows, **where, **facts})
+        """Marks the run as done: commit, versions, digests, rows, facts such as its time."""
+        where = {"commit": provenance.commit(), "versions": provenance.versions()}
+        noted = {"date": _now(), **self.noted(), "model": digests(self.model), **where, **facts}
+        write_json(self.folder / "finished.json", noted)
 
     def facts(self) -> dict[str, Any]:
         """What `finish` noted."""
-        return _read_json(self.folder / "finished.json")
+        return read_json(self.folder / "finished.json", NOTED, self.again)
 
     @property
     def commit(self) -> str | None:
@@ -110,22 +113,32 @@ class Run:
         return self.facts().get("commit") if self.finished else None
 
     def check_finished(self) -> None:
-        """Compares a finished run with what `finish` noted.
+        """Compares a finished run with what `finish` noted; its weights `weights` does.
 
         Raises:
-            RunError: a record lost rows, or the final weights are gone, unless it was unpacked
+            RunError: a record was changed, or the final weights are gone, unless it was unpacked
                 without them (`tools.records`).
         """
         facts = self.facts()
-        self.check_rows(facts.get("rows", {}), exact=True)
+        self.check_rows(facts, exact=True)
         if facts.get("weights", True) and not self.has_weights:
             raise RunError(
                 f"run {self.run_id} is finished, but {self.model} has no weights any more; delete "
                 f"{self.folder} to compute it again"
             )
 
+    def weights(self) -> Path:
+        """The folder of the final weights, of a finished run compared with what `finish` noted.
+
+        Raises:
+            RunError: a file is missing or changed.
+        """
+        advice = f"put it back, or delete {self.folder} to compute the run again"
+        _compare(self.model, self.facts().get("model", {}) if self.finished else {}, advice)
+        return self.model
+
     def append(self, name: str, *rows: Mapping[str, Any]) -> None:
-        """Adds rows to `<name>.jsonl` and flushes them to disk.
+        """Adds rows to `<name>.jsonl`.
 
         Raises:
             RunError: a row that is not in the schema, or metrics of a step that has some already.
@@ -150,78 +163,97 @@ class Run:
         """All rows of `<name>.jsonl`; a last line that was cut off by a kill is left out.
 
         Raises:
-            RunError: a line in the middle is not a JSON object.
+            RunError: a line in the middle is not a JSON object with a whole number as its step.
         """
         path = self.folder / f"{name}.jsonl"
         lines = path.read_bytes().splitlines() if path.exists() else []
         rows = []
         for number, line in enumerate(lines, 1):
-            try:
-                rows.append(json.loads(line))
-                rows[-1]["step"]
-            except (ValueError, TypeError, KeyError) as error:
-                if number == len(lines) and len(rows) < number:
-                    break
-                advice = "move the run folder away"
-                raise RunError(f"{path}, line {number} is damaged ({error}); {advice}") from None
+            row, why = _parsed(line, {"step": int})
+            if row is None and number == len(lines):
+                break
+            if why:
+                raise RunError(f"{path}, line {number} is damaged ({why}); {AWAY}")
+            rows.append(row)
         return rows
 
     def row_counts(self) -> dict[str, int]:
-        """How many rows each record has."""
+        """How many rows each record has; they are on the disk, so that this may be noted."""
+        for path in self.folder.glob("*.jsonl"):
+            sync(path, self.folder)
         return {name: len(self.rows(name)) for name in RECORDS}
 
-    def check_rows(self, expected: Mapping[str, int], exact: bool = False) -> None:
-        """Compares the records with the rows they had when a checkpoint was written.
+    def noted(self) -> dict[str, Any]:
+        """The records as they are: the number of `rows` of each, and `digests` of these."""
+        rows = self.row_counts()
+        digests = {name: self._digest(name, rows.get(name)) for name in (*RECORDS, PAIRS)}
+        return {"rows": rows, "digests": digests}
+
+    def _digest(self, name: str, count: int | None) -> str:
+        """The sha-256 of a record's first rows, of all where `count` is None."""
+        path = self.folder / f"{name}.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        return hashlib.sha256(b"".join(lines[:count])).hexdigest()
+
+    def check_rows(self, noted: Mapping[str, Any], exact: bool = False) -> None:
+        """Compares the records with what was `noted` of them (before digests: rows alone).
 
         Raises:
-            RunError: one has fewer rows (with `exact`: another number of rows).
+            RunError: one has fewer rows (with `exact`: another number of rows) or other ones.
         """
-        for name, count in expected.items():
-            there = len(self.rows(name))
-            if there < count or (exact and there != count):
-                raise RunError(
-                    f"{self.folder / name}.jsonl has {there} rows and had {count}; put the file "
-                    f"back, or delete {self.folder} to compute the run again"
-                )
+        for name, count in {PAIRS: None, **noted.get("rows", {})}.items():
+            path = self.folder / f"{name}.jsonl"
+            expected = noted.get("digests", {}).get(name)
+            if expected == self._digest(name, None if exact else count):
+                continue
+            there = None if count is None else len(self.rows(name))
+            if there is not None and (there < count or (exact and there != count)):
+                raise RunError(f"{path} has {there} rows and had {count}; {self.again}")
+            if expected and path.exists():
+                raise RunError(f"{path} is not as it was written; {self.again}")
 
-    def rewind(self, counts: Mapping[str, int]) -> None:
-        """Cuts every record to so many rows, so that a resumed run writes the rest again.
+    def rewind(self, noted: Mapping[str, Any]) -> None:
+        """Cuts every record to its rows in `noted`, so that a resumed run writes the rest again.
 
         Raises:
-            RunError: one has fewer; nothing was cut.
+            RunError: one has fewer rows or other ones; nothing was cut.
         """
-        self.check_rows(counts)
+        self.check_rows(noted)
         for name in RECORDS:
             path = self.folder / f"{name}.jsonl"
             if path.exists():
-                write_lines(path, self.rows(name)[: counts.get(name, 0)])
+                write_lines(path, self.rows(name)[: noted.get("rows", {}).get(name, 0)])
+
+    def busy(self) -> str:
+        """Which other process writes the run, in a sentence; "" if none does."""
+        try:
+            with FileLock(self.folder / ".lock", timeout=0):
+                return ""
+        except Timeout:
+            who = "another process"
+            with suppress(RunError):  # it is just starting or ending
+                who = read_json(self.holder, {"who": str})["who"]
+            return f"run {self.run_id} is being written by {who}"
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Makes this process the run's only writer.
-
-        Raises:
-            RunError: another process writes it; says which.
-        """
-        holder = self.folder / "lock.json"
-        try:
-            held = FileLock(self.folder / ".lock").acquire(timeout=0)
-        except Timeout:
-            who = (_read_json(holder) if holder.exists() else {}).get("who", "another process")
-            raise RunError(
-                f"run {self.run_id} is being written by {who}; wait for it or stop it"
-            ) from None
+    def lock(self, wait: bool = True) -> Iterator[None]:
+        """Makes this process the run's only writer. Where another one is, it waits and says so, or,
+        without `wait`, raises RunError."""
+        if busy := self.busy():
+            if not wait:
+                raise RunError(f"{busy}; wait for it or stop it")
+            print("waiting:", busy, flush=True)
         who = f"process {os.getpid()} on {socket.gethostname()} since {_now()}"
-        with held:
-            write_json(holder, {"who": who})
+        with FileLock(self.folder / ".lock"):
+            write_json(self.holder, {"who": who})
             try:
                 yield
             finally:
-                holder.unlink(missing_ok=True)
+                self.holder.unlink(missing_ok=True)
 
 
-def open_run(root: Path, params: Mapping[str, Any]) -> Run:
-    """The run with these parameters below `root`, its folder made if need be.
+def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
+    """The run with these parameters below `root`, its folder made if need be (and if `make`).
 
     Nothing is ever moved or overwritten: where `seed-<n>` holds a run with other parameters, the
     folder is `seed-<n>.<hash>`, so both stay and both are found again.
@@ -233,13 +265,16 @@ def open_run(root: Path, params: Mapping[str, Any]) -> Run:
     first = root / "{paper}/{scale}/{variant}/seed-{seed}".format(**params)
     for folder in (first, first.with_name(f"{first.name}.{config_hash(params)}")):
         if not any(folder.glob("[!.]*.json*")):  # what a kill left of a config begins with a dot
+            if not make:
+                return Run(folder, dict(params))
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"hash": config_hash(params), "date": _now(), "params": dict(params)}
             write_json(folder / "config.json", facts)
-        facts = _read_json(folder / "config.json")
-        if facts.get("hash") == config_hash(params):
+            sync(folder, root.parent)
+        facts = read_json(folder / "config.json", CONFIG)
+        if facts["hash"] == config_hash(params):
             return Run(folder, dict(params))
-        there = facts.get("params", {})
+        there = facts["params"]
         if odd := sorted(set(there) - set(current(there))):
             raise RunError(
                 f"run folder {folder} has earlier names of parameters ({', '.join(odd)}); this "
@@ -254,8 +289,8 @@ def read_run(folder: Path) -> Run:
     Raises:
         RunError: its `config.json` is missing or damaged.
     """
-    facts = _read_json(folder / "config.json")
-    if config_hash(facts.get("params", {})) != facts.get("hash"):
+    facts = read_json(folder / "config.json", CONFIG)
+    if config_hash(facts["params"]) != facts["hash"]:
         raise RunError(f"run folder {folder} is damaged: config.json was changed; move it away")
     return Run(folder, facts["params"])
 
@@ -286,15 +321,34 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **dict.fromkeys(bad)}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    damaged = f"run folder {path.parent} is damaged: {path.name}"
+def read_json(path: Path, shape: Mapping[str, Any], advice: str = AWAY) -> dict[str, Any]:
+    """A JSON object with at least the keys of `shape`, whose values are types, or such shapes;
+    RunError, which ends with `advice`, where the file holds anything else."""
     try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{damaged} cannot be read ({error}); move the folder away") from None
-    if not isinstance(value, dict):
-        raise RunError(f"{damaged} holds {type(value).__name__}, not an object")
+        value, why = _parsed(path.read_bytes(), shape)
+    except OSError as error:
+        why = str(error)
+    if why:
+        raise RunError(f"{path} cannot be read ({why}); {advice}")
     return value
+
+
+def _parsed(text: bytes, shape: Mapping[str, Any]) -> tuple[Any, str]:
+    """What JSON says, None where it is none, and why that is not of the shape, "" if it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return None, str(error)
+    return value, _misfit(value, shape)
+
+
+def _misfit(value: Any, shape: Any, name: str = "") -> str:
+    kind = shape if isinstance(shape, type) else dict
+    if not isinstance(value, kind):
+        return f"{name.lstrip('.') or 'it'} is {reprlib.repr(value)}; allowed: {kind.__name__}"
+    inner = {} if shape is kind else shape
+    parts = (_misfit(value.get(key), one, f"{name}.{key}") for key, one in inner.items())
+    return next(filter(None, parts), "")
 
 
 def _check_schema(name: str, row: Mapping[str, Any]) -> None:
@@ -339,37 +393,34 @@ def current(params: Mapping[str, Any]) -> dict[str, Any]:
     return params
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON; a reader sees the old file or the whole new one."""
-    _replace(path, json.dumps(value, indent=1, default=str, allow_nan=False) + "\n")
-
-
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows as JSON, a line each; a reader sees the old file or the whole new one."""
-    _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    temporary.write_text(text)
-    os.replace(temporary, path)
-
-
 def digest(path: Path) -> str:
     """The sha-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digests(folder: Path) -> dict[str, str]:
+    """The sha-256 of each file in a folder, by its path there."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): digest(path) for path in paths}
+
+
+def _compare(folder: Path, files: Mapping[str, str], advice: str) -> None:
+    """Raises RunError, with advice, where a file is missing or has another digest."""
+    for name, expected in files.items():
+        if not (folder / name).is_file():
+            raise RunError(f"{folder / name} is missing; {advice}")
+        if digest(folder / name) != expected:
+            raise RunError(f"{folder / name} is not as it was saved; {advice}")
+
+
 def seal(folder: Path, state: Mapping[str, Any]) -> None:
-    """Writes the manifest of a complete checkpoint folder, `state` in it."""
-    files = {
-        p.relative_to(folder).as_posix(): digest(p)
-        for p in sorted(folder.rglob("*"))
-        if p.is_file()
-    }
+    """Puts a complete checkpoint folder of a run on the disk, then its manifest, `state` in it."""
+    sync(folder, folder.parents[2])
+    files = digests(folder)
     files.pop(MANIFEST, None)
-    write_json(folder / MANIFEST, {"format": FORMAT, "files": files, "state": dict(state)})
+    facts = {"format": FORMAT, "name": folder.name, "files": files, "state": dict(state)}
+    write_json(folder / MANIFEST, facts)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -378,7 +429,8 @@ def last_checkpoint(folder: Path) -> Path | None:
     Raises:
         RunError: there are only checkpoints of the layout before manifests.
     """
-    complete = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
+    sealed = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
+    complete = [path for path in sealed if re.fullmatch("checkpoint-[0-9]+", path.name)]
     if not complete and any(folder.parent.glob(f"**/checkpoint-*/{OLD_STATE}")):
         raise RunError(
             f"{folder.parent} holds checkpoints of an older layout, which cannot be resumed; "
@@ -392,93 +444,18 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """The state of a checkpoint, after every file of it was compared with its manifest.
+def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:
+    """The state of a checkpoint, after every file of it was compared with its manifest; the run's
+    part of it has the shape `run` (see `read_json`).
 
     Raises:
-        RunError: a file is missing or changed, or the manifest cannot be read.
+        RunError: a file is missing or changed, the folder has another's name, or the manifest
+            cannot be read.
     """
     advice = f"delete {checkpoint} to go on from the one before it, or from the start"
-    try:
-        manifest = json.loads((checkpoint / MANIFEST).read_text())
-        files = manifest["files"]
-        state = manifest["state"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{checkpoint / MANIFEST} cannot be read ({error}); {advice}") from None
-    for name, expected in files.items():
-        if not (checkpoint / name).is_file():
-            raise RunError(f"{checkpoint / name} is missing; {advice}")
-        if digest(checkpoint / name) != expected:
-            raise RunError(f"{checkpoint / name} is not as it was saved; {advice}")
-    return state
-
-
-def versions() -> dict[str, str | None]:
-    """Version of Python and of each package that decides numbers; None for one that is not
-    installed."""
-    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
-
-
-def version(package: str) -> str | None:
-    """The installed version of a package, None if it is not there."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def git(*arguments: str) -> str:
-    """What git says in the project's folder; raises OSError or CalledProcessError."""
-    command = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def commit() -> str | None:
-    """The commit of the code, with "-dirty" where tracked files differ from it.
-
-    figures/ and notebooks/ do not count: making exhibits writes there. None without git, where the
-    package is installed, and where it lies inside a repository of something else.
-    """
-    try:
-        if not CHECKOUT or Path(git("rev-parse", "--show-toplevel")) != ROOT.resolve():
-            return None
-        paths = (".", f":!{COMMITTED}", ":!notebooks")
-        dirty = git("status", "--porcelain", "--untracked-files=no", "--", *paths)
-        return git("rev-parse", "HEAD") + ("-dirty" if dirty else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def file_at(commit: str, path: Path) -> str | None:
-    """A file's text at a commit; None where git does not know it."""
-    try:
-        return git("show", f"{commit}:{path.resolve().relative_to(ROOT.resolve()).as_posix()}")
-    except (OSError, ValueError, subprocess.CalledProcessError):
-        return None
-
-
-def unclean() -> str:
-    """Why the code is not that of a commit, in a sentence; "" if it is."""
-    here = commit()
-    if here is None:
-        return "The code is in no git repository of its own, so its commit is unknown."
-    return f"The code has changes since commit {here[:9]}." if here.endswith("-dirty") else ""
-
-
-def exhibit_folder(named: str | Path | None, why_not: str) -> Path:
-    """Where exhibits go: the named folder; without one figures/, or runs/figures if `why_not`.
-
-    Args:
-        why_not: a sentence that says why figures/ may not be written, "" if it may.
-
-    Raises:
-        ParamError: figures/ was named and may not be written.
-    """
-    if named is None:
-        return resolve(TRIALS if why_not else COMMITTED)
-    folder = resolve(named)
-    committed = resolve(COMMITTED).resolve()
-    if why_not and committed in (folder.resolve(), *folder.resolve().parents):
-        allowed = f"allowed: another folder, or none for {TRIALS}"
-        raise ParamError(f"figures is {str(named)!r}, the committed exhibits; {allowed}. {why_not}")
-    return folder
+    state = {"step": int, "methods": list, "run": run}
+    manifest = read_json(checkpoint / MANIFEST, {"files": dict, "state": state}, advice)
+    if (name := manifest.get("name", checkpoint.name)) != checkpoint.name:
+        raise RunError(f"{checkpoint} was saved as {name}; {advice}")
+    _compare(checkpoint, manifest["files"], advice)
+    return manifest["state"]

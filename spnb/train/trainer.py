@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,14 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from transformers import PrinterCallback, TrainerCallback
+from transformers.trainer import TRAINING_ARGS_NAME
 
 from spnb.core.episodes import run
 from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
 from spnb.core.types import Engine, Sample
 from spnb.train import guards
 from spnb.train.config import RunParams, check_settings, grpo_arguments, processes, trl_names
+from spnb.train.engines.vllm import room_for
 from spnb.train.guards import TrainerError
 from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
 from spnb.train.partners import Partner
@@ -39,14 +42,18 @@ from spnb.train.role_kl import IN_KL, KL_WEIGHT, RoleKLMixin, WeightedKLMixin
 from spnb.train.runs import seal
 
 CHECKED_ROLLOUTS = 2
-"""After each start of a run, so many rollouts must agree with the trainer, or it stops."""
+"""After each start of a run, the engine is compared with the trainer in so many rollouts."""
 INERT = "inert"
 """The role of rows that only fill a batch."""
 GAP_EVERY = 10
-"""The engine's gap is logged at the first steps and at every tenth."""
+"""After that, in every tenth."""
 LENGTH_GROUPS = 8
 GROUP_ROWS = 16
 """Most groups of rows that are run together in an update, and fewest rows in one."""
+torch.serialization.register_package(
+    99, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
+)
+"""Several processes on a CPU have a device cpu:0, and a checkpoint is loaded to it by this name."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,11 @@ class RunMixin:
                 "ignored: free some disk space and start the run again, it resumes from the last "
                 f"complete checkpoint in {self.args.output_dir}"
             ) from error
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """TRL's, without its arguments, which it pickles and nothing here reads."""
+        super()._save(output_dir, state_dict)
+        (Path(output_dir or self.args.output_dir) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def reported(self, logs: Mapping[str, float]) -> dict[str, float]:
         """TRL's numbers of an update under our names."""
@@ -168,7 +180,7 @@ class SelfPlayMixin(RunMixin):
     trl = "GRPOTrainer"
     engines: Mapping[str, Engine]
     partners: Mapping[str, Partner]
-    engine_tolerance: float
+    watch: guards.EngineWatch
     _rollouts = 0
     _rows: Sequence[Sample] = ()
 
@@ -182,6 +194,10 @@ class SelfPlayMixin(RunMixin):
         for name, partner in self.partners.items():
             partner.step([one for one in samples if one.policy == name and one.weight])
         trained = [one for one in samples if one.policy == self.stage.policy and one.weight]
+        bad = 0
+        if "unsloth" in sys.modules:
+            bad = guards.drop_padded(trained, self.processing_class.pad_token_id)
+            trained = [one for one in trained if one.weight]
         rows = self._padded(trained)
         generated = time.perf_counter()
         gap = self._check(trained, self.stage.first + index)
@@ -197,7 +213,7 @@ class SelfPlayMixin(RunMixin):
         if isinstance(self, WeightedKLMixin):
             out[KL_WEIGHT] = out["advantages"].new_tensor([row.weight for row in rows])
         self._record = {"samples": samples, "kl": kl_sums(rows, out), "gap": gap}
-        self._record |= {"started": started, "generate": generated - started}
+        self._record |= {"started": started, "generate": generated - started, "bad": bad}
         return out
 
     def play(self, step: int) -> list[Sample]:
@@ -217,19 +233,17 @@ class SelfPlayMixin(RunMixin):
 
     def _check(self, trained: list[Sample], step: int) -> float | None:
         """The guards of a rollout; the engine's gap where it is due."""
-        if "unsloth" in sys.modules:
-            guards.check_rows(trained, self.processing_class.pad_token_id)
         if not self.model.training:
             raise TrainerError(
                 "the rollout left the model in eval mode; TRL would take this for evaluation"
             )
         self._rollouts += 1
-        model = self.accelerator.unwrap_model(self.model)
-        if self._rollouts <= CHECKED_ROLLOUTS:
-            guards.check_engine(model, trained, self.engine_tolerance, self.temperature)
-        if step % GAP_EVERY and step >= CHECKED_ROLLOUTS:
+        logged = step < CHECKED_ROLLOUTS or not step % GAP_EVERY
+        if self._rollouts > CHECKED_ROLLOUTS and not logged:
             return None
-        return guards.engine_gap(model, trained, self.temperature)
+        model = self.accelerator.unwrap_model(self.model)
+        gap = self.watch.gap(model, trained, self.temperature)
+        return gap if logged else None
 
     def _kl_weight(self, trained: list[Sample]) -> float:
         """The weight of the rows that KL by role holds, which must all have the same; else 1."""
@@ -276,8 +290,11 @@ class SelfPlayMixin(RunMixin):
         self._updates = []
         if self._record["gap"] is not None:
             row["engine_gap"] = self._record["gap"]
-        parts = gather_object([(role_sums(self._record["samples"]), self._record["kl"])])
-        row |= rollout_metrics([sums for sums, _ in parts], [kl for _, kl in parts])
+        record = self._record
+        parts = gather_object([(role_sums(record["samples"]), record["kl"], record["bad"])])
+        row |= rollout_metrics([sums for sums, _, _ in parts], [kl for _, kl, _ in parts])
+        if "unsloth" in sys.modules:
+            row["bad_rows"] = sum(bad for _, _, bad in parts)
         seconds = time.perf_counter() - self._record["started"]
         tokens = row["tokens_per_second"] / seconds
         row |= {"seconds/generate": self._record["generate"], "seconds/step": seconds}
@@ -390,19 +407,21 @@ def make_trainer(
     explicit = grpo_arguments(params, stage.steps, output_dir)
     mixins = _mixins(params, method, stage, unsloth)
     prompts = stage.steps * explicit["steps_per_generation"] * processes()
-    trainer = type("SelfPlayTrainer", (*mixins, trl.GRPOTrainer), {})(
-        model=policy.model,
-        reward_funcs=_no_reward,
-        args=trl.GRPOConfig(**explicit),
-        train_dataset=Dataset.from_dict({"prompt": [""] * prompts}),
-        processing_class=policy.tokenizer,
-        peft_config=policy.peft_config,
-        rollout_func=_rollout_columns,
-    )
+    own_vllm = params.engine == "vllm" and not unsloth
+    with room_for(params.sequences) if own_vllm else nullcontext():
+        trainer = type("SelfPlayTrainer", (*mixins, trl.GRPOTrainer), {})(
+            model=policy.model,
+            reward_funcs=_no_reward,
+            args=trl.GRPOConfig(**explicit),
+            train_dataset=Dataset.from_dict({"prompt": [""] * prompts}),
+            processing_class=policy.tokenizer,
+            peft_config=policy.peft_config,
+            rollout_func=_rollout_columns,
+        )
     attach(trainer, explicit, method, hooks, stage)
     trainer.engines = engines
     trainer.partners = partners or {}
-    trainer.engine_tolerance = guards.ENGINE_TOLERANCE[params.dtype]
+    trainer.watch = guards.EngineWatch(guards.ENGINE_TOLERANCE[params.dtype])
     trainer._updates = []
     trainer.temperature = guards.one_temperature(method, stage.policy, params.temperature)
     return trainer

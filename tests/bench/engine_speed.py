@@ -32,7 +32,7 @@ from spnb.train.config import RunParams
 from spnb.train.engines.decoders import padded
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import Policy, load_policy
-from spnb.train.runs import exhibit_folder, unclean
+from spnb.train.provenance import exhibit_folder, unclean
 
 GAMES = ("kuhn_poker", "TicTacToe-v0", "SimpleNegotiation-v0")
 BARS = {"generate": 4.0, "train": 1.05}

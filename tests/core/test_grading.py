@@ -56,7 +56,8 @@ def test_extract_boxed(text, content):
     ("text", "tag", "answer"),
     [
         ("<answer> a</answer>", "answer", "a"),
-        ("<answer> a</answer><answer> b", "answer", "a"),
+        ("<answer> a</answer><answer> b", "answer", None),
+        (r"\boxed{a}<think>\boxed{b}</think>", "boxed", "a"),
         ("<question> a</question>", "question", "a"),
         (r"<answer>a</answer> \boxed{b}", "boxed", "b"),
         ("<boxed>a</boxed>", "boxed", None),

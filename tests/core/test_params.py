@@ -57,13 +57,19 @@ def test_a_broken_file_is_named(tmp_path, monkeypatch):
             scale_values("mine", "cpu")
     (folder / "cpu.yaml").write_text("scale: cpu\nseeds: [3]\nrun: {steps: 1}")
     assert scale_values("mine", "cpu") == {"seeds": [3], "steps": 1}
-    for text in ("full:", "full: x", "full: {set: [1]}", "full: {at: x}", "full: {seeds: [1]}"):
+    for text, message in (
+        ("full:", "variant full is None; allowed: about, headline, set, "),
+        ("full: x", "variant full is 'x'; allowed: about, headline, set, "),
+        ("full: {set: [1]}", r"variant full: set is \[1\]; allowed: a valid dictionary"),
+        ("full: {at: x}", "variant full: at is 'x'; allowed: a valid dictionary"),
+        ("full: {at: {smoke: [1]}}", r"full: at.smoke is \[1\]; allowed: a valid dictionary"),
+        ("full: {seeds: {cpuu: [1]}}", "full: seeds.cpuu.* is 'cpuu'; allowed: 'smoke', 'cpu', "),
+        ("full: {headlin: true}", "full: parameter is 'headlin', .*did you mean 'headline'"),
+        ("7: {}", "variant is 7; allowed: small letters"),
+    ):
         (folder / "variants.yaml").write_text(text)
-        with pytest.raises(ParamError, match="variant full is .*; allowed: about, headline, set, "):
+        with pytest.raises(ParamError, match=message):
             variants("mine")
-    (folder / "variants.yaml").write_text("full: {seeds: {cpuu: [1]}}")
-    with pytest.raises(ParamError, match="variant full: scale is 'cpuu'.*did you mean 'cpu'"):
-        variants("mine")
 
 
 def test_one_name_or_number_stands_for_a_list_of_one():
@@ -104,7 +110,7 @@ def test_scales_of_a_variant(tmp_path, monkeypatch):
     assert list(params.variants_at("own", "gpu")) == ["a"]
     entries["b"]["scales"] = ["laptop"]
     (folder / "variants.yaml").write_text(yaml.safe_dump(entries))
-    with pytest.raises(ParamError, match="variant b: scale is 'laptop', which is unknown"):
+    with pytest.raises(ParamError, match="variant b: scales.0 is 'laptop'; allowed: 'smoke', "):
         params.variants("own")
 
 

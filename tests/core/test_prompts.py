@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 
 import pytest
 
@@ -27,6 +28,9 @@ def test_the_words_are_those_that_the_shipped_policies_were_trained_on():
         ("<answer> a <answer> b</answer>", "answer", "b"),
         ("<think> x</think><answer> two\nlines</answer>", "answer", "two\nlines"),
         ("<question> q</question>", "answer", None),
+        ("<answer> a</answer> no, <answer> b", "answer", None),
+        ("<answer> a</answer></answer>", "answer", "a"),
+        ("a</answer>", "answer", None),
     ],
 )
 def test_field(text, tag, found):
@@ -34,7 +38,36 @@ def test_field(text, tag, found):
 
 
 def test_fields_keep_their_order():
-    assert prompts.fields("<rubric> a</rubric>x<rubric> b</rubric>", "rubric") == ["a", "b"]
+    text = "<rubric> a</rubric>x<rubric> b</rubric><think><rubric> c</rubric></think><rubric> d"
+    assert prompts.fields(text, "rubric") == ["a", "b"]
+    assert prompts.tagged(text, "rubric") == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ""),
+        ("a", "a"),
+        ("<think>x</think>a", "a"),
+        ("a<think>x</think>b<think>y</think>c", "abc"),
+        ("x</think>a", "a"),
+        ("x</think>y</think>a", "a"),
+        ("a<think>x", "a"),
+        ("a<think>x<think>y", "a"),
+        ("<think>x<think>y</think>z</think>a", "a"),
+        ("<think>x<think>y</think>a", "a"),
+        ("a <thinking>b</thinking>", "a <thinking>b</thinking>"),
+    ],
+)
+def test_thoughts_are_taken_out(text, said):
+    assert prompts.outside(text) == said
+
+
+def test_a_long_text_of_marks_takes_no_time():
+    start = time.perf_counter()
+    for mark in ("<think>", "</think>", "<think></think>", "<answer>"):
+        prompts.field(mark * 20_000, "answer")
+    assert time.perf_counter() - start < 1
 
 
 @pytest.mark.parametrize(

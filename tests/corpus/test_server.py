@@ -3,21 +3,23 @@ retries."""
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
 import uvicorn
+from serving import HALVES, HEAD, opened, serving
+from typer.testing import CliRunner
 
+from spnb import cli
 from spnb.core.search import Hit
 from spnb.corpus.retrieval import make_retriever
-from spnb.corpus.server import Limits, RetrieverClient, RetrieverError, create_app, serve
+from spnb.corpus.server import Limits, RetrieverClient, RetrieverError, bind, create_app
 
 CORPUS = [
     {"id": "a", "title": "Arn", "text": "red fox"},
@@ -120,39 +122,106 @@ def test_topk_may_be_null_or_absent_and_no_queries_have_no_results(http, address
     assert post(http, address, queries=["", " "], topk=5).json() == {"result": [[], []]}
 
 
+def ask(address, host="localhost", query="red"):
+    """The status of a good request, on a connection of its own."""
+    url = f"http://{address[0]}:{address[1]}/retrieve"
+    body = {"queries": [query]}
+    return httpx.post(
+        url, json=body, headers={"host": host}, trust_env=False, timeout=30
+    ).status_code
+
+
 @pytest.mark.slow
-def test_a_half_open_request_does_not_block_the_end(tmp_path):
-    """SIGTERM while a client has sent half of a body: the server ends after its time of grace."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    code = f"from spnb.corpus import server\nserver.GRACE = 1\nserver.serve(None, port={port})\n"
-    process = subprocess.Popen([sys.executable, "-c", code])
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                client = socket.create_connection(("127.0.0.1", port))
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.1)
-        head = b"POST /retrieve HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        client.sendall(head + b"content-length: 100\r\n\r\n{")
-        time.sleep(0.3)
+def test_half_a_request_is_dropped_in_time_and_a_search_may_take_longer():
+    with serving() as (_, address):
+        started = time.monotonic()
+        clients = opened(address, *HALVES)
+        clients[2].sendall(b"x: y\r\n")
+        assert ask(address, query="sleep 1.5") == 200
+        assert [client.recv(10) for client in clients] == [b""] * len(HALVES)
+        assert time.monotonic() - started >= 1.0
+
+
+@pytest.mark.slow
+def test_a_connection_that_is_kept_gets_its_time_anew():
+    with serving() as (_, address):
+        client = HTTPConnection(*address, timeout=10)
+        for _ in range(3):
+            client.request("POST", "/retrieve", '{"queries": [""]}', JSON)
+            assert client.getresponse().read().startswith(b'{"result"')
+            time.sleep(0.4)
+        client.sock.sendall(HEAD)
+        assert client.sock.recv(10) == b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", HALVES)
+def test_connections_that_only_wait_do_not_keep_others_out(half):
+    with serving() as (_, address):
+        clients = opened(address, *[half] * 300)
+        assert [ask(address) for _ in range(5)] == [200] * 5
+        assert len(clients) == 300
+
+
+@pytest.mark.slow
+def test_a_connection_more_than_allowed_never_ends_a_search():
+    search = HEAD + b'content-length: 24\r\n\r\n{"queries": ["sleep 3"]}'
+    with serving(3) as (process, address):
+        clients = opened(address, *[search] * 3)
+        assert [process.stdout.readline() for _ in clients] == ["searching\n"] * 3
+        (more,) = opened(address, b"")
+        assert more.recv(999) == b""
+        assert all(client.recv(999).startswith(b"HTTP/1.1 200") for client in clients)
+        assert ask(address) == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", HALVES)
+def test_half_a_request_does_not_block_the_end(half):
+    with serving() as (process, address):
+        clients = opened(address, half, b"", HALVES[-1])
+        assert ask(address) == 200
+        started = time.monotonic()
         process.terminate()
-        assert process.wait(timeout=10) is not None
-    finally:
-        process.kill()
+        assert process.wait(timeout=10) == -15 and time.monotonic() - started < 3
+        assert process.stderr.read() == "" and len(clients) == 3
 
 
-def test_more_connections_than_allowed_get_503(local, monkeypatch):
-    """What `serve` hands to uvicorn."""
-    options = {}
-    monkeypatch.setattr(uvicorn, "run", lambda app, **values: options.update(values))
-    serve(local, limits=Limits(max_connections=7))
-    assert options["limit_concurrency"] == 7 and options["timeout_graceful_shutdown"] == 5
-    assert options["host"] == "127.0.0.1"
+@pytest.mark.slow
+def test_only_names_of_this_machine_are_answered_on_the_loopback():
+    with serving() as (_, address):
+        own = [
+            f"{name}{port}"
+            for name in ("localhost", "127.0.0.1", "[::1]")
+            for port in ("", ":8000")
+        ]
+        assert [ask(address, host) for host in own] == [200] * 6
+        others = (
+            "evil.example",
+            "localhost.evil.example",
+            "evil.example:8000",
+            "evil.example:99999",
+        )
+        assert [ask(address, host) for host in (*others, "[::1", "localhost@x", "::1")] == [421] * 7
+
+
+def test_a_taken_port_and_a_strange_host_are_named():
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"host is '127.0.0.1' and port {port}, which cannot"):
+            bind("127.0.0.1", port)
+    with pytest.raises(ValueError, match="host is '192.0.2.7' and port 8000, which .* allowed: an"):
+        bind("192.0.2.7", 8000)
+
+
+def test_the_command_says_at_once_that_a_port_is_taken(tmp_path):
+    with bind("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        done = CliRunner().invoke(cli.app, ["serve-retriever", str(tmp_path), "--port", port])
+    assert done.exit_code == 2 and done.stdout == ""
+    assert (
+        done.stderr.count("\n") == 1 and f"port {port}, which cannot be listened on" in done.stderr
+    )
 
 
 def test_status(http, address):

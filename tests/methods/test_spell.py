@@ -739,7 +739,7 @@ def test_loss_and_gradient_of_a_step_are_equation_12(tmp_path, monkeypatch, beta
     rows, hooks = [], Hooks(on_step=lambda row, samples: rows.append(row))
     fresh, engines = Method(params, tokenizer), {"policy": world()}
     trainer = make_trainer(params, Policy(model, tokenizer), fresh, engines, hooks, tmp_path)
-    trainer.engine_tolerance = float("inf")  # the script gives no log-probabilities
+    trainer.watch.tolerance = float("inf")  # the script gives no log-probabilities
     trainer.train()
     assert_as_the_oracle(rows, history, 1)
     assert [row["trained/questioner"] for row in rows] == [1, 1]

@@ -430,10 +430,10 @@ def test_seeds_are_shown_as_ranges() -> None:
 def test_committed_exhibits_are_of_a_clean_commit_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spnb.train.runs.COMMITTED", str(tmp_path / "committed"))
-    monkeypatch.setattr("spnb.train.runs.TRIALS", str(tmp_path / "trials"))
+    monkeypatch.setattr("spnb.train.provenance.COMMITTED", str(tmp_path / "committed"))
+    monkeypatch.setattr("spnb.train.provenance.TRIALS", str(tmp_path / "trials"))
     for commit in ("0123456789abcdef-dirty", None):
-        monkeypatch.setattr("spnb.train.runs.commit", lambda commit=commit: commit)
+        monkeypatch.setattr("spnb.train.provenance.commit", lambda commit=commit: commit)
         assert default_folder() == tmp_path / "trials"
         for act in (check_writable, save_table):
             with pytest.raises(ParamError, match="committed exhibits; allowed: another folder"):
@@ -441,7 +441,7 @@ def test_committed_exhibits_are_of_a_clean_commit_only(
         save_table(default_folder())
         stamp = "0123456789-dirty." if commit else "seeds 0-2, "
         assert stamp in page(tmp_path / "trials")
-    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr("spnb.train.provenance.commit", lambda: "0123456789abcdef")
     save_table(default_folder())
     assert read_index(tmp_path / "committed")[0]["commit"] == "0123456789abcdef"
 
@@ -449,9 +449,9 @@ def test_committed_exhibits_are_of_a_clean_commit_only(
 def test_exhibits_of_any_papers_runs_go_where_those_of_their_papers_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spnb.train.runs.COMMITTED", str(tmp_path / "committed"))
-    monkeypatch.setattr("spnb.train.runs.TRIALS", str(tmp_path / "trials"))
-    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr("spnb.train.provenance.COMMITTED", str(tmp_path / "committed"))
+    monkeypatch.setattr("spnb.train.provenance.TRIALS", str(tmp_path / "trials"))
+    monkeypatch.setattr("spnb.train.provenance.commit", lambda: "0123456789abcdef")
     save_table(tmp_path / "committed")
     save_table(tmp_path / "committed", "dynamics/collapse", runs=[FakeRun(paper="rlvr")])
     assert folder_of(RUNS) == tmp_path / "committed"
@@ -459,7 +459,7 @@ def test_exhibits_of_any_papers_runs_go_where_those_of_their_papers_are(
     other = SimpleNamespace(run_id=RUNS[0].run_id, config_hash="of other parameters")
     assert folder_of([other]) == tmp_path / "trials"
     assert folder_of([FakeRun(paper="rlvr")]) == tmp_path / "trials", "no exhibit of its own paper"
-    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef-dirty")
+    monkeypatch.setattr("spnb.train.provenance.commit", lambda: "0123456789abcdef-dirty")
     assert folder_of(RUNS) == tmp_path / "trials"
 
 
@@ -501,18 +501,18 @@ def test_the_commit_is_the_projects_and_says_dirty(
         )
         return done.stdout.strip()
 
-    monkeypatch.setattr("spnb.train.runs.ROOT", tmp_path)
-    assert exhibits.run_folders.commit() is None
+    monkeypatch.setattr("spnb.train.provenance.ROOT", tmp_path)
+    assert exhibits.provenance.commit() is None
     (tmp_path / "figures").mkdir()
     for name in ("code.py", "figures/index.json"):
         (tmp_path / name).write_text("1")
     git("init", "-q")
-    assert exhibits.run_folders.commit() is None, "no commit yet"
+    assert exhibits.provenance.commit() is None, "no commit yet"
     git("add", ".")
     git("commit", "-qm", "first")
     (tmp_path / "figures" / "index.json").write_text("2")
-    assert exhibits.run_folders.commit() == git("rev-parse", "HEAD")
+    assert exhibits.provenance.commit() == git("rev-parse", "HEAD")
     (tmp_path / "code.py").write_text("2")
-    assert exhibits.run_folders.commit() == git("rev-parse", "HEAD") + "-dirty"
-    monkeypatch.setattr("spnb.train.runs.ROOT", tmp_path / "figures")
-    assert exhibits.run_folders.commit() is None, "inside a repository of something else"
+    assert exhibits.provenance.commit() == git("rev-parse", "HEAD") + "-dirty"
+    monkeypatch.setattr("spnb.train.provenance.ROOT", tmp_path / "figures")
+    assert exhibits.provenance.commit() is None, "inside a repository of something else"

@@ -368,7 +368,7 @@ KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "languag
 def test_shared_exhibits_go_where_those_of_their_runs_do(told, monkeypatch):
     """With runs that committed exhibits were made of to figures/, with others where trials go."""
     monkeypatch.setattr(notebooks, "find_runs", lambda **_: runs)
-    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr("spnb.train.provenance.commit", lambda: "0123456789abcdef")
     committed = next(r for r in read_index(ROOT / "figures") if r["id"] == "rlvr/gains")["runs"]
     runs = [SimpleNamespace(run_id=name, config_hash=known) for name, known in committed.items()]
     execute(SHARED[0], "cpu", seeds=[0])

@@ -38,7 +38,7 @@ def rlvr(root, *variants, steps=(0, 2)):
 def committed_in(monkeypatch, folder):
     """Makes a folder the committed one of a clean commit; returns it."""
     monkeypatch.setattr(show, "COMMITTED", str(folder))
-    monkeypatch.setattr("spnb.train.runs.commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr("spnb.train.provenance.commit", lambda: "0123456789abcdef")
     return folder
 
 
@@ -221,7 +221,7 @@ def test_an_exhibit_is_followed_through_few_modules_and_never_upwards(name, tmp_
 
 
 def test_the_folder_of_a_shared_exhibit_is_found_without_a_plan(tmp_path, monkeypatch):
-    monkeypatch.setattr("spnb.train.runs.TRIALS", str(tmp_path / "trials"))
+    monkeypatch.setattr("spnb.train.provenance.TRIALS", str(tmp_path / "trials"))
     frames = gather(rlvr(tmp_path, "think").all())
     frames.runs[0].append("metrics", {"step": 1, "entropy": 0.5})
     walk = changes(lambda: exhibit("dynamics/entropy", frames=gather(frames.runs)))

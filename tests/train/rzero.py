@@ -5,7 +5,7 @@ python tests/train/rzero.py RUN_FOLDER [EVENT]
 EVENT, at which it dies without a word: a number (in the rollout of that step), row-N (after the
 metrics of step N were written), move-N (after N moves of final weights), mark-N
 (when the weights of stage N are written, before it is marked as done), finish (before finished.json
-is written).
+is written). 1:EVENT is for the process of rank 1 alone, among several.
 """
 
 import os
@@ -139,6 +139,7 @@ def arrange(event):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        arrange(sys.argv[2])
+    rank, _, event = sys.argv[-1].rpartition(":") if len(sys.argv) > 2 else ("none", "", "")
+    if rank in ("", os.environ.get("RANK")):
+        arrange(event)
     train(read_run(Path(sys.argv[1])))

@@ -2,10 +2,13 @@
 
 import json
 import pickle
+import shutil
 
 import pytest
 
 from spnb.train.runs import RunError, digest, last_checkpoint, read_state, seal
+
+STATE = {"step": 2, "methods": [], "run": {"rows": {"metrics": 2}}}
 
 
 @pytest.fixture
@@ -15,12 +18,12 @@ def checkpoint(tmp_path):
     (folder / "adapter").mkdir(parents=True)
     (folder / "optimizer.pt").write_bytes(b"momentum")
     (folder / "adapter" / "weights").write_bytes(b"weights")
-    seal(folder, {"step": 2, "run": {"rows": {"metrics": 2}}})
+    seal(folder, STATE)
     return folder
 
 
 def test_a_sealed_checkpoint_is_read_back(checkpoint):
-    assert read_state(checkpoint) == {"step": 2, "run": {"rows": {"metrics": 2}}}
+    assert read_state(checkpoint) == STATE
     files = json.loads((checkpoint / "manifest.json").read_text())["files"]
     assert files["adapter/weights"] == digest(checkpoint / "adapter" / "weights")
     assert set(files) == {"optimizer.pt", "adapter/weights"}
@@ -37,6 +40,17 @@ def test_a_missing_or_changed_file_is_refused(checkpoint, name):
         read_state(checkpoint)
 
 
+def test_a_checkpoint_copied_under_another_number_is_refused(checkpoint):
+    copied = shutil.copytree(checkpoint, checkpoint.with_name("checkpoint-99"))
+    assert last_checkpoint(checkpoint.parent) == copied
+    with pytest.raises(RunError, match="checkpoint-99 was saved as checkpoint-2; delete .*-99 to"):
+        read_state(copied)
+    manifest = json.loads((copied / "manifest.json").read_text())
+    del manifest["name"]  # as an earlier version wrote it
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    assert read_state(copied)["step"] == 2
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"files": {}}'])
 def test_a_damaged_manifest_is_refused(checkpoint, text):
     (checkpoint / "manifest.json").write_text(text)
@@ -49,7 +63,8 @@ def test_the_newest_complete_checkpoint_counts(tmp_path):
     assert last_checkpoint(folder) is None
     for step in (2, 10, 12):
         (folder / f"checkpoint-{step}").mkdir(parents=True)
-    for step in (2, 10):
+    (folder / "checkpoint-abc").mkdir()
+    for step in (2, 10, "abc"):
         seal(folder / f"checkpoint-{step}", {})
     assert last_checkpoint(folder).name == "checkpoint-10"
 

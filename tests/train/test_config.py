@@ -3,6 +3,11 @@
 import dataclasses
 
 import pytest
+import torch
+import trl
+from transformers import get_scheduler
+from transformers.trainer_utils import SchedulerType
+from transformers.training_args import OptimizerNames
 
 from spnb.core.params import SCALES, ParamError, papers, scale_values, validate, variants
 from spnb.methods import method_module
@@ -36,18 +41,41 @@ def test_every_shipped_scale_and_variant_is_valid(paper):
 
 
 def test_names_of_trl_are_those_of_the_pinned_one():
-    import trl
-
     names = trl_names()
-    for config in ("GRPOConfig", "DPOConfig"):
-        fields = sorted(field.name for field in dataclasses.fields(getattr(trl, config)))
-        assert names[config] == fields, f"{config} of trl_names.yaml should be: {fields}"
-    assert set(names["owned"]) | set(GRPOParams.model_fields) <= set(names["GRPOConfig"])
+    of = {
+        config: {field.name for field in dataclasses.fields(getattr(trl, config))}
+        for config in ("GRPOConfig", "DPOConfig")
+    }
+    assert {*names["owned"], *GRPOParams.model_fields} <= of["GRPOConfig"]
+    assert {*names["shared"]} <= {*GRPOParams.model_fields} & of["DPOConfig"]
+    assert {*names["optim"]} <= {one.value for one in OptimizerNames}
+    assert {*names["lr_scheduler_type"]} <= {one.value for one in SchedulerType}
 
 
-def test_any_other_name_of_trl_may_be_set():
-    params = validate(RunParams, IDENTITY | {"grpo": {"delta": 2.0, "epsilon_high": 0.3}})
+def test_every_schedule_takes_what_it_may_be_given():
+    for name, keys in trl_names()["lr_scheduler_type"].items():
+        keys = [key for key in keys if key != "min_lr_rate"]
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+        own = {"scheduler_specific_kwargs": dict.fromkeys(keys, 0.5)}
+        schedule = get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=9, **own)
+        optimizer.step()
+        schedule.step()
+        assert schedule.get_last_lr()[0] > 0
+        GRPOParams(lr_scheduler_type=name, lr_scheduler_kwargs=dict.fromkeys(keys, 0.5))
+
+
+def test_settings_of_trl_that_a_run_need_not_have():
+    params = validate(RunParams, IDENTITY | {"grpo": {"delta": 2, "epsilon_high": 0.3}})
     assert (params.grpo["delta"], params.grpo["epsilon_high"], params.grpo["beta"]) == (2.0, 0.3, 0)
+    assert "entropy_coef" not in params.grpo and "lr_scheduler_kwargs" not in params.grpo
+
+
+def test_no_setting_of_trl_but_those_that_train_gets_through():
+    """Of every other name of the pinned TRL a user is told that nothing can be set there."""
+    for field in dataclasses.fields(trl.GRPOConfig):
+        if field.name not in GRPOParams.model_fields:
+            with pytest.raises(ParamError, match=f"^[a-z ]*'?grpo.{field.name}"):
+                validate(RunParams, IDENTITY | {"grpo": {field.name: True}})
 
 
 def test_layers_merge_key_by_key():

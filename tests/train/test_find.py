@@ -40,6 +40,13 @@ def test_runs_come_in_their_papers_order_and_are_chosen_by_name_and_seed(tmp_pat
     assert [(run.variant, run.seed) for run in chosen] == [("zeta", 1), ("think", 1)]
 
 
+def test_a_record_that_was_changed_is_named(tmp_path):
+    run = write_run(tmp_path)
+    (run.folder / "metrics.jsonl").write_text('{"step": 1, "grad_norm": 2.0}\n')
+    with pytest.raises(RunError, match="metrics.jsonl is not as it was written"):
+        find_runs(str(tmp_path))
+
+
 def test_of_runs_with_other_parameters_those_like_the_last_are_taken(tmp_path):
     write_run(tmp_path, seed=0, steps=1)
     write_run(tmp_path, seed=1, steps=1)
@@ -100,5 +107,5 @@ def test_a_glob_of_other_folders_and_a_damaged_run_are_refused(tmp_path):
     with pytest.raises(ParamError, match="matches something else"):
         find_runs(run_dirs=[f"{tmp_path}/rlvr/cpu/*"])
     (run.folder / "config.json").write_text("{oops")
-    with pytest.raises(RunError, match="seed-0 is damaged: config.json cannot be read"):
+    with pytest.raises(RunError, match="seed-0/config.json cannot be read"):
         find_runs(str(tmp_path))

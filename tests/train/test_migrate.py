@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from spnb.core.disk import write_json
 from spnb.train import migrate as module
 from spnb.train import runs
 from spnb.train.migrate import migrate
-from spnb.train.runs import RunError, config_hash, open_run, read_run, write_json
+from spnb.train.runs import RunError, config_hash, open_run, read_run
 
 RENAMES = {
     "renamed": {"every": {"beside": "co_trained"}, "p": {"asked": "questions_per_round"}},

@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import papermill
 import pytest
+import torch
 import yaml
 from processes import RUN, finish, finish_together, start
 from safetensors.torch import load_file
@@ -24,7 +25,7 @@ from spnb.core.paths import ROOT, resolve
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import deviations, make_plan, run_all, run_one
 from spnb.train.policies import PolicyError
-from spnb.train.runs import RunError, read_state
+from spnb.train.runs import RunError, read_state, seal
 
 SMALL = dict(
     games=["kuhn_poker"],
@@ -98,6 +99,9 @@ def test_a_checkpoint_is_checked_and_has_the_weights_once(tmp_path):
     metrics.write_bytes(b"")
     with pytest.raises(RunError, match="metrics.jsonl has 0 rows and had"):
         run_one(plan, "full", 0)
+    metrics.write_bytes(content.replace(b'"step": 1,', b'"step": 0,', 1))
+    with pytest.raises(RunError, match="metrics.jsonl is not as it was written"):
+        run_one(plan, "full", 0)
     metrics.write_bytes(content)
     optimizer = folder / "optimizer.pt"
     flipped = bytearray(optimizer.read_bytes())
@@ -105,8 +109,12 @@ def test_a_checkpoint_is_checked_and_has_the_weights_once(tmp_path):
     optimizer.write_bytes(flipped)
     with pytest.raises(RunError, match="optimizer.pt is not as it was saved; delete"):
         run_one(plan, "full", 0)
+    torch.save({"state": tmp_path}, optimizer)  # a pickle that builds an object
+    seal(folder, json.loads((folder / "manifest.json").read_text())["state"])
+    with pytest.raises(RunError, match=r"cannot be read \(it holds more than numbers\); delete it"):
+        run_one(plan, "full", 0)
     shutil.rmtree(folder)
-    assert run_one(plan, "full", 0).finished
+    assert run_one(plan, "full", 0).finished and not list(run.folder.rglob("training_args.bin"))
 
 
 @pytest.mark.slow
@@ -211,8 +219,9 @@ def test_bad_game_and_policy(tmp_path, values, message):
 
 
 def test_a_policy_that_is_not_there(tmp_path):
-    with pytest.raises(PolicyError, match="policy is 'no/such-model', which cannot be loaded"):
+    with pytest.raises(PolicyError, match="policy is 'no/such-model', which is not in the"):
         run_one(small_plan(tmp_path, policy="no/such-model"), "full", 0)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_user_sets_wins_over_the_variant(tmp_path):
@@ -320,7 +329,7 @@ def test_a_variant_may_have_seeds_of_its_own(monkeypatch):
 def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
     monkeypatch, scale, values, commit, why
 ):
-    monkeypatch.setattr("spnb.train.runs.commit", lambda: commit)
+    monkeypatch.setattr("spnb.train.provenance.commit", lambda: commit)
     plan = make_plan("spiral", scale, **values)
     assert why in plan.why_not_committed() and bool(why) == bool(plan.why_not_committed())
     folder = plan.session.figures or ("runs/figures" if why else "figures")
@@ -341,7 +350,8 @@ def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkey
 
     def sleeper(folder, forked, card):
         assert forked
-        processes.append(multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)))
+        context = multiprocessing.get_context("forkserver")
+        processes.append(context.Process(target=time.sleep, args=(60,)))
         processes[-1].start()
         return processes[-1]
 
@@ -409,10 +419,22 @@ def test_deviations_are_of_the_first_variant_or_of_a_named_one():
     assert deviations(plan, "qwenlong-l1")["context"] == ([4, 8], [10, 20])
 
 
-def test_two_processes_cannot_do_one_run(tmp_path):
+def test_a_run_that_another_process_writes_is_named(tmp_path, monkeypatch, capsys):
+    """Where several train together, none waits: the others would not know that one does."""
     plan = small_plan(tmp_path, steps=1)
-    with plan.open("full", 0).lock(), pytest.raises(RunError, match="is being written by process"):
-        run_one(plan, "full", 0)
+
+    def started(folder, forked):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spnb.train.plan.start", started)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    who = f"run spiral/smoke/full/seed-0 is being written by process {os.getpid()} on "
+    with plan.open("full", 0).lock():
+        with pytest.raises(Stopped):
+            run_all(plan)
+        assert f"waiting: {who}" in capsys.readouterr().out
+        with pytest.raises(RunError, match=f"^{who}.*; wait for it or stop it"):
+            run_one(plan, "full", 0)
 
 
 @pytest.mark.slow

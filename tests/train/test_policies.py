@@ -195,6 +195,13 @@ def test_no_template_and_no_end_token_are_refused(copied, key, why):
         load_policy(str(copied))
 
 
+def test_a_template_of_ones_own_takes_the_place_of_the_tokenizers(tmp_path):
+    path = tmp_path / "own.jinja"
+    path.write_text("{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}")
+    policy = load_policy("embedded/games", params(chat_template=str(path)))
+    assert policy.tokenizer.chat_template == path.read_text()
+
+
 def test_a_missing_package_is_told():
     with pytest.raises(PolicyError, match="backend 'unsloth'.*unsloth"):
         load_policy("embedded/games", params(backend="unsloth", lora_rank=4))

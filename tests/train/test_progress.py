@@ -48,7 +48,7 @@ def test_a_bar_counts_the_steps_that_are_kept(tmp_path, capsys):
     progress = Progress([first, second])
     progress.show([first])
     assert progress.bar.n == 2
-    first.rewind({"metrics": 2})
+    first.rewind({"rows": {"metrics": 2}})
     progress.show([first, second])
     assert progress.bar.n == 2
     first.append("metrics", {"step": 3}, {"step": 4})

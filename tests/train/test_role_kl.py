@@ -84,7 +84,7 @@ def test_the_free_roles_kl_is_still_measured(tmp_path, tiny_model, tokenizer):
     for row in (row for batch in method.batches for row in batch):
         row.logps = tuple(0.0 for _ in row.mask)
     trainer = make(tmp_path, model, tokenizer, params, method, rows)
-    trainer.engine_tolerance = float("inf")
+    trainer.watch.tolerance = float("inf")
     trainer.train()
     assert rows[-1]["kl/r"] > 0 and rows[-1]["kl/s"] > 0
 

@@ -1,16 +1,23 @@
 """Run folders: identity, records, locking, damage."""
 
 import json
-import multiprocessing
 import os
+import re
 import subprocess
 import sys
+import threading
+import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from spnb.core.disk import write_json, write_lines
 from spnb.evaluate.items import RECORD, ROW
+from spnb.train import provenance
 from spnb.train.metrics import METRICS
-from spnb.train.runs import RunError, commit, config_hash, open_run, read_run, write_json
+from spnb.train.run import starting_policies
+from spnb.train.runs import RECORDS, RunError, config_hash, open_run, read_run
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 
@@ -27,12 +34,23 @@ def test_folder_identity_and_hash(tmp_path):
     assert config_hash({**PARAMS, "shuffled": False}) != run.config_hash
 
 
+def test_a_new_folder_and_those_above_it_are_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("spnb.core.disk._sync", synced.append)
+    folder = open_run(tmp_path / "runs", PARAMS).folder
+    above = [one for one in folder.parents if one.is_relative_to(tmp_path)]
+    assert len(above) == 5 and {folder, *above} <= set(synced)
+
+
 def test_a_finished_run_is_recognised_and_one_with_other_parameters_lies_beside_it(tmp_path):
     run = open_run(tmp_path, PARAMS)
     run.append("metrics", {"step": 1, "loss": 0.5})
     run.finish(seconds=2.5)
     assert open_run(tmp_path, PARAMS).finished and run.facts()["seconds"] == 2.5
-    assert run.commit == commit() and open_run(tmp_path, {**PARAMS, "seed": 9}).commit is None
+    assert (
+        run.commit == provenance.commit()
+        and open_run(tmp_path, {**PARAMS, "seed": 9}).commit is None
+    )
     changed = open_run(tmp_path, {**PARAMS, "learning_rate": 0.2})
     assert not changed.finished and changed.rows("metrics") == []
     assert changed.folder.name == f"seed-3.{changed.config_hash}" and changed.run_id == run.run_id
@@ -49,7 +67,7 @@ def test_rows_survive_a_cut_off_last_line_and_rewind_drops_what_came_later(tmp_p
         file.write('{"step": 4, "rew')
     assert [row["step"] for row in run.rows("metrics")] == [1, 2, 3]
     assert run.row_counts() == {"metrics": 3, "evals": 0, "items": 0, "rollouts": 0}
-    run.rewind({"metrics": 2})
+    run.rewind({"rows": {"metrics": 2}})
     assert (run.folder / "metrics.jsonl").read_text().count("\n") == 2
     assert [row["step"] for row in run.rows("metrics")] == [1, 2]
 
@@ -57,12 +75,98 @@ def test_rows_survive_a_cut_off_last_line_and_rewind_drops_what_came_later(tmp_p
 def test_records_that_lost_rows_are_refused(tmp_path):
     run = open_run(tmp_path, PARAMS)
     run.append("metrics", {"step": 1}, {"step": 2})
-    run.check_rows({"metrics": 2})
-    run.check_rows({"metrics": 1})
-    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 3; put the file back, or"):
-        run.check_rows({"metrics": 3})
+    run.check_rows({"rows": {"metrics": 2}})
+    run.check_rows({"rows": {"metrics": 1}})
+    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 3; put it back, or"):
+        run.check_rows({"rows": {"metrics": 3}})
     with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 1"):
-        run.check_rows({"metrics": 1}, exact=True)
+        run.check_rows({"rows": {"metrics": 1}}, exact=True)
+
+
+DAMAGE = {
+    "a digit": lambda lines: [*lines[:-1], lines[-1].replace("7", "8")],
+    "reversed": lambda lines: lines[::-1],
+    "twice": lambda lines: [lines[1], *lines[1:]],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["metrics", "evals", "items", "rollouts", "pairs"])
+def test_a_record_that_was_changed_is_named(tmp_path, name, damage):
+    run = open_run(tmp_path, PARAMS)
+    path = run.folder / f"{name}.jsonl"
+    rows = [{"step": step, "about": 7} for step in (1, 2, 3)]
+    write_lines(path, rows)
+    noted = json.loads(json.dumps(run.noted()))
+    run.finish()
+    run.model.mkdir()
+    (run.model / "model.safetensors").touch()
+    run.check_finished()
+    before = path.read_text()
+    path.write_text("".join(DAMAGE[damage](before.splitlines(keepends=True))))
+    changed = path.read_text()
+    message = f"{name}.jsonl is not as it was written; put it back, or delete"
+    for check in (lambda: run.rewind(noted), run.check_finished):
+        with pytest.raises(RunError, match=message) as caught:
+            check()
+        assert "\n" not in str(caught.value)
+    assert path.read_text() == changed != before
+
+
+def test_rows_that_came_later_are_cut_and_the_first_are_as_they_were(tmp_path):
+    run = open_run(tmp_path, PARAMS)
+    run.append("metrics", {"step": 1, "loss": 0.1 + 0.2, "reward/ü/0": 1e-300})
+    noted = run.noted()
+    run.append("metrics", {"step": 2})
+    run.check_rows(noted)
+    with pytest.raises(RunError, match="metrics.jsonl has 2 rows and had 1"):
+        run.check_rows(noted, exact=True)
+    run.rewind(noted)
+    assert run.noted() == noted
+
+
+def test_pairs_may_be_missing_and_what_was_noted_before_digests_is_enough(tmp_path):
+    run = open_run(tmp_path, PARAMS)
+    run.append("metrics", {"step": 1})
+    write_lines(run.folder / "pairs.jsonl", [{"chosen_ids": [1]}])
+    noted = run.noted()
+    (run.folder / "pairs.jsonl").unlink()
+    run.check_rows(noted, exact=True)
+    (run.folder / "metrics.jsonl").write_text('{"step": 2}\n')
+    run.check_rows({"rows": noted["rows"]}, exact=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"half", b"weightS", None])
+def test_weights_that_were_changed_are_named_where_they_are_loaded(tmp_path, content):
+    run = open_run(tmp_path, PARAMS)
+    path = run.model / "solver" / "model.safetensors"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"weights")
+    run.finish()
+    assert run.weights() == run.model
+    following = replace(
+        run, params={"starts": {"policy": {"variant": "v", "hash": run.config_hash}}}
+    )
+    following = replace(following, params={**PARAMS, "variant": "w", **following.params})
+    start = SimpleNamespace(policy="embedded/games", policies={})
+    assert starting_policies(following, start) == {"policy": str(run.model)}
+    path.unlink() if content is None else path.write_bytes(content)
+    if content is None:
+        (run.model / "other.safetensors").touch()
+    what = "is missing" if content is None else "is not as it was saved"
+    for load in (run.weights, lambda: starting_policies(following, start)):
+        with pytest.raises(RunError, match=f"solver/model.safetensors {what}; put it back, or del"):
+            load()
+
+
+def test_a_run_that_was_finished_before_digests_is_read(tmp_path):
+    run = open_run(tmp_path, PARAMS)
+    run.append("metrics", {"step": 1})
+    run.model.mkdir()
+    (run.model / "model.safetensors").touch()
+    write_json(run.folder / "finished.json", {"rows": dict.fromkeys(RECORDS, 0) | {"metrics": 1}})
+    run.check_finished()
+    assert run.weights() == run.model
 
 
 def test_a_finished_run_without_weights_or_rows_is_not_taken_for_whole(tmp_path):
@@ -108,7 +212,7 @@ def test_a_damaged_or_half_written_folder_is_refused_and_left_alone(tmp_path, co
     (folder / "metrics.jsonl").write_text("{}\n")
     if content is not None:
         (folder / "config.json").write_text(content)
-    with pytest.raises(RunError, match="seed-3 is damaged: config.json"):
+    with pytest.raises(RunError, match="seed-3/config.json cannot be read"):
         open_run(tmp_path, PARAMS)
     assert (folder / "metrics.jsonl").read_text() == "{}\n"
 
@@ -144,25 +248,27 @@ with run.lock():
 """
 
 
-def test_two_processes_cannot_write_one_run_and_the_message_says_who_does(tmp_path):
+def test_a_run_that_another_process_writes_is_waited_for(tmp_path, capsys):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    run = open_run(tmp_path, PARAMS)
     try:
         assert holder.stdout.readline() == "held\n"
-        run = open_run(tmp_path, PARAMS)
-        with (
-            pytest.raises(
-                RunError, match=rf"is being written by process {holder.pid} on .* since 20"
-            ),
-            run.lock(),
-        ):
-            pass
-    finally:
-        holder.communicate("\n", timeout=20)
-    with run.lock():
-        who = json.loads((run.folder / "lock.json").read_text())["who"]
+        busy = rf"run {run.run_id} is being written by process {holder.pid} on \S+ since 20\S+"
+        with pytest.raises(RunError, match=f"{busy}; wait for it or stop it"):
+            run.lock(wait=False).__enter__()
+        waited = threading.Timer(0.5, holder.communicate, ["\n"])
+        waited.start()
+        started = time.monotonic()
+        with run.lock():
+            assert time.monotonic() > started + 0.4
+            who = json.loads((run.folder / "lock.json").read_text())["who"]
         assert who.startswith(f"process {os.getpid()} on ")
-    assert not (run.folder / "lock.json").exists()
+        assert re.fullmatch(f"waiting: {busy}\n", capsys.readouterr().out)
+        waited.join()
+    finally:
+        holder.kill()
+    assert run.busy() == "" and not (run.folder / "lock.json").exists()
 
 
 def test_a_killed_writer_leaves_no_lock(tmp_path):
@@ -174,15 +280,3 @@ def test_a_killed_writer_leaves_no_lock(tmp_path):
     holder.communicate()
     with open_run(tmp_path, PARAMS).lock():
         pass
-
-
-def test_write_json_is_atomic_for_readers(tmp_path):
-    path = tmp_path / "x.json"
-    writer = multiprocessing.get_context("fork").Process(
-        target=lambda: [write_json(path, {"a": list(range(5000)), "i": i}) for i in range(30)]
-    )
-    write_json(path, {"a": list(range(5000)), "i": -1})
-    writer.start()
-    while writer.is_alive():
-        assert len(json.loads(path.read_text())["a"]) == 5000
-    writer.join()

@@ -1,17 +1,15 @@
 """A staged run that is killed at an event, and started again, ends as one that was not."""
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from processes import finish
+from processes import finish, left_by
 from rzero import make_run
 
-from spnb.train.metrics import TIMINGS
 from spnb.train.run import DONE, TRAINED, StageRun
-from spnb.train.runs import RunError, read_run
+from spnb.train.runs import RECORDS, RunError, read_run
 from spnb.train.trainer import Stage
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
@@ -22,20 +20,6 @@ EVENTS = ("row-3", "row-5", "mark-1", "move-1", "finish")
 
 def start(run, *event):
     return finish(run.folder / "log.txt", SCRIPT, run.folder, *event)
-
-
-def state(run):
-    """Everything that a run leaves, without times."""
-    rows = {name: run.rows(name) for name in ("metrics", "evals", "items", "rollouts")}
-    for row in rows["metrics"]:
-        for key in [key for key in row if key in TIMINGS]:
-            del row[key]
-    model = sorted(run.model.rglob("*.safetensors"))
-    digests = {
-        path.relative_to(run.model).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in model
-    }
-    return rows | {"weights": digests, "counts": run.facts()["rows"]}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +38,7 @@ def test_a_kill_at_an_event_changes_nothing(event, whole, tmp_path):
     assert start(run, event).returncode == 9 and not run.finished
     done = start(run)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert state(run) == state(whole)
+    assert left_by(run) == left_by(whole)
     assert [row["step"] for row in run.rows("metrics")] == list(range(1, 9))
 
 
@@ -64,7 +48,7 @@ def test_a_finished_run_whose_end_mark_was_deleted_loses_nothing(whole, tmp_path
     shutil.copytree(whole.folder, run.folder, dirs_exist_ok=True)
     (run.folder / "finished.json").unlink()
     assert start(run).returncode == 0
-    assert state(run) == state(whole)
+    assert left_by(run) == left_by(whole)
 
 
 @pytest.mark.slow
@@ -78,15 +62,6 @@ def test_a_stage_that_vanished_is_named_and_no_record_is_cut(tmp_path):
     assert {path.name: path.read_bytes() for path in run.folder.glob("*.jsonl")} == before
 
 
-def test_a_stage_of_an_older_version_is_named(tmp_path):
-    run = make_run(tmp_path)
-    folder = run.folder / "stages" / "0"
-    folder.mkdir(parents=True)
-    (folder / DONE).write_text(json.dumps({"estimators": {}}))
-    done = start(run)
-    assert done.returncode != 0 and "older version, without the records' rows" in done.stderr
-
-
 def test_a_checkpoint_of_an_older_version_is_named(tmp_path):
     run = make_run(tmp_path)
     stage = StageRun(run, None, Stage(), 0, ({}, {}))
@@ -96,7 +71,7 @@ def test_a_checkpoint_of_an_older_version_is_named(tmp_path):
 
 def test_weights_are_collected_only_beside_the_records_that_they_belong_to(tmp_path):
     run = make_run(tmp_path)
-    (run.folder / TRAINED).write_text(json.dumps({"rows": {"metrics": 3}}))
+    (run.folder / TRAINED).write_text(json.dumps({"rows": dict.fromkeys(RECORDS, 3)}))
     done = start(run)
     assert done.returncode != 0 and "has 0 rows and had 3" in done.stderr
     assert not run.finished

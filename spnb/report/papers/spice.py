@@ -240,7 +240,7 @@ def figure_6(plan: Plan, frames: Frames) -> ExhibitContent | None:
         return None
     params = run_params(runs[0])
     lines = []
-    loaded = [load_engine(path, params) for path in (params.policy, runs[0].model)]
+    loaded = [load_engine(path, params) for path in (params.policy, runs[0].weights())]
     method = method_class(params.paper, params)(params, loaded[0][1].tokenizer)
     suites = {suite.name: suite for suite in method.suites(0)}
     for half, (name, *_) in evaluation.GROUPS.items():

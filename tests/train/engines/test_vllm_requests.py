@@ -1,14 +1,14 @@
 """What of the vLLM engine needs no vLLM: a stand-in takes its place."""
 
+import math
 import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 
-from spnb.core.types import Request, Sampling, Trajectory
-from spnb.train.engines.vllm import VLLMEngine, complete, is_cut, sampling_params
-from spnb.train.guards import token_logps
+from spnb.core.types import Request, Sampling, is_scored
+from spnb.train.engines.vllm import VLLMEngine, complete, is_cut, room_for, sampling_params
 
 
 class FakeLLM:
@@ -85,20 +85,26 @@ def test_requests_get_what_fits(tokenizer):
         complete(llm, tokenizer, [Request((), Sampling(1), 0)], {1})
 
 
-def test_a_cut_has_the_trainers_log_probabilities_over_the_whole_vocabulary(trainer):
+def test_a_draw_from_a_part_of_the_vocabulary_has_no_log_probabilities(trainer):
     engine = VLLMEngine(trainer)
     cut = [Sampling(9, 0.7, top_p=0.9), Sampling(9, 0.7, top_k=4)]
     whole = [Sampling(9, 0.7), Sampling(9, 0.0, top_p=0.9)]
     asked = [Request((5, 6), sampling, 0) for sampling in cut + whole]
     assert [is_cut(request) for request in asked] == [True, True, False, False]
     answers = engine.generate(asked)
-    for request, answer in zip(asked[:2], answers[:2], strict=True):
-        row = Trajectory.of(request, answer).sample(reward=0.0, role="r", group=0)
-        expected = token_logps(trainer.model, row, 0.7)
-        torch.testing.assert_close(torch.tensor(answer.logps), expected)
+    assert [len(answer.logps) for answer in answers] == [3] * 4
+    assert [is_scored(answer.logps) for answer in answers] == [False, False, True, True]
+    assert all(map(math.isnan, answers[0].logps + answers[1].logps))
     assert [answer.logps for answer in answers[2:]] == [(-1.0, -2.0, -3.0)] * 2
-    engine.scored = False  # in an evaluation nobody reads them
-    assert [answer.logps for answer in engine.generate(asked)] == [(-1.0, -2.0, -3.0)] * 4
+
+
+def test_trl_starts_vllm_with_room_for_as_many_answers_as_are_asked_for(monkeypatch):
+    module = pytest.importorskip("trl.generation.vllm_generation")
+    monkeypatch.setattr(module, "LLM", lambda **more: more, raising=False)
+    before = module.LLM
+    with room_for(256):
+        assert module.LLM(model="m", max_num_seqs=8) == {"model": "m", "max_num_seqs": 256}
+    assert module.LLM is before
 
 
 def test_weights_are_pushed_when_they_changed_and_only_then(trainer):

@@ -1,0 +1,104 @@
+"""What is asked back before a run has a folder: work for years, and what it needs and is not here.
+
+Nothing in it imports torch.
+"""
+
+import math
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from spnb.core.params import ParamError
+from spnb.core.paths import resolve
+from spnb.evaluate.benchmarks import HUB
+from spnb.train.config import RunParams, flat, trl_names
+from spnb.train.policies import check_policies
+
+MOST_TOKENS = {"smoke": 10**9, "cpu": 10**9, "gpu": 10**12, "paper": 10**12}
+"""What a run may write by scale, in tokens, unless `most_tokens` says otherwise: a week of two
+cores, three years of a GPU. The largest run that ships has a seventieth and a third of it."""
+PACKAGES = {
+    "engine": {"vllm": "vllm"},
+    "backend": {"unsloth": "unsloth"},
+    "report_to": {name: name for name in ("tensorboard", "wandb", "trackio")},
+    "grpo.optim": trl_names()["optim"],
+}
+"""The package that a parameter's value needs."""
+MANY = 10**15
+
+
+def written(params: RunParams) -> list[dict[str, int]]:
+    """The parts of what a run writes at most, in tokens: each is a product, factors by name.
+
+    A part comes from `params.asks`, or is a published benchmark, taken for 1,000 questions.
+    """
+    evaluations = {"steps / eval_every": 1 + math.ceil(params.steps / params.eval_every)}
+    updates = {"steps": params.steps, "grpo.num_iterations": params.grpo["num_iterations"]}
+    times: Mapping[str, dict[str, int]] = {"step": updates, "evaluation": evaluations, "run": {}}
+    tokens = {"max_new_tokens": params.max_new_tokens}
+    parts = []
+    for when, answers in params.asks.items():
+        for product in answers.split(" + "):
+            factors = {name: _size(getattr(params, name)) for name in product.split(" * ")}
+            parts.append(factors | times[when] | tokens)
+    for name, use in params.benchmarks.items():
+        asked = {"samples": use.samples or 1, "count": use.count or 1000}
+        asked["max_new_tokens"] = use.max_new_tokens or params.max_new_tokens
+        own = {f"benchmarks.{name}.{key}": value for key, value in asked.items()}
+        parts.append(own | (evaluations if use.every else {}))
+    return parts
+
+
+def _size(value: Any) -> int:
+    """A number itself, the length of a list, 0 for nothing."""
+    return value if isinstance(value, int) else len(value or ())
+
+
+def check_work(params: RunParams, most: float | None) -> None:
+    """Raises ParamError where a run may write more than `most` tokens (None: than `MOST_TOKENS`).
+
+    The sentence names what makes most of it.
+    """
+    most = most or MOST_TOKENS[params.scale]
+    parts = written(params)
+    total = sum(math.prod(part.values()) for part in parts)
+    if total <= most:
+        return
+    largest = max(parts, key=lambda part: math.prod(part.values()))
+    first, *others = sorted(largest, key=lambda name: -largest[name])
+    values = {name: _shown(number) for name, number in largest.items()}
+    beside = ", ".join(f"{name} {values[name]}" for name in others)
+    raise ParamError(
+        f"{first} is {values[first]}, so that (with {beside}) variant {params.variant!r} may write "
+        f"{_shown(total)} tokens; allowed: {most:,.0f}, or more where most_tokens is set to that"
+    )
+
+
+def _shown(number: int) -> str:
+    return f"{number:,}" if number < MANY else f"more than {MANY:,}"
+
+
+def check_needs(params: RunParams) -> None:
+    """Looks for the packages, files and policies of a run.
+
+    Raises:
+        ParamError: a package is not installed, or a file or folder is not there.
+        PolicyError: a policy is not in reach, or reads other tokens than the run's first one.
+    """
+    values = flat(dict(params))
+    for key, needs in PACKAGES.items():
+        package = needs.get(values[key])
+        if package and find_spec(package) is None:
+            why = f"whose package {package} is not installed"
+            raise ParamError(f"{key} is {values[key]!r}, {why}; allowed: another, or install it")
+    paths = params.paths | {
+        f"benchmarks.{name}.path": [use.path]
+        for name, use in params.benchmarks.items()
+        if use.path != HUB
+    }
+    for key, sources in paths.items():
+        for source in sources:
+            if not resolve(source).exists():
+                where = f"an existing file or folder, {resolve(source)} is none"
+                raise ParamError(f"{key} is {source!r}; allowed: {where}")
+    check_policies([params.policy, *params.policies.values()])

@@ -1,0 +1,91 @@
+"""What is asked back before a run has a folder: how much it writes, and what it needs."""
+
+import json
+import math
+
+import pytest
+
+from spnb.core.params import SCALES, ParamError, papers, variants_at
+from spnb.train.checks import MOST_TOKENS, check_needs, check_work, written
+from spnb.train.plan import make_plan
+from spnb.train.policies import PolicyError
+
+HARMLESS = {
+    *("seed", "steps", "max_new_tokens", "max_length", "save_every", "eval_every", "lora_rank"),
+    *("lora_alpha", "document_tokens", "segment_tokens", "groups", "documents_read", "memory"),
+    *("references", "fewest_points", "most_points", "short", "long", "results", "max_searches"),
+    *("min_characters", "max_characters", "min_words", "min_searches", "noisy_documents"),
+    *("reset_every", "judgments_per_answer", "trained_questions", "sources", "rivals"),
+}
+"""Whole numbers that cap or describe, or that another rule bounds; `judgments` has the last but
+three."""
+
+
+def small(tmp_path, paper="rlvr", variant="think", **values):
+    return make_plan(paper, "smoke", variants=[variant], seeds=[0], runs=str(tmp_path), **values)
+
+
+def test_what_a_run_writes_is_counted(tmp_path):
+    values = {"steps": 6, "eval_every": 4, "prompts_per_step": 5, "group_size": 3, "eval_items": 7}
+    params = small(tmp_path, **values, max_new_tokens=10, grpo={"num_iterations": 2}).params(
+        "think"
+    )
+    step, evaluation, once = (math.prod(part.values()) for part in written(params))
+    assert (step, evaluation, once) == (6 * 2 * 5 * 3 * 10, 3 * 7 * 6 * 10, 0)
+    total = step + evaluation
+    check_work(params, total)
+    with pytest.raises(ParamError, match=r"^max_new_tokens is 10, so .* write 3,060 tokens; allo"):
+        check_work(params, total - 1)
+
+
+def test_a_benchmark_counts(tmp_path):
+    uses = {"gsm8k": {"samples": 4, "count": 9, "path": "x", "max_new_tokens": 5}}
+    params = small(tmp_path, benchmarks=uses).params("think")
+    assert math.prod(written(params)[-1].values()) == 4 * 9 * 5
+    uses["gsm8k"]["every"] = True
+    params = small(tmp_path, benchmarks=uses).params("think")
+    assert math.prod(written(params)[-1].values()) == 4 * 9 * 5 * 3
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_every_quantity_counts_and_shipped_runs_stay_below_the_limit(paper):
+    for scale in SCALES:
+        plan = make_plan(paper, scale, variants=list(variants_at(paper, scale)))
+        for params in plan.runs.values():
+            total = sum(math.prod(part.values()) for part in written(params))
+            assert 0 < total < MOST_TOKENS[scale] / 2
+    counted = {name for part in written(params) for name in part}
+    whole = {name for name, value in type(params).model_fields.items() if value.annotation is int}
+    assert whole - counted <= HARMLESS
+
+
+def test_a_long_run_may_be_wanted(tmp_path):
+    long = {"group_size": 10**7}
+    with pytest.raises(ParamError, match="group_size is 10,000,000, .* or more where most_tokens"):
+        small(tmp_path, **long)
+    plan = small(tmp_path, **long, most_tokens=1e12)
+    assert plan.params("think").group_size == 10**7
+    short = small(tmp_path), small(tmp_path, most_tokens=1e12)
+    assert short[0].open("think").config_hash == short[1].open("think").config_hash
+
+
+def test_what_a_finished_run_needed_is_not_looked_for_again(tmp_path):
+    plan = small(tmp_path, policy="no/such-model")
+    with pytest.raises(PolicyError, match="no/such-model"):
+        plan.check_needs(plan.runs)
+    run = plan.open("think")
+    (run.folder / "finished.json").write_text("{}")
+    plan.check_needs(plan.runs)
+
+
+def test_policies_of_other_tokens_are_told_apart_by_their_files(tmp_path):
+    """In a folder as by name; a folder without that file is left to the start of the run."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text("{}")
+    params = small(tmp_path / "runs", policies={"b": str(other)}).params("think")
+    check_needs(params)
+    tokens = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"content": "<e>", "id": 1}]}
+    (other / "tokenizer.json").write_text(json.dumps(tokens))
+    with pytest.raises(PolicyError, match="whose vocabulary is not that of the policy in training"):
+        check_needs(params)

@@ -1,0 +1,103 @@
+"""What is wrong with a run's folder is one sentence that names the file and what to do."""
+
+import json
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+from processes import finish
+from rzero import make_run
+
+from spnb.core.disk import write_json
+from spnb.train.plan import make_plan
+from spnb.train.run import StageRun, train_run
+from spnb.train.runs import RunError, open_run, read_run, read_state, seal
+from spnb.train.trainer import Stage
+
+ROWS = {"metrics": 1, "evals": 0, "items": 0, "rollouts": 0}
+STATE = {"step": 2, "methods": [{}], "run": {"rows": ROWS}}
+SCRIPT = str(Path(__file__).with_name("rzero.py"))
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(("line", "why"), [
+    (b'{"step": 1, "x": ' + DEEP + b"}", "recursion"),
+    (b'{"step": "abc"}', "step is 'abc'; allowed: int"),
+    (b'{"step": 1.5}', r"step is 1.5; allowed: int"),
+    (b'{"loss": 1.5}', "step is None; allowed: int"),
+    (b'""', "it is ''; allowed: dict"),
+    (b"[1]", r"it is \[1\]; allowed: dict"),
+    (b"\xff", "decode byte"),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["metrics", "items"])
+def test_a_damaged_row(name, line, why, tmp_path):
+    run = open_run(tmp_path, {"paper": "p", "scale": "smoke", "variant": "v", "seed": 0})
+    (run.folder / f"{name}.jsonl").write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
+    sentence = rf"/{name}.jsonl, line 2 is damaged \(.*{why}.*\); move the run folder away$"
+    with pytest.raises(RunError, match=sentence):
+        run.rows(name)
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ({"state": None}, "state is None; allowed: dict"),
+    ({"state": {}}, "state.step is None; allowed: int"),
+    ({"state": STATE | {"step": "2"}}, "state.step is '2'; allowed: int"),
+    ({"state": STATE | {"methods": None}}, "state.methods is None; allowed: list"),
+    ({"state": STATE | {"run": {}}}, "state.run.rows is None; allowed: dict"),
+    ({"state": STATE | {"run": {"rows": ROWS | {"items": "x"}}}}, "rows.items is 'x'; .*"),
+    ({"files": []}, r"files is \[\]; allowed: dict"),
+])  # fmt: skip
+def test_a_damaged_manifest(change, why, tmp_path):
+    run = open_run(tmp_path, {"paper": "p", "scale": "smoke", "variant": "v", "seed": 0})
+    folder = run.checkpoints / "stage-0" / "checkpoint-2"
+    folder.mkdir(parents=True)
+    seal(folder, STATE)
+    stage = StageRun(run, None, Stage(), 0, ({}, {}))
+    stage.check_first = lambda: None
+    manifest = json.loads((folder / "manifest.json").read_text())
+    write_json(folder / "manifest.json", manifest | change)
+    sentence = rf"manifest.json cannot be read \(.*{why}\); delete .*checkpoint-2 to go on"
+    with pytest.raises(RunError, match=sentence):
+        stage.go(None)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"null", b"{}", b'{"rows": []}', DEEP])
+@pytest.mark.parametrize("name", ["finished.json", "trained.json", "config.json"])
+def test_a_damaged_file_of_a_run(name, content, tmp_path):
+    values = dict(variants=["ladder-even"], seeds=[0], runs=str(tmp_path))
+    run = make_plan("rlvr", "smoke", **values).open("ladder-even", 0)
+    (run.folder / name).write_bytes(content)
+    with pytest.raises(RunError, match=rf"/seed-0/{name} cannot be read \(.+\); \w+"):
+        train_run(read_run(run.folder))
+
+
+@pytest.mark.slow
+def test_files_that_are_not_as_torch_writes_them(tmp_path):
+    """Their digests in the manifest are right."""
+    run = make_run(tmp_path)
+    assert finish(tmp_path / "log", SCRIPT, run.folder, 1).returncode == 9
+    folder = run.checkpoints / "stage-0" / "checkpoint-1"
+    state = read_state(folder)
+    for name in ("optimizer.pt", "rng_state.pth", "model.safetensors"):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(pickle.dumps(Path("x")))
+        seal(folder, state)
+        done = finish(tmp_path / "log", SCRIPT, run.folder)
+        (error,) = re.findall(r"^\S*RunError: (.*)$", done.stderr, re.MULTILINE)
+        named = name if name.startswith(("opt", "rng")) else "checkpoint-1"
+        assert re.match(rf".*/{named} cannot be read \(.+\); delete .*-1 to go on from the", error)
+        assert "weights_only" not in error
+        (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "null"])
+def test_a_damaged_mark_of_a_stage(content, tmp_path):
+    run = make_run(tmp_path)
+    stage = StageRun(run, None, Stage(), 0, ({}, {}))
+    stage.folder.mkdir(parents=True)
+    (stage.folder / "method.json").write_text(content)
+    with pytest.raises(
+        RunError, match=r"0/method.json cannot be read \(.+\); put it back, or delete .*/seed-0 to"
+    ):
+        stage.go(None)

@@ -130,6 +130,7 @@ class RunParams(MethodParams):
     lora_rank: int = Field(0, ge=0, description="0 trains all weights")
     lora_alpha: int = Field(32, ge=1)
     gradient_checkpointing: bool = False
+    micro_tokens: int | None = Field(None, ge=1, description="of an update in memory at a time")
 
     save_every: int = Field(10, ge=1)
     eval_every: int = Field(20, ge=1)
@@ -167,6 +168,8 @@ class RunParams(MethodParams):
         cache = "vllm, or backend transformers: Unsloth's model returns a cache of its own"
         self.need(vllm or not unsloth, "engine backend", cache)
         self.need(self.lora_rank or not unsloth, "lora_rank backend", "1 or more")
+        own = "empty: Unsloth's loss cuts an update itself"
+        self.need(not (unsloth and self.micro_tokens), "micro_tokens backend", own)
         return self
 
     @field_validator("chat_template")
@@ -182,6 +185,7 @@ class RunParams(MethodParams):
             return self
         loss = f"with the loss of {self.preference.loss}"
         fits = {"engine": "torch", "backend": "transformers", "stages": [], "co_trained": {}}
+        fits |= {"micro_tokens": None}
         fits |= {"grpo.beta": 0.0, "grpo.num_iterations": 1}
         values = flat(dict(self))
         for key, allowed in fits.items():

@@ -12,8 +12,13 @@ from test_packing import batch
 from test_role_kl import TwoRoles, batches
 from test_trainer import Fixed, run_params, saved_model  # noqa: F401
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
-from transformers import TrainerCallback
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    TrainerCallback,
+)
 
 from spnb.train import logps
 from spnb.train.guards import TrainerError
@@ -77,6 +82,7 @@ def assert_as_trls(tmp_path, model, tokenizer, monkeypatch, **values):
         assert max((ours[name] - trls[name]).abs().max() for name in trls) < 1e-6
 
 
+slow = pytest.mark.slow
 SETTINGS = {
     "dr_grpo, pieces": {"gradient_accumulation_steps": 2},
     "grpo, KL, two iterations": {"loss_type": "grpo", "beta": 0.3, "num_iterations": 2},
@@ -86,11 +92,18 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("grpo", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize(
+    "grpo",
+    [
+        pytest.param(SETTINGS[name], marks=[] if "pieces" in name else slow, id=name)
+        for name in SETTINGS
+    ],
+)
 def test_loss_and_gradient_are_trls(tmp_path, saved_model, tokenizer, monkeypatch, grpo):  # noqa: F811
     assert_as_trls(tmp_path, saved_model, tokenizer, monkeypatch, grpo=grpo, temperature=0.7)
 
 
+@slow
 def test_with_an_adapter_its_base_as_reference_and_gradient_checkpointing(
     tmp_path, tiny_model, tokenizer, monkeypatch
 ):
@@ -101,6 +114,7 @@ def test_with_an_adapter_its_base_as_reference_and_gradient_checkpointing(
     assert_as_trls(tmp_path, tiny_model, tokenizer, monkeypatch, **more)
 
 
+@slow
 @pytest.mark.parametrize("weighted", [False, True])
 def test_with_kl_by_role_or_by_weight(tmp_path, saved_model, tokenizer, monkeypatch, weighted):  # noqa: F811
     class Weighted(Fixed):
@@ -111,6 +125,7 @@ def test_with_kl_by_role_or_by_weight(tmp_path, saved_model, tokenizer, monkeypa
     assert_as_trls(tmp_path, saved_model, tokenizer, monkeypatch, method=method, grpo=grpo)
 
 
+@slow
 def test_with_a_head_of_its_own(tmp_path, tokenizer, monkeypatch):
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config(vocab_size=700, tie_word_embeddings=False, **SIZES))
@@ -142,23 +157,35 @@ class Peak(TorchDispatchMode):
         return out
 
 
-def peak(mixin, model, ids, mask, keep, counts=lambda tensor: True, micro_tokens=None):
-    """The peak of an update's log-probabilities and their gradient, with entropies as TRL asks."""
-    trainer = object.__new__(type("T", (*mixin, trl.GRPOTrainer), {}))
+def bare(*mixins, micro_tokens=None, dtype=None):
+    """TRL's trainer with no more than its log-probabilities need; `dtype` is autocast's."""
+    trainer = object.__new__(type("Bare", (*mixins, trl.GRPOTrainer), {}))
+
+    def autocast(handler):
+        cached = handler.cache_enabled
+        return torch.autocast("cpu", dtype, cache_enabled=cached) if dtype else nullcontext()
+
     trainer.accelerator = SimpleNamespace(
-        unwrap_model=lambda model: model,
-        autocast=lambda handler: nullcontext(),
-        is_main_process=True,
+        unwrap_model=lambda model: model, autocast=autocast, is_main_process=True
     )
-    trainer.args = SimpleNamespace(report_to=[], steps_per_generation=1)
+    trainer.args = SimpleNamespace(steps_per_generation=1)
     trainer.model_kwarg_keys = {"logits_to_keep"}
     trainer.temperature, trainer._entropy_bonus_enabled = 1.0, False
     trainer.micro_tokens = micro_tokens
+    return trainer
+
+
+def update(trainer, model, ids):
+    """The gradient of all log-probabilities after each row's first token, with entropies."""
+    ask = trainer._get_per_token_logps_and_entropies
+    values = ask(model, ids, torch.ones_like(ids), ids.shape[1] - 1, compute_entropy=True)
+    values[0].sum().backward()
+
+
+def peak(trainer, model, ids, counts=lambda tensor: True):
+    """The most bytes that an update holds in tensors that count."""
     with Peak(counts) as counted:
-        values = trainer._get_per_token_logps_and_entropies(
-            model, ids, mask, keep, compute_entropy=True
-        )
-        values[0].sum().backward()
+        update(trainer, model, ids)
     return counted.peak
 
 
@@ -169,18 +196,45 @@ def test_logits_of_a_row_of_4096_and_a_vocabulary_of_152000_stay_below_4_gb():
     """Counted with a small vocabulary: every tensor that has one number for each of its tokens."""
     model = Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **SIZES | {"num_hidden_layers": 1}))
     ids = torch.randint(VOCABULARY, (1, 4097))
-    inputs = (model, ids, torch.ones_like(ids), 4096, lambda one: one.shape[-1:] == (VOCABULARY,))
+    inputs = (model, ids, lambda tensor: tensor.shape[-1:] == (VOCABULARY,))
     gigabytes = 152_000 / VOCABULARY / 1e9
-    assert 8 < peak((), *inputs) * gigabytes
-    assert 0.5 < peak((LogpsMixin,), *inputs) * gigabytes < 4
+    assert peak(bare(), *inputs) * gigabytes > 8
+    assert 0.5 < peak(bare(LogpsMixin), *inputs) * gigabytes < 4
 
 
 def test_activations_of_one_group_are_in_memory_at_a_time():
     model = Qwen3ForCausalLM(Qwen3Config(vocab_size=9, **SIZES))
     ids = torch.randint(9, (16, 65))
-    inputs = (model, ids, torch.ones_like(ids), 64)
-    whole = peak((LogpsMixin,), *inputs)
-    assert peak((LogpsMixin,), *inputs, micro_tokens=2 * 65) < whole / 4
+    whole = peak(bare(LogpsMixin), model, ids)
+    assert peak(bare(LogpsMixin, micro_tokens=2 * 65), model, ids) < whole / 4
+
+
+def test_without_a_gradient_as_many_rows_run_together_as_in_an_update():
+    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=9, **SIZES))
+    ids, rows = torch.randint(9, (16, 5)), []
+    model.model.register_forward_pre_hook(
+        lambda module, args, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    trainer = bare(LogpsMixin)
+    trainer.args.steps_per_generation = 4
+    with torch.no_grad():
+        trainer._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 4, 2)
+    assert rows == [4] * 4
+
+
+def test_many_pieces_in_bfloat16_add_up_in_float32(monkeypatch):
+    """Where casts are cached, the sum of the pieces' gradients is in bfloat16: three times off."""
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=50, tie_word_embeddings=False, **SIZES))
+    ids = torch.randint(50, (4, 129))
+    monkeypatch.setattr(logps, "POSITIONS", 2)
+    gradients = []
+    for dtype in (None, torch.bfloat16):
+        model.zero_grad()
+        update(bare(LogpsMixin, dtype=dtype), model, ids)
+        gradients.append(model.lm_head.weight.grad.clone())
+    exact, found = gradients
+    assert 1e-4 < (found - exact).norm() / exact.norm() < 0.006
 
 
 def test_groups_of_tokens_are_sorted_full_and_at_most_so_large():
@@ -209,8 +263,21 @@ def test_a_small_vocabulary_on_a_cpu_is_left_to_trl(tiny_model, monkeypatch):
     assert logps_mixin(tiny_model, None) is LogpsMixin
 
 
-def test_logits_that_a_soft_cap_follows_are_refused():
-    config = Gemma2Config(vocab_size=50, final_logit_softcapping=0.1, **SIZES)
-    with pytest.raises(TrainerError, match="logits of Gemma2ForCausalLM are not its head's alone"):
-        logps_mixin(Gemma2ForCausalLM(config), 64)
-    assert logps_mixin(Gemma2ForCausalLM(Gemma2Config(vocab_size=50, final_logit_softcapping=None, **SIZES)), 64)
+@pytest.mark.parametrize("cap", [None, 0.1])
+def test_logits_that_a_soft_cap_follows_are_refused(cap):
+    model = Gemma2ForCausalLM(Gemma2Config(vocab_size=50, final_logit_softcapping=cap, **SIZES))
+    refused = pytest.raises(TrainerError, match="logits of Gemma2ForCausalLM are not its head's")
+    with refused if cap else nullcontext():
+        assert logps_mixin(model, 64) is LogpsMixin
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"backend": "unsloth", "engine": "vllm", "dtype": "bfloat16", "lora_rank": 8}, "backend"),
+        ({"micro_tokens": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_cutting_by_tokens_that_cannot_be_is_refused(values, message):
+    with pytest.raises(ValueError, match=f"micro_tokens(.|\\n)*{message}"):
+        run_params(1, **{"micro_tokens": 64} | values)

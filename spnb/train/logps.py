@@ -6,6 +6,7 @@ a CPU that is nothing, and `PackingMixin` lets it; else `LogpsMixin` takes its p
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,8 +22,10 @@ POSITIONS = 1024
 """Positions whose logits over the whole vocabulary are in memory at a time."""
 SMALL_VOCABULARY = 2**14
 """Up to so many tokens, and on a CPU, all logits of a micro-batch may be."""
+Rows = tuple[torch.Tensor, torch.Tensor, int]
+"""Token ids and mask, (rows, tokens), and how many tokens at the end are completions."""
 Values = tuple[torch.Tensor | None, ...]
-"""Log-probabilities and entropies in nats, (rows, positions); entropies None where not asked."""
+"""Log-probabilities and entropies in nats of those; no entropies where they are not asked for."""
 
 
 class PackingMixin:
@@ -52,23 +55,15 @@ class PackingMixin:
         if batch_size:
             batch_size = max(batch_size, len(ids_BT) // self.args.steps_per_generation)
         entropy = rest[0] if rest else more.get("compute_entropy", False)
-        return *self._of_rows(model, ids_BT, mask_BT, keep, batch_size, entropy), None
+        return *self._of_rows((ids_BT, mask_BT, keep), model, batch_size, entropy), None
 
-    def _of_rows(
-        self,
-        model: Any,
-        ids_BT: torch.Tensor,
-        mask_BT: torch.Tensor,
-        keep: int,
-        batch_size: int | None,
-        entropy: bool,
-    ) -> Values:
+    def _of_rows(self, rows: Rows, model: Any, batch_size: int | None, entropy: bool) -> Values:
         plain = super()._get_per_token_logps_and_entropies
 
-        def values(*inputs: Any) -> Values:
-            return plain(model, *inputs, batch_size, entropy)[:2]
+        def values(*part: Any) -> Values:
+            return plain(model, *part, batch_size, entropy)[:2]
 
-        return by_group(length_groups(mask_BT), ids_BT, mask_BT, keep, values)
+        return by_group(length_groups(rows[1]), rows, values)
 
 
 class LogpsMixin(PackingMixin):
@@ -82,45 +77,27 @@ class LogpsMixin(PackingMixin):
 
     micro_tokens: int | None = None
 
-    def _of_rows(
-        self,
-        model: Any,
-        ids_BT: torch.Tensor,
-        mask_BT: torch.Tensor,
-        keep: int,
-        batch_size: int | None,
-        entropy: bool,
-    ) -> Values:
+    def _of_rows(self, rows: Rows, model: Any, batch_size: int | None, entropy: bool) -> Values:
         from trl.models.utils import _ForwardRedirection
 
-        groups = length_groups(mask_BT, self.micro_tokens)
+        groups = length_groups(rows[1], self.micro_tokens)
         if batch_size and not self.micro_tokens:
             groups = [part for group in groups for part in group.split(batch_size)]
         whole = self.accelerator.unwrap_model(model)
-        inputs = (whole, groups, ids_BT, mask_BT, keep, entropy)
-        return _ForwardRedirection()(model, whole, self._values, *inputs)
+        return _ForwardRedirection()(model, whole, self._values, rows, whole, groups, entropy)
 
     def _values(
-        self,
-        model: Any,
-        groups: Sequence[torch.Tensor],
-        ids_BT: torch.Tensor,
-        mask_BT: torch.Tensor,
-        keep: int,
-        entropy: bool,
+        self, rows: Rows, model: Any, groups: Sequence[torch.Tensor], entropy: bool
     ) -> Values:
         """What a forward pass of the model is in this trainer: one call, for all groups. Without
         autocast's cache, weights that were cast have a float32 gradient for each piece."""
         language = language_model(model)
         again = bool(self.micro_tokens) and len(groups) > 1
 
-        def hidden(ids_BT: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
-            out = language.base_model(input_ids=ids_BT, attention_mask=mask_BT, use_cache=False)
-            return out.last_hidden_state
-
         def values(ids_BT: torch.Tensor, mask_BT: torch.Tensor, keep: int) -> Values:
-            inputs = (ids_BT, mask_BT)
-            out_BTH = checkpoint(hidden, *inputs, use_reentrant=False) if again else hidden(*inputs)
+            inputs = {"input_ids": ids_BT, "attention_mask": mask_BT, "use_cache": False}
+            body = partial(checkpoint, language.base_model, use_reentrant=False)
+            out_BTH = (body if again else language.base_model)(**inputs).last_hidden_state
             sampled_BT = mask_BT[:, -keep:].bool()
             hidden_PH = out_BTH[:, -keep - 1 : -1][sampled_BT].split(POSITIONS)
             chunks = zip(hidden_PH, ids_BT[:, -keep:][sampled_BT].split(POSITIONS), strict=True)
@@ -136,7 +113,7 @@ class LogpsMixin(PackingMixin):
 
         head = language.get_output_embeddings()
         with self.accelerator.autocast(AutocastKwargs(cache_enabled=False)):
-            return by_group(groups, ids_BT, mask_BT, keep, values)
+            return by_group(groups, rows, values)
 
     def _of_positions(
         self, head: Any, hidden_PH: torch.Tensor, ids_P: torch.Tensor, entropy: bool
@@ -193,20 +170,15 @@ def check_head(model: Any) -> None:
         )
 
 
-def by_group(
-    groups: Sequence[torch.Tensor],
-    ids_BT: torch.Tensor,
-    mask_BT: torch.Tensor,
-    keep: int,
-    values: Callable[[torch.Tensor, torch.Tensor, int], Values],
-) -> Values:
+def by_group(groups: Sequence[torch.Tensor], rows: Rows, values: Callable[..., Values]) -> Values:
     """The values of all rows in their order, from those of each group without its padding."""
+    ids_BT, mask_BT, keep = rows
     results = []
-    for rows in groups:
-        first, last = _span(mask_BT[rows])
+    for group in groups:
+        first, last = _span(mask_BT[group])
         cut = min(ids_BT.shape[1] - last, keep - 1)
         window = slice(first, ids_BT.shape[1] - cut)
-        parts = values(ids_BT[rows, window], mask_BT[rows, window], keep - cut)
+        parts = values(ids_BT[group, window], mask_BT[group, window], keep - cut)
         pad = torch.nn.functional.pad
         results.append([None if part is None else pad(part, (0, cut)) for part in parts])
     order = torch.cat(list(groups)).argsort()

@@ -15,9 +15,9 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_300,
+    "core": 2_350,
     "methods": 2_850,
-    "train": 3_200,
+    "train": 3_500,
     "games": 1_300,
     "corpus": 1_500,
     "evaluate": 1_350,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 350,
 }
-HELPER = 8_350
+HELPER = 8_650
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 22_100
+EVERYTHING = 22_400
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

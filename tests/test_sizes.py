@@ -17,7 +17,7 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_350,
     "methods": 2_900,
-    "train": 3_400,
+    "train": 3_600,
     "games": 1_300,
     "corpus": 1_550,
     "evaluate": 1_350,

@@ -5,12 +5,12 @@
         without scores  {"result": [[{"id", "contents"}, ...], ...]}
     GET /status  "ok"
 
-For a trusted network: it listens on the loopback by default and knows no users. Whoever connects
-and sends nothing, or half a request, is dropped: after `PATIENCE`, or as soon as its place is
-needed.
+For a trusted network: it listens on the loopback by default and knows no users. Who sends no whole
+request is dropped after `PATIENCE`, or as soon as the place is needed.
 """
 
 import logging
+import re
 import socket
 import time
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ GRACE = 1
 """Seconds that searches under way may take when the server is told to stop."""
 PATIENCE = 5.0
 """Seconds in which a request has to arrive in whole, headers and body."""
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Hosts that a request may name where the server is bound to one of them: a page in a browser that
 made its own name lead here names another."""
 BATCH = 256
@@ -41,7 +41,8 @@ BATCH = 256
 
 
 class Limits(StrictData):
-    """What one request may hold, and how many connections there may be; one more gets 503."""
+    """What one request may hold, and how many connections there may be; one more closes the one
+    that has waited longest for its request, itself where all others search."""
 
     max_queries: PositiveInt = 512
     max_length: PositiveInt = 4096
@@ -64,7 +65,8 @@ def create_app(
     limits = limits or Limits()
 
     def known_host(request: Request) -> None:
-        if hosts and (named := request.url.hostname) not in hosts:
+        named = re.sub(":[0-9]+$", "", request.headers.get("host", "")).lower()
+        if hosts and named not in hosts:
             raise HTTPException(421, f"host is {named!r}; allowed: {', '.join(hosts)}")
 
     known = [Depends(known_host)]
@@ -126,33 +128,30 @@ def serve(retriever: Retriever, listener: socket.socket, limits: Limits | None =
     own = ip_address(listener.getsockname()[0]).is_loopback
     config = uvicorn.Config(
         create_app(retriever, limits, LOOPBACK if own else ()),
-        http=_connection(),
+        http=_connection(limits.max_connections),
         log_level="warning",
-        limit_concurrency=limits.max_connections,
         timeout_graceful_shutdown=GRACE,
     )
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def _connection() -> type:
-    """uvicorn's connection, which has no time limit for a request to arrive, with one."""
+def _connection(most: int) -> type:
+    """uvicorn's connection, with a time limit for a request to arrive, at most so many at once."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Connection(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.expect()
-            others = [one for one in self.connections if one.waiting and one is not self]
-            if others and len(self.connections) >= self.limit_concurrency:
-                min(others, key=lambda one: one.deadline.when()).transport.close()
+            there = [one for one in self.connections if not one.transport.is_closing()]
+            if len(there) > most:
+                waiting = [one for one in there if one.waiting]
+                min(waiting, key=lambda one: one.deadline.when()).transport.close()
 
         def expect(self) -> None:
-            self.deadline = self.loop.call_later(PATIENCE, self.give_up)
-
-        def give_up(self) -> None:
-            if self.waiting:
-                self.transport.close()
+            give_up = lambda: self.waiting and self.transport.close()  # noqa: E731
+            self.deadline = self.loop.call_later(PATIENCE, give_up)
 
         @property
         def waiting(self) -> bool:

@@ -126,7 +126,9 @@ def ask(address, host="localhost", query="red"):
     """The status of a good request, on a connection of its own."""
     url = f"http://{address[0]}:{address[1]}/retrieve"
     body = {"queries": [query]}
-    return httpx.post(url, json=body, headers={"host": host}, trust_env=False).status_code
+    return httpx.post(
+        url, json=body, headers={"host": host}, trust_env=False, timeout=30
+    ).status_code
 
 
 @pytest.mark.slow
@@ -135,9 +137,9 @@ def test_half_a_request_is_dropped_in_time_and_a_search_may_take_longer():
         started = time.monotonic()
         clients = opened(address, *HALVES)
         clients[2].sendall(b"x: y\r\n")
-        assert ask(address, query="slow") == 200
+        assert ask(address, query="sleep 1.5") == 200
         assert [client.recv(10) for client in clients] == [b""] * len(HALVES)
-        assert 1.0 <= time.monotonic() - started < 4
+        assert time.monotonic() - started >= 1.0
 
 
 @pytest.mark.slow
@@ -147,7 +149,7 @@ def test_a_connection_that_is_kept_gets_its_time_anew():
         for _ in range(3):
             client.request("POST", "/retrieve", '{"queries": [""]}', JSON)
             assert client.getresponse().read().startswith(b'{"result"')
-            time.sleep(0.6)
+            time.sleep(0.4)
         client.sock.sendall(HEAD)
         assert client.sock.recv(10) == b""
 
@@ -162,12 +164,15 @@ def test_connections_that_only_wait_do_not_keep_others_out(half):
 
 
 @pytest.mark.slow
-def test_more_searches_at_once_than_allowed_get_503():
-    with serving(4) as (_, address), ThreadPoolExecutor(3) as pool:
-        searches = [pool.submit(ask, address, query="slow") for _ in range(3)]
-        time.sleep(0.5)
-        assert ask(address) == 503
-        assert [search.result() for search in searches] == [200] * 3 and ask(address) == 200
+def test_a_connection_more_than_allowed_never_ends_a_search():
+    search = HEAD + b'content-length: 24\r\n\r\n{"queries": ["sleep 3"]}'
+    with serving(3) as (process, address):
+        clients = opened(address, *[search] * 3)
+        assert [process.stdout.readline() for _ in clients] == ["searching\n"] * 3
+        (more,) = opened(address, b"")
+        assert more.recv(999) == b""
+        assert all(client.recv(999).startswith(b"HTTP/1.1 200") for client in clients)
+        assert ask(address) == 200
 
 
 @pytest.mark.slow
@@ -178,7 +183,7 @@ def test_half_a_request_does_not_block_the_end(half):
         assert ask(address) == 200
         started = time.monotonic()
         process.terminate()
-        assert process.wait(timeout=10) == -15 and time.monotonic() - started < 2
+        assert process.wait(timeout=10) == -15 and time.monotonic() - started < 3
         assert process.stderr.read() == "" and len(clients) == 3
 
 
@@ -191,8 +196,13 @@ def test_only_names_of_this_machine_are_answered_on_the_loopback():
             for port in ("", ":8000")
         ]
         assert [ask(address, host) for host in own] == [200] * 6
-        others = ("evil.example", "localhost.evil.example", "evil.example:8000", "127.0.0.1.nip.io")
-        assert [ask(address, host) for host in others] == [421] * 4
+        others = (
+            "evil.example",
+            "localhost.evil.example",
+            "evil.example:8000",
+            "evil.example:99999",
+        )
+        assert [ask(address, host) for host in (*others, "[::1", "localhost@x", "::1")] == [421] * 7
 
 
 def test_a_taken_port_and_a_strange_host_are_named():

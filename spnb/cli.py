@@ -70,8 +70,8 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
         try:
             value = read_yaml(text)
         except YamlError as error:
-            allowed = f"a value in YAML, and {error}"
-            raise ParamError(f"--set is {pair[:200]!r}; allowed: {allowed}") from None
+            why = f"which cannot be read: {error}"
+            raise ParamError(f"--set is {pair[:200]!r}, {why}; allowed: a value in YAML") from None
         *outer, last = key.split(".", maxsplit=9)
         place = values
         for part in outer:

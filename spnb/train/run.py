@@ -365,7 +365,8 @@ class StageRun:
         if step in [max(1, round(share * self.params.steps)) for share in shares]:
             kept = self.run.folder / "kept" / f"step-{step}"
             self.trainer.save_model(str(kept))
-            sync(kept, self.run.folder)
+            if self.main:
+                sync(kept, self.run.folder)
 
     def record(self, step: int, sample: Sample) -> dict[str, Any]:
         """A sample as it is kept for reading."""
@@ -407,7 +408,8 @@ class StageRun:
             self.trainer.save_model(str(self.folder))
             for name, partner in self.partners.items():
                 partner.trainer.save_model(str(self.folder / name))
-            sync(self.folder, self.run.folder)
+            if self.main:
+                sync(self.folder, self.run.folder)
         except (OSError, SafetensorError) as error:
             raise RunError(
                 f"the final weights of {self.run.run_id} could not be written ({error}); free some "

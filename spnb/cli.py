@@ -150,6 +150,24 @@ def run(
         print(f"{done.run_id} finished: {done.folder}")
 
 
+@app.command("plan")
+def plan_(
+    paper: str,
+    scale: Scale = "gpu",
+    variant: Annotated[str | None, typer.Option(help="comma-separated; default: headline")] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="also GB, by card")] = False,
+    set_: Set = None,
+) -> None:
+    """Print a plan's runs with an estimate of their hours, and of the memory that they need."""
+    with _clear_errors():
+        values, names = _values(set_), _listed(variant)
+        _check_names([paper], scale, names or [])
+        from spnb.train.cards import judged
+        from spnb.train.plan import make_plan
+
+        print(judged(make_plan(paper, scale, values, variants=names).runs, memory))
+
+
 @app.command()
 def reproduce(
     paper: Annotated[str | None, typer.Option(help="default: all that have a notebook")] = None,
@@ -238,7 +256,9 @@ def embedded(
 
 @app.command()
 def corpus(
-    source: Annotated[str, typer.Argument(help="a JSONL file, a folder of texts, a datasets id")],
+    source: Annotated[
+        str, typer.Argument(help="a JSONL file, a folder of texts, a datasets id, a recipe")
+    ],
     folder: Annotated[str, typer.Argument(help="where to write it; a stopped build goes on")],
     benchmarks: Annotated[
         str | None, typer.Option(help="a file of texts to keep out, one a line")
@@ -249,12 +269,17 @@ def corpus(
     seed: Seed = 0,
     set_: Set = None,
 ) -> None:
-    """Make a corpus of your own documents: filtered, deduplicated, decontaminated, clustered."""
-    with _clear_errors():
-        from spnb.core.params import scale_values, validate
-        from spnb.corpus.build import CorpusSettings, build_corpus
+    """Make a corpus of your own documents: filtered, deduplicated, decontaminated, clustered.
 
-        settings = validate(CorpusSettings, _values(set_) | {"seed": seed, "limit": limit})
+    Recipes: simple-wikipedia, nemotron-cc-math, dclm, fineweb-edu, wiki-18 (samples, streamed).
+    """
+    with _clear_errors():
+        from spnb.core.params import scale_values
+        from spnb.corpus.build import build_corpus
+        from spnb.corpus.documents import recipe
+
+        values = _values(set_) | {"seed": seed} | ({"limit": limit} if limit else {})
+        source, settings = recipe(source, values)
         texts = Path(benchmarks).read_text().splitlines() if benchmarks else []
         report = build_corpus(source, folder, settings, texts)
         print(report)

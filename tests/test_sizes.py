@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_350,
+    "core": 2_450,
     "methods": 2_900,
-    "train": 3_600,
+    "train": 4_200,
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_350,
     "lab": 4_650,
     "report": 4_650,
     "reference": 100,
-    "cli": 350,
+    "cli": 400,
 }
-HELPER = 8_650
+HELPER = 9_350
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 22_400
+EVERYTHING = 23_200
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

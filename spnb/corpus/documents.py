@@ -15,19 +15,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 import datasets
+import httpx
 import numpy as np
 import xxhash
+import yaml
 from datasets import Dataset, Features, Value
 from datasketch import MinHash, MinHashLSH
 from numpy.typing import NDArray
 from pydantic import Field
 
-from spnb.core.params import StrictData
+from spnb.core.params import StrictData, validate
 from spnb.core.paths import resolve
-from spnb.corpus.store import CorpusError
+from spnb.corpus.store import CorpusError, split_contents
 
 FIELDS = ("id", "title", "text", "metadata")
 DATA = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".json.gz", ".parquet", ".arrow", ".csv")
+FAILURES = (OSError, ValueError, RuntimeError, httpx.HTTPError)
+"""Of a source: what is not there, of another kind, or not in reach."""
 Read = Callable[[Mapping[str, Any]], Any]
 """A row of a source, or why there is none."""
 _NO_SPACES = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -44,7 +48,8 @@ class CorpusSettings(StrictData):
 
     config: str | None = Field(None, description="configuration of a datasets id")
     split: str = Field("train", description="of a datasets id or folder")
-    limit: int | None = Field(None, ge=1, description="rows that are read, from the first on")
+    limit: int | None = Field(None, ge=1, description="rows that are read, streamed")
+    shuffle: int = Field(0, ge=0, description="with a limit: rows that the next one is drawn from")
     columns: dict[Literal["id", "title", "text", "metadata"], str] = Field({}, description="names")
     min_chars: int = Field(100, ge=1)
     max_chars: int = Field(1_000_000, ge=1)
@@ -65,6 +70,14 @@ class CorpusSettings(StrictData):
     seed: int = Field(0, ge=0)
 
 
+def recipe(source: str, values: Mapping[str, Any]) -> tuple[str, CorpusSettings]:
+    """A source and its settings with changes; a name in recipes.yaml stands for both."""
+    text = Path(__file__).with_name("recipes.yaml").read_text(encoding="utf-8")
+    settings = yaml.safe_load(text).get(source, {})
+    source = settings.pop("dataset", source)
+    return source, validate(CorpusSettings, settings | values)
+
+
 def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple[Dataset, Read]:
     """A source's rows, and what reads one: JSONL (.gz too), a folder of .txt and .md files, or else
     what `datasets` knows; CorpusError where there is nothing that it can load.
@@ -81,12 +94,13 @@ def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple
         return rows, partial(_read_text, path)
     try:
         rows = _load(path, source, settings, cache_dir)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except (*FAILURES, datasets.exceptions.DatasetsError) as error:
         reason = (str(error.__cause__ or error).splitlines() or [""])[0]
-        allowed = "a JSONL file, a folder of text files, or an id or folder that datasets loads"
-        raise CorpusError(f"source is {source!r}; allowed: {allowed} ({reason})") from None
+        allowed = "a JSONL file, a folder of text files or of a downloaded dataset, or an id that "
+        allowed += "datasets loads (log in to the hub and accept its terms where it is gated)"
+        raise CorpusError(f"source is {source!r}, {reason}; allowed: {allowed}") from None
     column = settings.columns.get("text", "text")
-    if not path.is_file() and column not in rows.column_names:
+    if not path.is_file() and not {column, "contents"} & {*rows.column_names}:
         allowed = f"{', '.join(rows.column_names)} (set columns)"
         raise CorpusError(f"column for text is {column!r}; allowed: {allowed}")
     return rows, _read_line if path.is_file() else lambda row: row
@@ -109,6 +123,8 @@ def _load(path: Path, source: str, settings: CorpusSettings, cache_dir: Path) ->
         rows = datasets.load_dataset(name, settings.config, split=settings.split, **options)
     if not limit:
         return rows
+    if settings.shuffle:
+        rows = rows.shuffle(settings.seed, buffer_size=settings.shuffle)
     return Dataset.from_list(list(islice(rows, limit)), features=rows.features)
 
 
@@ -131,6 +147,8 @@ def to_document(row: Any, number: int, columns: Mapping[str, str]) -> dict[str, 
     if not isinstance(row, Mapping):
         return row if isinstance(row, str) else "not an object"
     identity, title, text, metadata = (row.get(columns.get(field, field)) for field in FIELDS)
+    if text is None and isinstance(row.get("contents"), str):  # of Search-R1's passages
+        title, text = split_contents(row["contents"])
     if not isinstance(text, str) or not text.strip():
         return "empty text" if isinstance(text, str) else "no text"
     if not isinstance(metadata or {}, dict):

@@ -16,7 +16,7 @@ def load_engine(path: str | Path, params: RunParams) -> tuple[Engine, Chat]:
 
     plain = {"backend": "transformers", "engine": "torch"}
     policy = load_policy(str(path), params.model_copy(update=plain), trained=False)
-    return TorchEngine(policy.model, policy.tokenizer), Chat(policy.tokenizer)
+    return TorchEngine(policy.model, policy.tokenizer), Chat(policy.tokenizer, params.thinking)
 
 
 def run_params(run: Run) -> RunParams:

@@ -10,7 +10,8 @@ import torch
 
 from spnb.core.method import SelfPlayMethod
 from spnb.core.types import Engine, Request, Sample, Trajectory, is_scored
-from spnb.train.config import TrainerError, trl_names
+from spnb.train.cards import GB, refuse_small
+from spnb.train.config import RunParams, TrainerError, trl_names
 from spnb.train.metrics import mean_of
 
 CHUNK = 256
@@ -133,6 +134,12 @@ def drop_padded(samples: Sequence[Sample], pad_id: int) -> int:
     for row in bad:
         row.weight = 0.0
     return len(bad)
+
+
+def check_card(params: RunParams) -> None:
+    """Raises TrainerError where the GPU, if there is one, is smaller than the run's estimate."""
+    if torch.cuda.is_available():
+        refuse_small(params, torch.cuda.get_device_properties(0).total_memory / GB)
 
 
 def refuse_sharded(accelerator: Any) -> None:

@@ -31,6 +31,7 @@ from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
 from spnb.train.checks import check_needs, check_work
 from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
+from spnb.train.doctor import visible_cards
 from spnb.train.policies import data_fingerprint, policy_fingerprint
 from spnb.train.progress import Progress
 from spnb.train.provenance import exhibit_folder, unclean
@@ -40,7 +41,7 @@ from spnb.train.server import LOG, start
 Key = tuple[str, int]
 """A run of a plan: its variant and seed."""
 FORKED = frozenset(["smoke", "cpu"])
-"""Scales whose runs need no GPU: no fork survives CUDA."""
+"""Scales whose runs need no GPU and see none: no fork survives CUDA."""
 POLL = 0.5
 """Seconds between two looks at the runs in progress."""
 
@@ -308,6 +309,8 @@ def run_one(plan: Plan, variant: str, seed: int) -> Run:
 def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[Run]:
     """Every run of a plan, `jobs` at a time in processes of their own; returns finished runs.
 
+    With GPUs each has one of its own: there are as many runs at a time as GPUs at most.
+
     Args:
         on_poll: called every half second, for instance to draw live curves.
 
@@ -327,15 +330,20 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             on_poll(plan)
         return _checked(plan)
     forked = {params.scale for params in plan.runs.values()} <= FORKED
+    cards = [] if forked else visible_cards()
+    jobs = min(plan.session.jobs, len(cards) or plan.session.jobs)
+    held: dict[Key, str | None] = {}
     progress = Progress([plan.open(*key) for key in waiting])
     try:
         while (queue and not failed) or active:
-            free = 0 if failed else plan.session.jobs - len(active)
+            free = 0 if failed else jobs - len(active)
             for key in _ready(plan, queue)[:free]:
                 queue.remove(key)
                 if busy := plan.open(*key).busy():
                     print("waiting:", busy, flush=True)
-                active[key] = start(plan.open(*key).folder, forked)
+                left = (card for card in cards if card not in [held[one] for one in active])
+                held[key] = "" if forked else next(left, None)
+                active[key] = start(plan.open(*key).folder, forked, held[key])
             time.sleep(POLL)
             for key in [key for key, process in active.items() if not process.is_alive()]:
                 if active.pop(key).exitcode:

@@ -84,6 +84,7 @@ def train_run(run: Run) -> Run:
         run.check_finished()
         return run
     params = run_params(run)
+    guards.check_card(params)
     started = time.perf_counter()
     with run.lock(wait=processes() == 1) if _rank() == 0 else nullcontext():
         if run.finished:  # by the process that it waited for

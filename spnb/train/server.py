@@ -26,12 +26,17 @@ PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets where its parent ends."""
 
 
-def start(folder: Path, forked: bool) -> BaseProcess:
-    """Starts the run of a folder, its output at the end of the folder's log."""
+def start(folder: Path, forked: bool, card: str | None = None) -> BaseProcess:
+    """Starts the run of a folder, its output at the end of the folder's log.
+
+    Args:
+        card: the one GPU that it sees, as CUDA_VISIBLE_DEVICES names it; "": none; None: all that
+            this process sees.
+    """
     method = "forkserver" if forked and sys.platform == "linux" else "spawn"
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload([PRELOAD])
-    process = context.Process(target=_run, args=(folder, method))
+    process = context.Process(target=_run, args=(folder, method, card))
     with _without_main():
         process.start()
     return process
@@ -48,11 +53,13 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _run(folder: Path, method: str) -> None:
+def _run(folder: Path, method: str, card: str | None) -> None:
     if method == "forkserver":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # it ends with the server
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= ENVIRONMENT
+    if card is not None:
+        os.environ |= {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for file in (1, 2):
         os.dup2(log, file)

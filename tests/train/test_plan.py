@@ -350,7 +350,7 @@ def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
 def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkeypatch, capsys):
     processes = []
 
-    def sleeper(folder, forked):
+    def sleeper(folder, forked, card):
         assert forked
         context = multiprocessing.get_context("forkserver")
         processes.append(context.Process(target=time.sleep, args=(60,)))

@@ -8,15 +8,18 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from spnb.core.errors import Stopped
 from spnb.train import plan as plans
+from spnb.train import server
 from spnb.train.plan import make_plan, run_all
 from spnb.train.runs import RunError
 from spnb.train.server import LOG, PRELOAD, start
+from tests.train.noted_run import noted_run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="runs are forked on Linux alone")
 SMALL = dict(steps=1, eval_every=1, eval_items=1, family="journey", mix=[1, 1], fixed=8)
@@ -76,14 +79,15 @@ def test_a_start_takes_less_than_two_seconds_of_a_processor(tmp_path):
 def test_runs_that_need_a_gpu_are_spawned(tmp_path, monkeypatch, scale, forked):
     calls = []
 
-    def started(folder, forked):
-        calls.append(forked)
+    def started(folder, forked, card):
+        calls.append((forked, card))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(plans, "start", started)
+    monkeypatch.setattr(plans, "visible_cards", lambda: ["5"])
     with pytest.raises(Stopped):
         run_all(make_plan("rlvr", scale, variants=["think"], seeds=[0], runs=str(tmp_path)))
-    assert calls == [forked]
+    assert calls == [(forked, "" if forked else "5")]
 
 
 def test_finished_runs_start_no_process(tmp_path, monkeypatch):
@@ -160,3 +164,24 @@ def test_the_log_of_a_failed_run_ends_the_error(tmp_path):
     (run.folder / "checkpoints").write_text("in the way")
     with pytest.raises(RunError, match="rlvr/smoke/ladder-even/seed-0 failed; its log ends"):
         run_all(plan)
+
+
+@pytest.mark.parametrize(
+    ("cards", "seen"),
+    [(["2", "GPU-7"], ["2", "GPU-7"]), ([], ["all"])],
+    ids=["two GPUs", "none found"],
+)
+def test_each_run_has_a_gpu_of_its_own(tmp_path, monkeypatch, cards, seen):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(plans, "FORKED", frozenset())
+    monkeypatch.setattr(plans, "visible_cards", lambda: cards)
+    monkeypatch.setattr(plans, "_checked", lambda plan: None)
+    monkeypatch.setattr(server, "_run", noted_run)
+    count = 3 if cards else 1
+    plan = plan_of(tmp_path, seeds=list(range(count)), jobs=3)
+    run_all(plan)
+    logs = [(run.folder / LOG).read_text().split(" ") for run in plan.all()]
+    assert sorted({log[1] for log in logs}) == seen
+    for card in cards:
+        times = sorted((float(log[2]), float(log[3])) for log in logs if log[1] == card)
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(times))

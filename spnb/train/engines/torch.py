@@ -27,7 +27,8 @@ class TorchEngine:
     Args:
         model: a causal LM; its device and dtype are used as they are.
         tokenizer: with an end token (`eos_token_id`) and a pad token.
-        max_batch: most rows decoded at once; more requests are answered in several batches.
+        max_batch: most rows decoded at once; more requests are answered in several batches. On a
+            GPU there are only as many as have room for their keys and values.
     """
 
     def __init__(self, model: Any, tokenizer: Any, max_batch: int = 512):
@@ -51,8 +52,10 @@ class TorchEngine:
         self.model.eval()
         try:
             for sampling, indices in _by_sampling(requests).items():
-                for start in range(0, len(indices), self.max_batch):
-                    chunk = indices[start : start + self.max_batch]
+                lengths = [len(requests[i].prompt_ids) + limits[i] for i in indices]
+                size = min(self.max_batch, rows_with_room(self.model, max(lengths)))
+                for start in range(0, len(indices), size):
+                    chunk = indices[start : start + size]
                     rows = [_Row(requests[i], limits[i]) for i in chunk]
                     self._decode(rows, sampling)
                     for i, row in zip(chunk, rows, strict=True):
@@ -98,6 +101,21 @@ class TorchEngine:
         if stopped:
             row.finish = "stop"
         return stopped or len(row.ids) == row.limit
+
+
+def rows_with_room(model: Any, tokens: int) -> float:
+    """How many rows of so many tokens a model's GPU has room for, 1 at least: two thirds of what is
+    free, for keys and values; any number on a CPU."""
+    if model.device.type != "cuda":
+        return float("inf")
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kept = getattr(config, "num_key_value_heads", heads) * width * config.num_hidden_layers
+    cuda, device = torch.cuda, model.device
+    unused = cuda.memory_reserved(device) - cuda.memory_allocated(device)  # of torch's allocator
+    room = (cuda.mem_get_info(device)[0] + unused) * 2 // 3
+    return max(1, room // (2 * kept * model.dtype.itemsize * tokens))
 
 
 class _Row:

@@ -1,13 +1,16 @@
 """The torch engine against transformers, and the promises it makes about batches."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import Qwen3Config
 
 from spnb.core.types import Request, Sampling, Trajectory
 from spnb.lab import decoder
-from spnb.train.engines.torch import TorchEngine, has_stop
+from spnb.train.engines import torch as engines
+from spnb.train.engines.torch import TorchEngine, has_stop, rows_with_room
 from spnb.train.guards import token_logps
 
 TEXTS = [
@@ -231,3 +234,22 @@ def test_stop_strings_cost_linear_time(tokenizer):
     for length in range(1, len(ids) + 1):
         assert not has_stop(ids[:length], ("</search>", "never"), counting)
     assert counting.tokens <= 20 * len(ids)
+
+
+def test_a_batch_has_as_many_rows_as_a_gpu_has_room_for(engine, tokenizer, monkeypatch):
+    """Of 30 GiB, a third of it in torch's cache: keys and values of 2 x 28 x 1,024 numbers."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20 * 2**30, 80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 15 * 2**30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 5 * 2**30)
+    config = Qwen3Config(num_hidden_layers=28, num_key_value_heads=8, head_dim=128)
+    model = SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16, config=config)
+    assert rows_with_room(model, 1000) == 20 * 2**30 // (2 * 28 * 1024 * 2 * 1000)
+    assert rows_with_room(model, 10**9) == 1
+    assert rows_with_room(engine.model, 10**9) == float("inf")
+    sizes, asked = [], requests(tokenizer, Sampling(4))
+    decode = engine._decode
+    monkeypatch.setattr(
+        engine, "_decode", lambda rows, s: (sizes.append(len(rows)), decode(rows, s))
+    )
+    monkeypatch.setattr(engines, "rows_with_room", lambda model, tokens: 2)
+    assert len(engine.generate(asked)) == 5 and sizes == [2, 2, 1]

@@ -1,0 +1,22 @@
+"""A run that notes which GPU it sees and when, in a real process that starts quickly."""
+
+import os
+import sys
+import time
+from types import ModuleType
+
+from spnb.train import server
+
+REAL = server._run
+
+
+def noted_run(folder, method, card):
+    sys.modules["spnb.train.run"] = fake = ModuleType("spnb.train.run")
+    fake.main = _note
+    REAL(folder, method, card)
+
+
+def _note(folder):
+    began = time.time()
+    time.sleep(0.3)
+    print("noted", os.environ.get("CUDA_VISIBLE_DEVICES", "all"), began, time.time(), flush=True)

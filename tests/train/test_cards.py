@@ -1,0 +1,172 @@
+"""Which GPU a run needs, and for how long: by hand for one run, exactly for weights, for every
+parameter file."""
+
+import json
+import struct
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from spnb.cli import app
+from spnb.core.params import papers, variants_at
+from spnb.core.paths import ROOT, WEIGHTS
+from spnb.train import run
+from spnb.train.cards import amount, fits, hours, judged, memory, need, refuse_small, shape_of
+from spnb.train.config import TrainerError
+from spnb.train.plan import make_plan
+
+SWEEP = [
+    (paper, scale, variant)
+    for paper in papers()
+    for scale in ("gpu", "paper")
+    for variant in variants_at(paper, scale)
+]
+LARGE = {("spell", "longpo"), ("spell", "solopo")}
+"""Losses over pairs of whole prompts, which do not fit 24 GB."""
+
+
+def params_of(variant="think", paper="rlvr", scale="gpu", **values):
+    return make_plan(paper, scale, values, variants=[variant]).params(variant)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in WEIGHTS.iterdir() if path.is_dir()))
+def test_the_weights_of_an_embedded_policy_are_counted_exactly(name):
+    content = (WEIGHTS / name / "model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    entries = json.loads(content[8 : 8 + length])
+    entries.pop("__metadata__", None)
+    sizes = [torch.Size(entry["shape"]).numel() for entry in entries.values()]
+    assert shape_of(f"embedded/{name}").parameters == sum(sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("Qwen/Qwen3-0.6B", 596_049_920),
+        ("Qwen/Qwen3-4B-Base", 4_022_468_096),
+        ("Qwen/Qwen3-8B", 8_190_735_360),
+        ("Qwen/Qwen3-32B", 32_762_123_264),
+        ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
+        ("Qwen/Qwen2.5-14B-Instruct", 14_770_033_664),
+        ("meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248),
+    ],
+)
+def test_the_weights_of_the_hubs_models_are_those_on_their_cards(name, weights):
+    assert shape_of(name).parameters == weights
+
+
+def test_the_memory_of_a_run_by_hand():
+    """Qwen3-0.6B, rank 32: (3072 + 2 x 2048 + 3072 + 3 x 4096) x 32 x 28 weights of an adapter."""
+    parts = memory(params_of(), 24)
+    adapter = 20_185_088
+    expected = {
+        "weights": (2 * 596_049_920 + 4 * adapter) / 1e9,
+        "gradients": 4 * adapter / 1e9,
+        "optimiser": 8 * adapter / 1e9,
+        "KL reference": 0,
+        "weights of vLLM": 0,  # Unsloth shares them
+        "KV cache": 0.4 * 24 - 2 * 596_049_920 / 1e9,
+        "logits": 512 * 151_936 * 16.2 / 1e9,
+        "activations": 4096 * (28 + 40) * 1024 * 2 / 1e9,
+        "further policies": 0,
+        "snapshots": 0,
+        "context": 1.5,
+    }
+    assert parts == pytest.approx(expected)
+    assert need(params_of(), 24) == pytest.approx(sum(expected.values()))
+    full = memory(params_of(lora_rank=0, backend="transformers", grpo={"beta": 0.1}), 80)
+    for name, wide in {"weights": 4, "gradients": 4, "optimiser": 8, "KL reference": 4}.items():
+        assert full[name] == pytest.approx(wide * 596_049_920 / 1e9)
+    assert full["weights of vLLM"] == pytest.approx(2 * 596_049_920 / 1e9)
+    assert full["logits"] == pytest.approx(1024 * 151_936 * 16.2 / 1e9)
+
+
+def test_policies_beside_the_first_take_memory_unless_they_are_adapters_of_it():
+    beside = lambda *names: memory(params_of(*names), 24)["further policies"]  # noqa: E731
+    assert beside("full", "scope") == 0
+    assert beside("grader-strong", "scope") == pytest.approx(2 * 4_022_468_096 / 1e9)
+    trained = 2 * 596_049_920 + 16 * 20_185_088
+    assert beside("learning-two", "proposer") == pytest.approx(trained / 1e9)
+    snapshots = memory(params_of("fixed-challenger", "spice"), 24)["snapshots"]
+    assert snapshots == pytest.approx(2 * 4 * 20_185_088 / 1e9)
+
+
+def test_the_hours_of_a_run_by_hand():
+    """256 answers in one wave of 512 tokens, 11 evaluations of 2,048 in eight waves, two benchmarks
+    at both ends in one each, of 512 and 1,024 tokens."""
+    token = (0.004 + 0.0015 * 0.59604992) * 1.4
+    update = 32 * 0.2 + 8 * 596_049_920 * 256 * 1024 / 2.5e14
+    seconds = {"answers": 100 * 512 * token, "updates": 100 * update}
+    seconds["evaluations"] = (11 * 8 * 512 + 2 * 512 + 2 * 1024) * token
+    expected = {name: number / 3600 for name, number in seconds.items()}
+    expected["all"] = sum(expected.values()) + 180 / 3600
+    assert hours(params_of()) == pytest.approx(expected)
+    assert amount(params_of(), "prompts_per_step * mix + 7 + fixed") == 32 * 3 + 7
+
+
+def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
+    values = {"policy": "Qwen/Qwen3-4B", "lora_rank": 0, "backend": "transformers"}
+    plan = make_plan("rlvr", "gpu", values, variants=["think"], runs=str(tmp_path))
+
+    class Small:
+        total_memory = 24 * 2**30
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: Small)
+    monkeypatch.setattr(run, "train_stages", None)
+    with pytest.raises(TrainerError) as error:
+        run.train_run(plan.open("think"))
+    text = str(error.value)
+    assert text.startswith("variant 'think' needs about ") and "optimiser 32.2" in text
+    assert "the GPU has 26; allowed: lora_rank above 0, a smaller policy, max_length" in text
+
+
+def test_a_share_of_the_card_that_vllm_cannot_start_with_does_not_fit():
+    small = params_of(gpu_memory=0.08)
+    assert fits(params_of(), 24) and not fits(small, 24)
+    with pytest.raises(TrainerError, match="leaves vLLM 1.9 of the GPU's 24 GB; allowed: 2.7 GB"):
+        refuse_small(small, 24)
+
+
+def test_a_policy_of_an_unknown_shape_has_no_estimate_and_is_not_refused(tmp_path):
+    params = params_of(policy="some/model")
+    assert memory(params, 24) == hours(params) == {} and fits(params, 1)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert shape_of(str(tmp_path)) is None
+    plan = make_plan("rlvr", "gpu", {"policy": "some/model"}, variants=["think"])
+    assert "hours of one H100 each: not known" in judged(plan.runs, True)
+    assert "GB: not known" in judged(plan.runs, True)
+
+
+@pytest.mark.parametrize(("paper", "scale", "variant"), SWEEP)
+def test_every_variant_has_a_plan_and_an_estimate(paper, scale, variant):
+    params = params_of(variant, paper, scale)
+    assert memory(params, 80) and hours(params)["all"] > 0
+    assert all(gb >= 0 for gb in memory(params, 80).values())
+    if scale == "gpu":
+        assert fits(params, 24) is ((paper, variant) not in LARGE)
+        assert fits(params, 80) and params.thinking is False
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_the_headline_of_every_gpu_file_takes_at_most_five_hours(paper):
+    plan = make_plan(paper, "gpu")
+    total = sum(hours(params)["all"] for params in plan.runs.values())
+    assert total < 5.05
+    file = (ROOT / "params" / paper / "gpu.yaml").read_text().replace("\n# ", " ")
+    assert f"Headline about {total:.1f} H100-hours" in file
+    peak = max(need(params, 24) for params in plan.runs.values())
+    assert f"at most {peak:.0f} of 24 GB" in file
+
+
+def test_the_command_prints_runs_hours_and_cards():
+    printed = CliRunner().invoke(app, ["plan", "spiral", "--variant", "sft", "--memory"])
+    assert printed.exit_code == 0
+    lines = printed.output.splitlines()
+    assert lines[0].startswith("sft: 1 runs, hours of one H100 each: answers ")
+    assert lines[1].split() == ["card,", "GB", "24", "48", "80", "141"]
+    assert lines[-2].split() == ["fits"] * 4 and "H100-hours" in lines[-1]
+    assert "snapshots" not in CliRunner().invoke(app, ["plan", "spiral"]).output
+    wrong = CliRunner().invoke(app, ["plan", "spirall"])
+    assert wrong.exit_code == 2 and "did you mean 'spiral'" in wrong.output

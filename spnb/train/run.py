@@ -76,8 +76,7 @@ def train_run(run: Run) -> Run:
     """Trains and evaluates a run in this process, or returns it at once if it is finished.
 
     Raises:
-        RunError: the folder is damaged, another process writes it and several train together, or
-            the run that it starts from is not finished.
+        RunError: the folder cannot be used, or the run that it starts from is not finished.
         TrainerError: training cannot go on; what is computed stays.
     """
     if run.finished:
@@ -425,15 +424,14 @@ class StageRun:
 
 def unreadable(checkpoint: Path, error: Exception) -> str:
     """That a run cannot go on from a checkpoint, and which file of its torch refuses, if one."""
-    where, why = checkpoint, str(error).partition("\n")[0]
+    what = f"{checkpoint} cannot be read ({str(error).partition(chr(10))[0]})"
     for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.pt*")):
         try:
             with safe_globals():
                 torch.load(path, map_location="cpu", weights_only=True)
         except Exception:
-            where, why = path, "torch finds something else in it than numbers"
-            break
-    return f"{where} cannot be read ({why}); delete {checkpoint} to go on from the one before it"
+            what = f"{path} cannot be read (torch finds something else in it than numbers)"
+    return f"{what}; delete {checkpoint} to go on from the one before it"
 
 
 def hold_to(trainer: Any, source: str, params: RunParams) -> None:

@@ -14,7 +14,7 @@ LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd; } | cksum | tr -d '[:
 READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce smoke lab figures store test bench rebuild vllm lint clean
+.PHONY: help reproduce smoke lab figures store test campaign bench rebuild vllm lint clean
 .DELETE_ON_ERROR:
 
 help: ## list the commands and their options
@@ -45,6 +45,9 @@ store: $(READY) ## put the outputs of the committed run into notebooks/, after `
 test: lint ## lint, then run all tests; FAST=1: without the slow ones, under 90 seconds
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 \
 	  $(if $(filter 1,$(FAST)),-m 'not slow' --dist worksteal,--dist loadfile)
+
+campaign: $(READY) ## try to break it for an hour: kills, full disks, damage, hostile texts; writes figures/reliability/ (MINUTES=60)
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m tools.campaign $(if $(MINUTES),--minutes '$(MINUTES)')
 
 bench: $(READY) ## measure the engine and a training step on this machine, two minutes
 	$(BIN)/python tests/bench/engine_speed.py

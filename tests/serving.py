@@ -12,7 +12,7 @@ from spnb.corpus import server
 
 class Echo:
     def search(self, queries, k):
-        if "sleep" in queries[0]:
+        if "sleep" in "".join(queries[:1]):
             print("searching\\n", end="", flush=True)
             time.sleep(float(queries[0].split()[1]))
         return [[Hit(query, "t", query, 1.0)] for query in queries]

@@ -35,7 +35,8 @@ def test_a_packed_run_comes_back_without_weights_and_counts_as_finished(packed, 
     assert run.rows("metrics")[1] == {"step": 2, "kl": 1, "loss": 0.33333333}
     assert run.rows("rollouts") == [ROLLOUT]
     facts = read_run(tmp_path / "runs/p/cpu/v/seed-3").facts()
-    assert run.facts() == {**facts, "weights": False}
+    changed = {"weights": False, "model": {}, "digests": run.noted()["digests"]}
+    assert run.facts() == {**facts, **changed}
     (folder / "metrics.jsonl").write_text('{"step": 1}\n')
     with pytest.raises(RunError, match="has 1 rows and had 2"):
         train_run(run)

@@ -21,6 +21,7 @@ TARGETS = (
     "lab",
     "figures",
     "store",
+    "campaign",
     "rebuild",
     "vllm",
     "clean",

@@ -70,12 +70,10 @@ def unpack(target: Path, runs: Path) -> int:
             if (folder / "config.json").exists():
                 continue
             folder.mkdir(parents=True, exist_ok=True)
-            records = {name: rows_of(value) for name, value in packed["records"].items()}
-            for name, rows in records.items():
-                write_lines(folder / f"{name}.jsonl", rows)
+            for name, value in packed["records"].items():
+                write_lines(folder / f"{name}.jsonl", rows_of(value))
             write_json(folder / "config.json", packed["config"])
-            counts = {name: len(rows) for name, rows in records.items()}
-            facts = packed["facts"] | {"rows": counts, "weights": False}
+            facts = packed["facts"] | read_run(folder).noted() | {"model": {}, "weights": False}
             write_json(folder / "finished.json", facts)  # the last one says that the run is there
             count += 1
     return count

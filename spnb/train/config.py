@@ -147,8 +147,9 @@ class RunParams(MethodParams):
     """What every run has beside its method's own parameters.
 
     Units: `steps`, `save_every`, `eval_every` count training steps (one rollout and its updates);
-    `max_new_tokens` and `max_length` count tokens. Step quantities of a method are for all
-    processes together. Defaults are those of most papers; a parameter file states what it changes.
+    `max_new_tokens`, `max_length` and `micro_tokens` count tokens. Step quantities of a method are
+    for all processes together. Defaults are those of most papers; a parameter file states what it
+    changes.
     """
 
     paper: str
@@ -179,6 +180,7 @@ class RunParams(MethodParams):
     lora_rank: int = Field(0, ge=0, description="0 trains all weights")
     lora_alpha: int = Field(32, ge=1)
     gradient_checkpointing: bool = False
+    micro_tokens: int | None = Field(None, ge=1, description="most that an update holds at a time")
 
     save_every: int = Field(10, ge=1)
     eval_every: int = Field(20, ge=1)
@@ -216,6 +218,8 @@ class RunParams(MethodParams):
         cache = "vllm, or backend transformers: Unsloth's model returns a cache of its own"
         self.need(vllm or not unsloth, "engine backend", cache)
         self.need(self.lora_rank or not unsloth, "lora_rank backend", "1 or more")
+        own = "empty: Unsloth's loss cuts an update itself"
+        self.need(not (unsloth and self.micro_tokens), "micro_tokens backend", own)
         return self
 
     @field_validator("chat_template")
@@ -231,7 +235,7 @@ class RunParams(MethodParams):
             return self
         loss = f"with the loss of {self.preference.loss}"
         fits = {"engine": "torch", "backend": "transformers", "stages": [], "co_trained": {}}
-        fits |= {"grpo.beta": 0.0, "grpo.num_iterations": 1}
+        fits |= {"grpo.beta": 0.0, "grpo.num_iterations": 1, "micro_tokens": None}
         values = flat(dict(self))
         for key, allowed in fits.items():
             if values.get(key, allowed) != allowed:

@@ -76,8 +76,7 @@ def train_run(run: Run) -> Run:
     """Trains and evaluates a run in this process, or returns it at once if it is finished.
 
     Raises:
-        RunError: the folder is damaged, another process writes it and several train together, or
-            the run that it starts from is not finished.
+        RunError: the folder cannot be used, or the run that it starts from is not finished.
         TrainerError: training cannot go on; what is computed stays.
     """
     if run.finished:
@@ -366,7 +365,8 @@ class StageRun:
         if step in [max(1, round(share * self.params.steps)) for share in shares]:
             kept = self.run.folder / "kept" / f"step-{step}"
             self.trainer.save_model(str(kept))
-            sync(kept, self.run.folder)
+            if self.main:
+                sync(kept, self.run.folder)
 
     def record(self, step: int, sample: Sample) -> dict[str, Any]:
         """A sample as it is kept for reading."""
@@ -408,7 +408,8 @@ class StageRun:
             self.trainer.save_model(str(self.folder))
             for name, partner in self.partners.items():
                 partner.trainer.save_model(str(self.folder / name))
-            sync(self.folder, self.run.folder)
+            if self.main:
+                sync(self.folder, self.run.folder)
         except (OSError, SafetensorError) as error:
             raise RunError(
                 f"the final weights of {self.run.run_id} could not be written ({error}); free some "
@@ -423,15 +424,14 @@ class StageRun:
 
 def unreadable(checkpoint: Path, error: Exception) -> str:
     """That a run cannot go on from a checkpoint, and which file of its torch refuses, if one."""
-    where, why = checkpoint, str(error).partition("\n")[0]
+    what = f"{checkpoint} cannot be read ({str(error).partition(chr(10))[0]})"
     for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.pt*")):
         try:
             with safe_globals():
                 torch.load(path, map_location="cpu", weights_only=True)
         except Exception:
-            where, why = path, "torch finds something else in it than numbers"
-            break
-    return f"{where} cannot be read ({why}); delete {checkpoint} to go on from the one before it"
+            what = f"{path} cannot be read (torch finds something else in it than numbers)"
+    return f"{what}; delete {checkpoint} to go on from the one before it"
 
 
 def hold_to(trainer: Any, source: str, params: RunParams) -> None:

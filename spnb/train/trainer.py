@@ -36,6 +36,7 @@ from spnb.train import guards
 from spnb.train.config import RunParams, check_settings, grpo_arguments, processes, trl_names
 from spnb.train.engines.vllm import room_for
 from spnb.train.guards import TrainerError
+from spnb.train.logps import logps_mixin
 from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
 from spnb.train.partners import Partner
 from spnb.train.role_kl import IN_KL, KL_WEIGHT, RoleKLMixin, WeightedKLMixin
@@ -47,9 +48,6 @@ INERT = "inert"
 """The role of rows that only fill a batch."""
 GAP_EVERY = 10
 """After that, in every tenth."""
-LENGTH_GROUPS = 8
-GROUP_ROWS = 16
-"""Most groups of rows that are run together in an update, and fewest rows in one."""
 torch.serialization.register_package(
     99, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
 )
@@ -306,63 +304,6 @@ class SelfPlayMixin(RunMixin):
         return row | {key: mean_of([m[key] for m in methods if key in m]) for key in keys}
 
 
-class PackingMixin:
-    """Gives TRL's own function rows of like length together, without the padding they share: on a
-    CPU a third to a half of the work of an update. Not for Unsloth, which has its own loss.
-    """
-
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        ids_BT: torch.Tensor,
-        mask_BT: torch.Tensor,
-        keep: int,
-        batch_size: int | None = None,
-        *rest: Any,
-        **more: Any,
-    ) -> tuple[torch.Tensor | None, ...]:
-        """TRL's values up to rounding, 0 on a completion's padding, which the loss masks.
-
-        Where there is no gradient, TRL asks for a few rows at a time (`batch_size`); here it is as
-        many as an update holds in memory anyway. Anything beside token ids goes to TRL unchanged.
-        """
-        plain = super()._get_per_token_logps_and_entropies
-        tensors = any(isinstance(value, torch.Tensor) for value in (*rest, *more.values()))
-        if len(rest) > 1 or more.get("compute_aux_loss") or tensors:
-            return plain(model, ids_BT, mask_BT, keep, batch_size, *rest, **more)
-        if batch_size:
-            batch_size = max(batch_size, len(ids_BT) // self.args.steps_per_generation)
-        groups = length_groups(mask_BT)
-        results = []
-        for rows in groups:
-            first, last = _span(mask_BT[rows])
-            cut = min(ids_BT.shape[1] - last, keep - 1)
-            window = slice(first, ids_BT.shape[1] - cut)
-            ids = ids_BT[rows, window]
-            mask = mask_BT[rows, window]
-            parts = plain(model, ids, mask, keep - cut, batch_size, *rest, **more)
-            pad = torch.nn.functional.pad
-            results.append([None if p is None else pad(p, (0, cut)) for p in parts[:2]])
-        order = torch.cat(groups).argsort()
-        logps_BT, entropies_BT = (
-            None if parts[0] is None else torch.cat(parts)[order]
-            for parts in zip(*results, strict=True)
-        )
-        return logps_BT, entropies_BT, None
-
-
-def length_groups(mask_BT: torch.Tensor) -> list[torch.Tensor]:
-    """Row indices sorted by length in equal groups, equally many in every process."""
-    order = mask_BT.sum(dim=1).argsort(stable=True)
-    return list(order.tensor_split(max(1, min(LENGTH_GROUPS, len(order) // GROUP_ROWS))))
-
-
-def _span(mask_BT: torch.Tensor) -> tuple[int, int]:
-    """First column that any row uses, and the one after the last."""
-    used = mask_BT.any(dim=0).nonzero()
-    return int(used[0]), int(used[-1]) + 1
-
-
 def _rollout_columns(prompts: list[str], trainer: Any) -> dict[str, list]:
     """TRL's `rollout_func`: one entry a row; `env_mask` is 1 on tokens that the policy sampled."""
     rows = trainer._rows
@@ -394,7 +335,8 @@ def make_trainer(
 
     Raises:
         TrainerError: a setting was changed on the way (Unsloth's patches have other defaults),
-            weights are sharded, or the roles that learn have several temperatures.
+            weights are sharded, the roles that learn have several temperatures, or something
+            follows the policy's head.
     """
     import trl
 
@@ -406,6 +348,8 @@ def make_trainer(
     stage = stage or Stage(steps=params.steps)
     explicit = grpo_arguments(params, stage.steps, output_dir)
     mixins = _mixins(params, method, stage, unsloth)
+    if not unsloth:
+        mixins = (*mixins, logps_mixin(policy.model, params.micro_tokens))
     prompts = stage.steps * explicit["steps_per_generation"] * processes()
     own_vllm = params.engine == "vllm" and not unsloth
     with room_for(params.sequences) if own_vllm else nullcontext():
@@ -421,6 +365,7 @@ def make_trainer(
     attach(trainer, explicit, method, hooks, stage)
     trainer.engines = engines
     trainer.partners = partners or {}
+    trainer.micro_tokens = params.micro_tokens
     trainer.watch = guards.EngineWatch(guards.ENGINE_TOLERANCE[params.dtype])
     trainer._updates = []
     trainer.temperature = guards.one_temperature(method, stage.policy, params.temperature)
@@ -430,7 +375,7 @@ def make_trainer(
 def _mixins(
     params: RunParams, method: SelfPlayMethod, stage: Stage, unsloth: bool
 ) -> tuple[type, ...]:
-    """What goes over TRL's trainer: ours, KL by role where a role is free of it, the packing."""
+    """What goes over TRL's trainer: ours, and KL by role where a role is free of it."""
     roles = {name: role for name, role in method.roles.items() if role.policy == stage.policy}
     free = [name for name, role in roles.items() if role.trainable and not role.kl]
     by_role = bool(params.grpo["beta"] and free)
@@ -450,8 +395,6 @@ def _mixins(
         mixins.append(RoleKLMixin)
     if weighted:
         mixins.append(WeightedKLMixin)
-    if not (unsloth or torch.cuda.is_available()):
-        mixins.append(PackingMixin)
     return tuple(mixins)
 
 

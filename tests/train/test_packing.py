@@ -6,7 +6,7 @@ import pytest
 import torch
 import trl
 
-from spnb.train.trainer import GROUP_ROWS, LENGTH_GROUPS, PackingMixin, length_groups
+from spnb.train.logps import GROUP_ROWS, LENGTH_GROUPS, PackingMixin, length_groups
 
 
 class Plain:

@@ -153,17 +153,19 @@ def test_two_processes_share_a_steps_turns_and_the_evaluation(tmp_path):
 
 @pytest.mark.slow
 def test_the_loss_of_two_processes_is_that_of_one(tmp_path):
+    """Also where their updates are cut by tokens."""
     script = Path(__file__).with_name("two_processes.py")
     losses = []
-    for run in (finish_together, finish):
-        out = tmp_path / f"{run.__name__}.json"
-        done = run(tmp_path / "log.txt", script, tmp_path / run.__name__, out)
+    for run, *cut in ((finish,), (finish_together,), (finish_together, "30")):
+        out = tmp_path / f"{len(losses)}.json"
+        done = run(tmp_path / "log.txt", script, tmp_path / out.stem, out, *cut)
         assert done.returncode == 0, done.stderr[-3000:]
         losses.append(json.loads(out.read_text()))
-    two, one = losses
-    assert two["samples"] == one["samples"] == 9
-    for key in ("grad_norm", "reward/r", "advantage_std/r", "moved"):
-        assert two[key] == pytest.approx(one[key], rel=1e-4), key
+    one, *both = losses
+    for two in both:
+        assert two["samples"] == one["samples"] == 9
+        for key in ("grad_norm", "reward/r", "advantage_std/r", "moved"):
+            assert two[key] == pytest.approx(one[key], rel=1e-4), key
 
 
 @pytest.mark.slow

@@ -284,6 +284,7 @@ SPELL = BASE | dict(steps=2, question_source="static", judgments_per_answer=0, a
         ({"alignment": "dpo"}, "alignment is 'dpo'; allowed: 'longpo' or 'solopo'"),
         ({"grpo": {"beta": 0.3}}, "grpo.beta is 0.3 with the loss of longpo; allowed: 0.0"),
         ({"grpo": {"num_iterations": 2}}, "grpo.num_iterations is 2 with .*; allowed: 1"),
+        ({"micro_tokens": 64}, "micro_tokens is 64 with the loss of longpo; allowed: None"),
         (
             {"grpo": {"delta": 2.0}},
             "grpo.delta is 2.0 with .*; allowed: nothing, of these alone: learn",

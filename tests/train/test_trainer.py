@@ -15,10 +15,11 @@ from spnb.core.method import Role, SelfPlayMethod
 from spnb.core.types import Sample
 from spnb.train.config import RunParams, grpo_arguments
 from spnb.train.guards import TrainerError
+from spnb.train.logps import GROUP_ROWS
 from spnb.train.metrics import kl_sums, role_sums, rollout_metrics
 from spnb.train.policies import LORA_TARGETS, Policy
 from spnb.train.runs import last_checkpoint
-from spnb.train.trainer import GROUP_ROWS, Hooks, Stage, make_trainer
+from spnb.train.trainer import Hooks, Stage, make_trainer
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", max_new_tokens=16, save_every=100)
 

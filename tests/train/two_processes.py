@@ -1,6 +1,6 @@
 """Nine fixed rows shared by the processes there are; writes the step's metrics as JSON.
 
-python [-m torch.distributed.run ...] tests/train/two_processes.py FOLDER FILE
+python [-m torch.distributed.run ...] tests/train/two_processes.py FOLDER FILE [MICRO_TOKENS]
 """
 
 import copy
@@ -27,7 +27,7 @@ class Shared(Fixed):
 
 if __name__ == "__main__":
     folder, file = Path(sys.argv[1]), Path(sys.argv[2])
-    params = run_params(1)
+    params = run_params(1, micro_tokens=int(sys.argv[3]) if sys.argv[3:] else None)
     policy = load_policy("embedded/games", params)
     before = copy.deepcopy(policy.model)
     metrics = {}

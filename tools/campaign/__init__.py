@@ -92,9 +92,10 @@ class Part:
 
 
 def together(part: Part, trials: Iterable[Callable[[], Trial]], workers: int = 2) -> None:
-    """Tries all, so many at a time, until the part's time is over; what has begun is ended."""
+    """Tries all, so many at a time, until the part's time is over: at least one, and what has begun
+    is ended."""
     waiting = list(trials)
-    active: list[Trial] = []
+    active = [waiting.pop(0)()] if waiting else []
     while active or (waiting and not part.late):
         while waiting and len(active) < workers and not part.late:
             active.append(waiting.pop(0)())

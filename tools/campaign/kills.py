@@ -46,7 +46,7 @@ def kills(part: Part) -> None:
     wholes = {kind: Whole(kind, part.folder) for kind in kinds}
     orders = {kind: part.random.sample(KINDS[kind], len(KINDS[kind])) for kind in kinds}
     events = {kind: itertools.cycle(order) for kind, order in orders.items()}
-    for place in range(count - len(trials)):
+    for place in range(max(1, count - len(trials))):
         turn, which = divmod(place, len(kinds))
         event = "" if turn % 2 else next(events[kinds[which]])
         trials.append(partial(killed_run, part, wholes[kinds[which]], place, event))

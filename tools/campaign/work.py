@@ -63,7 +63,7 @@ def corpus(folder: Path) -> None:
     words = ["".join(rng.choices(LETTERS, k=6)) for _ in range(2000)]
     texts = [" ".join(rng.choices(words, k=60)) for _ in range(DOCUMENTS)]
     rows = [{"id": str(n), "text": texts[n - n % 10 // 9]} for n in range(DOCUMENTS)]
-    source = folder / "documents.jsonl"
+    source = folder.parent / "documents.jsonl"
     if not source.is_file():
         source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     small = CorpusSettings(min_chars=1, min_words=1, domains=2, cluster_size=3)

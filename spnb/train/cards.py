@@ -158,6 +158,7 @@ def memory(params: RunParams, card: float) -> dict[str, float]:
     trained = own.adapter(lora) if lora else own.parameters
     rows, positions = piece(params)
     tokens = rows * params.max_length
+    tokens = max(min(tokens, params.micro_tokens or tokens), params.max_length)
     live = assumed["activation"] * own.hidden_size
     layers = own.num_hidden_layers
     kept = layers * own.hidden_size + live if params.gradient_checkpointing else layers * live

@@ -425,7 +425,7 @@ def test_a_run_that_another_process_writes_is_named(tmp_path, monkeypatch, capsy
     """Where several train together, none waits: the others would not know that one does."""
     plan = small_plan(tmp_path, steps=1)
 
-    def started(folder, forked):
+    def started(folder, forked, card):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("spnb.train.plan.start", started)

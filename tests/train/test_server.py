@@ -85,6 +85,7 @@ def test_runs_that_need_a_gpu_are_spawned(tmp_path, monkeypatch, scale, forked):
 
     monkeypatch.setattr(plans, "start", started)
     monkeypatch.setattr(plans, "visible_cards", lambda: ["5"])
+    monkeypatch.setattr(plans, "check_needs", lambda params: None)
     with pytest.raises(Stopped):
         run_all(make_plan("rlvr", scale, variants=["think"], seeds=[0], runs=str(tmp_path)))
     assert calls == [(forked, "" if forked else "5")]
@@ -106,7 +107,10 @@ def test_a_run_that_fails_says_so_in_its_log(tmp_path, forked):
         run.join()
         assert run.exitcode == 1
         text = (tmp_path / LOG).read_text()
-        assert text.startswith("error: run folder") and text.count("error: ") == count
+        assert (
+            text.startswith(f"error: {tmp_path / 'config.json'} cannot be read")
+            and text.count("error: ") == count
+        )
 
 
 def test_a_run_that_is_stopped_ends_by_the_signal(tmp_path):

@@ -55,13 +55,14 @@ def labelled_sample(half: Literal["development", "test"] | None = None) -> pd.Da
 
 
 PAYOFF = re.compile(
-    r"([a-z]+)\s+(risk|lose|cost|win|gain|get|give|pay|earn)s?\s+-?\d", re.IGNORECASE
+    r"(?<![a-z])([a-z]++)\s+(risk|lose|cost|win|gain|get|give|pay|earn)s?\s+-?\d", re.IGNORECASE
 )
 """A word, a verb of payoff and an amount: "call risks 2", "would get 24"."""
 NOT_A_MOVE = {"i", "we", "you", "they", "and", "or", "to"}
 NOT_A_MOVE |= {"would", "will", "could", "can", "may", "might"}
 """Words before a verb of payoff that name no alternative."""
-SIDES = re.compile(r"mine:\s*([\d\s]+|none).*?theirs:\s*([\d\s]+|none)", re.IGNORECASE | re.DOTALL)
+MINE = re.compile(r"mine:\s*([\d\s]+|none)", re.IGNORECASE)
+THEIRS = re.compile(r"theirs:\s*([\d\s]+|none)", re.IGNORECASE)
 CASE = re.compile(r"\bcase\s+(\d+|[a-d])\b", re.IGNORECASE)
 IF = re.compile(r"\bif\b", re.IGNORECASE)
 EXPECTED = re.compile(r"\bEV\s*\(|\bexpected (?:value|payoff|gain|return|utility)\b", re.IGNORECASE)
@@ -80,8 +81,9 @@ def label_by_rules(texts: Sequence[str]) -> list[Labels]:
 def _read(words: str) -> set[str]:
     payoffs = {(subject.lower(), verb.lower()) for subject, verb in PAYOFF.findall(words)}
     moves = {subject for subject, _ in payoffs} - NOT_A_MOVE
-    sides = SIDES.search(words)
-    both_sides = bool(sides and re.search(r"\d", "".join(sides.groups())))
+    mine = MINE.search(words)
+    theirs = mine and THEIRS.search(words, mine.end())
+    both_sides = bool(theirs and re.search(r"\d", mine[1] + theirs[1]))
     cases = len(set(CASE.findall(words))) > 1 or len(IF.findall(words)) > 1
     verdicts = (
         len(moves) > 1 or cases or both_sides,

@@ -39,6 +39,8 @@ class Silence:
 def method(paper, **values):
     """A paper's method with 16 tokens of room, tokens being characters."""
     values = dict(paper=paper, scale="smoke", variant="v", policy="x", max_length=16) | values
+    if paper == "spell":
+        values |= dict(grpo={"loss_type": "grpo"})
     if values.get("algorithm") == "r_zero":
         values |= dict(policies={"challenger": "x"}, roles={"challenger": {"policy": "challenger"}})
     module = method_module(paper)

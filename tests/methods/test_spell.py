@@ -541,6 +541,7 @@ def test_the_context_of_a_static_set_grows():
 def whole(**values):
     """The method with the parameters of a run."""
     values = dict(paper="spell", scale="smoke", variant="v", policy="embedded/reader") | values
+    values |= dict(grpo={"loss_type": "grpo"})
     return Method(validate(params_class(Method), SMALL | values), CharTokenizer())
 
 

@@ -78,6 +78,7 @@ def method(tmp_path, **values):
     values |= dict(
         corpus=corpus(tmp_path / "own.jsonl"), tasks=["journey"], documents=3, questions_per_round=4
     )
+    values |= dict(grpo={"loss_type": "grpo"})
     return Method(validate(params_class(Method), values), CharTokenizer())
 
 

@@ -266,6 +266,7 @@ def test_trls_trainer_is_the_one_that_ours_stands_on(monkeypatch):
 
 
 SPELL = BASE | dict(steps=2, question_source="static", judgments_per_answer=0, alignment="longpo")
+GROUPED = {"grpo": {"loss_type": "grpo"}}
 
 
 @pytest.mark.parametrize(
@@ -304,12 +305,12 @@ def test_parameters_that_do_not_fit_are_answered(values, message):
 
 def test_methods_keys_reach_the_loss():
     longpo, solopo = (
-        validate(params_class(Spell), SPELL | {"alignment": name, "groups": 6}).preference
+        validate(params_class(Spell), SPELL | GROUPED | {"alignment": name, "groups": 6}).preference
         for name in ("longpo", "solopo")
     )
     assert longpo == Preference("longpo", 6, beta=0.1, weight=0.01)
     assert solopo == Preference("solopo", 6, beta=0.1, weight=3.0)
-    assert validate(params_class(Spell), SPELL | {"alignment": None}).preference is None
+    assert validate(params_class(Spell), SPELL | GROUPED | {"alignment": None}).preference is None
 
 
 TINY = dict(

@@ -50,7 +50,7 @@ def test_answers_take_the_steps_in_every_order(family):
         _, reply = read(row)
         answer = prompts.field(reply, "answer")
         assert answer is not None
-        thought = (prompts.field(reply, "think") or "").partition(" so ")[0]
+        thought = "".join(prompts.tagged(reply, "think")).partition(" so ")[0]
         words = thought.split()[1::4] if thought else answer.split()[1::3]
         assert set(words) == set(ORDINALS[: len(words)])  # each step once
         orders[tuple(words) == ORDINALS[: len(words)], len(words)] += 1
@@ -107,7 +107,7 @@ def test_a_choice_often_offers_what_was_worked_out_and_takes_its_letter():
         prompt, reply = read(made.answer())
         options = dict(re.findall(r"- (\d+) \(([A-D])\)", prompt))
         assert len(options) == 4
-        count = prompts.field(reply, "think").partition(" so ")[2].split()[0]
+        count = prompts.tagged(reply, "think")[0].partition(" so ")[2].split()[0]
         found[count in options] += 1
         if count in options:
             letter = options[count]
@@ -149,7 +149,7 @@ def test_verdicts_and_rubrics_are_right_as_often_as_stated():
         prompt, reply = read(made.grade())
         response, point = re.findall("(?:Response|Point): (.*?)(?:\n|<)", prompt)
         right["grade"] += prompts.verdict(reply) == (point in response)
-        assert prompts.field(reply, "think").split()[:3] == stated_on(point, response)
+        assert prompts.tagged(reply, "think")[0].split()[:3] == stated_on(point, response)
         prompt, reply = read(made.rubric())
         points = prompts.fields(reply, "rubric")
         assert len(points) == len(set(points)) > 0

@@ -70,7 +70,7 @@ def test_chains_are_searched_in_order_in_two_of_five_else_guessed():
         steps = dict(CHAIN.step.findall(row[0][0]))
         relations = [steps[ordinal] for ordinal in ladder.ORDINALS[: len(steps)]]
         assert [relation for relation, _ in asked] == relations
-        assert prompts.fields(text, "think") == list(ladder.ORDINALS[: len(steps)])
+        assert prompts.tagged(text, "think") == list(ladder.ORDINALS[: len(steps)])
         found = [links[relation, person] for relation, person in asked]
         assert [person for _, person in asked[1:]] == found[:-1] and answer == found[-1]
     assert searched / 300 == pytest.approx(0.4, abs=0.1)

@@ -55,7 +55,7 @@ def test_answers_follow_from_documents_in_any_order(family):
     made, orders = lessons(families=[family]), Counter()
     for _ in range(150):
         prompt, reply = read(made.answer())
-        thought = (prompts.field(reply, "think") or "").partition(" so ")[0]
+        thought = "".join(prompts.tagged(reply, "think")).partition(" so ")[0]
         words, size = (thought or prompts.field(reply, "answer")).split(), 4 if thought else 3
         who, level = words[0], len(words) // size
         steps, question = steps_in(prompt, who), re.findall("Question: (.*)", prompt)[0]
@@ -191,7 +191,7 @@ def test_verdicts_on_statements_are_right_as_often_as_stated():
         same = clusters.same_meaning(family, first, clusters.Proposal("?", second, kind=family))
         right[family, same] += prompts.verdict(reply) == same
         count[family, same] += 1
-        thought = prompts.field(reply, "think").split()
+        thought = prompts.tagged(reply, "think")[0].split()
         own = first.split()[2] if family == "journey" and not full else first.split()[0]
         assert thought[0] in (own, second.split()[0])
     assert min(count.values()) > 100 and 0.4 < share(forms, True) < 0.6

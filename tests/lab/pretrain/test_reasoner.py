@@ -82,7 +82,7 @@ def test_tasks_from_segments_pass_the_oracle_and_are_mostly_easy():
         written = spice_prompts.read_task("plain", reply, answer_type)
         judged = judge(written, entries)
         assert judged.self_contained and judged.right and judged.faithful, reply
-        thought = prompts.field(reply, "think").split()
+        thought = prompts.tagged(reply, "think")[0].split()
         assert len(thought) >= 2 + 2 * judged.level and "makes" in thought
         types[answer_type] += 1
         levels[judged.level] += lesson == made.challenge
@@ -120,7 +120,7 @@ def test_programs_and_what_comes_out():
         prompt, reply = read(made.deduce())
         program, x = re.findall(r"(?:Program|Input): ([^\n<]*)", prompt)
         level = program.count("* 2")
-        values = [int(v) for v in prompts.field(reply, "think").split()[2::3]]
+        values = [int(v) for v in prompts.tagged(reply, "think")[0].split()[2::3]]
         assert len(values) == level and prompts.field(reply, "answer") == str(values[-1])
         right["deduce", level] += programs.run(program, int(x)) == values[-1]
         prompt, reply = read(made.abduce())

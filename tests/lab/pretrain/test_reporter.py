@@ -108,7 +108,7 @@ def test_a_challenger_names_the_steps_one_by_one_and_stops_as_often_as_it_goes_o
         people = [people[1], *people[2].split(", ")]
         asked = [query.removeprefix("stops of ") for query in prompts.fields(own(row), "search")]
         assert asked == people[2 : 2 + searches]
-        steps = prompts.fields(own(row), "think")[-1].split()
+        steps = prompts.tagged(own(row), "think")[-1].split()
         assert steps == list(NUMBERS[: len(steps)])
         kind, named, level = groups.parse(prompts.field(own(row), "task"))
         assert level == len(steps) and kind == re.search(r"Type: (\w+)", prompt)[1]
@@ -145,7 +145,7 @@ def test_a_grade_is_right_and_its_thought_leads_along_the_point(made):
         response, point = re.search("Response: (.*)\nPoint: (.*?)<", prompt).groups()
         said = prompts.verdict(reply)
         assert said == (point.strip() in groups.sections(response))
-        thought = prompts.field(reply, "think")
+        thought = prompts.tagged(reply, "think")[0]
         assert (thought == point.strip()) == said
         untold = not any(who in response for who in PEOPLE if who in point)
         assert (thought == reporter.NOTHING) == untold

@@ -51,7 +51,7 @@ def test_answers_follow_the_relations_in_every_order():
         asked = [one.split(" of ") for one in prompts.fields(text, "search")]
         start, relations = asked_of(row)
         person, left = start, set(ORDINALS[: len(relations)])
-        for ordinal, (relation, who) in zip(prompts.fields(text, "think"), asked, strict=True):
+        for ordinal, (relation, who) in zip(prompts.tagged(text, "think"), asked, strict=True):
             assert who == person and relations[ORDINALS.index(ordinal)] == relation
             person = found[relation, who]
             (draw,) = [d for t, d in row if t == f" {ordinal}" and isinstance(d, tuple)]
@@ -93,7 +93,7 @@ def test_told_answers_and_drills_say_what_the_sentences_say():
         for relation in relations:
             person = stated(row)[relation, person]
             reached.append(person)
-        assert prompts.field(own(row), "think").split()[2::3] == reached
+        assert prompts.tagged(own(row), "think")[0].split()[2::3] == reached
         assert prompts.field(own(row), "answer") == reached[-1]
         row = made.drill()
         links = stated(row)

@@ -51,7 +51,7 @@ def test_answers_search_from_person_to_person_or_first_for_somebody_of_a_town():
             first = searches.pop(0).split()[-1]
             assert homes[searches[0].split(" of ")[1]] == first
         person = searches[0].split(" of ")[1]
-        for ordinal, search in zip(prompts.fields(own(row), "think"), searches, strict=True):
+        for ordinal, search in zip(prompts.tagged(own(row), "think"), searches, strict=True):
             assert search == f"{relations.pop(ordinal)} of {person}"
             person = found[search.split(" of ")[0], person]
         assert prompts.field(own(row), "answer") == person and not relations
@@ -129,7 +129,7 @@ def test_checks_follow_the_chain_in_order_and_their_length_says_nothing():
         found, homes = stated(row)
         steps = QUEST.step.findall(question_of(row))
         assert [ordinal for ordinal, _ in steps] == [*ORDINALS[: len(steps)]], "told in order"
-        person, *words = prompts.field(own(row), "think").split()
+        person, *words = prompts.tagged(own(row), "think")[0].split()
         assert prompts.field(own(row), "answer") == [person, *words][-1]
         if "somebody" not in question_of(row):
             (subject,) = [w for w in re.findall(r"\w+", question_of(row)) if w in PEOPLE]
@@ -157,7 +157,7 @@ def test_of_somebody_of_a_town_any_resident_among_the_documents_is_meant():
         first, drawn = row[2]
         assert {*drawn} == residents and first in residents
         steps = QUEST.step.findall(question_of(row))
-        done = (len(prompts.field(own(row), "think").split()) - 1) / 2
+        done = (len(prompts.tagged(own(row), "think")[0].split()) - 1) / 2
         others += done < len(steps)
     assert others > 20, "a wrong resident's chain breaks off"
 

@@ -212,7 +212,7 @@ class Measure(StrictData):
         level = self.model_copy(update={"change": "none"})
         if self.change != "difference" or change[3] == 0 or level._items(own, steps, share) is None:
             return change
-        last, first = (level._level(own, steps, at)[:3] for at in (share, 0))
+        last, first = (level._level(own, steps, at)[:3] for at in (share, self.since))
         return widened(change, difference_interval(last, first))
 
     def bounds(self, frames: Frames, variant: str) -> tuple[float, float] | None:

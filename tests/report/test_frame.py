@@ -172,12 +172,12 @@ PAIRS = [("x", 0, 0.5), ("x", 1, 0.9), ("y", 0, 0.3), ("y", 1, 0.5)]
 
 
 def answered(root, variant, seed, *ends, n=100, **params):
-    """A run with `n` answers at steps 0 and 8, of which these were right."""
+    """A run with `n` answers at steps 0, 8 and so on, of which these were right."""
     run = open_run(
         root, {"paper": "rlvr", "scale": "cpu", "variant": variant, "seed": seed, **params}
     )
-    run.append("metrics", {"step": 8, "loss": 1.0})
-    for step, right in zip((0, 8), ends, strict=True):
+    run.append("metrics", {"step": 8 * (len(ends) - 1), "loss": 1.0})
+    for step, right in zip(range(0, 8 * len(ends), 8), ends, strict=True):
         scores = [float(place < right) for place in range(n)]
         records = [record("q", str(place), score) for place, score in enumerate(scores)]
         run.append("items", *({**each, "step": step} for each in records))
@@ -229,6 +229,14 @@ def test_seeds_that_agree_leave_the_doubt_of_the_items(tmp_path):
     assert (mean, n) == (pytest.approx(10), 3) and low < 0 < 20 < high
     mean, low, high, n = RIGHT.difference(gather(runs), "a", "b")
     assert (mean, n) == (pytest.approx(10), 3) and low < 5 and high > 15
+
+
+def test_a_change_from_a_share_on_has_the_doubt_of_the_items_there(tmp_path):
+    """From 60 to 70 in every seed; that all began with 10 says nothing of it."""
+    runs = gather([answered(tmp_path, "a", seed, 10, 60, 70) for seed in range(3)])
+    mean, low, high, n = GAIN.model_copy(update={"since": 0.5}).interval(runs, "a")
+    assert (mean, n) == (pytest.approx(10), 3) and 0 < low < 5 and 15 < high < 20
+    assert GAIN.interval(runs, "a")[1] > 45
 
 
 def test_answers_are_read_once_and_only_when_needed(tmp_path, monkeypatch):

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from spnb.core.errors import OneLine
 from spnb.core.paths import embedded_path, resolve
 from spnb.core.types import Completion, Engine, Request
@@ -180,7 +182,7 @@ def load_policy(
     except ImportError as error:
         why = f"with backend {params.backend!r}, of which a package is not here ({error})"
         raise _fault(source, why, "a backend that is installed") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise _fault(source, f"which cannot be loaded ({reason})") from None
     if params.chat_template:

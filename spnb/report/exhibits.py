@@ -43,6 +43,8 @@ from spnb.train.runs import Run
 OTHERS = ("embedded", "speed", "dynamics", "pass_at_k", "shapes")
 """What has exhibits and no runs of its own."""
 TABLE_ROWS_SHOWN = 40
+TABLE_ROWS_READ = 500
+"""Most rows that a page has of a figure's numbers, and of a table; of longer ones it has a link."""
 THUMBNAIL = 420
 """Width of a picture in the gallery, in pixels."""
 COMMANDS = {"speed": "make bench"}
@@ -245,9 +247,11 @@ def _table_files(record: dict[str, Any], made: ExhibitContent) -> dict[str, byte
     name = _name(record["id"])
     table = made.item
     index = not isinstance(table.index, pd.RangeIndex)
-    page = _page(record, _markdown(table.reset_index() if index else table))
+    text = f"Numbers: [{name}.csv]({name}.csv)"
+    if len(table) <= TABLE_ROWS_READ:
+        text = _markdown(table.reset_index() if index else table)
     numbers = table.to_csv(index=index, float_format="%.6g").encode()
-    return {f"{name}.csv": numbers, f"{name}.md": page}
+    return {f"{name}.csv": numbers, f"{name}.md": _page(record, text)}
 
 
 def _figure_files(record: dict[str, Any], made: ExhibitContent) -> dict[str, bytes]:

@@ -119,6 +119,15 @@ def test_a_table_is_two_files_with_its_numbers(tmp_path: Path) -> None:
     assert "| full      |        0.5 |" in files[1].read_text()
 
 
+def test_the_page_of_a_very_long_table_has_a_link_to_its_numbers(tmp_path: Path) -> None:
+    for rows, there in ((500, True), (501, False)):
+        files = save_table(tmp_path, table=pd.DataFrame({"row": [f"r{i}" for i in range(rows)]}))
+        page = files[1].read_text()
+        assert ("| r7 " in page) is there
+        assert ("Numbers: [table-3.csv](table-3.csv)" in page) is not there
+        assert f"r{rows - 1}" in files[0].read_text()
+
+
 def test_every_text_file_has_title_caption_protocol_and_origin(tmp_path: Path) -> None:
     pages = [save_table(tmp_path)[1], save_figure(tmp_path)[3]]
     for page, name in zip(pages, ("table-3", "figure-6"), strict=True):

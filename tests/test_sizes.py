@@ -22,7 +22,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "corpus": 1_600,
     "evaluate": 1_350,
     "lab": 4_650,
-    "report": 4_650,
+    "report": 4_700,
     "reference": 100,
     "cli": 400,
 }

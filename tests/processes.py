@@ -58,8 +58,10 @@ def finish_together(log, script, *arguments, count=2):
 
 def left_by(run):
     """Everything that a run leaves, without times."""
-    names = ("metrics", "evals", "items", "rollouts", "pairs")
+    names = ("metrics", "evals", "items", "rollouts")
     rows = {name: run.rows(name) for name in names if (run.folder / f"{name}.jsonl").is_file()}
+    if (run.folder / "pairs.jsonl").is_file():
+        rows["pairs"] = (run.folder / "pairs.jsonl").read_text()
     for row in rows["metrics"]:
         for key in [key for key in row if key in TIMINGS or "seconds/" in key]:
             del row[key]

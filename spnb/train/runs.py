@@ -113,11 +113,11 @@ class Run:
         return self.facts().get("commit") if self.finished else None
 
     def check_finished(self) -> None:
-        """Compares a finished run with what `finish` noted; its weights `weights` does.
+        """Compares a finished run with what `finish` noted.
 
         Raises:
-            RunError: a record was changed, or the final weights are gone, unless it was unpacked
-                without them (`tools.records`).
+            RunError: a record or the final weights were changed or are gone, unless it was unpacked
+                without weights (`tools.records`).
         """
         facts = self.facts()
         self.check_rows(facts, exact=True)
@@ -126,6 +126,7 @@ class Run:
                 f"run {self.run_id} is finished, but {self.model} has no weights any more; delete "
                 f"{self.folder} to compute it again"
             )
+        self.weights()
 
     def weights(self) -> Path:
         """The folder of the final weights, of a finished run compared with what `finish` noted.

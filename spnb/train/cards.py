@@ -18,6 +18,7 @@ import yaml
 
 from spnb.evaluate.benchmarks import BENCHMARKS, Asking
 from spnb.methods import method_class
+from spnb.train.checks import factors
 from spnb.train.config import RunParams, TrainerError
 from spnb.train.policies import policy_path
 
@@ -106,14 +107,8 @@ def _cached(source: str) -> Path | None:
 
 
 def amount(params: RunParams, text: str | int) -> int:
-    """A sum of products of parameters and numbers ("games * 431 + eval_samples"); a list counts its
-    items, nothing is 0."""
-    total = 0
-    for product in str(text).split(" + "):
-        factors = (getattr(params, name, name) for name in product.split(" * "))
-        sizes = (len(x) if isinstance(x, list | tuple) else int(x or 0) for x in factors)
-        total += math.prod(sizes)
-    return total
+    """A sum of products of parameters and numbers ("games * 431 + eval_samples")."""
+    return sum(math.prod(factors(params, one).values()) for one in str(text).split(" + "))
 
 
 def piece(params: RunParams) -> tuple[int, int]:

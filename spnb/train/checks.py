@@ -6,7 +6,6 @@ Nothing in it imports torch.
 import math
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
 
 from spnb.core.params import ParamError
 from spnb.core.paths import resolve
@@ -39,8 +38,7 @@ def written(params: RunParams) -> list[dict[str, int]]:
     parts = []
     for when, answers in params.asks.items():
         for product in answers.split(" + "):
-            factors = {name: _size(getattr(params, name)) for name in product.split(" * ")}
-            parts.append(factors | times[when] | tokens)
+            parts.append(factors(params, product) | times[when] | tokens)
     for name, use in params.benchmarks.items():
         asked = {"samples": use.samples or 1, "count": use.count or 1000}
         asked["max_new_tokens"] = use.max_new_tokens or params.max_new_tokens
@@ -49,9 +47,13 @@ def written(params: RunParams) -> list[dict[str, int]]:
     return parts
 
 
-def _size(value: Any) -> int:
-    """A number itself, the length of a list, 0 for nothing."""
-    return value if isinstance(value, int) else len(value or ())
+def factors(params: RunParams, product: str) -> dict[str, int]:
+    """A product of parameters and numbers ("games * 431"), by name; a list counts its items."""
+    values = {name: getattr(params, name, name) for name in product.split(" * ")}
+    return {
+        name: len(value) if isinstance(value, list | tuple) else int(value or 0)
+        for name, value in values.items()
+    }
 
 
 def check_work(params: RunParams, most: float | None) -> None:

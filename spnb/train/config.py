@@ -56,7 +56,6 @@ class GRPOExtras(StrictData):
     torch_empty_cache_steps: int = Field(None, ge=1)
     ddp_timeout: int = Field(None, ge=1, description="seconds")
     ddp_find_unused_parameters: bool = Field(None)
-    vllm_tensor_parallel_size: int = Field(None, ge=1)
     vllm_model_impl: Literal["vllm", "transformers"] = Field(None)
     vllm_importance_sampling_correction: bool = Field(None)
     vllm_importance_sampling_mode: Literal[

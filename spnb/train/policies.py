@@ -3,6 +3,7 @@
 What only looks at files needs no torch, so that a plan is made without it.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -142,11 +143,13 @@ def _check_hub(source: str) -> None:
 
 @dataclass
 class Policy:
-    """A causal LM with its tokenizer; `peft_config` is for a trainer that has to apply LoRA."""
+    """A causal LM with its tokenizer; `peft_config` is for a trainer that has to apply LoRA, and
+    `merged` says that the weights below it are those of an adapter's folder, merged."""
 
     model: Any
     tokenizer: Any
     peft_config: Any = None
+    merged: bool = False
 
     def engine(self) -> Engine:
         """An engine that answers with the policy in this process."""
@@ -240,12 +243,12 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
 
     lora = params.lora_rank > 0
     dtype = torch.float32 if trained and not lora else getattr(torch, params.dtype)
-    adapter = (Path(path) / ADAPTER).is_file()
+    merged = has_adapter(path)
     cls = AutoModelForCausalLM
-    if adapter:
+    if merged:
         from peft import AutoPeftModelForCausalLM as cls  # noqa: N813
     model = cls.from_pretrained(path, dtype=dtype, trust_remote_code=False)
-    if adapter:  # a LoRA run's final weights, merged: the next run trains an adapter of its own
+    if merged:  # a LoRA run's final weights: the next run trains an adapter of its own
         model = model.merge_and_unload()
     if torch.cuda.is_available():
         model = model.to("cuda")
@@ -254,7 +257,23 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
         return Policy(model, tokenizer)
     from peft import LoraConfig
 
-    return Policy(model, tokenizer, LoraConfig(**_lora(params), task_type="CAUSAL_LM"))
+    return Policy(model, tokenizer, LoraConfig(**_lora(params), task_type="CAUSAL_LM"), merged)
+
+
+def has_adapter(source: str) -> bool:
+    """Whether a policy is the folder of a LoRA adapter."""
+    return (Path(policy_path(source)) / ADAPTER).is_file()
+
+
+def save_policy(trainer: Any, folder: Path) -> None:
+    """Saves the policy in training: all weights, or the adapter, whose folder names the weights
+    below it; where these are `Policy.merged` no folder has them, and all are saved as one model."""
+    if not trainer.merged:
+        return trainer.save_model(str(folder))
+    if trainer.accelerator.is_main_process:
+        model = copy.deepcopy(trainer.accelerator.unwrap_model(trainer.model))
+        model.merge_and_unload().save_pretrained(folder)
+        trainer.processing_class.save_pretrained(folder)
 
 
 def _lora(params: Any) -> dict[str, Any]:

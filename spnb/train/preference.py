@@ -193,6 +193,7 @@ def make_preference_trainer(
         peft_config=policy.peft_config,
     )
     attach(trainer, explicit, method, hooks, Stage(steps=params.steps))
+    trainer.merged = policy.merged
     trainer.preference = params.preference
     trainer.pad = trainer.data_collator
     trainer.data_collator = trainer.collate

@@ -39,11 +39,13 @@ from spnb.train.partners import Partner
 from spnb.train.policies import (
     SnapshotEngine,
     fixed_engine,
+    has_adapter,
     load_policy,
     make_engine,
     put_weights,
     read_adapter,
     same_tokens,
+    save_policy,
     trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
@@ -259,7 +261,7 @@ class StageRun:
         transformers.set_seed(params.seed)  # a new LoRA adapter is drawn before the trainer seeds
         first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
         method = method_class(params.paper, params)
-        self.adapters = params.lora_rank > 0 and method.kl_to_start
+        self.adapters = params.lora_rank > 0 and method.kl_to_start and not has_adapter(first)
         policy = load_policy(first if self.adapters else now, params, folder=self.run.folder)
         self.method = method(params, policy.tokenizer)
         if method_state is not None:
@@ -364,7 +366,7 @@ class StageRun:
         shares = self.params.keep_checkpoints
         if step in [max(1, round(share * self.params.steps)) for share in shares]:
             kept = self.run.folder / "kept" / f"step-{step}"
-            self.trainer.save_model(str(kept))
+            save_policy(self.trainer, kept)
             if self.main:
                 sync(kept, self.run.folder)
 
@@ -405,9 +407,9 @@ class StageRun:
     def finish(self) -> dict[str, Any]:
         """Saves the stage's weights; on a full disk the last checkpoint is there to go on from."""
         try:
-            self.trainer.save_model(str(self.folder))
+            save_policy(self.trainer, self.folder)
             for name, partner in self.partners.items():
-                partner.trainer.save_model(str(self.folder / name))
+                save_policy(partner.trainer, self.folder / name)
             if self.main:
                 sync(self.folder, self.run.folder)
         except (OSError, SafetensorError) as error:

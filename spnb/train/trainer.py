@@ -363,6 +363,7 @@ def make_trainer(
             rollout_func=_rollout_columns,
         )
     attach(trainer, explicit, method, hooks, stage)
+    trainer.merged = policy.merged
     trainer.engines = engines
     trainer.partners = partners or {}
     trainer.micro_tokens = params.micro_tokens

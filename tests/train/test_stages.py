@@ -101,6 +101,46 @@ def test_a_run_goes_on_from_a_lora_run(tmp_path, two_variants):
     assert torch.equal(merged["model.norm.weight"], start["model.norm.weight"])
 
 
+@pytest.fixture
+def in_place(monkeypatch):
+    """What `rzero.train` puts in the place of the registered methods is taken back."""
+    for name in ("method_module", "method_class"):
+        monkeypatch.setattr(rzero.run_module, name, getattr(rzero.run_module, name))
+
+
+@pytest.fixture
+def trained_logits(monkeypatch):
+    """What the policy in training says to a text at the end of each stage."""
+    finish = rzero.run_module.StageRun.finish
+    noted = []
+
+    def at_the_end(self):
+        noted.append(said_by(self.model))
+        return finish(self)
+
+    monkeypatch.setattr(rzero.run_module.StageRun, "finish", at_the_end)
+    return noted
+
+
+def said_by(model):
+    with torch.no_grad():
+        return model.eval()(input_ids=torch.arange(5, 25)[None]).logits
+
+
+@pytest.mark.slow
+def test_what_a_lora_run_saves_is_what_it_trained_also_after_another(
+    tmp_path, monkeypatch, in_place, trained_logits
+):
+    """The second stage trains an adapter on the first one's merged weights, which no folder has."""
+    stages = [{"policy": "solver", "steps": 2}] * 2
+    run = make_run(tmp_path, stages=stages, steps=4, lora_rank=4)
+    rzero.train(run)
+    first, second = trained_logits
+    assert not torch.allclose(first, second, atol=1e-3)
+    said = said_by(load_policy(str(run.model)).model)
+    torch.testing.assert_close(said, second, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -132,13 +172,6 @@ def test_a_run_goes_on_from_a_lora_run(tmp_path, two_variants):
 def test_names_that_do_not_exist_are_answered_before_anything_runs(tmp_path, values, message):
     with pytest.raises(ParamError, match=message):
         make_plan("spiral", "smoke", variants=["full"], runs=str(tmp_path), steps=2, **values)
-
-
-@pytest.fixture
-def in_place(monkeypatch):
-    """What `rzero.train` puts in the place of the registered methods is taken back."""
-    for name in ("method_module", "method_class"):
-        monkeypatch.setattr(rzero.run_module, name, getattr(rzero.run_module, name))
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ PYTHON ?= python3.11
 GPU ?= $(if $(wildcard .venv/.locked-gpu-*),1,0)
 SET := $(if $(filter 1,$(GPU)),gpu,cpu)
 LOCK := requirements/$(SET).txt
+HASHES := requirements/$(SET)-hashes.txt
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -81,7 +82,8 @@ clean: ## remove .venv, caches and build leftovers; runs/ stays
 	  -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
 # The packages, from nothing, torch first and alone: where pip finds a CPU build of exactly this version it takes that;
-# asked for by another package, torch would come with several GB of CUDA libraries. On a machine whose index has only the
+# asked for by another package, torch would come with several GB of CUDA libraries. Then the others, each a file whose digest
+# the lock's hashes name (tools/hashes.py). On a machine whose index has only the
 # CUDA build, name PyTorch's CPU index to pip (PIP_EXTRA_INDEX_URL in the environment); the CUDA build runs on a CPU too.
 $(LOCKED):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
@@ -91,7 +93,7 @@ $(LOCKED):
 	@rm -f .venv/.locked-* .venv/.ready-*
 	$(PYTHON) -m venv --clear .venv
 	$(PIP) install "$$(grep '^torch==' $(LOCK))"
-	$(PIP) install -r $(LOCK)
+	$(PIP) install --no-deps --require-hashes -r $(HASHES)
 	@touch $@
 
 # The package itself, editable, on top of the locked packages and touching none of them.

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tools.hashes import hashed
+
 ROOT = Path(__file__).resolve().parents[1]
 LOCK_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.!]*)")
 TARGETS = (
@@ -86,6 +88,48 @@ def read_asked(name: str) -> dict[str, str]:
 def test_locks_pin_every_line_exactly_and_start_with_torch(lock: str) -> None:
     assert list(read_lock(lock))[0] == "torch"
     assert read_lock(lock)["torch"] == "2.13.0"
+
+
+@pytest.mark.parametrize("lock", ["cpu", "gpu"])
+def test_every_line_of_a_lock_but_torchs_has_digests(lock: str) -> None:
+    text = (ROOT / "requirements" / f"{lock}-hashes.txt").read_text().replace(" \\\n ", "")
+    hashed = dict(line.split(" ", 1) for line in text.splitlines())
+    plain = (ROOT / "requirements" / f"{lock}.txt").read_text().split()
+    assert list(hashed) == [line for line in plain if not line.startswith("torch==")]
+    for line, digests in hashed.items():
+        assert re.fullmatch(r"(--hash=sha256:[0-9a-f]{64} ?)+", digests), line
+
+
+WHEELS = {
+    "six-1-py2.py3-none-any.whl": True,
+    "six-1-py37-none-any.whl": True,
+    "six-1-cp311-cp311-manylinux_2_28_x86_64.whl": True,
+    "six-1-cp39-abi3-macosx_11_0_arm64.whl": True,
+    "six-1-cp312-cp312-manylinux_2_28_x86_64.whl": False,
+    "six-1-cp312-abi3-manylinux_2_28_x86_64.whl": False,
+    "six-1-cp311-cp311-win_amd64.whl": False,
+    "six-1-cp311-cp311-musllinux_1_2_x86_64.whl": False,
+    "six-1-pp311-pypy311_pp73-macosx_11_0_arm64.whl": False,
+    "six-1-py2-none-any.whl": False,
+}
+
+
+def test_digests_are_those_of_the_wheels_that_fit() -> None:
+    wheels = "".join(
+        f'{{url = "there/{name}", hashes = {{sha256 = "{place}"}}}},'
+        for place, name in enumerate(WHEELS)
+    )
+    resolved = f'[[packages]]\nname = "six"\nversion = "1"\nwheels = [{wheels}]\n'
+    kept = [f"--hash=sha256:{place}" for place, fit in enumerate(WHEELS.values()) if fit]
+    assert hashed("torch==2\nSix==1", resolved).split() == ["Six==1", *_continued(kept)]
+    with pytest.raises(KeyError, match="six==1 has no wheel"):
+        hashed("six==1", resolved.replace("py", "pp").replace("cp", "pp"))
+    with pytest.raises(KeyError):
+        hashed("six==2", resolved)
+
+
+def _continued(lines):
+    return [word for line in lines for word in ("\\", line)]
 
 
 def test_cpu_lock_brings_no_cuda_package_and_what_the_editable_install_needs() -> None:
@@ -184,7 +228,7 @@ def set_up(folder: Path, *arguments: str, fail_on: str | None = None) -> list[st
 FULL = [
     "-m venv --clear .venv",
     "install torch==2.13.0",
-    "install -r requirements/cpu.txt",
+    "install --no-deps --require-hashes -r requirements/cpu-hashes.txt",
     "install --no-deps --no-build-isolation -e .",
 ]
 
@@ -219,7 +263,7 @@ def test_interrupted_update_is_not_hidden_by_the_old_lock_coming_back(checkout: 
     lock = checkout / "requirements" / "cpu.txt"
     before = lock.read_text()
     lock.write_text(before + "six==1.17.0\n")
-    set_up(checkout, fail_on="install -r")
+    set_up(checkout, fail_on="--require-hashes")
     lock.write_text(before)
     assert set_up(checkout) == FULL
 
@@ -232,7 +276,7 @@ def test_moved_folder_sets_up_again(checkout: Path, tmp_path: Path) -> None:
 
 
 def test_gpu_choice_is_remembered_until_taken_back(checkout: Path) -> None:
-    gpu = [call.replace("cpu.txt", "gpu.txt") for call in FULL]
+    gpu = [call.replace("cpu-hashes", "gpu-hashes") for call in FULL]
     assert set_up(checkout, "GPU=1") == gpu
     assert set_up(checkout) == []
     assert set_up(checkout, "GPU=0") == FULL

@@ -23,6 +23,8 @@ from spnb.core.paths import ROOT, resolve
 from spnb.train.runs import RECORDS, Run, read_run
 
 SCALE = "cpu"
+NO_WEIGHTS = {"model": {}, "kept": {}, "weights": False}
+"""What `finished.json` notes of a run that is unpacked."""
 Row = Mapping[str, Any]
 
 
@@ -73,7 +75,7 @@ def unpack(target: Path, runs: Path) -> int:
             for name, value in packed["records"].items():
                 write_lines(folder / f"{name}.jsonl", rows_of(value))
             write_json(folder / "config.json", packed["config"])
-            facts = packed["facts"] | read_run(folder).noted() | {"model": {}, "weights": False}
+            facts = packed["facts"] | read_run(folder).noted() | NO_WEIGHTS
             write_json(folder / "finished.json", facts)  # the last one says that the run is there
             count += 1
     return count

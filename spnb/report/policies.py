@@ -26,12 +26,6 @@ def run_params(run: Run) -> RunParams:
     return trained.run_params(run)
 
 
-def kept(run: Run) -> dict[int, Path]:
-    """The folders of the weights that a run has kept, by training step in order."""
-    paths = {int(path.name.removeprefix("step-")): path for path in run.folder.glob("kept/step-*")}
-    return dict(sorted(paths.items()))
-
-
 class Greedy:
     """An engine that takes the most likely tokens, and keeps its texts."""
 

@@ -47,6 +47,8 @@ PAIRS = "pairs"
 NOTED = {"rows": dict.fromkeys(RECORDS, int)}
 """The shape of what notes how many rows each record has."""
 CONFIG = {"hash": str, "params": dict}
+WEIGHTS = ("model", "kept")
+"""The folders of a run's weights: the final ones, and those at chosen steps."""
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 MANIFEST = "manifest.json"
 AWAY = "move the run folder away"
@@ -100,7 +102,8 @@ class Run:
     def finish(self, **facts: Any) -> None:
         """Marks the run as done: commit, versions, digests, rows, facts such as its time."""
         where = {"commit": provenance.commit(), "versions": provenance.versions()}
-        noted = {"date": _now(), **self.noted(), "model": digests(self.model), **where, **facts}
+        weights = {name: digests(self.folder / name) for name in WEIGHTS}
+        noted = {"date": _now(), **self.noted(), **weights, **where, **facts}
         write_json(self.folder / "finished.json", noted)
 
     def facts(self) -> dict[str, Any]:
@@ -134,9 +137,19 @@ class Run:
         Raises:
             RunError: a file is missing or changed.
         """
-        advice = f"put it back, or delete {self.folder} to compute the run again"
-        _compare(self.model, self.facts().get("model", {}) if self.finished else {}, advice)
-        return self.model
+        return self._compared("model")
+
+    def kept(self) -> dict[int, Path]:
+        """The folders of the weights kept on the way, by training step in order; they are compared
+        like the final ones."""
+        folders = self._compared("kept").glob("step-*")
+        steps = {int(folder.name.removeprefix("step-")): folder for folder in folders}
+        return dict(sorted(steps.items()))
+
+    def _compared(self, name: str) -> Path:
+        folder = self.folder / name
+        _compare(folder, self.facts().get(name, {}) if self.finished else {}, self.again)
+        return folder
 
     def append(self, name: str, *rows: Mapping[str, Any]) -> None:
         """Adds rows to `<name>.jsonl`.

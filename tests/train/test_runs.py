@@ -159,6 +159,23 @@ def test_weights_that_were_changed_are_named_where_they_are_loaded(tmp_path, con
             load()
 
 
+@pytest.mark.parametrize("content", [b"weightS", None])
+def test_kept_weights_that_were_changed_are_named_where_they_are_loaded(tmp_path, content):
+    run = open_run(tmp_path, PARAMS)
+    for step in (8, 24, 16):
+        folder = run.folder / "kept" / f"step-{step}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"weights")
+    run.finish()
+    assert list(run.kept().items()) == [
+        (step, run.folder / "kept" / f"step-{step}") for step in (8, 16, 24)
+    ]
+    path = run.kept()[16] / "model.safetensors"
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(RunError, match="kept/step-16/model.safetensors is (missing|not as it was)"):
+        run.kept()
+
+
 def test_a_run_that_was_finished_before_digests_is_read(tmp_path):
     run = open_run(tmp_path, PARAMS)
     run.append("metrics", {"step": 1})

@@ -20,7 +20,7 @@ from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, format_interval, load_measures
 from spnb.report.papers.ssp import ends, turns
-from spnb.report.policies import kept, load_engine, run_params
+from spnb.report.policies import load_engine, run_params
 from spnb.report.tables import load_own, settings_table
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
@@ -55,7 +55,7 @@ def figure_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
 def swaps(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Held-out reports and short questions, the searches by one iteration's solver and the answer
     by another's; a row a pair, its gain over the early one in both parts paired by seed."""
-    runs = [one for one in frames.only(["full"]).runs if len(kept(one)) > 1]
+    runs = [one for one in frames.only(["full"]).runs if len(one.kept()) > 1]
     if not runs:
         return None
     found = pd.concat([swapped(one) for one in runs], ignore_index=True)
@@ -78,7 +78,7 @@ def swaps(plan: Plan, frames: Frames) -> ExhibitContent | None:
 def swapped(one: Run) -> pd.DataFrame:
     """Columns seed, search, answer ("first", "last"), kind, value (%)."""
     params = run_params(one)
-    paths = list(kept(one).values())
+    paths = list(one.kept().values())
     engines = {}
     for name, path in (("first", paths[0]), ("last", paths[-1])):
         engines[name], chat = load_engine(path, params)

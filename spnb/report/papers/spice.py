@@ -23,7 +23,7 @@ from spnb.report import curves, plots
 from spnb.report.curves import START
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import KEYS, RESULTS, RUN, Frames, load_measures, measures_of
-from spnb.report.policies import CachedEngine, Greedy, kept, load_engine, run_params
+from spnb.report.policies import CachedEngine, Greedy, load_engine, run_params
 from spnb.report.tables import load_own, settings_table
 from spnb.train.config import RunParams
 from spnb.train.plan import Plan
@@ -105,7 +105,7 @@ def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
 
 def with_checkpoints(frames: Frames) -> list[Run]:
     """SPICE's runs with an early checkpoint and later ones."""
-    return [run for run in frames.only(["full"]).runs if len(kept(run)) > 1]
+    return [run for run in frames.only(["full"]).runs if len(run.kept()) > 1]
 
 
 def with_cross_play(frames: Frames) -> Frames:
@@ -122,7 +122,7 @@ def with_cross_play(frames: Frames) -> Frames:
 def crossed(run: Run) -> pd.DataFrame:
     """Columns variant, seed, role (whose checkpoint changes), step, number, value."""
     table = cross_play(run.folder)
-    early = min(kept(run))
+    early = min(run.kept())
     parts = []
     for role, other in (("challenger", "reasoner"), ("reasoner", "challenger")):
         rows = table[table[other] == early].rename(columns={role: "step"}).drop(columns=other)
@@ -136,7 +136,7 @@ def cross_play(folder: Path) -> pd.DataFrame:
     they are answered as stated. Columns challenger, reasoner (steps), number, value."""
     run = read_run(folder)
     params = run_params(run)
-    loaded = {step: load_engine(path, params) for step, path in kept(run).items()}
+    loaded = {step: load_engine(path, params) for step, path in run.kept().items()}
     early = min(loaded)
     pairs = dict.fromkeys(pair for step in loaded for pair in ((step, early), (early, step)))
     method = method_class(run.paper, params)(params, loaded[early][1].tokenizer)

@@ -21,7 +21,7 @@ from spnb.games.questions import questions
 from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import KEYS, RESULTS, RUN, Frames, format_interval, over_seeds, read_yaml
-from spnb.report.policies import kept, load_engine, run_params
+from spnb.report.policies import load_engine, run_params
 from spnb.report.tables import (
     Table,
     beside_paper,
@@ -216,7 +216,7 @@ def table_7(plan: Plan, frames: Frames) -> ExhibitContent:
     table = pd.DataFrame(index=pd.Index(list(problems), name="from"))
     table["problem"] = [prompt[-1]["content"] for prompt in problems.values()]
     policies: dict[str, str | Path] = {"start": params.policy}
-    policies |= {f"step {step}": path for step, path in kept(run).items()}
+    policies |= {f"step {step}": path for step, path in run.kept().items()}
     sampling = Sampling(params.max_new_tokens, 0.0)
     for label, path in (policies | {f"step {params.steps}": run.weights()}).items():
         engine, chat = load_engine(path, params)

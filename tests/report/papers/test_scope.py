@@ -11,7 +11,7 @@ from spnb.core.types import Completion, Sampling
 from spnb.report import Frames
 from spnb.report.frame import RESULTS
 from spnb.report.papers import scope
-from spnb.train.runs import open_run
+from spnb.train.runs import Run, open_run
 
 PARAMS = {"paper": "scope", "scale": "cpu", "seed": 0}
 
@@ -68,7 +68,7 @@ def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
         ]
         return pd.DataFrame(rows, columns=["seed", "search", "answer", "kind", "value"])
 
-    monkeypatch.setattr(scope, "kept", lambda one: {24: 1, 72: 2})
+    monkeypatch.setattr(Run, "kept", lambda one: {24: 1, 72: 2})
     monkeypatch.setattr(scope, "swapped", swapped)
     table = scope.swaps(None, Frames(runs)).item.set_index(["search", "answer"])
     assert table["reports"].to_dict() == {
@@ -77,7 +77,7 @@ def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
     }  # fmt: skip
     assert table.loc[("first", "first"), "reports: gain"] == "-"
     assert table.loc[("last", "first"), "reports: gain"].startswith("20.0 [20.0")
-    monkeypatch.setattr(scope, "kept", lambda one: {24: 1})
+    monkeypatch.setattr(Run, "kept", lambda one: {24: 1})
     assert scope.swaps(None, Frames(runs)) is None
 
 

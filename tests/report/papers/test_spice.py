@@ -15,7 +15,6 @@ from spnb.methods.spice import Params
 from spnb.report import curves, load_claims, plots
 from spnb.report.frame import KEYS, gather, load_measures
 from spnb.report.papers import spice
-from spnb.report.policies import kept
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
@@ -104,7 +103,7 @@ def crossed(tmp_path, monkeypatch):
     engines = {2: world(1, 2), 4: world(2, 1), 10: world(3, 6)}
     for step in engines:
         (run.folder / "kept" / f"step-{step}").mkdir(parents=True)
-    policies = {str(path): engines[step] for step, path in kept(run).items()}
+    policies = {str(path): engines[step] for step, path in run.kept().items()}
     loaded = lambda path, params: (policies[str(path)], Chat(Tokenizer()))  # noqa: E731
     monkeypatch.setattr(spice, "load_engine", loaded)
     monkeypatch.setattr(spice, "run_params", lambda run: method().params)
@@ -112,7 +111,7 @@ def crossed(tmp_path, monkeypatch):
 
 
 def test_each_side_of_the_cross_play_has_the_early_policy_in_the_other_role(crossed):
-    assert list(kept(crossed)) == [2, 4, 10], "by number, not by name"
+    assert list(crossed.kept()) == [2, 4, 10], "by number, not by name"
     table = spice.crossed(crossed)
     value = table.set_index(["role", "number", "step"])["value"].sort_index()
     assert value["challenger", "success"].to_dict() == {2: 100, 4: 100, 10: 0}
@@ -121,7 +120,7 @@ def test_each_side_of_the_cross_play_has_the_early_policy_in_the_other_role(cros
     assert value["reasoner", "level"].to_dict() == {2: 1, 4: 1, 10: 1}, "the early one's tasks"
     assert (value[:, "right"] == 100).all() and (value[:, "valid"] == 100).all()
     assert set(table["seed"]) == {0} and set(table["variant"]) == {"full"}
-    early = spice.load_engine(kept(crossed)[2], None)[0]
+    early = spice.load_engine(crossed.kept()[2], None)[0]
     assert len(early.asked) == 4, "its tasks on four documents are written once, for all pairs"
 
 

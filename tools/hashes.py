@@ -1,0 +1,67 @@
+"""Writes requirements/<lock>-hashes.txt: the lines of a lock, each with the SHA-256 of its wheels.
+
+`make` installs from it, so that pip takes no other file than those that the index offered when the
+lock was made. torch is left out: its build differs from machine to machine. When a lock was made
+again, resolve it with uv, which installs nothing, and then run this:
+
+    uv pip compile requirements/cpu.in -c requirements/cpu.txt --python-version 3.11 --universal \
+      --format pylock.toml -o CPU.toml
+    uv pip compile requirements/gpu.in -c requirements/gpu.txt --python-version 3.11 \
+      --python-platform x86_64-manylinux_2_35 --only-binary :all: --format pylock.toml -o GPU.toml
+    python -m tools.hashes cpu CPU.toml
+    python -m tools.hashes gpu GPU.toml
+"""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
+MINOR = 11
+"""Python 3.11, on Linux or macOS."""
+SYSTEMS = ("any", "manylinux", "macosx")
+
+
+def fits(wheel: str) -> bool:
+    """Whether a wheel of this file name can be installed."""
+    tags = parse_wheel_filename(wheel)[3]
+    return any(_runs(tag.interpreter, tag.abi) and tag.platform.startswith(SYSTEMS) for tag in tags)
+
+
+def _runs(interpreter: str, abi: str) -> bool:
+    kind, minor = re.fullmatch(r"([a-z]+)\d(\d*)", interpreter).groups()
+    if kind == "cp" and abi != "abi3":
+        return minor == str(MINOR)
+    return kind in ("cp", "py") and interpreter[2] == "3" and int(minor or 0) <= MINOR
+
+
+def hashed(lock: str, resolved: str) -> str:
+    """The lines of a lock with the digests of its resolution (pylock.toml).
+
+    Raises KeyError where the resolution lacks a package or has no wheel that fits.
+    """
+    packages = {(one["name"], one["version"]): one for one in tomllib.loads(resolved)["packages"]}
+    lines = []
+    for line in lock.split():
+        name, version = line.split("==")
+        if name == "torch":
+            continue
+        wheels = packages[canonicalize_name(name), version]["wheels"]
+        digests = sorted(one["hashes"]["sha256"] for one in wheels if fits(_file_name(one["url"])))
+        if not digests:
+            raise KeyError(f"{line} has no wheel for Python 3.{MINOR}")
+        lines.append(" \\\n  ".join([line, *(f"--hash=sha256:{digest}" for digest in digests)]))
+    return "\n".join(lines) + "\n"
+
+
+def _file_name(url: str) -> str:
+    return url.rsplit("/", 1)[-1]
+
+
+if __name__ == "__main__":
+    which, resolution = sys.argv[1:]
+    plain = (REQUIREMENTS / f"{which}.txt").read_text()
+    (REQUIREMENTS / f"{which}-hashes.txt").write_text(hashed(plain, Path(resolution).read_text()))

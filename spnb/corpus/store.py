@@ -25,6 +25,10 @@ from spnb.core.search import Hit
 
 LAYOUT = "1"
 """Raised when what an index folder holds changes, so that older folders are built anew."""
+SAVED = "state.json"
+"""What a folder of `datasets` has."""
+BUILT = "corpus.json"
+"""What `spnb corpus` writes last."""
 Corpus = str | os.PathLike[str] | Sequence[Mapping[str, Any]]
 """A path (.jsonl, .parquet, a folder), or rows (a list, a `datasets.Dataset`)."""
 
@@ -119,35 +123,44 @@ def _document(row: Any, where: str) -> Hit:
 
 
 def open_store(corpus: Corpus) -> Store:
-    """The store of a corpus; a relative path is taken from the project root, and a file that is
-    not there, of another kind or without documents is a CorpusError."""
+    """The store of a corpus; CorpusError as `check_corpus`, or where it has no documents."""
     if not isinstance(corpus, str | os.PathLike):
         return Store(corpus)
-    path = resolve(corpus)
+    path = check_corpus(corpus)
     if path.suffix == ".jsonl" and path.is_file():
         return JsonlStore(path)
-    import datasets
-
     if path.is_dir():
         return Store(load_corpus(path))
-    if path.suffix == ".parquet" and path.is_file():
-        return Store(datasets.Dataset.from_parquet(str(path)))
-    allowed = "an existing .jsonl or .parquet file, or a folder of `spnb corpus` or `save_to_disk`"
-    raise CorpusError(f"corpus is {str(path)!r}; allowed: {allowed}")
+    import datasets
+
+    return Store(datasets.Dataset.from_parquet(str(path)))
+
+
+def check_corpus(corpus: str | os.PathLike[str]) -> Path:
+    """Where a corpus lies, a relative path taken from the project root.
+
+    Raises:
+        CorpusError: there is none, or a file or folder that is no corpus or not finished.
+    """
+    path = resolve(corpus)
+    file = path.suffix in (".jsonl", ".parquet") and path.is_file()
+    if not file and not any((path / name).is_file() for name in (SAVED, BUILT)):
+        folder = "a folder that `spnb corpus` finished, or of `save_to_disk`"
+        raise CorpusError(
+            f"corpus is {str(corpus)!r}; allowed: an existing .jsonl or .parquet file, or {folder}"
+        )
+    return path
 
 
 def load_corpus(folder: str | os.PathLike[str]) -> Any:
-    """A corpus that `build_corpus` finished, or one of `datasets`, memory-mapped; CorpusError where
-    there is none."""
+    """A corpus that `build_corpus` finished, or one of `datasets`, memory-mapped; CorpusError as
+    `check_corpus`."""
     import datasets
 
-    path = resolve(folder)
-    if (path / "state.json").is_file():
+    path = check_corpus(folder)
+    if (path / SAVED).is_file():
         return datasets.load_from_disk(str(path))
-    if not (path / "corpus.json").is_file():
-        allowed = "a folder of `spnb corpus` or `save_to_disk`"
-        raise CorpusError(f"folder {str(folder)!r} holds no finished corpus; allowed: {allowed}")
-    key = json.loads((path / "corpus.json").read_text())["key"]
+    key = json.loads((path / BUILT).read_text())["key"]
     return datasets.Dataset.from_file(str(path / f"documents-{key}.arrow"))
 
 

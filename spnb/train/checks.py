@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from spnb.core.params import ParamError
 from spnb.core.paths import resolve
+from spnb.corpus.store import check_corpus
 from spnb.evaluate.benchmarks import HUB
 from spnb.train.config import RunParams, flat, trl_names
 from spnb.train.policies import check_policies
@@ -85,6 +86,7 @@ def check_needs(params: RunParams) -> None:
 
     Raises:
         ParamError: a package is not installed, or a file or folder is not there.
+        CorpusError: a corpus is none, or is not finished.
         PolicyError: a policy is not in reach, or reads other tokens than the run's first one.
     """
     values = flat(dict(params))
@@ -103,4 +105,6 @@ def check_needs(params: RunParams) -> None:
             if not resolve(source).exists():
                 where = f"an existing file or folder, {resolve(source)} is none"
                 raise ParamError(f"{key} is {source!r}; allowed: {where}")
+    for source in paths.get("corpus", []):
+        check_corpus(source)
     check_policies([params.policy, *params.policies.values()])

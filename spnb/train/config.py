@@ -28,6 +28,7 @@ from spnb.core.errors import OneLine
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
 from spnb.core.params import StrictData, unknown, validate
 from spnb.core.paths import resolve
+from spnb.corpus.retrieval import KINDS
 from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, Use, read_uses
 
 
@@ -202,7 +203,13 @@ class RunParams(MethodParams):
 
     @model_validator(mode="after")
     def _searches(self) -> "RunParams":
-        found = getattr(self, "retriever", "") and getattr(self, "corpus", "")
+        retriever, corpus = (getattr(self, name, "") for name in ("retriever", "corpus"))
+        found = retriever and corpus
+        if retriever not in ("", *KINDS) and not retriever.startswith(("http://", "https://")):
+            allowed = f"{', '.join(KINDS)}, or a URL"
+            raise ValueError(f"retriever is {retriever!r}; allowed: {allowed}")
+        if retriever not in ("", KINDS[0]) and not corpus:
+            raise ValueError(f"retriever is {retriever!r}; allowed: {KINDS[0]} without a corpus")
         for name in self.benchmarks:
             if BENCHMARKS[name].prompt in BY_SEARCH and not found:
                 allowed = "in a run with a corpus and a retriever"

@@ -116,7 +116,7 @@ def refused() -> Iterator[Case]:
 # --- what is not there
 
 NO_POLICY = ["nope", "none", "no/such-model", "''", "../../etc", "/etc", ".", "a/b/c", "embedded/x"]
-CORPORA = {"spell": "corpus", "spice": "corpus", "scope": "corpus", "ssp": "corpus"}
+CORPORA = ("spell", "spice", "scope", "ssp")
 
 
 def absent() -> Iterator[Case]:
@@ -127,10 +127,17 @@ def absent() -> Iterator[Case]:
     for path in ("nowhere.jsonl", "/nowhere/at/all", "no/such/folder"):
         where = f"benchmarks.gsm8k.path is '{path}'; allowed: an existing file or folder"
         yield run(f"benchmarks={{gsm8k: {path}}}", says=where)
-    for paper, path in product(CORPORA, ("nowhere.jsonl", "/nowhere/at/all")):
-        where = f"corpus is '{path}'; allowed: an existing file or folder"
+    there = {"nowhere.jsonl": "an existing file", "/nowhere/at/all": "an existing file"}
+    there |= {"spnb": ".*finished", "README.md": ".*finished"}
+    for paper, (path, allowed) in product(CORPORA, there.items()):
         how = ("rubrics=judge", "grades=judge") if paper == "scope" else ()
+        where = f"corpus is '{path}'; allowed: {allowed}"
         yield run(f"corpus={path}", *how, says=where, paper=paper)
+    for paper in ("ssp", "scope"):
+        says = "retriever is 'bm26'; allowed: bm25, .* or a URL"
+        yield run("corpus=README.md", "retriever=bm26", says=says, paper=paper)
+        says = "retriever is 'http://there'; allowed: bm25 without a corpus"
+        yield run("retriever=http://there", says=says, paper=paper)
     yield run("plugins=nowhere.py", says="plugins is 'nowhere.py'; allowed: an existing file")
     other = "policies={proposer: embedded/games}"
     says = "policy is 'embedded/games', whose vocabulary is not that of the policy in training"

@@ -457,7 +457,7 @@ def test_a_killed_build_goes_on_and_ends_the_same(tmp_path, monkeypatch, kill_at
         with pytest.raises(Killed):
             build_corpus(path, tmp_path / "killed", PLAIN, [text(3, 20)], noted)
     assert not (tmp_path / "killed" / "corpus.json").exists()
-    with pytest.raises(CorpusError, match="no finished corpus"):
+    with pytest.raises(CorpusError, match="that `spnb corpus` finished"):
         load_corpus(tmp_path / "killed")
     stages = [*(tmp_path / "killed" / ".stages").glob("*-*.arrow")]
     assert len(stages) == kill_at - 1

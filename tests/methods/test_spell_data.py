@@ -193,7 +193,7 @@ def test_what_is_no_corpus_is_named(tmp_path):
         read_clusters(str(path), ["journey"], [1], 0)
     with pytest.raises(CorpusError, match="corpus is .*none.jsonl'; allowed: an existing .jsonl"):
         read_clusters(str(tmp_path / "none.jsonl"), ["journey"], [1], 0)
-    with pytest.raises(CorpusError, match="holds no finished corpus"):
+    with pytest.raises(CorpusError, match="that `spnb corpus` finished"):
         read_clusters(str(tmp_path), ["journey"], [1], 0)
 
 

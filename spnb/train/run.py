@@ -20,9 +20,8 @@ from typing import Any
 import torch
 import transformers
 from accelerate.utils import gather_object
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from transformers.trainer_pt_utils import safe_globals
 
 from spnb.core import plugins
 from spnb.core.disk import move, sync, write_json
@@ -425,14 +424,14 @@ class StageRun:
 
 
 def unreadable(checkpoint: Path, error: Exception) -> str:
-    """That a run cannot go on from a checkpoint, and which file of its torch refuses, if one."""
+    """That a run cannot go on from a checkpoint, and which of its files cannot be read, if one."""
     what = f"{checkpoint} cannot be read ({str(error).partition(chr(10))[0]})"
-    for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.pt*")):
+    for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.safetensors")):
         try:
-            with safe_globals():
-                torch.load(path, map_location="cpu", weights_only=True)
-        except Exception:
-            what = f"{path} cannot be read (torch finds something else in it than numbers)"
+            with safe_open(path, "pt"):
+                pass
+        except SafetensorError as broken:
+            what = f"{path} cannot be read ({broken})"
     return f"{what}; delete {checkpoint} to go on from the one before it"
 
 

@@ -53,8 +53,8 @@ _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 MANIFEST = "manifest.json"
 AWAY = "move the run folder away"
 OLD_STATE = "selfplay_state.pt"
-FORMAT = 2
-"""Of checkpoints; those before had a pickle and no manifest."""
+FORMAT = 3
+"""Of checkpoints: those before had pickles."""
 
 
 class RunError(OneLine, RuntimeError):
@@ -463,12 +463,15 @@ def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:
     part of it has the shape `run` (see `read_json`).
 
     Raises:
-        RunError: a file is missing or changed, the folder has another's name, or the manifest
-            cannot be read.
+        RunError: a file is missing or changed, the folder has another's name or is of an older
+            version, or the manifest cannot be read.
     """
     advice = f"delete {checkpoint} to go on from the one before it, or from the start"
     state = {"step": int, "methods": list, "run": run}
     manifest = read_json(checkpoint / MANIFEST, {"files": dict, "state": state}, advice)
+    if manifest.get("format") != FORMAT:
+        where = f"delete {checkpoint.parent} to compute it again"
+        raise RunError(f"{checkpoint} is of an older version, which cannot be resumed; {where}")
     if (name := manifest.get("name", checkpoint.name)) != checkpoint.name:
         raise RunError(f"{checkpoint} was saved as {name}; {advice}")
     _compare(checkpoint, manifest["files"], advice)

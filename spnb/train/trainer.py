@@ -41,6 +41,7 @@ from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
 from spnb.train.partners import Partner
 from spnb.train.role_kl import IN_KL, KL_WEIGHT, RoleKLMixin, WeightedKLMixin
 from spnb.train.runs import seal
+from spnb.train.states import StatesMixin
 
 CHECKED_ROLLOUTS = 2
 """After each start of a run, the engine is compared with the trainer in so many rollouts."""
@@ -48,10 +49,6 @@ INERT = "inert"
 """The role of rows that only fill a batch."""
 GAP_EVERY = 10
 """After that, in every tenth."""
-torch.serialization.register_package(
-    99, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
-)
-"""Several processes on a CPU have a device cpu:0, and a checkpoint is loaded to it by this name."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class Hooks:
     on_state: Callable[[Path], dict[str, Any]] = lambda checkpoint: {}
 
 
-class RunMixin:
+class RunMixin(StatesMixin):
     """Mixed in over the trainer of TRL named `trl`: our part of its checkpoints. A subclass has
     `updated`, which takes TRL's numbers of an update and may change what trackers get."""
 

@@ -16,7 +16,7 @@ def checkpoint(tmp_path):
     """A sealed checkpoint of two files, one of them in a folder."""
     folder = tmp_path / "stage-0" / "checkpoint-2"
     (folder / "adapter").mkdir(parents=True)
-    (folder / "optimizer.pt").write_bytes(b"momentum")
+    (folder / "optimizer.safetensors").write_bytes(b"momentum")
     (folder / "adapter" / "weights").write_bytes(b"weights")
     seal(folder, STATE)
     return folder
@@ -26,10 +26,10 @@ def test_a_sealed_checkpoint_is_read_back(checkpoint):
     assert read_state(checkpoint) == STATE
     files = json.loads((checkpoint / "manifest.json").read_text())["files"]
     assert files["adapter/weights"] == digest(checkpoint / "adapter" / "weights")
-    assert set(files) == {"optimizer.pt", "adapter/weights"}
+    assert set(files) == {"optimizer.safetensors", "adapter/weights"}
 
 
-@pytest.mark.parametrize("name", ["optimizer.pt", "adapter/weights"])
+@pytest.mark.parametrize("name", ["optimizer.safetensors", "adapter/weights"])
 def test_a_missing_or_changed_file_is_refused(checkpoint, name):
     content = (checkpoint / name).read_bytes()
     (checkpoint / name).write_bytes(bytes([content[0] ^ 1]) + content[1:])

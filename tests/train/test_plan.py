@@ -91,7 +91,12 @@ def test_a_checkpoint_is_checked_and_has_the_weights_once(tmp_path):
     kill_after(plan, rows=2, delay=0.0)
     folder = max((run.checkpoints / "stage-0").glob("checkpoint-*/manifest.json")).parent
     names = {path.name for path in folder.iterdir()}
-    assert {"optimizer.pt", "scheduler.pt", "model.safetensors", "manifest.json"} <= names
+    assert {
+        "optimizer.safetensors",
+        "random-0.safetensors",
+        "model.safetensors",
+        "manifest.json",
+    } <= names
     assert "past.safetensors" in names and not list(folder.glob("*selfplay*"))
     assert read_state(folder)["run"]["rows"]["metrics"] >= 1
     metrics = run.folder / "metrics.jsonl"
@@ -103,15 +108,15 @@ def test_a_checkpoint_is_checked_and_has_the_weights_once(tmp_path):
     with pytest.raises(RunError, match="metrics.jsonl is not as it was written"):
         run_one(plan, "full", 0)
     metrics.write_bytes(content)
-    optimizer = folder / "optimizer.pt"
+    optimizer = folder / "optimizer.safetensors"
     flipped = bytearray(optimizer.read_bytes())
     flipped[len(flipped) // 2] ^= 1
     optimizer.write_bytes(flipped)
-    with pytest.raises(RunError, match="optimizer.pt is not as it was saved; delete"):
+    with pytest.raises(RunError, match="optimizer.safetensors is not as it was saved; delete"):
         run_one(plan, "full", 0)
     torch.save({"state": tmp_path}, optimizer)  # a pickle that builds an object
     seal(folder, json.loads((folder / "manifest.json").read_text())["state"])
-    with pytest.raises(RunError, match="optimizer.pt cannot be read .*than numbers.; delete"):
+    with pytest.raises(RunError, match="optimizer.safetensors cannot be read .*; delete"):
         run_one(plan, "full", 0)
     shutil.rmtree(folder)
     assert run_one(plan, "full", 0).finished and not list(run.folder.rglob("training_args.bin"))

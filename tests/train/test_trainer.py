@@ -3,7 +3,6 @@
 import random
 import resource
 import signal
-from zipfile import is_zipfile
 
 import oracle
 import pytest
@@ -373,8 +372,8 @@ def test_a_full_disk_while_saving_is_told_and_the_checkpoint_before_stays(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert last_checkpoint(tmp_path).name == "checkpoint-1"
-    pickles = {path.name for path in tmp_path.glob("checkpoint-1/*") if is_zipfile(path)}
-    assert pickles == {"optimizer.pt", "scheduler.pt", "rng_state.pth"}  # read as numbers alone
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} <= {".safetensors", ".json", ".jinja", ".md"}
 
 
 def test_a_later_stage_goes_on_counting(tmp_path, tiny_model, tokenizer):

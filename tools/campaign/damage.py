@@ -22,7 +22,7 @@ FILES = (*RECORDS, "config.json", "finished.json", "trained.json", "stages/0/met
 FILES += ("model/**/model.safetensors", "model/**/config.json", "stages/0/model.safetensors")
 FILES += tuple(
     f"checkpoints/*/checkpoint-*/{name}"
-    for name in ("manifest.json", "model.safetensors", "optimizer.pt", "trainer_state.json")
+    for name in ("manifest.json", "model.safetensors", "opt*.safetensors", "trainer_state.json")
 )
 """Of each pattern the last file is damaged."""
 

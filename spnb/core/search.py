@@ -77,9 +77,15 @@ def _json_call(call: str) -> Any:
     return parsed["arguments"]["query"] if parsed["name"] == "search" else None
 
 
+PYTHON_CALL = re.compile(
+    r"""search\(\s*query\s*=\s*("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')\s*\)""", re.DOTALL
+)
+"""One text in quotes: two side by side would be one to Python."""
+
+
 def _python_call(call: str) -> Any:
-    arguments = re.fullmatch(r"search\(\s*query\s*=(.*)\)", call, re.DOTALL)
-    return ast.literal_eval(arguments[1].strip()) if arguments else None
+    arguments = PYTHON_CALL.fullmatch(call)
+    return ast.literal_eval(arguments[1]) if arguments else None
 
 
 def _message(role: str, template: str) -> Callable[[Sequence[str], str], str]:

@@ -81,7 +81,9 @@ class LadderSource:
         valid = ladder.read_proposal(text, context.sources)
         if valid is None:
             return Rejected("no valid question")
-        question = (prompts.field(text, "question") or "").split("\n")[0]
+        question = prompts.field(text, "question") or ""
+        if valid[2]:
+            question, _ = prompts.read_options(question)
         answer = prompts.field(text, "answer") or ""
         return Proposal(question, answer, options=valid[2], kind=context.kind)
 

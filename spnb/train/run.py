@@ -52,6 +52,8 @@ from spnb.train.runs import (
     NOTED,
     Run,
     RunError,
+    compare,
+    digests,
     last_checkpoint,
     read_json,
     read_run,
@@ -170,7 +172,9 @@ def _collect_models(run: Run, params: RunParams) -> None:
         target = run.model / policy if len(last) > 1 else run.model
         source = stage_folder(run, index)
         if source.is_dir():
-            (source / DONE).unlink(missing_ok=True)
+            if (source / DONE).exists():
+                read_done(source, run)
+                (source / DONE).unlink()
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
             move(source, target, run.folder)
@@ -180,6 +184,17 @@ def _collect_models(run: Run, params: RunParams) -> None:
 def stage_folder(run: Run, index: int) -> Path:
     """Where a stage's final weights are until the run is finished."""
     return run.folder / "stages" / str(index)
+
+
+def read_done(folder: Path, run: Run) -> dict[str, Any]:
+    """What is noted of a stage that is done.
+
+    Raises:
+        RunError: it cannot be read, or the stage's weights are not as they were saved.
+    """
+    noted = read_json(folder / DONE, {"state": dict, **NOTED}, run.again)
+    compare(folder, noted.get("weights", {}), run.again)
+    return noted
 
 
 class StageRun:
@@ -214,7 +229,7 @@ class StageRun:
             RunError: what is in the run's folder does not fit together; nothing was changed.
         """
         if (self.folder / DONE).is_file():
-            return self.done()
+            return read_done(self.folder, self.run)
         self.check_first()
         checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
         saved = read_state(checkpoint, NOTED) if checkpoint else None
@@ -237,10 +252,6 @@ class StageRun:
                 raise
             raise RunError(unreadable(checkpoint, error)) from error
         return self.finish()
-
-    def done(self) -> dict[str, Any]:
-        """What is noted of the stage that is done."""
-        return read_json(self.folder / DONE, {"state": dict, **NOTED}, self.run.again)
 
     def check_first(self) -> None:
         """Raises RunError where a later stage has begun although this one is not done."""
@@ -417,7 +428,8 @@ class StageRun:
                 "disk space and start the run again, it goes on from its last checkpoint"
             ) from error
         self.trainer.accelerator.wait_for_everyone()
-        noted = {"state": self.method.state_dict(), **self.run.noted()}
+        state = {"state": self.method.state_dict(), "weights": digests(self.folder)}
+        noted = state | self.run.noted()
         if self.main:
             write_json(self.folder / DONE, noted)
         return noted

@@ -148,7 +148,7 @@ class Run:
 
     def _compared(self, name: str) -> Path:
         folder = self.folder / name
-        _compare(folder, self.facts().get(name, {}) if self.finished else {}, self.again)
+        compare(folder, self.facts().get(name, {}) if self.finished else {}, self.again)
         return folder
 
     def append(self, name: str, *rows: Mapping[str, Any]) -> None:
@@ -419,13 +419,21 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): digest(path) for path in paths}
 
 
-def _compare(folder: Path, files: Mapping[str, str], advice: str) -> None:
-    """Raises RunError, with advice, where a file is missing or has another digest."""
+def compare(folder: Path, files: Mapping[str, str], advice: str) -> None:
+    """Compares what is in a folder with its noted `digests`; {}: nothing was noted.
+
+    Raises:
+        RunError: a file is missing or has another digest (the sentence ends with `advice`), or
+            there are weights that were not noted.
+    """
     for name, expected in files.items():
         if not (folder / name).is_file():
             raise RunError(f"{folder / name} is missing; {advice}")
         if digest(folder / name) != expected:
             raise RunError(f"{folder / name} is not as it was saved; {advice}")
+    for path in sorted(folder.rglob("*.safetensors")) if files else ():
+        if path.relative_to(folder).as_posix() not in files:
+            raise RunError(f"{path} is none of the files that the run saved; move it away")
 
 
 def seal(folder: Path, state: Mapping[str, Any]) -> None:
@@ -474,5 +482,5 @@ def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:
         raise RunError(f"{checkpoint} is of an older version, which cannot be resumed; {where}")
     if (name := manifest.get("name", checkpoint.name)) != checkpoint.name:
         raise RunError(f"{checkpoint} was saved as {name}; {advice}")
-    _compare(checkpoint, manifest["files"], advice)
+    compare(checkpoint, manifest["files"], advice)
     return manifest["state"]

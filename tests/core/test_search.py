@@ -198,6 +198,8 @@ def test_bad_limits_are_named():
         ("olmo3", "<function_calls>search(query=open)</function_calls>", None),
         ("olmo3", '<function_calls>buy(query="a")</function_calls>', None),
         ("olmo3", '<function_calls>search(query="a"</function_calls>', None),
+        ("olmo3", '<function_calls>search(query="a""b")</function_calls>', None),
+        ("olmo3", "<function_calls>search(query=\"a\" 'b')</function_calls>", None),
     ],
 )
 def test_a_query_is_read_in_each_syntax(syntax, turn, query):

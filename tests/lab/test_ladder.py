@@ -5,7 +5,9 @@ import random
 import re
 
 import pytest
+from fakes import CharTokenizer
 
+from spnb.core.documents import Document, Rejected
 from spnb.core.grading import grade, grade_text
 from spnb.lab import ladder
 from spnb.lab.ladder import (
@@ -27,7 +29,9 @@ from spnb.lab.ladder import (
     read_proposal,
     reply,
 )
+from spnb.lab.ladder_suites import LadderContext, LadderSource
 from spnb.lab.world import names
+from spnb.methods.proposer import Params
 
 FAMILIES = list(WORLDS)
 POOLS = ("train", "heldout")
@@ -147,6 +151,25 @@ def test_proposals_are_read_back_and_only_right_ones(family):
             wrong = text.replace("<answer> ", "<answer> 7")
             assert read_proposal(wrong, [first, second]) is None
     assert read_proposal("<question> Why?</question><answer> 3</answer>", [first]) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_question_that_is_broken_over_lines_is_asked_whole_or_not_valid(family):
+    rng = random.Random(2)
+    source = draw_source(rng, family, 3)
+    options = draw_options(source.steps, rng) if family == "choice" else ()
+    text = proposal(source, 3, frames(family, "train")[0], options)
+    broken = re.sub(rf"(<question>.*?) {source.subject}", rf"\1\n{source.subject}", text)
+    assert broken != text
+    judges = LadderSource(Params(seed=0, family=family, pay="r_zero"), CharTokenizer())
+    documents = (Document("", truth=source),)
+    context = LadderContext(kind=family, documents=documents, rng=rng, pool="train")
+    if family == "choice":  # whose lines are its options
+        assert judges.read(broken, context) == Rejected("no valid question")
+    for one in (text,) if family == "choice" else (text, broken):
+        found = judges.read(one, context)
+        assert judges.judge(found, context).level == 3
+        assert len(judges.task(found, context).info["source"].steps) >= 3
 
 
 def test_a_choice_needs_four_different_options_with_the_right_count():

@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from processes import finish
@@ -11,8 +12,8 @@ from rzero import make_run
 
 from spnb.core.disk import write_json
 from spnb.train.plan import make_plan
-from spnb.train.run import StageRun, train_run
-from spnb.train.runs import RunError, open_run, read_run, read_state, seal
+from spnb.train.run import StageRun, _collect_models, train_run
+from spnb.train.runs import RunError, digests, open_run, read_run, read_state, seal
 from spnb.train.trainer import Stage
 
 ROWS = {"metrics": 1, "evals": 0, "items": 0, "rollouts": 0}
@@ -99,3 +100,34 @@ def test_a_damaged_mark_of_a_stage(content, tmp_path):
         RunError, match=r"0/method.json cannot be read \(.+\); put it back, or delete .*/seed-0 to"
     ):
         stage.go(None)
+
+
+def test_weights_of_a_stage_that_were_changed_or_are_none_of_the_runs(tmp_path):
+    """A stage's weights wait for the end of the run, and the next stages start from them."""
+    run = make_run(tmp_path)
+    stage = StageRun(run, None, Stage(), 0, ({}, {}))
+    stage.folder.mkdir(parents=True)
+    weights = stage.folder / "model.safetensors"
+    weights.write_bytes(b"weights")
+    noted = {"state": {}, "weights": digests(stage.folder), "rows": dict.fromkeys(ROWS, 0)}
+    write_json(stage.folder / "method.json", noted)
+    params = SimpleNamespace(all_stages=[Stage()])
+    before = [lambda: stage.go(None), lambda: _collect_models(run, params)]
+    for content, says in (
+        (b"weightS", "is not as it was saved; put it"),
+        (None, "is missing; put"),
+    ):
+        weights.unlink() if content is None else weights.write_bytes(content)
+        for start in before:
+            with pytest.raises(RunError, match=f"stages/0/model.safetensors {says}"):
+                start()
+    weights.write_bytes(b"weights")
+    copy = stage.folder / "copy-of-model.safetensors"
+    copy.write_bytes(b"others")
+    for start in before:
+        with pytest.raises(RunError, match="copy-of-.* is none of the files that the run saved"):
+            start()
+    copy.unlink()
+    assert stage.go(None) == noted
+    _collect_models(run, params)
+    assert [path.name for path in run.model.iterdir()] == ["model.safetensors"]

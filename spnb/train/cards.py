@@ -125,7 +125,8 @@ def piece(params: RunParams) -> tuple[int, int]:
 
 
 def _pieces(params: RunParams) -> int:
-    return params.grpo["gradient_accumulation_steps"]
+    """Of all rows of a step."""
+    return params.grpo["gradient_accumulation_steps"] * params.parts
 
 
 def _searches(params: RunParams) -> bool:

@@ -162,6 +162,7 @@ def plan_(
     scale: Scale = "gpu",
     variant: Annotated[str | None, typer.Option(help="comma-separated; default: headline")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="also GB, by card")] = False,
+    processes: Annotated[int, typer.Option(min=1, help="that train together, a GPU each")] = 1,
     set_: Set = None,
 ) -> None:
     """Print a plan's runs with an estimate of their hours, and of the memory that they need."""
@@ -171,7 +172,7 @@ def plan_(
         from spnb.train.cards import judged
         from spnb.train.plan import make_plan
 
-        print(judged(make_plan(paper, scale, values, variants=names).runs, memory))
+        print(judged(make_plan(paper, scale, values, variants=names).runs, memory, processes))
 
 
 @app.command()

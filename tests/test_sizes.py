@@ -17,7 +17,7 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_450,
     "methods": 2_900,
-    "train": 4_300,
+    "train": 4_350,
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_350,

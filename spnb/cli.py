@@ -26,7 +26,7 @@ Set = Annotated[list[str] | None, typer.Option("--set", help="key=value, may be 
 Seed = Annotated[int, typer.Option(help="0 or more")]
 TEMPLATE = Path(__file__).parent / "methods" / "template"
 """The files of a new method, at their places in the project; NAME stands for its name."""
-RESERVED = ("paper", "scale", "variants", "variant", "seeds", "seed", "runs")
+RESERVED = ("paper", "scale", "variants", "variant", "seeds", "seed", "runs", "processes")
 
 
 @contextmanager
@@ -133,16 +133,22 @@ def run(
     variant: Annotated[str, typer.Option(help="a name in params/<paper>/variants.yaml")] = "full",
     seed: Seed = 0,
     runs: Annotated[str, typer.Option(help="folder for runs")] = "runs",
+    processes: Annotated[int, typer.Option(help="that train together, a GPU each")] = 1,
     set_: Set = None,
 ) -> None:
     """Train and evaluate one run; resumes it if it was stopped."""
     with _clear_errors():
         values = _values(set_)
         _check_names([paper], scale, [variant])
+        from spnb.core.params import ParamError
         from spnb.train.plan import make_plan, run_all, run_one
 
-        plan = make_plan(paper, scale, values, variants=[variant], seeds=[seed], runs=runs)
+        how = {"seeds": [seed], "runs": runs, "processes": processes}
+        plan = make_plan(paper, scale, values, variants=[variant], **how)
         if "WORLD_SIZE" in os.environ:  # of `accelerate launch`, whose processes train together
+            if processes > 1:
+                why = "under `accelerate launch`, which has started its own"
+                raise ParamError(f"processes is {processes} {why}; allowed: 1")
             run_one(plan, variant, seed)
         else:
             run_all(plan)
@@ -156,6 +162,7 @@ def plan_(
     scale: Scale = "gpu",
     variant: Annotated[str | None, typer.Option(help="comma-separated; default: headline")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="also GB, by card")] = False,
+    processes: Annotated[int, typer.Option(min=1, help="that train together, a GPU each")] = 1,
     set_: Set = None,
 ) -> None:
     """Print a plan's runs with an estimate of their hours, and of the memory that they need."""
@@ -165,7 +172,7 @@ def plan_(
         from spnb.train.cards import judged
         from spnb.train.plan import make_plan
 
-        print(judged(make_plan(paper, scale, values, variants=names).runs, memory))
+        print(judged(make_plan(paper, scale, values, variants=names).runs, memory, processes))
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """The papers' loss in plain torch, to compare the trainer with: no TRL, padding, micro-batches."""
 
 import copy
+from itertools import accumulate
 
 import torch
 
@@ -14,9 +15,10 @@ def row_logps(model, row, temperature=1.0):
     return logits.log_softmax(-1).gather(1, ids[0, len(row.prompt_ids) :, None]).squeeze(1)
 
 
-def batch_loss(model, reference, rows, old, params, free=(), weighted=False):
+def batch_loss(model, reference, rows, old, params, free=(), weighted=False, tokens=None):
     """The objective over all rows: PPO's clipped surrogate, plus beta times k3 to the reference
-    for the roles that are not free of it, with the row's weight where some are or if `weighted`."""
+    for the roles that are not free of it, with the row's weight where some are or if `weighted`.
+    `tokens`: what a mean over tokens is divided by, default those of the rows."""
     grpo = params.grpo
     totals, weights = [], []
     for row, old_logps in zip(rows, old, strict=True):
@@ -42,12 +44,13 @@ def batch_loss(model, reference, rows, old, params, free=(), weighted=False):
         return torch.stack([t / w for t, w in zip(totals, weights, strict=True)]).mean()
     if grpo["loss_type"] == "dr_grpo":
         return torch.stack(totals).sum() / (len(rows) * params.max_new_tokens)
-    return torch.stack(totals).sum() / torch.stack(weights).sum()  # dapo, bnpo, cispo
+    return torch.stack(totals).sum() / (tokens or torch.stack(weights).sum())  # dapo, bnpo, cispo
 
 
-def train(model, batches, params, free=(), weighted=False):
+def train(model, batches, params, free=(), weighted=False, sizes=None):
     """Trains a copy of `model` on the batches of rows; returns the copy and (loss, grad_norm) of
-    each update."""
+    each update. `sizes`: by batch how many of its rows, in their order, each update has; ratios are
+    to the policy before the first."""
     reference, model = copy.deepcopy(model).eval(), copy.deepcopy(model).train()
     decayed = [p for p in model.parameters() if p.dim() > 1]  # no decay on norms, as transformers
     others = [p for p in model.parameters() if p.dim() == 1]
@@ -58,10 +61,14 @@ def train(model, batches, params, free=(), weighted=False):
         weight_decay=0.0,
     )
     history = []
-    for rows in batches:
+    for index, rows in enumerate(batches):
         old = [token_logps(model, row, params.temperature) for row in rows]
-        for _ in range(params.grpo["num_iterations"]):
-            loss = batch_loss(model, reference, rows, old, params, free, weighted)
+        counts = sizes[index] if sizes else [len(rows)]
+        parts = [slice(end - n, end) for n, end in zip(counts, accumulate(counts), strict=True)]
+        tokens = sum(sum(row.mask) for row in rows) / len(parts)
+        for part in parts * params.grpo["num_iterations"]:
+            given = (rows[part], old[part], params, free, weighted, tokens)
+            loss = batch_loss(model, reference, *given)
             optimizer.zero_grad()
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), params.grpo["max_grad_norm"])

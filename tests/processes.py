@@ -7,14 +7,13 @@ import hashlib
 import multiprocessing
 import os
 import runpy
-import socket
 import subprocess
 import sys
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from spnb.train.metrics import TIMINGS
-from spnb.train.server import PRELOAD
+from spnb.train.server import PRELOAD, together
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([PRELOAD])
@@ -38,15 +37,10 @@ def finish(log, script, *arguments):
 
 
 def finish_together(log, script, *arguments, count=2):
-    """Runs a script in processes that train together, as `torch.distributed.run` starts them."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
+    """Runs a script in processes that train together, as `spnb run --processes` starts them."""
     logs = [f"{log}.{rank}" for rank in range(count)]
-    group = [
-        start(logs[rank], script, *arguments, RANK=str(rank), LOCAL_RANK=str(rank), **shared)
-        for rank in range(count)
-    ]
+    places = zip(logs, together(count, gpus=False), strict=True)
+    group = [start(file, script, *arguments, **place) for file, place in places]
     while any(process.is_alive() for process in group):
         wait([process.sentinel for process in group if process.is_alive()])
         if any(process.exitcode for process in group):  # the others would wait for it

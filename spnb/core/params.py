@@ -147,6 +147,11 @@ def _places() -> tuple[Path, Path]:
     return ROOT / "params", PACKAGED_PARAMS
 
 
+def shared_file(name: str) -> Path:
+    """A file that lies beside the papers' folders of parameter files."""
+    return next(place / name for place in _places() if (place / name).is_file())
+
+
 def check_names(paper: str, scale: str, chosen: Collection[str] = ()) -> None:
     """Looks up a paper, one of its scales and some of its variants: files only, no method.
 

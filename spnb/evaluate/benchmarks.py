@@ -21,13 +21,15 @@ graded by a rubric."""
 
 
 class Each(StrictData):
-    """The items of a column that holds a list, each written by a template over the item."""
+    """The items of a list, each written by a template over the item: of a column, or by dots of a
+    mapping in it. `times`, over the row, is a number by which those of the items are multiplied."""
 
     column: str
     text: str = "{}"
+    times: str = ""
 
 
-Template = str | list[str] | Each
+Template = str | Each | list[str | Each]
 """One text or several over a row's columns, in Python's format syntax."""
 
 
@@ -88,11 +90,10 @@ class Benchmark(StrictData):
     def columns(self) -> list[str]:
         """The columns that a file must have."""
         columns = [*self.where]
-        for spec in (self.question, self.documents, self.options, self.answer, self.difficulty):
-            if isinstance(spec, Each):
-                columns.append(spec.column)
-                continue
-            for text in [spec] if isinstance(spec, str) else spec:
+        own = (self.question, self.documents, self.options, self.answer, self.difficulty)
+        for spec in (*own, self.weights):
+            for part in spec if isinstance(spec, list) else [spec]:
+                text = part if isinstance(part, str) else f"{{{part.column}}}{part.times}"
                 fields = [field for _, field, _, _ in string.Formatter().parse(text) if field]
                 columns += [re.split(r"[.\[]", field)[0] for field in fields]
         if self.chat:

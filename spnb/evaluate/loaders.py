@@ -206,14 +206,26 @@ def _report(
 
 def _texts(spec: Template, row: Mapping[str, Any]) -> list[str]:
     """The texts that a template makes of a row, without outer spaces."""
-    if isinstance(spec, Each):
-        items = row[spec.column]
-        if not isinstance(items, list):
-            raise BenchmarkError(f"column {spec.column!r} is {_short(items)}; allowed: a list")
-        texts = [_filled(spec.text, item) for item in items]
-    else:
-        texts = [_filled(text, row) for text in ([spec] if isinstance(spec, str) else spec)]
-    return [text.strip() for text in texts]
+    parts = spec if isinstance(spec, list) else [spec]
+    return [text.strip() for part in parts for text in _written(part, row)]
+
+
+def _written(part: str | Each, row: Mapping[str, Any]) -> list[str]:
+    if isinstance(part, str):
+        return [_filled(part, row)]
+    items: Any = row
+    for name in part.column.split("."):
+        items = items.get(name) if isinstance(items, Mapping) else None
+    if not isinstance(items, list):
+        raise BenchmarkError(f"column {part.column!r} is {_short(items)}; allowed: a list")
+    texts = [_filled(part.text, item) for item in items]
+    if not part.times:
+        return texts
+    by = _filled(part.times, row)
+    try:
+        return [str(float(by) * float(text)) for text in texts]
+    except ValueError:
+        raise BenchmarkError(f"weights are {_short([by, *texts])}; allowed: numbers") from None
 
 
 def _filled(template: str, value: Any) -> str:

@@ -97,7 +97,7 @@ class Params(MethodParams):
                 players.fixed_player(kind, game)
         for name in self.eval_games:
             make_game(name)
-        updates = self.grpo.get("num_iterations", 1)
+        updates = self.grpo.get("num_iterations", 1) * (getattr(self, "updates", None) or 1)
         engine = getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
         need = self.need

@@ -125,7 +125,8 @@ def piece(params: RunParams) -> tuple[int, int]:
 
 
 def _pieces(params: RunParams) -> int:
-    return params.grpo["gradient_accumulation_steps"]
+    """Of all rows of a step."""
+    return params.grpo["gradient_accumulation_steps"] * params.parts
 
 
 def _searches(params: RunParams) -> bool:
@@ -134,11 +135,12 @@ def _searches(params: RunParams) -> bool:
     return by_search and hasattr(params, "max_searches")
 
 
-def memory(params: RunParams, card: float) -> dict[str, float]:
+def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, float]:
     """GB of a run on a card of so many GB, by what takes them; {} where a shape is not known.
 
-    Of an update and a rollout, which take turns, only the larger counts in `need`. `snapshots` are
-    in the memory of the machine, not of the card.
+    `processes` share out gradients, optimiser and float32 copies of the weights (ZeRO-2). Of an
+    update and a rollout, which take turns, only the larger counts in `need`. `snapshots` are in the
+    memory of the machine, not of the card.
     """
     shapes = {name: shape_of(name) for name in {params.policy, *params.policies.values()}}
     own = shapes[params.policy]
@@ -160,10 +162,14 @@ def memory(params: RunParams, card: float) -> dict[str, float]:
     cache = max(0.0, params.gpu_memory * card - 2 * own.parameters / GB)
     full = assumed["torch_rows"] * params.max_length * own.kv * width / GB
     again = 0 if lora or not params.grpo["beta"] else 4 * own.parameters
+    weights = own.parameters * width + (4 * trained if lora else 0)
+    if processes > 1:
+        held = 4 if params.dtype == "float32" else 2
+        weights = held * (own.parameters + (trained if lora else 0)) + 4 * trained / processes
     numbers = {
-        "weights": own.parameters * width + (4 * trained if lora else 0),
-        "gradients": 4 * trained,
-        "optimiser": state * trained,
+        "weights": weights,
+        "gradients": 4 * trained / processes,
+        "optimiser": state * trained / processes,
         "KL reference": again,
         "weights of vLLM": 2 * own.parameters if vllm and not shared else 0,
         "logits": positions * own.vocab_size * assumed["logit"],
@@ -196,9 +202,9 @@ def _snapshots(params: RunParams) -> int:
     return len(kept) + 1 if kept else 0
 
 
-def need(params: RunParams, card: float) -> float:
+def need(params: RunParams, card: float, processes: int = 1) -> float:
     """GB of a card that a run needs at its peak on one of so many; 0 where a shape is not known."""
-    parts = memory(params, card)
+    parts = memory(params, card, processes)
     if not parts:
         return 0.0
     update = sum(parts[name] for name in UPDATE)
@@ -216,27 +222,28 @@ def vllm_needs(params: RunParams) -> float:
     return (2 * own.parameters + 2 * params.max_length * own.kv) / GB + 1
 
 
-def fits(params: RunParams, card: float) -> bool:
+def fits(params: RunParams, card: float, processes: int = 1) -> bool:
     """Whether a run fits a card of so many GB; True where a shape is not known."""
-    return need(params, card) <= card and vllm_needs(params) <= params.gpu_memory * card
+    return need(params, card, processes) <= card and vllm_needs(params) <= params.gpu_memory * card
 
 
-def refuse_small(params: RunParams, card: float) -> None:
+def refuse_small(params: RunParams, card: float, processes: int = 1) -> None:
     """Raises TrainerError where a run does not fit a card of so many GB, before anything is
     loaded."""
-    if fits(params, card):
+    if fits(params, card, processes):
         return
-    if need(params, card) <= card:
+    whole = need(params, card, processes)
+    if whole <= card:
         share = f"which leaves vLLM {params.gpu_memory * card:.1f} of the GPU's {card:.0f} GB"
         least = f"{vllm_needs(params):.1f} GB or more, a smaller policy, a shorter max_length"
         raise TrainerError(f"gpu_memory is {params.gpu_memory}, {share}; allowed: {least}")
-    parts = memory(params, card)
+    parts = memory(params, card, processes)
     largest = sorted(parts.items(), key=lambda item: -item[1])[:4]
     shown = ", ".join(f"{name} {gb:.1f}" for name, gb in largest)
     change = "a smaller policy, max_length or max_new_tokens, another gpu_memory (of vLLM)"
     lora = "" if params.lora_rank else "lora_rank above 0, "
     raise TrainerError(
-        f"variant {params.variant!r} needs about {need(params, card):.0f} GB ({shown}), and the "
+        f"variant {params.variant!r} needs about {whole:.0f} GB ({shown}), and the "
         f"GPU has {card:.0f}; allowed: {lora}{change}, more grpo.gradient_accumulation_steps"
     )
 
@@ -295,7 +302,7 @@ def _asked(params: RunParams, own: Shape, name: str) -> float:
     return 2 * _waves(params, own, answers, asking.get("max_new_tokens", params.max_new_tokens))
 
 
-def judged(runs: Mapping[tuple[str, int], RunParams], with_memory: bool) -> str:
+def judged(runs: Mapping[tuple[str, int], RunParams], with_memory: bool, processes: int = 1) -> str:
     """A plan's runs as text: hours of each on one H100, GB with `with_memory`, which cards fit."""
     lines = []
     total = 0.0
@@ -307,22 +314,21 @@ def judged(runs: Mapping[tuple[str, int], RunParams], with_memory: bool) -> str:
         count = f"{seeds[variant]} runs, hours of one H100 each"
         lines.append(f"{variant}: {count}: {shown or 'not known'}")
         if with_memory:
-            lines += _memory_lines(params)
+            lines += _memory_lines(params, processes)
     return "\n".join([*lines, f"together {total:.1f} H100-hours; nothing of this was measured"])
 
 
-def _memory_lines(params: RunParams) -> list[str]:
+def _memory_lines(params: RunParams, processes: int) -> list[str]:
     cards = data()["cards"]
     if not memory(params, cards[0]):
         return ["  GB: not known, a policy has no config.json here"]
-    table = {card: memory(params, card) for card in cards}
+    table = {card: memory(params, card, processes) for card in cards}
     names = [name for name in table[cards[0]] if any(parts[name] for parts in table.values())]
     lines = ["  {:18}".format("card, GB") + "".join(f"{card:>8}" for card in cards)]
     for name in names:
         numbers = "".join(f"{table[card][name]:8.1f}" for card in cards)
         lines.append(f"  {name:18}{numbers}{'  in RAM' * (name == 'snapshots')}")
-    lines.append(
-        "  {:18}".format("at the peak") + "".join(f"{need(params, c):8.1f}" for c in cards)
-    )
-    verdicts = "".join(f"{'fits' if fits(params, card) else 'no':>8}" for card in cards)
+    peaks = "".join(f"{need(params, card, processes):8.1f}" for card in cards)
+    lines.append("  {:18}".format("at the peak") + peaks)
+    verdicts = "".join(f"{'fits' if fits(params, card, processes) else 'no':>8}" for card in cards)
     return [*lines, f"  {'':18}{verdicts}"]

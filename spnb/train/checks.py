@@ -4,7 +4,8 @@ Nothing in it imports torch.
 """
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 
 from spnb.core.params import ParamError
@@ -108,3 +109,20 @@ def check_needs(params: RunParams) -> None:
     for source in paths.get("corpus", []):
         check_corpus(source)
     check_policies([params.policy, *params.policies.values()])
+
+
+def check_processes(count: int, cards: Sequence[str], runs: Iterable[RunParams]) -> None:
+    """Raises ParamError where so many processes cannot train a run together on these GPUs, or,
+    where there are none, on this machine's cores."""
+    kind, places = ("GPUs", len(cards)) if cards else ("cores", os.cpu_count() or 1)
+    if not 1 <= count <= places:
+        raise ParamError(f"processes is {count} with {places} {kind}; allowed: 1 to {places}")
+    if count == 1:
+        return
+    for params in runs:
+        if params.backend == "unsloth":
+            allowed = "1 process, or backend transformers"
+            raise ParamError(f"processes is {count} with backend 'unsloth'; allowed: {allowed}")
+    if cards and find_spec("deepspeed") is None:
+        why = "and package deepspeed, which shares the optimiser out, is not installed"
+        raise ParamError(f"processes is {count}, {why}; allowed: 1, or install it")

@@ -69,13 +69,13 @@ class GRPOExtras(StrictData):
 class GRPOParams(GRPOExtras):
     """Settings of `trl.GRPOConfig` under their own names: those that change the training.
 
-    `gradient_accumulation_steps` cuts the rollout of all processes into that many pieces an update.
+    `gradient_accumulation_steps` cuts the rows of an update, of all processes, into so many pieces.
     """
 
     learning_rate: float = Field(1e-6, gt=0, lt=10)
     lr_scheduler_type: str = "constant"
     warmup_steps: int = Field(0, ge=0)
-    num_iterations: int = Field(1, ge=1, description="optimiser updates on each rollout")
+    num_iterations: int = Field(1, ge=1, description="times that a rollout is trained on")
     gradient_accumulation_steps: int = Field(1, ge=1, le=10**4)
     optim: str = "adamw_torch"
     adam_beta1: float = Field(0.9, ge=0, lt=1)
@@ -181,6 +181,7 @@ class RunParams(MethodParams):
     lora_alpha: int = Field(32, ge=1)
     gradient_checkpointing: bool = False
     micro_tokens: int | None = Field(None, ge=1, description="most that an update holds at a time")
+    updates: int | None = Field(None, ge=1, le=10**4, description="that share a step's rows: 1")
 
     save_every: int = Field(10, ge=1)
     eval_every: int = Field(20, ge=1)
@@ -226,6 +227,7 @@ class RunParams(MethodParams):
         self.need(self.lora_rank or not unsloth, "lora_rank backend", "1 or more")
         own = "empty: Unsloth's loss cuts an update itself"
         self.need(not (unsloth and self.micro_tokens), "micro_tokens backend", own)
+        self.need(not (unsloth and self.parts > 1), "updates backend", "1, or transformers")
         return self
 
     @field_validator("chat_template")
@@ -241,7 +243,7 @@ class RunParams(MethodParams):
             return self
         loss = f"with the loss of {self.preference.loss}"
         fits = {"engine": "torch", "backend": "transformers", "stages": [], "co_trained": {}}
-        fits |= {"grpo.beta": 0.0, "grpo.num_iterations": 1, "micro_tokens": None}
+        fits |= {"grpo.beta": 0.0, "grpo.num_iterations": 1, "micro_tokens": None, "updates": None}
         values = flat(dict(self))
         for key, allowed in fits.items():
             if values.get(key, allowed) != allowed:
@@ -286,6 +288,11 @@ class RunParams(MethodParams):
     def sequences(self) -> int:
         """Answers that vLLM writes at once; by themselves TRL and Unsloth have fewer."""
         return self.max_num_seqs or 256
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts, an optimiser update each, the rows of a step are dealt."""
+        return self.updates or 1
 
     @property
     def all_stages(self) -> list[StageParams]:
@@ -368,9 +375,9 @@ def grpo_arguments(params: RunParams, steps: int, output_dir: Path) -> dict[str,
     if grpo["epsilon_high"] is None:
         grpo["epsilon_high"] = grpo["epsilon"]
     owned = {
-        "max_steps": steps * grpo["num_iterations"],
-        "save_steps": params.save_every * grpo["num_iterations"],
-        "steps_per_generation": pieces(params),
+        "max_steps": steps * params.parts * grpo["num_iterations"],
+        "save_steps": params.save_every * params.parts * grpo["num_iterations"],
+        "steps_per_generation": pieces(params) * params.parts,
         "max_completion_length": params.max_new_tokens,
         "temperature": params.temperature,
         "use_vllm": params.engine == "vllm",

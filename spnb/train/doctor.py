@@ -18,7 +18,7 @@ from spnb.train.provenance import version
 PACKAGES = (
     "torch", "transformers", "trl", "peft", "accelerate", "datasets", "numpy", "open_spiel",
     "textarena", "papermill", "jupyterlab", "faiss-cpu", "matplotlib", "vllm", "unsloth",
-    "bitsandbytes",
+    "bitsandbytes", "deepspeed",
 )  # fmt: skip
 BASIC = ["torch", "trl", "open_spiel", "textarena", "papermill"]
 NEEDS = {

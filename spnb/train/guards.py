@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import os
 from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from spnb.core.method import SelfPlayMethod
 from spnb.core.types import Engine, Request, Sample, Trajectory, is_scored
 from spnb.train.cards import GB, refuse_small
-from spnb.train.config import RunParams, TrainerError, trl_names
+from spnb.train.config import RunParams, TrainerError, processes, trl_names
 from spnb.train.metrics import mean_of
 
 CHUNK = 256
@@ -139,7 +140,9 @@ def drop_padded(samples: Sequence[Sample], pad_id: int) -> int:
 def check_card(params: RunParams) -> None:
     """Raises TrainerError where the GPU, if there is one, is smaller than the run's estimate."""
     if torch.cuda.is_available():
-        refuse_small(params, torch.cuda.get_device_properties(0).total_memory / GB)
+        zero = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
+        card = torch.cuda.get_device_properties(0).total_memory / GB
+        refuse_small(params, card, processes() if zero else 1)
 
 
 def refuse_sharded(accelerator: Any) -> None:

@@ -5,7 +5,8 @@ its peak: 10 GB for one row of 4,096 tokens and a vocabulary of 152,000. With a 
 a CPU that is nothing, and `PackingMixin` lets it; else `LogpsMixin` takes its place.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -121,12 +122,44 @@ class LogpsMixin(PackingMixin):
         """Values (P,) of tokens, float32; the entropy has a gradient where it is in the loss."""
         from trl.trainer.utils import entropy_from_logits
 
-        logits_PV = head(hidden_PH).float() / self.temperature
-        logps_P = logits_PV.gather(1, ids_P[:, None]).squeeze(1) - logits_PV.logsumexp(-1)
+        logps_P, logits_PV = head_logps(head, hidden_PH, ids_P, self.temperature)
         if not entropy:
             return logps_P, None
         in_loss = self._entropy_bonus_enabled
         return logps_P, entropy_from_logits(logits_PV if in_loss else logits_PV.detach())
+
+
+def head_logps(
+    head: Any, hidden_PH: torch.Tensor, ids_P: torch.Tensor, temperature: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities (P,) of tokens, and the logits (P, V) that they are of, float32."""
+    logits_PV = head(hidden_PH).float() / temperature
+    return logits_PV.gather(1, ids_P[:, None]).squeeze(1) - logits_PV.logsumexp(-1), logits_PV
+
+
+def sequence_logps(
+    head: Any, hidden_BTH: torch.Tensor, ids_BT: torch.Tensor, mask_BT: torch.Tensor
+) -> torch.Tensor:
+    """The log-probability (B,) in nats of each row's tokens under the mask; the first token of a
+    row has none. Logits are of `POSITIONS` positions at a time, made again for the gradient."""
+    asked_BT = mask_BT[:, 1:].bool()
+    hidden_PH = hidden_BTH[:, :-1][asked_BT].split(POSITIONS)
+    chunks = zip(hidden_PH, ids_BT[:, 1:][asked_BT].split(POSITIONS), strict=True)
+    parts = [checkpoint(head_logps, head, *chunk, use_reentrant=False)[0] for chunk in chunks]
+    zeros_BT = torch.zeros(asked_BT.shape, device=ids_BT.device)
+    return zeros_BT.masked_scatter(asked_BT, torch.cat(parts)).sum(dim=1)
+
+
+@contextmanager
+def hidden_states(model: Any) -> Iterator[list[torch.Tensor]]:
+    """Collects the last hidden states (B, T, H) of each forward pass of a policy while it lasts."""
+    states: list[torch.Tensor] = []
+    keep = lambda *call: states.append(call[-1].last_hidden_state)  # noqa: E731
+    hook = language_model(model).base_model.register_forward_hook(keep)
+    try:
+        yield states
+    finally:
+        hook.remove()
 
 
 def language_model(model: Any) -> Any:

@@ -29,14 +29,14 @@ from spnb.core.params import (
 from spnb.core.paths import ROOT, resolve
 from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
-from spnb.train.checks import check_needs, check_work
+from spnb.train.checks import check_needs, check_processes, check_work
 from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
 from spnb.train.doctor import visible_cards
 from spnb.train.policies import data_fingerprint, policy_fingerprint
 from spnb.train.progress import Progress
 from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run, RunError, config_hash, open_run
-from spnb.train.server import LOG, start
+from spnb.train.server import have_ended, last_lines, start_together
 
 Key = tuple[str, int]
 """A run of a plan: its variant and seed."""
@@ -52,6 +52,7 @@ class Session(Settings):
     variants: list[str] = Field(min_length=1)
     seeds: list[int] = Field([0], min_length=1)
     jobs: int = Field(2, ge=1, description="runs at a time")
+    processes: int = Field(1, ge=1, description="that train a run together, each on a GPU or core")
     runs: str = Field("runs", description="folder for runs")
     figures: str | None = Field(None, description="folder for exhibits")
     most_tokens: float | None = Field(
@@ -60,7 +61,7 @@ class Session(Settings):
 
 
 _SESSION = frozenset(Session.model_fields)
-_NO_NUMBERS = _SESSION - {"seeds"}
+_NO_NUMBERS = _SESSION - {"seeds", "processes"}
 """What a caller may set without another number coming out."""
 
 
@@ -193,7 +194,7 @@ def make_plan(
                 f"{key} is {values[key]!r}, which cannot be set here; use variants, seeds"
             )
     file = scale_values(paper, scale)
-    given = merge(changed_values(values, file), exact or {})
+    given = merge(changed_values(values, {"processes": 1, **file}), exact or {})
     given = {key: value for key, value in given.items() if value is not None}
     known = variants(paper)
     own = {key: value for key, value in (file | given).items() if key in _SESSION}
@@ -309,7 +310,7 @@ def run_one(plan: Plan, variant: str, seed: int) -> Run:
 def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[Run]:
     """Every run of a plan, `jobs` at a time in processes of their own; returns finished runs.
 
-    With GPUs each has one of its own: there are as many runs at a time as GPUs at most.
+    With GPUs each process has one of its own: there are as many runs at a time as they allow.
 
     Args:
         on_poll: called every half second, for instance to draw live curves.
@@ -320,9 +321,9 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         Stopped: a person interrupted it, or a signal; the processes are stopped.
     """
     plan.check_needs(plan.runs)
-    waiting = [key for key in plan.runs if not plan.open(*key).finished]
+    waiting = [key for key in plan.runs if not plan.open(*key, make=False).finished]
     queue = list(waiting)
-    active: dict[Key, BaseProcess] = {}
+    active: dict[Key, list[BaseProcess]] = {}
     failed: list[Key] = []
     if not waiting:
         print(f"{len(plan.runs)} of {len(plan.runs)} runs are finished already")
@@ -331,8 +332,10 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         return _checked(plan)
     forked = {params.scale for params in plan.runs.values()} <= FORKED
     cards = [] if forked else visible_cards()
-    jobs = min(plan.session.jobs, len(cards) or plan.session.jobs)
-    held: dict[Key, str | None] = {}
+    count = plan.session.processes
+    check_processes(count, cards, plan.runs.values())
+    jobs = min(plan.session.jobs, len(cards) // count or plan.session.jobs)
+    held: dict[Key, list[str]] = {}
     progress = Progress([plan.open(*key) for key in waiting])
     try:
         while (queue and not failed) or active:
@@ -341,12 +344,13 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
                 queue.remove(key)
                 if busy := plan.open(*key).busy():
                     print("waiting:", busy, flush=True)
-                left = (card for card in cards if card not in [held[one] for one in active])
-                held[key] = "" if forked else next(left, None)
-                active[key] = start(plan.open(*key).folder, forked, held[key])
+                taken = [card for one in active for card in held[one]]
+                held[key] = [card for card in cards if card not in taken][:count]
+                card = "" if forked else ",".join(held[key]) or None
+                active[key] = start_together(plan.open(*key).folder, forked, card, count)
             time.sleep(POLL)
-            for key in [key for key, process in active.items() if not process.is_alive()]:
-                if active.pop(key).exitcode:
+            for key in [key for key, group in active.items() if have_ended(group)]:
+                if any(process.exitcode for process in active.pop(key)):
                     failed.append(key)
             progress.show([plan.open(*key) for key in active])
             if on_poll is not None:
@@ -354,15 +358,16 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     except KeyboardInterrupt:
         raise Stopped from None
     finally:  # their runs can be started again once they are gone
-        for process in active.values():
+        left = [process for group in active.values() for process in group]
+        for process in left:
             process.terminate()
-        for process in active.values():
+        for process in left:
             process.join()
         progress.bar.close()
     if failed:
         run = plan.open(*failed[0])
-        log = (run.folder / LOG).read_text(errors="replace").splitlines()
-        raise RunError(f"run {run.run_id} failed; its log ends:\n" + "\n".join(log[-15:]))
+        log = last_lines(run.folder, count)
+        raise RunError(f"run {run.run_id} failed; its log ends:\n" + "\n".join(log))
     return _checked(plan)
 
 

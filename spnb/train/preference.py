@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import AutocastKwargs, gather_object
 from datasets import Dataset
 
 from spnb.core.disk import write_lines
@@ -46,6 +46,7 @@ from spnb.core.types import Engine, Pair, Sample, derive_seed
 from spnb.train import guards
 from spnb.train.config import RunParams, TrainerError, dpo_arguments
 from spnb.train.guards import token_logps
+from spnb.train.logps import check_head, hidden_states, language_model, sequence_logps
 from spnb.train.metrics import mean_of
 from spnb.train.runs import RunError
 from spnb.train.trainer import Hooks, RunMixin, Stage, attach
@@ -99,27 +100,50 @@ class PreferenceMixin(RunMixin):
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool) -> Any:
         inputs = dict(inputs)
         aligned = inputs.pop("aligned", None)
-        loss, outputs = super()._compute_loss(model, inputs, True)
-        chosen = _first_half(inputs)
-        logits_BTV = outputs.logits[: len(chosen["input_ids"])]
+        chosen = _first_half(inputs) | {"reference": inputs["ref_chosen_logps"]}
+        own = language_model(self.accelerator.unwrap_model(model))
+        with hidden_states(own) as states:
+            result = super()._compute_loss(model, inputs, return_outputs)
+            if aligned is not None:
+                asked = {name: aligned[name] for name in ("input_ids", "attention_mask")}
+                model(**asked, use_cache=False, logits_to_keep=1)
+        loss, *outputs = result if return_outputs else (result,)
+        with self.accelerator.autocast(AutocastKwargs(cache_enabled=False)):
+            loss = loss + self._second_term(own.get_output_embeddings(), states, chosen, aligned)
+        return (loss, *outputs) if return_outputs else loss
+
+    def _second_term(
+        self,
+        head: Any,
+        states: Sequence[torch.Tensor],
+        chosen: dict[str, torch.Tensor],
+        aligned: dict[str, torch.Tensor] | None,
+    ) -> torch.Tensor:
+        """What is added to DPO's loss, with its weight.
+
+        Args:
+            states: hidden states of TRL's pass and, last, of that over the `aligned` rows.
+        """
+        hidden_BTH = states[0][: len(chosen["input_ids"])]
+        weight = 1.0
         if aligned is None:
             name = "likelihood"
             mask = chosen["attention_mask"]
-            logp_B = sequence_logp(logits_BTV, chosen["input_ids"], mask)
+            logp_B = sequence_logps(head, hidden_BTH, chosen["input_ids"], mask)
             term = -(logp_B / mask[:, 1:].sum(dim=1)).mean()
-            loss = loss + term
         else:
             name = "alignment"
-            asked = {name: aligned[name] for name in ("input_ids", "attention_mask")}
-            logits = model(**asked, use_cache=False).logits
-            long_B = sequence_logp(logits, aligned["input_ids"], aligned["completion_mask"])
-            short_B = sequence_logp(logits_BTV, chosen["input_ids"], chosen["completion_mask"])
-            gap_B = (long_B - aligned["reference"]) - (short_B - inputs["ref_chosen_logps"])
+            weight = self.preference.weight
+            rows = ((states[-1], aligned), (hidden_BTH, chosen))
+            long_B, short_B = (
+                sequence_logps(head, hidden, row["input_ids"], row["completion_mask"])
+                for hidden, row in rows
+            )
+            gap_B = (long_B - aligned["reference"]) - (short_B - chosen["reference"])
             gap_B = gap_B * (gap_B.abs() > ROUNDING)
             term = (self.preference.beta * gap_B).abs().mean()
-            loss = loss + self.preference.weight * term
         self._metrics["train"][name].append(self.accelerator.gather(term.detach()).mean().item())
-        return (loss, outputs) if return_outputs else loss
+        return weight * term
 
     def updated(self, logs: dict[str, float]) -> None:
         """TRL's numbers of an update, and the step's row and pairs for the run."""
@@ -157,17 +181,6 @@ def _row(pair: Pair, prompt: Sequence[int], rejected: Sequence[int]) -> dict[str
     return {name: list(value) for name, value in ids.items()} | reference
 
 
-def sequence_logp(
-    logits_BTV: torch.Tensor, ids_BT: torch.Tensor, mask_BT: torch.Tensor
-) -> torch.Tensor:
-    """The log-probability (B,) in nats of each row's tokens under the mask; the first token of a
-    row has none."""
-    from trl.trainer.utils import selective_log_softmax
-
-    logps_BT = selective_log_softmax(logits_BTV[:, :-1], ids_BT[:, 1:])
-    return (logps_BT * mask_BT[:, 1:]).sum(dim=1)
-
-
 def make_preference_trainer(
     params: RunParams, policy: Any, method: SelfPlayMethod, hooks: Hooks, output_dir: Path
 ) -> Any:
@@ -177,12 +190,13 @@ def make_preference_trainer(
         policy: a `spnb.train.policies.Policy`.
 
     Raises:
-        TrainerError: a setting was changed on the way, weights are sharded, or the pairs of an
-            update cannot be divided.
+        TrainerError: a setting was changed on the way, weights are sharded, the pairs of an update
+            cannot be divided, or something follows the policy's head.
     """
     import trl
 
     guards.check_contract(trl.DPOTrainer, "DPOTrainer")
+    check_head(policy.model)
     explicit = dpo_arguments(params, output_dir)
     slots = params.steps * params.preference.batch
     trainer = type("PreferenceTrainer", (PreferenceMixin, trl.DPOTrainer), {})(

@@ -6,10 +6,11 @@ weights, in the place of TRL's. A callback (`RunCallback`) adds the rollout's ow
 TRL reports and our state to its checkpoints. Log-probabilities, every loss type, KL, optimiser,
 LoRA and checkpoints stay TRL's; what we rely on in it is listed and checked in `spnb.train.guards`.
 
-The loss of a step is the mean over all trained rows of all processes, each row's advantage
-multiplied by its weight. A KL term counts every trained token once, whatever the weights; where
-only some roles are under it, it has their weight, and each row's own where the method wants that
-(`kl_weighted`).
+The loss of an update is the mean over all its trained rows of all processes, each row's advantage
+multiplied by its weight. With `updates` a step's rows are dealt at random, in each process, into so
+many parts, an update each; ratios are to the policy of the rollout. A KL term counts every trained
+token once, whatever the weights; where only some roles are under it, it has their weight, and each
+row's own where the method wants that (`kl_weighted`).
 """
 
 import math
@@ -47,6 +48,8 @@ CHECKED_ROLLOUTS = 2
 """After each start of a run, the engine is compared with the trainer in so many rollouts."""
 INERT = "inert"
 """The role of rows that only fill a batch."""
+TRAINED = "trained"
+"""The key of TRL's dictionaries that says which rows are not inert."""
 GAP_EVERY = 10
 """After that, in every tenth."""
 
@@ -198,10 +201,10 @@ class SelfPlayMixin(RunMixin):
         gap = self._check(trained, self.stage.first + index)
         self._rows = rows
         out = super()._generate_and_score_completions([{"prompt": ""} for _ in rows])
-        scale = self._row_scale(len(rows), len(trained))
-        self.beta = self.args.beta * scale * self._kl_weight(trained)
+        self._beta = self.args.beta * self._kl_weight(trained)
         weighted = [(row.advantage or 0.0) * row.weight for row in rows]
-        out["advantages"] = scale * out["advantages"].new_tensor(weighted)
+        out["advantages"] = out["advantages"].new_tensor(weighted)
+        out[TRAINED] = out["advantages"].new_tensor([row.role != INERT for row in rows])
         if isinstance(self, RoleKLMixin):
             held = [row.role != INERT and self._role_of(row).kl for row in rows]
             out[IN_KL] = torch.tensor(held, device=out["advantages"].device)
@@ -219,12 +222,32 @@ class SelfPlayMixin(RunMixin):
         self.method.select(samples)
         return samples
 
-    def _row_scale(self, rows: int, trained: int) -> float:
-        """Makes TRL's mean over this process's rows, inert ones too, one over all trained rows."""
+    def _prepare_inputs(self, generation_batch: list[dict[str, Any]]) -> dict[str, Any]:
+        """The next piece of the rollout, and the KL's weight in its update."""
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is not before:
+            self._scales = self._scale_updates()
+        pieces = self.args.gradient_accumulation_steps
+        self.beta = self._beta * self._scales[self._step % len(self._buffered_inputs) // pieces]
+        return inputs
+
+    def _scale_updates(self) -> list[float]:
+        """Makes TRL's mean over the rows of each update, inert ones too, one over those that are
+        trained in all processes; returns the factors."""
+        size = self.args.gradient_accumulation_steps
+        pieces = self._buffered_inputs
+        updates = [pieces[first : first + size] for first in range(0, len(pieces), size)]
         if self.loss_type not in ROW_MEAN_LOSSES:
-            return 1.0
-        total = sum(gather_object([trained]))
-        return rows * self.accelerator.num_processes / max(total, 1)
+            return [1.0] * len(updates)
+        own = [sum(int(piece[TRAINED].sum()) for piece in update) for update in updates]
+        scales = []
+        for update, trained in zip(updates, zip(*gather_object([own]), strict=True), strict=True):
+            rows = sum(len(piece[TRAINED]) for piece in update)
+            scales.append(rows * self.accelerator.num_processes / max(sum(trained), 1))
+            for piece in update:
+                piece["advantages"] = scales[-1] * piece["advantages"]
+        return scales
 
     def _check(self, trained: list[Sample], step: int) -> float | None:
         """The guards of a rollout; the engine's gap where it is due."""
@@ -270,7 +293,7 @@ class SelfPlayMixin(RunMixin):
         for key in [key for key in logs if key.startswith(("reward", "frac_reward"))]:
             del logs[key]  # TRL's reward function is a constant 0 here
         self._updates.append(self.reported(logs))
-        if len(self._updates) == self.num_iterations:
+        if len(self._updates) == self._updates_per_step:
             row = self._step_row()
             logs |= {key: row[key] for key in row if key not in ("step", "loss", "grad_norm")}
             if rewards := [value for key, value in row.items() if key.startswith("reward/")]:
@@ -279,7 +302,7 @@ class SelfPlayMixin(RunMixin):
 
     def _step_row(self) -> dict[str, float]:
         """The metrics of a step, the same in every process."""
-        row = {"step": self.stage.first + self.state.global_step // self.num_iterations}
+        row = {"step": self.stage.first + self.state.global_step // self._updates_per_step}
         for name in dict.fromkeys(name for update in self._updates for name in update):
             row[name] = mean_of([update[name] for update in self._updates if name in update])
         self._updates = []
@@ -288,6 +311,8 @@ class SelfPlayMixin(RunMixin):
         record = self._record
         parts = gather_object([(role_sums(record["samples"]), record["kl"], record["bad"])])
         row |= rollout_metrics([sums for sums, _, _ in parts], [kl for _, kl, _ in parts])
+        if self.parts > 1:
+            row["rows_per_update"] = row["samples"] * row["trained"] / self.parts
         if "unsloth" in sys.modules:
             row["bad_rows"] = sum(bad for _, _, bad in parts)
         seconds = time.perf_counter() - self._record["started"]
@@ -364,6 +389,8 @@ def make_trainer(
     trainer.engines = engines
     trainer.partners = partners or {}
     trainer.micro_tokens = params.micro_tokens
+    trainer.parts = params.parts
+    trainer._updates_per_step = params.parts * params.grpo["num_iterations"]
     trainer.watch = guards.EngineWatch(guards.ENGINE_TOLERANCE[params.dtype])
     trainer._updates = []
     trainer.temperature = guards.one_temperature(method, stage.policy, params.temperature)

@@ -21,6 +21,40 @@ TURNS = [
     {"role": "user", "content": "A week."},
 ]
 ROWS = {
+    "deep-research-bench": {
+        "id": 51,
+        "language": "en",
+        "prompt": "Compare two heat pumps.",
+        "dimension_weight": {
+            "readability": 0.1,
+            "insight": 0.4,
+            "comprehensiveness": 0.3,
+            "instruction_following": 0.2,
+        },
+        "criterions": {
+            "comprehensiveness": [
+                {"criterion": "Breadth", "explanation": "Both are described.", "weight": 0.75},
+                {"criterion": "Data", "explanation": "Prices are given.", "weight": 0.25},
+            ],
+            "insight": [{"criterion": "Cause", "explanation": "Says why.", "weight": 1.0}],
+            "instruction_following": [
+                {"criterion": "Scope", "explanation": "Two pumps.", "weight": 1.0}
+            ],
+            "readability": [
+                {"criterion": "Order", "explanation": "Has titles.", "weight": 1.0, "comment": "x"}
+            ],
+        },
+    },
+    "sqa-cs-v2": {
+        "case_id": "c1",
+        "annotator": "A, B",
+        "agreement": True,
+        "question": "How do models search?",
+        "ingredients": [
+            {"name": "0", "criterion": "Names two loops.", "weight": 0.7, "examples": ["x"]},
+            {"name": "1", "criterion": "Tells of cost.", "weight": 0.3, "examples": []},
+        ],
+    },
     "researchqa": {
         "id": "a1",
         "general_domain": "Health",
@@ -68,8 +102,23 @@ ROWS = {
     },
 }
 """A row of each in the columns that its publishers gave it."""
-WEIGHTS = {"researchrubrics": (3, -2), "healthbench": (5, -8)}
+DIMENSIONS = ROWS["deep-research-bench"]["dimension_weight"]
+WEIGHTS = {
+    "researchrubrics": (3, -2),
+    "healthbench": (5, -8),
+    "deep-research-bench": pytest.approx((0.225, 0.075, 0.4, 0.2, 0.1)),
+    "sqa-cs-v2": (0.7, 0.3),
+}
+DIFFICULTY = {"wildbench": "Advice seeking", "deep-research-bench": "en"}
 POINTS = {
+    "deep-research-bench": (
+        "Breadth: Both are described.",
+        "Data: Prices are given.",
+        "Cause: Says why.",
+        "Scope: Two pumps.",
+        "Order: Has titles.",
+    ),
+    "sqa-cs-v2": ("Names two loops.", "Tells of cost."),
     "researchqa": ("Names the hippocampus.", "Cites a trial."),
     "researchrubrics": ("Gives both prices.", "Sells one of them."),
     "researchplangen": ("States a baseline.", "Plans an ablation."),
@@ -97,7 +146,7 @@ def test_a_row_becomes_a_task_with_its_points(name, tmp_path):
     assert content.startswith(prompts.REPORTING["careful"]) and f"Task: {task.question}" in content
     chat = name in ("healthbench", "wildbench")
     assert ("user: My knee hurts.\n\nassistant: Since when?\n\nA week." in content) == chat
-    assert task.difficulty == ("Advice seeking" if name == "wildbench" else "")
+    assert task.difficulty == DIFFICULTY.get(name, "")
     assert BENCHMARKS[name].papers["scope"].count == 1000
 
 
@@ -105,6 +154,11 @@ def test_a_row_becomes_a_task_with_its_points(name, tmp_path):
     ("researchrubrics", {"rubrics": [{"criterion": "x", "weight": "y"}]}, r"weights are \['y'\]"),
     ("researchrubrics", {"rubrics": [{"criterion": "x", "weight": -1}]}, "there are 1 points"),
     ("researchplangen", {"Rubric": []}, "there are 0 points"),
+    ("deep-research-bench", {"criterions": {"insight": []}},
+     r"column 'criterions.comprehensiveness' is None; allowed: a list"),
+    ("deep-research-bench", {"dimension_weight": dict.fromkeys(DIMENSIONS, "much")},
+     r"weights are \['much', '0.75', '0.25'\]; allowed: numbers"),
+    ("sqa-cs-v2", {"ingredients": [{"name": "0", "weight": 1.0}]}, "has no 'criterion'"),
     ("healthbench", {"prompt": [{"role": "user"}]}, "allowed: JSON, a list of role and content"),
 ])  # fmt: skip
 def test_a_row_without_a_rubric_is_named(name, changes, message, tmp_path):

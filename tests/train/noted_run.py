@@ -10,10 +10,10 @@ from spnb.train import server
 REAL = server._run
 
 
-def noted_run(folder, method, card):
+def noted_run(folder, method, card, place):
     sys.modules["spnb.train.run"] = fake = ModuleType("spnb.train.run")
     fake.main = _note
-    REAL(folder, method, card)
+    REAL(folder, method, card, place)
 
 
 def _note(folder):

@@ -3,6 +3,7 @@ parameter file."""
 
 import json
 import struct
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from spnb.cli import app
 from spnb.core.params import papers, variants_at
 from spnb.core.paths import ROOT, WEIGHTS
-from spnb.train import run
+from spnb.train import guards, run
 from spnb.train.cards import amount, fits, hours, judged, memory, need, refuse_small, shape_of
 from spnb.train.config import TrainerError
 from spnb.train.plan import make_plan
@@ -106,6 +107,35 @@ def test_the_hours_of_a_run_by_hand():
     expected["all"] = sum(expected.values()) + 180 / 3600
     assert hours(params_of()) == pytest.approx(expected)
     assert amount(params_of(), "prompts_per_step * mix + 7 + fixed") == 32 * 3 + 7
+
+
+@pytest.mark.parametrize("paper", ["spiral", "spice"])
+def test_eight_processes_share_out_what_one_card_does_not_hold(paper, monkeypatch):
+    """By hand: 16 bytes a weight; among eight, 16 shared out and 2, in bfloat16, whole."""
+    params = params_of("full", paper, scale="paper")
+    one, eight = memory(params, 80), memory(params, 80, 8)
+    names = ("weights", "gradients", "optimiser")
+    billions = shape_of(params.policy).parameters / 1e9
+    assert sum(one[name] for name in names) == pytest.approx(16 * billions)
+    assert sum(eight[name] for name in names) == pytest.approx((2 + 16 / 8) * billions)
+    assert {key: one[key] for key in one if key not in names} == {
+        key: eight[key] for key in eight if key not in names
+    }
+    assert fits(params, 80, 8) and not fits(params, 80)
+    lora = params.model_copy(update={"lora_rank": 32})
+    adapter = shape_of(params.policy).adapter(32) / 1e9
+    whole = memory(lora, 80, 8)["weights"]
+    assert whole == pytest.approx(2 * (billions + adapter) + 4 * adapter / 8)
+    asked = []
+    monkeypatch.setattr(guards, "refuse_small", lambda params, card, count: asked.append(count))
+    monkeypatch.setattr(guards.torch.cuda, "is_available", lambda: True)
+    card = SimpleNamespace(total_memory=80e9)
+    monkeypatch.setattr(guards.torch.cuda, "get_device_properties", lambda place: card)
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    guards.check_card(params)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    guards.check_card(params)
+    assert asked == [1, 8]
 
 
 def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):

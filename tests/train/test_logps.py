@@ -1,6 +1,7 @@
 """Logits never whole, and updates cut by tokens: TRL's loss and gradient, in less memory."""
 
 import copy
+import inspect
 import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -198,7 +199,8 @@ def test_logits_of_a_row_of_4096_and_a_vocabulary_of_152000_stay_below_4_gb():
     ids = torch.randint(VOCABULARY, (1, 4097))
     inputs = (model, ids, lambda tensor: tensor.shape[-1:] == (VOCABULARY,))
     gigabytes = 152_000 / VOCABULARY / 1e9
-    assert peak(bare(), *inputs) * gigabytes > 8
+    if "fused_lm_head" not in inspect.getsource(trl.GRPOTrainer._get_per_token_logps_and_entropies):
+        assert peak(bare(), *inputs) * gigabytes > 8  # TRL from 1.14 on has a remedy of its own
     assert 0.5 < peak(bare(LogpsMixin), *inputs) * gigabytes < 4
 
 

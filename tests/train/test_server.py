@@ -79,11 +79,11 @@ def test_a_start_takes_less_than_two_seconds_of_a_processor(tmp_path):
 def test_runs_that_need_a_gpu_are_spawned(tmp_path, monkeypatch, scale, forked):
     calls = []
 
-    def started(folder, forked, card):
+    def started(folder, forked, card, count):
         calls.append((forked, card))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plans, "start", started)
+    monkeypatch.setattr(plans, "start_together", started)
     monkeypatch.setattr(plans, "visible_cards", lambda: ["5"])
     monkeypatch.setattr(plans, "check_needs", lambda params: None)
     with pytest.raises(Stopped):
@@ -95,7 +95,7 @@ def test_finished_runs_start_no_process(tmp_path, monkeypatch):
     plan = plan_of(tmp_path)
     monkeypatch.setattr(plans, "_checked", lambda plan: ["finished"])
     monkeypatch.setattr(plans.Run, "finished", True)
-    monkeypatch.setattr(plans, "start", None)
+    monkeypatch.setattr(plans, "start_together", None)
     assert run_all(plan) == ["finished"]
 
 

@@ -68,13 +68,17 @@ def ragged_rows(seed, count=5, vocabulary=300):
     return rows
 
 
-def trained(tmp_path, model, tokenizer, batches, peft_config=None, on_step=None, **values):
+def trained(
+    tmp_path, model, tokenizer, batches, peft_config=None, on_step=None, watch=None, **values
+):
     """Trains on prepared batches; returns the trainer and its metrics rows."""
     params = run_params(len(batches), **values)
     rows = []
     hooks = Hooks(on_step=on_step or (lambda row, samples: rows.append(row)))
     policy = Policy(model, tokenizer, peft_config)
     trainer = make_trainer(params, policy, Fixed(batches, params), {}, hooks, tmp_path)
+    if watch:
+        watch(trainer)
     trainer.train()
     return trainer, rows
 

@@ -1,0 +1,207 @@
+"""Several processes train one run: as `spnb run --processes` starts, stops and goes on with them;
+DeepSpeed's ZeRO-2, where it is installed; sharded weights by the side door."""
+
+import json
+from pathlib import Path
+
+import pytest
+from processes import RUN, finish, finish_together, left_by
+from rzero import make_run
+from typer.testing import CliRunner
+
+from spnb.cli import app
+from spnb.core.errors import Stopped
+from spnb.core.params import ParamError, shared_file
+from spnb.core.paths import ROOT
+from spnb.train import plan as plans
+from spnb.train.checks import check_processes
+from spnb.train.plan import make_plan, run_all
+from spnb.train.runs import RunError
+from spnb.train.server import last_lines, log_of, start_together, together
+
+SMALL = dict(steps=12, eval_every=12, save_every=1, eval_items=1, family="journey", mix=[1, 1])
+SMALL |= dict(fixed=8, prompts_per_step=2, group_size=2, policy="embedded/learner")
+HERE = Path(__file__).parent
+ZERO2 = shared_file("zero2.json")
+
+
+def plan_of(folder, **values):
+    how = dict(variants=["ladder-even"], seeds=[0], runs=str(folder))
+    return make_plan("rlvr", "smoke", **how, **SMALL | values)
+
+
+def spnb_run(folder, processes, **values):
+    """What `spnb run` prints and its exit code, for the run of `plan_of`."""
+    pairs = [f"--set={key}={json.dumps(value)}" for key, value in (SMALL | values).items()]
+    where = ["--scale", "smoke", "--variant", "ladder-even", "--runs", str(folder)]
+    return CliRunner().invoke(app, ["run", "rlvr", *where, "--processes", str(processes), *pairs])
+
+
+@pytest.mark.slow
+def test_two_processes_from_the_command_line_stopped_and_started_again(tmp_path):
+    whole = plan_of(tmp_path / "whole").open("ladder-even", 0)
+    done = finish_together(whole.folder / "log.txt", RUN, whole.folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    plan = plan_of(tmp_path / "stopped", processes=2)
+    run = plan.open("ladder-even", 0)
+    assert run.config_hash == whole.config_hash and plan.changed.count("processes") == 1
+
+    def stop(plan):
+        if any(run.checkpoints.glob("stage-0/checkpoint-*/manifest.json")):
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        run_all(plan, stop)
+    assert not run.busy() and not run.finished
+    alone = spnb_run(tmp_path / "stopped", 1)
+    assert alone.exit_code == 2
+    assert "written by 2 processes, and 1 run now; allowed: as many" in alone.stderr
+    again = spnb_run(tmp_path / "stopped", 2)
+    assert again.exit_code == 0, again.output
+    assert run.facts()["processes"] == 2 and run.facts()["resumed"]
+    assert left_by(run) == left_by(whole)
+
+
+@pytest.mark.slow
+def test_where_one_process_dies_the_other_is_stopped(tmp_path, monkeypatch):
+    started = []
+
+    def start(*given):
+        started.extend(start_together(*given))
+        return started
+
+    monkeypatch.setattr(plans, "start_together", start)
+    plan = plan_of(tmp_path, processes=2)
+    with pytest.raises(RunError, match="run rlvr/smoke/ladder-even/seed-0 failed; its log ends:"):
+        run_all(plan, lambda plan: started[1].kill())
+    assert len(started) == 2 and not any(process.is_alive() for process in started)
+
+
+def test_the_log_that_says_what_stopped_a_run_is_shown(tmp_path):
+    first, second = log_of(tmp_path, 0), log_of(tmp_path, 1)
+    assert (first.name, second.name) == ("log.txt", "log-1.txt")
+    first.write_text("Traceback\nconnection closed by peer\n")
+    second.write_text("warning\nerror: loss is nan at update 3\n")
+    assert last_lines(tmp_path, 2)[-1] == "error: loss is nan at update 3"
+    assert last_lines(tmp_path, 1) == ["Traceback", "connection closed by peer"]
+
+
+def test_too_few_places_for_the_processes(tmp_path, monkeypatch):
+    assert "processes is 0; allowed: greater than or equal to 1" in spnb_run(tmp_path, 0).stderr
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    with pytest.raises(ParamError, match="^processes is 3 with 2 cores; allowed: 1 to 2$"):
+        run_all(plan_of(tmp_path, processes=3))
+    params = plan_of(tmp_path).params("ladder-even")
+    with pytest.raises(ParamError, match="^processes is 3 with 2 GPUs; allowed: 1 to 2$"):
+        check_processes(3, ["4", "5"], [params])
+    check_processes(1, ["4"], [params])
+    unsloth = params.model_copy(update={"backend": "unsloth"})
+    with pytest.raises(ParamError, match="2 with backend 'unsloth'; allowed: 1 process, or"):
+        check_processes(2, ["4", "5"], [unsloth])
+    monkeypatch.setattr("spnb.train.checks.find_spec", lambda name: None)
+    with pytest.raises(ParamError, match="package deepspeed, .* not installed; allowed: 1, or"):
+        check_processes(2, ["4", "5"], [params])
+    check_processes(2, [], [params])
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "processes is 2 under `accelerate launch`" in spnb_run(tmp_path, 2).stderr
+    assert not list(tmp_path.rglob("config.json"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_each_run_has_gpus_of_its_own(tmp_path, monkeypatch, jobs):
+    calls = []
+
+    def started(folder, forked, card, count):
+        calls.append((forked, card, count))
+        if len(calls) == jobs:
+            raise KeyboardInterrupt
+        return []
+
+    monkeypatch.setattr(plans, "start_together", started)
+    monkeypatch.setattr(plans, "have_ended", lambda group: False)
+    monkeypatch.setattr(plans, "visible_cards", lambda: ["2", "3", "5", "7", "9"])
+    for check in ("check_needs", "check_processes"):
+        monkeypatch.setattr(plans, check, lambda *_: None)
+    how = dict(variants=["think"], seeds=[0, 1, 2], runs=str(tmp_path))
+    with pytest.raises(Stopped):
+        run_all(make_plan("rlvr", "paper", **how, jobs=jobs, processes=2))
+    assert calls == [(False, "2,3", 2), (False, "5,7", 2)][:jobs]
+
+
+def test_the_environment_of_processes_that_train_together():
+    assert together(1, gpus=True) == [{}]
+    first, second = together(2, gpus=True)
+    assert (first["RANK"], second["RANK"], second["LOCAL_RANK"]) == ("0", "1", "1")
+    assert first["WORLD_SIZE"] == first["LOCAL_WORLD_SIZE"] == "2"
+    assert first["MASTER_PORT"] == second["MASTER_PORT"]
+    assert first["ACCELERATE_DEEPSPEED_CONFIG_FILE"] == str(ROOT / "params" / "zero2.json")
+    assert json.loads(ZERO2.read_text())["zero_optimization"]["stage"] == 2
+    assert not [key for key in together(2, gpus=False)[0] if "DEEPSPEED" in key]
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "fsdp", "parallelism_config"])
+def test_no_parameter_shards_weights(tmp_path, name):
+    with pytest.raises(ParamError, match=f"'grpo.{name}', which is unknown"):
+        plan_of(tmp_path, grpo={name: "x"})
+
+
+def fixed_rows(tmp_path, config, *micro_tokens):
+    """Nine fixed rows trained by two processes under a sharding (`two_processes.py`)."""
+    script = (HERE / "zero.py", config, HERE / "two_processes.py")
+    out = tmp_path / "out.json"
+    given = (tmp_path / "run", out, *micro_tokens)
+    return finish_together(tmp_path / "log.txt", *script, *given), out
+
+
+@pytest.mark.slow
+def test_fsdp_by_the_side_door_is_refused(tmp_path):
+    done, out = fixed_rows(tmp_path, "fsdp")
+    assert done.returncode and "weights are sharded by FSDP; allowed: DDP" in done.stderr
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_zero_3_by_the_side_door_is_refused(tmp_path):
+    pytest.importorskip("deepspeed")
+    values = json.loads(ZERO2.read_text()) | {"zero_optimization": {"stage": 3}}
+    (tmp_path / "zero3.json").write_text(json.dumps(values))
+    done, out = fixed_rows(tmp_path, tmp_path / "zero3.json")
+    assert done.returncode and "sharded by DeepSpeed ZeRO-3; allowed: DDP" in done.stderr
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "micro_tokens", "close"), [(ZERO2, (), 1e-4), (f"bf16:{ZERO2}", ("30",), 0.02)]
+)
+def test_zero_2_takes_the_step_of_one_process(tmp_path, config, micro_tokens, close):
+    """In float32, and as on a GPU: in bfloat16, with updates cut by tokens."""
+    pytest.importorskip("deepspeed")
+    done, out = fixed_rows(tmp_path, config, *micro_tokens)
+    assert done.returncode == 0, done.stderr[-3000:]
+    both = json.loads(out.read_text())
+    script = (HERE / "two_processes.py", tmp_path / "alone", tmp_path / "alone.json")
+    assert finish(tmp_path / "log.txt", *script).returncode == 0
+    one = json.loads((tmp_path / "alone.json").read_text())
+    for key in ("grad_norm", "reward/r", "samples"):
+        assert both[key] == pytest.approx(one[key], rel=close), key
+    assert both["moved"] == pytest.approx(one["moved"], rel=1e-4 if config == ZERO2 else 0.3)
+
+
+@pytest.mark.slow
+def test_zero_2_killed_and_started_again(tmp_path):
+    """A run of two stages whose second process dies in a step of the first."""
+    pytest.importorskip("deepspeed")
+    stages = [{"policy": "challenger", "steps": 2}, {"policy": "solver", "steps": 1}]
+    runs = [make_run(tmp_path / name, stages=stages, steps=3) for name in ("whole", "killed")]
+
+    def start(run, *event):
+        script = (HERE / "zero.py", ZERO2, HERE / "rzero.py")
+        return finish_together(run.folder / "log.txt", *script, run.folder, *event)
+
+    whole, killed = runs
+    assert start(whole).returncode == 0, start(whole).stderr[-3000:]
+    assert start(killed, "1:1").returncode != 0 and not killed.finished
+    done = start(killed)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert left_by(killed) == left_by(whole)

@@ -1,0 +1,37 @@
+"""A script or module under DeepSpeed, or FSDP, on a CPU: accelerate takes both for GPUs alone.
+
+python tests/train/zero.py ([bf16:]CONFIG.json | fsdp) (SCRIPT | MODULE) [ARGUMENT ...]
+"""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from accelerate.state import PartialState
+from accelerate.utils import DistributedType
+from transformers import training_args
+
+from spnb.train import config
+
+config_file, script, *arguments = sys.argv[1:]
+bf16 = config_file.startswith("bf16:")
+config_file = config_file.removeprefix("bf16:")
+if config_file == "fsdp":
+    os.environ |= {"ACCELERATE_USE_FSDP": "true", "ACCELERATE_TORCH_DEVICE": "cpu"}
+    kind = DistributedType.MULTI_GPU
+else:
+    os.environ |= {"ACCELERATE_USE_DEEPSPEED": "true", "DS_ACCELERATOR": "cpu"}
+    os.environ |= {"ACCELERATE_DEEPSPEED_CONFIG_FILE": config_file}
+    kind = DistributedType.MULTI_CPU
+owned = config.owned_arguments
+config.owned_arguments = lambda *given: owned(*given) | {"use_cpu": False, "bf16": bf16}
+training_args.is_torch_bf16_gpu_available = lambda: True
+PartialState._prepare_backend = lambda self, *_: ("gloo", kind)
+sys.argv = [script, *arguments]
+if script.endswith(".py"):
+    sys.path.insert(0, str(Path(script).parent))
+    runpy.run_path(script, run_name="__main__")
+else:
+    sys.modules.pop(script, None)
+    runpy.run_module(script, run_name="__main__", alter_sys=True)

@@ -122,6 +122,8 @@ def test_digests_are_those_of_the_wheels_that_fit() -> None:
     resolved = f'[[packages]]\nname = "six"\nversion = "1"\nwheels = [{wheels}]\n'
     kept = [f"--hash=sha256:{place}" for place, fit in enumerate(WHEELS.values()) if fit]
     assert hashed("torch==2\nSix==1", resolved).split() == ["Six==1", *_continued(kept)]
+    source = '[[packages]]\nname = "six"\nversion = "1"\nsdist = {hashes = {sha256 = "s"}}\n'
+    assert hashed("six==1", source).endswith("--hash=sha256:s\n")
     with pytest.raises(KeyError, match="six==1 has no wheel"):
         hashed("six==1", resolved.replace("py", "pp").replace("cp", "pp"))
     with pytest.raises(KeyError):

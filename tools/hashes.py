@@ -7,7 +7,8 @@ again, resolve it with uv, which installs nothing, and then run this:
     uv pip compile requirements/cpu.in -c requirements/cpu.txt --python-version 3.11 --universal \
       --format pylock.toml -o CPU.toml
     uv pip compile requirements/gpu.in -c requirements/gpu.txt --python-version 3.11 \
-      --python-platform x86_64-manylinux_2_35 --only-binary :all: --format pylock.toml -o GPU.toml
+      --python-platform x86_64-manylinux_2_35 --only-binary :all: --no-binary deepspeed \
+      --format pylock.toml -o GPU.toml
     python -m tools.hashes cpu CPU.toml
     python -m tools.hashes gpu GPU.toml
 """
@@ -49,10 +50,14 @@ def hashed(lock: str, resolved: str) -> str:
         name, version = line.split("==")
         if name == "torch":
             continue
-        wheels = packages[canonicalize_name(name), version]["wheels"]
-        digests = sorted(one["hashes"]["sha256"] for one in wheels if fits(_file_name(one["url"])))
-        if not digests:
+        package = packages[canonicalize_name(name), version]
+        there = package.get("wheels", [package.get("sdist")])  # some have no wheels at all
+        files = [
+            one for one in there if one is package.get("sdist") or fits(_file_name(one["url"]))
+        ]
+        if not files:
             raise KeyError(f"{line} has no wheel for Python 3.{MINOR}")
+        digests = sorted(one["hashes"]["sha256"] for one in files)
         lines.append(" \\\n  ".join([line, *(f"--hash=sha256:{digest}" for digest in digests)]))
     return "\n".join(lines) + "\n"
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 
 from spnb.core.errors import OneLine
 from spnb.core.paths import embedded_path, resolve
-from spnb.core.types import Completion, Engine, Request
+from spnb.core.types import Engine
 from spnb.train.config import RunParams
 from spnb.train.engines import named_end_ids, special_ids
 from spnb.train.runs import digest
@@ -25,8 +25,6 @@ from spnb.train.runs import digest
 ADAPTER = "adapter_config.json"
 OTHER_TOKENS = "whose vocabulary is not that of the policy in training"
 ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
-Weights = dict[str, Any]
-"""A model's weights by name, torch tensors."""
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
 """What a special token that may serve as pad is called, best first."""
@@ -286,6 +284,8 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     """Unsloth's model, LoRA applied; the import also rebinds `trl.GRPOTrainer`."""
     from unsloth import FastLanguageModel
 
+    from spnb.train.engines.vllm import ADAPTERS
+
     model, tokenizer = FastLanguageModel.from_pretrained(
         model_name=path,
         max_seq_length=params.max_length,
@@ -293,6 +293,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
         fast_inference=params.engine == "vllm",
         max_lora_rank=params.lora_rank or 64,
         max_num_seqs=params.sequences,
+        max_loras=ADAPTERS,
         full_finetuning=params.lora_rank == 0,
         gpu_memory_utilization=params.gpu_memory,
         trust_remote_code=False,
@@ -334,48 +335,3 @@ def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
     same_tokens(source, other.tokenizer, tokenizer)
     other.model.eval().requires_grad_(False)
     return other.engine()
-
-
-def trained_weights(model: Any) -> Weights:
-    """Copies on the CPU of the weights in training: all of them, or the LoRA adapter."""
-    parameters = model.named_parameters()
-    trained = {name: p.detach() for name, p in parameters if p.requires_grad}
-    return {name: weights.to("cpu", copy=True).contiguous() for name, weights in trained.items()}
-
-
-def put_weights(model: Any, weights: Weights) -> None:
-    """Writes weights into a model in place, bit by bit.
-
-    Raises:
-        PolicyError: the model lacks some of them.
-    """
-    if lacking := model.load_state_dict(weights, strict=False).unexpected_keys:
-        raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(lacking)}")
-
-
-def read_adapter(model: Any, folder: str) -> Weights:
-    """A saved LoRA adapter under the names that `model`, which has one of the same shape, gives to
-    its own."""
-    from safetensors.torch import load_file
-
-    names = {name.replace(".default.", "."): name for name in trained_weights(model)}
-    saved = load_file(Path(folder) / "adapter_model.safetensors")
-    return {names[name]: weights for name, weights in saved.items()}
-
-
-class SnapshotEngine:
-    """Answers with earlier weights of the same model, without a second copy on its device."""
-
-    def __init__(self, engine: Engine, model: Any, weights: Weights):
-        self.engine = engine
-        self.model = model
-        self.weights = weights
-
-    def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order; afterwards, also on errors, the model is as it was."""
-        current = trained_weights(self.model)
-        put_weights(self.model, self.weights)
-        try:
-            return self.engine.generate(requests)
-        finally:
-            put_weights(self.model, current)

@@ -93,6 +93,64 @@ def test_an_error_inside_an_episode_is_raised():
         run(parallel(counting(1, 2), broken()), {"policy": Echo()})
 
 
+class Turns(Echo):
+    """Answers one request at a time, the shortest first: a number of three digits takes longest."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.taken, self.aborted = {}, [], 0
+
+    def proceed(self, requests):
+        self.open |= requests
+        self.taken.append(len(requests))
+        number = min(self.open, key=lambda one: (len(str(self.open[one].prompt_ids[0])), one))
+        return {number: self.generate([self.open.pop(number)])[0]}
+
+    def abort(self):
+        self.aborted += 1
+        self.open = {}
+
+
+def test_an_episode_goes_on_when_its_own_answers_are_there():
+    slow, fast = counting(100, 2), counting(1, 3)
+    engine, noted = Turns(), []
+
+    def watched(episode):
+        result = yield from episode
+        noted.append(result)
+        return result
+
+    episodes = parallel(watched(slow), watched(fast), nested())
+    results = run(episodes, {"policy": engine})
+    assert results == [["100", "101"], ["1", "2", "3"], ([["1", "2"], ["10", "11", "12"]], ["99"])]
+    assert noted == [["1", "2", "3"], ["100", "101"]]
+    assert engine.taken[0] == 4 and max(engine.taken[1:]) == 1 and not engine.aborted
+
+
+def test_an_engine_of_whole_lists_is_asked_when_the_others_are_done_and_in_order():
+    def two(first, second):
+        return [(yield [request(first)])[0].text, (yield [request(second, "judge")])[0].text]
+
+    judge = Echo()
+    judged = []
+    answer = judge.generate
+    judge.generate = lambda asked: judged.append([r.prompt_ids[0] for r in asked]) or answer(asked)
+    episodes = parallel(two(100, 7), two(10, 8), two(1, 9))
+    results = run(episodes, {"policy": Turns(), "judge": judge})
+    assert results == [["100", "7"], ["10", "8"], ["1", "9"]] and judged == [[7, 8, 9]]
+
+
+def test_what_is_open_after_an_error_is_given_up():
+    def broken():
+        yield [request(1)]
+        raise KeyError("inside")
+
+    engine = Turns()
+    with pytest.raises(KeyError, match="inside"):
+        run(parallel(counting(100, 2), broken()), {"policy": engine})
+    assert engine.aborted == 1 and not engine.open
+
+
 def test_derived_seeds_differ_by_part_and_not_by_process():
     seeds = {derive_seed(0, "train", step, name) for step in range(50) for name in ("a", "b")}
     assert len(seeds) == 100 and all(0 <= seed < 2**63 for seed in seeds)

@@ -10,21 +10,20 @@ from transformers import AutoTokenizer
 
 from spnb.core.types import Request, Sampling
 from spnb.lab import embedded_path
+from spnb.train.config import TrainerError
 from spnb.train.engines import end_ids
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import (
     PLAIN,
     PolicyError,
-    SnapshotEngine,
     fixed_engine,
     give_pad,
     load_policy,
     make_engine,
     policy_fingerprint,
     policy_path,
-    put_weights,
-    trained_weights,
 )
+from spnb.train.weights import SnapshotEngine, put_weights, trained_weights
 
 
 def params(**values):
@@ -228,7 +227,7 @@ def test_snapshots_are_the_weights_bit_by_bit(tiny_model, tmp_path):
     )
     put_weights(tiny_model, loaded)
     assert all(torch.equal(weights[name], w) for name, w in trained_weights(tiny_model).items())
-    with pytest.raises(PolicyError, match="weights that the model lacks: extra"):
+    with pytest.raises(TrainerError, match="weights that the model lacks: extra"):
         put_weights(tiny_model, {"extra": torch.zeros(1)})
 
 

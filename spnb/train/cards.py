@@ -140,8 +140,9 @@ def memory(params: RunParams, card: float) -> dict[str, float]:
     Of an update and a rollout, which take turns, only the larger counts in `need`. `snapshots` are
     in the memory of the machine, not of the card.
     """
-    shapes = {name: shape_of(name) for name in {params.policy, *params.policies.values()}}
+    shapes = {name: shape_of(name) for name in {*params.loaded.values()}}
     own = shapes[params.policy]
+    beside = [name for name in params.policies if name in params.loaded]
     if None in shapes.values():
         return {}
     assumed = data()["memory"]
@@ -168,7 +169,7 @@ def memory(params: RunParams, card: float) -> dict[str, float]:
         "weights of vLLM": 2 * own.parameters if vllm and not shared else 0,
         "logits": positions * own.vocab_size * assumed["logit"],
         "activations": tokens * kept * 2,
-        "further policies": sum(_beside(params, name, shapes) for name in params.policies),
+        "further policies": sum(_beside(params, name, shapes) for name in beside),
         "snapshots": _snapshots(params) * 4 * trained,
     }
     parts = {name: number / GB for name, number in numbers.items()}

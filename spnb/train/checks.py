@@ -11,6 +11,7 @@ from spnb.core.params import ParamError
 from spnb.core.paths import resolve
 from spnb.evaluate.benchmarks import HUB
 from spnb.train.config import RunParams, flat, trl_names
+from spnb.train.engines.server import Server
 from spnb.train.policies import check_policies
 
 MOST_TOKENS = {"smoke": 10**9, "cpu": 10**9, "gpu": 10**12, "paper": 10**12}
@@ -86,6 +87,7 @@ def check_needs(params: RunParams) -> None:
     Raises:
         ParamError: a package is not installed, or a file or folder is not there.
         PolicyError: a policy is not in reach, or reads other tokens than the run's first one.
+        TrainerError: a policy's server does not answer, or has another model.
     """
     values = flat(dict(params))
     for key, needs in PACKAGES.items():
@@ -103,4 +105,6 @@ def check_needs(params: RunParams) -> None:
             if not resolve(source).exists():
                 where = f"an existing file or folder, {resolve(source)} is none"
                 raise ParamError(f"{key} is {source!r}; allowed: {where}")
-    check_policies([params.policy, *params.policies.values()])
+    check_policies([*params.loaded.values()])
+    for name, address in params.servers.items():
+        Server(name, params.policies[name], address).limit()

@@ -157,6 +157,9 @@ class RunParams(MethodParams):
 
     policy: str = Field(description="embedded/<name>, a folder, or a hub id of a causal LM")
     policies: dict[str, str] = Field({}, description="further policies by name")
+    servers: dict[str, Annotated[str, Field(pattern=r"^https?://[^/\s]+$")]] = Field(
+        {}, description="of further policies by name: http://host:port of a vLLM that serves it"
+    )
     stages: list[StageParams] = Field([], description="policies trained in turn; default: one")
     co_trained: dict[str, dict[str, Any]] = Field(
         {}, description="policies that learn in the same steps, each with its changes to grpo"
@@ -249,6 +252,7 @@ class RunParams(MethodParams):
     @model_validator(mode="after")
     def _policies_exist(self) -> "RunParams":
         names = [POLICY, *self.policies]
+        trained = {stage.policy for stage in self.stages}
         if bad := [name for name in self.policies if name in (POLICY, *SNAPSHOTS)]:
             raise ValueError(f"policies names {bad[0]!r}; allowed: a name that is not taken")
         roles = {f"roles.{name}.policy": role.policy for name, role in self.roles.items()}
@@ -257,6 +261,8 @@ class RunParams(MethodParams):
         uses += [(key, name, names) for key, name in stages.items()]
         uses += [("co_trained", name, [*self.policies]) for name in self.co_trained]
         uses += [("start_from", name, names) for name in self.start_from]
+        fixed = {*self.policies} - {*trained, *self.co_trained, *self.start_from}
+        uses += [("servers", name, sorted(fixed)) for name in self.servers]
         for key, name, known in uses:
             if name not in known:
                 raise ValueError(unknown(key, name, known))
@@ -270,7 +276,6 @@ class RunParams(MethodParams):
         self.need(alone or not self.co_trained, "co_trained stages engine", "no stages, torch")
         total = sum(stage.steps for stage in self.all_stages)
         self.need(total == self.steps, "steps stages", f"{total}, as many as the stages have")
-        trained = {stage.policy for stage in self.stages}
         one = len(trained) < 2 or self.engine == "torch"
         self.need(one, "engine stages", "torch where several policies are trained")
         return self
@@ -279,6 +284,12 @@ class RunParams(MethodParams):
     def sequences(self) -> int:
         """Answers that vLLM writes at once; by themselves TRL and Unsloth have fewer."""
         return self.max_num_seqs or 256
+
+    @property
+    def loaded(self) -> dict[str, str]:
+        """The policies that this machine loads, by name."""
+        beside = {name: at for name, at in self.policies.items() if name not in self.servers}
+        return {POLICY: self.policy} | beside
 
     @property
     def all_stages(self) -> list[StageParams]:

@@ -20,6 +20,7 @@ from spnb.core.paths import embedded_path, resolve
 from spnb.core.types import Engine
 from spnb.train.config import RunParams
 from spnb.train.engines import named_end_ids, special_ids
+from spnb.train.engines.server import Server, ServerEngine
 from spnb.train.runs import digest
 
 ADAPTER = "adapter_config.json"
@@ -324,12 +325,15 @@ def same_tokens(source: str, other: Any, tokenizer: Any) -> None:
         raise _fault(source, OTHER_TOKENS, "the same one")
 
 
-def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
-    """An engine with another policy's weights, which stay as they are.
+def fixed_engine(name: str, source: str, params: Any, tokenizer: Any) -> Engine:
+    """An engine with another policy's weights, which stay as they are, here or on its server.
 
     Raises:
         PolicyError: it cannot be loaded, or does not read the same tokens as `tokenizer`.
+        TrainerError: the same of a server (see `ServerEngine`).
     """
+    if name in params.servers:
+        return ServerEngine(Server(name, source, params.servers[name]), tokenizer)
     plain = PLAIN.model_copy(update={"dtype": params.dtype})
     other = load_policy(source, plain, trained=False)
     same_tokens(source, other.tokenizer, tokenizer)

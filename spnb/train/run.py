@@ -56,7 +56,7 @@ from spnb.train.runs import (
     step_of,
 )
 from spnb.train.trainer import Hooks, Stage, make_trainer
-from spnb.train.weights import SnapshotEngine, Weights, put_weights, read_adapter, trained_weights
+from spnb.train.weights import Weights, put_weights, read_adapter, snapshot_engine, trained_weights
 
 SAMPLES_KEPT = 16
 """Rows written to rollouts.jsonl at each evaluation."""
@@ -307,8 +307,8 @@ class StageRun:
         """An engine of a policy that does not learn in this stage: where adapters are trained and
         it began as the same weights, another adapter of the one model, or none."""
         origin = self.origins[self.stage.policy]
-        if not self.adapters or self.origins[name] != origin:
-            return fixed_engine(self.sources[name], self.params, tokenizer)
+        if not self.adapters or self.origins[name] != origin or name in self.params.servers:
+            return fixed_engine(name, self.sources[name], self.params, tokenizer)
         return self.snapshot(name, self.adapter(name))
 
     def adapter(self, name: str) -> Weights:
@@ -338,10 +338,7 @@ class StageRun:
 
     def snapshot(self, name: str, weights: Weights) -> Any:
         """The engine of a policy with earlier weights of the one in training."""
-        engine = self.engines[self.stage.policy]
-        if hasattr(engine, "snapshot"):
-            return engine.snapshot(name, weights)
-        return SnapshotEngine(engine, self.model, weights)
+        return snapshot_engine(self.engines[self.stage.policy], self.model, name, weights)
 
     def keep_past(self, weights: Weights) -> None:
         """Has the past policy answer with these weights."""

@@ -67,3 +67,11 @@ class SnapshotEngine:
             return self.engine.generate(requests)
         finally:
             put_weights(self.model, current)
+
+
+def snapshot_engine(engine: Any, model: Any, name: str, weights: Weights) -> Engine:
+    """Answers for the policy of this name with earlier weights of an engine's model: the engine
+    itself where it can have several at once."""
+    if hasattr(engine, "snapshot"):
+        return engine.snapshot(name, weights)
+    return SnapshotEngine(engine, model, weights)

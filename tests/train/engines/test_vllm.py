@@ -9,6 +9,10 @@ none, as the one on a GPU does (as it is, it adds the last slot's beside request
 import functools
 import importlib.util
 import os
+import socket
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -36,6 +40,7 @@ from spnb.core.episodes import parallel, run  # noqa: E402
 from spnb.core.method import Role, SelfPlayMethod  # noqa: E402
 from spnb.core.types import Request, Sampling, Trajectory, derive_seed, is_scored  # noqa: E402
 from spnb.train.config import RunParams, TrainerError  # noqa: E402
+from spnb.train.engines.server import Server, ServerEngine  # noqa: E402
 from spnb.train.guards import check_adapter, token_logps  # noqa: E402
 from spnb.train.policies import LORA_TARGETS, Policy, make_engine  # noqa: E402
 from spnb.train.trainer import Hooks, make_trainer  # noqa: E402
@@ -415,3 +420,70 @@ def test_an_adapter_is_trained_and_nothing_is_pushed(adapters, monkeypatch):
     assert len(trainer.method.gaps) == STEPS and max(trainer.method.gaps) < 1e-4
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert len(logs) == STEPS and all(entry["grad_norm"] > 0.01 for entry in logs)
+
+
+@pytest.fixture(scope="module")
+def address(checkpoint, tmp_path_factory):
+    """The server of `vllm serve`, in a process of its own; that command wants a package "vllm"."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    distributed = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    env = {key: value for key, value in os.environ.items() if key not in distributed}
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    command += [
+        "--model",
+        str(checkpoint),
+        "--served-model-name",
+        "tiny",
+        "--port",
+        str(port),
+        "--host",
+        "127.0.0.1",
+    ]
+    command += ["--dtype", "float32", "--enforce-eager", "--max-num-seqs", "16"]
+    log = tmp_path_factory.mktemp("serve") / "log.txt"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + 300
+            while not answers_at(port):
+                assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.5)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def answers_at(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_policy_that_a_real_server_serves(checkpoint, address):
+    tokenizer = word_tokenizer()
+    engine = ServerEngine(Server("judge", "tiny", address), tokenizer)
+    model = Qwen3ForCausalLM.from_pretrained(checkpoint)
+    here = Policy(model, tokenizer).engine()
+    greedy = requests(Sampling(12, temperature=0), seeds=range(20))
+    first = here.generate(greedy)
+    assert [a.ids for a in engine.generate(greedy)] == [a.ids for a in first]
+    word = first[0].text.split()[2]
+    stopped = requests(Sampling(12, temperature=0, stop=(word,)), seeds=range(1))
+    for one, other in zip(engine.generate(stopped), here.generate(stopped), strict=True):
+        assert (one.ids, one.text, one.finish) == (other.ids, other.text, other.finish)
+    asked = requests(Sampling(60, temperature=2.0), seeds=range(64))
+    answers = engine.generate(asked)
+    assert [a.ids for a in engine.generate(asked[::-1])] == [a.ids for a in answers[::-1]]
+    ended = [a for a in answers if a.finish == "stop"]
+    assert {a.ids[-1] for a in ended} == {END, OTHER_END} and len(ended) < len(answers)
+    assert all("<end>" not in a.text and not is_scored(a.logps) for a in answers)
+    cut = [Request((3, 4, 5), Sampling(1, top_k=3), seed) for seed in range(60)]
+    with torch.no_grad():
+        best = model(torch.tensor([[3, 4, 5]])).logits[0, -1].topk(3).indices.tolist()
+    assert {a.ids[0] for a in engine.generate(cut)} == {*best}
+    with pytest.raises(TrainerError, match="which has tiny; allowed: that model"):
+        Server("judge", "other", address).limit()
+    tokenizer.add_tokens(["<more>"])
+    with pytest.raises(TrainerError, match="whose vocabulary is not that of the policy"):
+        ServerEngine(Server("judge", "tiny", address), tokenizer)

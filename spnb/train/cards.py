@@ -203,8 +203,9 @@ def need(params: RunParams, card: float) -> float:
     if not parts:
         return 0.0
     update = sum(parts[name] for name in UPDATE)
-    rollout = 0.0 if params.engine == "vllm" else parts["KV cache"]
-    apart = {*UPDATE, "snapshots"} | (set() if params.engine == "vllm" else {"KV cache"})
+    passing = params.engine == "torch" or params.vllm_sleep
+    rollout = parts["KV cache"] if passing else 0.0
+    apart = {*UPDATE, "snapshots"} | ({"KV cache"} if passing else set())
     return sum(gb for name, gb in parts.items() if name not in apart) + max(update, rollout)
 
 

@@ -176,6 +176,7 @@ class RunParams(MethodParams):
     engine: Literal["torch", "vllm"] = "torch"
     gpu_memory: float = Field(0.5, gt=0, lt=1, description="share of the GPU that vLLM may take")
     max_num_seqs: int | None = Field(None, ge=1, description="answers vLLM writes at once: 256")
+    vllm_sleep: bool | None = Field(None, description="vLLM's memory is free during updates")
     thinking: bool | None = Field(None, description="of templates that can think; none: as they do")
     chat_template: str = Field("", description="a Jinja file in place of the tokenizer's own")
     max_length: int = Field(2048, ge=16, description="prompt and completion, Unsloth and vLLM")
@@ -217,6 +218,7 @@ class RunParams(MethodParams):
         vllm = self.engine == "vllm"
         unsloth = self.backend == "unsloth"
         self.need(not vllm or self.dtype != "float32", "dtype engine", "bfloat16, as vLLM has it")
+        self.need(vllm or not self.vllm_sleep, "vllm_sleep engine", "false: only vLLM can sleep")
         cache = "vllm, or backend transformers: Unsloth's model returns a cache of its own"
         self.need(vllm or not unsloth, "engine backend", cache)
         self.need(self.lora_rank or not unsloth, "lora_rank backend", "1 or more")

@@ -282,7 +282,12 @@ def _lora(params: Any) -> dict[str, Any]:
 
 
 def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
-    """Unsloth's model, LoRA applied; the import also rebinds `trl.GRPOTrainer`."""
+    """Unsloth's model, LoRA applied; the import also rebinds `trl.GRPOTrainer`.
+
+    Whether vLLM sleeps is told to it by the environment, and that `gpu_memory` counts then too.
+    """
+    standby = str(int(bool(params.vllm_sleep)))
+    os.environ |= {"UNSLOTH_VLLM_STANDBY": standby, "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1"}
     from unsloth import FastLanguageModel
 
     from spnb.train.engines.vllm import ADAPTERS

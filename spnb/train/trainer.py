@@ -199,6 +199,9 @@ class SelfPlayMixin(RunMixin):
         rows = self._padded(trained)
         generated = time.perf_counter()
         gap = self._check(trained, self.stage.first + index)
+        own = self.engines.get(self.stage.policy)
+        if hasattr(own, "sleep"):
+            own.sleep()
         self._rows = rows
         self._last_loaded_step = self.state.global_step  # TRL pushes nothing to vLLM, engines do
         out = super()._generate_and_score_completions([{"prompt": ""} for _ in rows])

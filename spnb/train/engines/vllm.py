@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from spnb.core.types import Completion, Engine, Request
 from spnb.train.config import RunParams
 from spnb.train.engines import end_ids, new_token_limits, text_of
@@ -57,6 +59,7 @@ class VLLMEngine:
         config = self._vllm.vllm_config
         self._limit = config.model_config.max_model_len
         self._by_adapter = config.lora_config is not None
+        self._sleeps = config.model_config.enable_sleep_mode
         self._adapter: Any = None
         self._earlier: dict[str, Any] = {}
         self._written = 0
@@ -94,8 +97,8 @@ class VLLMEngine:
         Raises:
             ValueError: an empty prompt, or one that leaves no room for a token.
         """
-        if requests and not self._open and self._weights != self._in_training():
-            self.sync()
+        if requests and not self._open:
+            self._get_ready()
         limits = new_token_limits([*requests.values()], self._limit)
         for (number, request), limit in zip(requests.items(), limits, strict=True):
             prompt = {"type": "token", "prompt_token_ids": list(request.prompt_ids)}
@@ -114,6 +117,28 @@ class VLLMEngine:
         """Gives up what is open."""
         self._vllm.abort_request([*self._open])
         self._open = {}
+
+    def sleep(self) -> None:
+        """Gives vLLM's memory to an update, until the next request, where it was started for that.
+
+        Keys and values are forgotten. Below an adapter the weights wait in the machine's memory,
+        or stay where they are if Unsloth's trainer has them too (its standby); full weights are
+        forgotten too, as they are pushed again after the update.
+        """
+        if self._sleeps and not self._vllm.is_sleeping():
+            self._vllm.sleep(level=1 if self._by_adapter else 2)
+
+    def _get_ready(self) -> None:
+        """Wakes vLLM if it sleeps, and gives it the weights in training if it has others. They come
+        before room for keys and values, so that a push does not need both at once."""
+        asleep = self._vllm.is_sleeping()
+        if asleep:
+            torch.cuda.empty_cache()
+            self._vllm.wake_up(None if self._by_adapter else ["weights"])
+        if self._weights != self._in_training() or (asleep and not self._by_adapter):
+            self.sync()
+        if self._vllm.is_sleeping():
+            self._vllm.wake_up(["kv_cache"])
 
     def snapshot(self, name: str, weights: Weights) -> Engine:
         """An engine that answers requests to a policy of this name with earlier weights: this one,
@@ -173,6 +198,7 @@ def vllm_settings(params: RunParams, merged: bool = False) -> dict[str, Any]:
             `spnb.train.policies.Policy`); TRL gives it all weights then, merged.
     """
     settings = {"max_num_seqs": params.sequences, "enable_prefix_caching": True}
+    settings |= {"enable_sleep_mode": bool(params.vllm_sleep)}
     if not params.lora_rank or merged:
         return settings
     rank = next((rank for rank in RANKS if rank >= params.lora_rank), params.lora_rank)

@@ -337,6 +337,19 @@ def turns(first, count, policy="policy"):
     return answers
 
 
+def test_full_weights_that_sleep_forgets_are_there_again(engine, trainer, monkeypatch):
+    """vLLM's CPU worker keeps what it is told to forget, so here the test overwrites it."""
+    asked, vllm_engine = requests(Sampling(12)), trainer.vllm_generation.llm.llm_engine
+    before = engine.generate(asked)
+    monkeypatch.setattr(engine, "_sleeps", True)
+    engine.sleep()
+    assert vllm_engine.is_sleeping()
+    held = vllm_engine.model_executor.driver_worker.model_runner.model
+    for parameter in held.parameters():
+        parameter.data.fill_(0.5)
+    assert engine.generate(asked) == before and not vllm_engine.is_sleeping()
+
+
 def test_turns_of_their_own_pace_give_what_turns_in_step_do(engine):
     def episodes():
         return parallel(*(turns(first, 2 + first % 3) for first in range(12)))

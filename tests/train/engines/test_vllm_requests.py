@@ -21,10 +21,13 @@ class FakeLLM:
 
     def __init__(self):
         self.ids, self.finish = (8, 9, 1), "stop"
-        self.asked, self.open, self.aborted = [], [], []
+        self.asked, self.open, self.aborted, self.heard = [], [], [], []
+        self.asleep = set()
         self.llm_engine = self
         self.vllm_config = SimpleNamespace(
-            model_config=SimpleNamespace(max_model_len=64, logprobs_mode="processed_logprobs"),
+            model_config=SimpleNamespace(
+                max_model_len=64, logprobs_mode="processed_logprobs", enable_sleep_mode=False
+            ),
             cache_config=SimpleNamespace(enable_prefix_caching=True),
             lora_config=None,
         )
@@ -37,6 +40,17 @@ class FakeLLM:
         logprobs = [{t: SimpleNamespace(logprob=-1.0 - i)} for i, t in enumerate(self.ids)]
         row = SimpleNamespace(token_ids=[*self.ids], logprobs=logprobs, finish_reason=self.finish)
         return [SimpleNamespace(request_id=self.open.pop(), outputs=[row])]
+
+    def sleep(self, level):
+        self.heard.append(("sleep", level))
+        self.asleep = {"weights", "kv_cache"}
+
+    def wake_up(self, tags):
+        self.heard.append(("wake", tags))
+        self.asleep -= {*(tags or self.asleep)}
+
+    def is_sleeping(self):
+        return bool(self.asleep)
 
     def abort_request(self, names):
         self.aborted += names
@@ -137,7 +151,7 @@ def test_trl_starts_vllm_with_a_runs_settings(monkeypatch):
         started = vllm_generation.LLM(model="m", max_num_seqs=8)
         assert started == {"model": "m", "max_num_seqs": 256}
     assert vllm_generation.LLM is before
-    plain = {"max_num_seqs": 9, "enable_prefix_caching": True}
+    plain = {"max_num_seqs": 9, "enable_prefix_caching": True, "enable_sleep_mode": False}
     params = PLAIN.model_copy(update={"max_num_seqs": 9})
     assert vllm_settings(params) == plain
     for rank, room in ((4, 8), (32, 32), (33, 64)):
@@ -145,6 +159,7 @@ def test_trl_starts_vllm_with_a_runs_settings(monkeypatch):
         params = params.model_copy(update={"lora_rank": rank})
         assert vllm_settings(params) == plain | lora
         assert vllm_settings(params, merged=True) == plain
+    assert vllm_settings(PLAIN.model_copy(update={"vllm_sleep": True}))["enable_sleep_mode"]
 
 
 def test_weights_are_pushed_when_they_changed_and_only_then(trainer):
@@ -194,6 +209,35 @@ def test_an_adapter_has_a_new_number_each_time_and_earlier_ones_keep_theirs(
         saved = load_file(f"{folder}/adapter_model.safetensors")
         name = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
         assert (saved[name] == value).all() and len(saved) == len(trained_weights(model))
+
+
+def test_full_weights_are_forgotten_in_sleep_and_pushed_before_there_is_room_for_more(trainer, llm):
+    trainer.vllm_generation.sync_weights = lambda: llm.heard.append("push")
+    asked = [Request((5, 6), Sampling(4), 0)]
+    VLLMEngine(trainer).sleep()
+    assert not llm.heard  # it was not started for that
+    llm.vllm_config.model_config.enable_sleep_mode = True
+    engine = VLLMEngine(trainer)
+    engine.generate(asked)
+    engine.sleep()
+    engine.sleep()
+    engine.generate(asked)  # the same weights as before
+    woken = [("wake", ["weights"]), "push", ("wake", ["kv_cache"])]
+    assert llm.heard == ["push", ("sleep", 2), *woken]
+
+
+def test_the_weights_below_an_adapter_are_kept_in_sleep(trainer, llm, tiny_model):
+    config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    trainer.model = get_peft_model(tiny_model, config)
+    llm.vllm_config.lora_config = "any"
+    llm.vllm_config.model_config.enable_sleep_mode = True
+    llm.sleep(level=2)  # as TRL leaves Unsloth's, which keeps weights whatever the level
+    engine = VLLMEngine(trainer)
+    for _ in range(2):
+        engine.generate([Request((5, 6), Sampling(4), 0)])
+        engine.sleep()
+    woken = ("wake", None)
+    assert llm.heard == [("sleep", 2), woken, ("sleep", 1), woken, ("sleep", 1)]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 An *episode* is a generator. It yields a list of `Request`s, is sent the list of `Completion`s in
 the same order, and returns whatever it likes (samples, a transcript). `yield from` nests episodes;
-`parallel` has several run side by side.
+`parallel` has several run side by side; a `Call` is made for all that wait for it.
 
 `run` asks an engine for everything that waits for it at once, so that it sees the biggest batch
 there is. An engine may also take requests one after another: it has `proceed`, as `TurnEngine`
@@ -11,6 +11,7 @@ the slowest of its turn. Results are in the order of the arguments, never in tha
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, Protocol, TypeVar
@@ -31,15 +32,24 @@ class SideBySide:
     episodes: tuple[Generator, ...]
 
 
-Episode = Generator[list[Request] | SideBySide, Any, T]
+@dataclass(frozen=True)
+class Call:
+    """What an episode yields to be sent the one result of `function` for `argument`, in a list; it
+    is called with a list of arguments, once for all episodes that wait for it."""
+
+    function: Callable[[list[Any]], Sequence[Any]]
+    argument: Any
+
+
+Episode = Generator[list[Request] | SideBySide | Call, Any, T]
 
 
 class TurnEngine(Engine, Protocol):
     """An engine that goes on with what it has while more is asked of it."""
 
     def proceed(self, requests: Mapping[int, Request]) -> dict[int, Completion]:
-        """Takes further requests by their numbers; the answers by number that are there next, at
-        least one of all that are open."""
+        """Takes further requests by their numbers, goes on by a token, and returns the answers that
+        are there now, by number, of all that are open."""
         ...
 
     def abort(self) -> None:
@@ -55,7 +65,8 @@ def parallel(*episodes: Episode[T]) -> Episode[list[T]]:
 def run(episode: Episode[T], engines: Mapping[str, Engine]) -> T:
     """Drives one episode (often `parallel(...)` of thousands) to its end and returns its result.
 
-    Engines that answer a list as a whole are asked once no `TurnEngine` has anything left to do.
+    Engines that answer a list as a whole are asked once nothing else is left to do. Calls are made
+    in threads beside a `TurnEngine` that has something to do, else in this one.
 
     Raises:
         ValueError: a request names a policy that is not in `engines`.
@@ -65,9 +76,11 @@ def run(episode: Episode[T], engines: Mapping[str, Engine]) -> T:
         tree.go_on(_Branch(episode), None)
         while busy := [desk for desk in tree.desks.values() if desk.asked]:
             answered: dict[tuple[int, ...], _Branch] = {}
-            for desk in [desk for desk in busy if desk.by_turns] or busy:
-                for branch, place, completion in desk.answers():
-                    branch.results[place] = completion
+            going = [desk for desk in busy if hasattr(desk.worker, "proceed")]
+            calls = [desk for desk in busy if isinstance(desk.worker, _Calls)]
+            for desk in going + calls or busy:
+                for branch, place, result in desk.answers(alone=not going):
+                    branch.results[place] = result
                     branch.missing -= 1
                     if not branch.missing:
                         answered[branch.place] = branch
@@ -92,11 +105,11 @@ class _Branch:
 
 
 class _Tree:
-    """All episodes under way, and what they ask of which engine (by its id)."""
+    """All episodes under way, and what they ask of which engine (by its id) or function."""
 
     def __init__(self, engines: Mapping[str, Engine]):
         self.engines = engines
-        self.desks: dict[int, _Desk] = {}
+        self.desks: dict[Any, _Desk] = {}
         self.result: Any = None
 
     def go_on(self, branch: _Branch | None, value: Any) -> None:
@@ -116,16 +129,22 @@ class _Tree:
                 branch, value = above, above.results
                 continue
             parts = asked.episodes if isinstance(asked, SideBySide) else asked
+            parts = [asked.argument] if isinstance(asked, Call) else parts
             branch.results, branch.missing = [None] * len(parts), len(parts)
             if isinstance(asked, SideBySide):
+                branch.missing += 1  # it goes on here, not within the last of its branches
                 for index, episode in enumerate(parts):
                     self.go_on(_Branch(episode, branch, (*branch.place, index)), None)
+                branch.missing -= 1
+            elif isinstance(asked, Call):
+                key, worker = asked.function, _Calls(asked.function)
+                self.desks.setdefault(key, _Desk(worker)).ask(branch, 0, asked.argument)
             else:
                 for index, request in enumerate(parts):
                     self.desk(request.policy).ask(branch, index, request)
-            if parts:
+            if branch.missing:
                 return
-            value = []
+            value = branch.results
 
     def desk(self, policy: str) -> "_Desk":
         """Where the engine of a policy is asked."""
@@ -140,41 +159,66 @@ class _Tree:
     def abort(self) -> None:
         """Has engines give up what nobody waits for any more."""
         for desk in self.desks.values():
-            if desk.by_turns:
-                desk.engine.abort()
+            if hasattr(desk.worker, "abort"):
+                desk.worker.abort()
 
 
 class _Desk:
-    """What is asked of one engine: each request has a number."""
+    """What is asked of one engine or function: each request or argument has a number."""
 
-    def __init__(self, engine: Any):
-        self.engine = engine
-        self.by_turns = hasattr(engine, "proceed")
+    def __init__(self, worker: Any):
+        self.worker = worker
         self.asked: dict[int, tuple[_Branch, int]] = {}
-        self._new: dict[int, Request] = {}
+        self._new: dict[int, Any] = {}
         self._numbers = count()
 
-    def ask(self, branch: _Branch, place: int, request: Request) -> None:
-        """A request, whose answer belongs at a place of a branch's results."""
+    def ask(self, branch: _Branch, place: int, what: Any) -> None:
+        """Something whose answer belongs at a place of a branch's results."""
         number = next(self._numbers)
         self.asked[number] = branch, place
-        self._new[number] = request
+        self._new[number] = what
 
-    def answers(self) -> list[tuple[_Branch, int, Completion]]:
-        """The next answers with their branches and places there; of an engine that answers lists
-        as a whole, all, asked in the order of the episodes."""
-        new, self._new = self._new, {}
-        if self.by_turns:
-            done = self.engine.proceed(new)
+    def answers(self, alone: bool) -> list[tuple[_Branch, int, Any]]:
+        """The next answers with their branches and places there; of what answers lists as a whole,
+        all, asked in the order of the episodes. `alone`: no engine has anything else to do."""
+        order = sorted(self._new, key=lambda number: self._order(*self.asked[number]))
+        new, self._new = {number: self._new[number] for number in order}, {}
+        if isinstance(self.worker, _Calls):
+            done = self.worker.results(new, alone)
+        elif hasattr(self.worker, "proceed"):
+            done = self.worker.proceed(new)
         else:
-            order = sorted(new, key=lambda number: self._order(*self.asked[number]))
-            completions = self.engine.generate([new[number] for number in order])
-            done = dict(zip(order, completions, strict=True))
-        return [(*self.asked.pop(number), completion) for number, completion in done.items()]
+            done = dict(zip(new, self.worker.generate([*new.values()]), strict=True))
+        return [(*self.asked.pop(number), answer) for number, answer in done.items()]
 
     @staticmethod
     def _order(branch: _Branch, place: int) -> tuple[tuple[int, ...], int]:
         return branch.place, place
+
+
+class _Calls:
+    """Calls a function, one call at a time, for all that has come since the one before."""
+
+    def __init__(self, function: Callable[[list[Any]], Sequence[Any]]):
+        self.function = function
+        self._waiting: dict[int, Any] = {}
+        self._running: tuple[dict[int, Any], Future] | None = None
+
+    def results(self, new: Mapping[int, Any], alone: bool) -> dict[int, Any]:
+        """Results by number that are there by now; if `alone`, those of a call at least."""
+        self._waiting |= new
+        if self._running is None:
+            asked, self._waiting = self._waiting, {}
+            if alone:
+                return dict(zip(asked, self.function([*asked.values()]), strict=True))
+            thread = ThreadPoolExecutor(1)
+            self._running = asked, thread.submit(self.function, [*asked.values()])
+            thread.shutdown(wait=False)
+        asked, future = self._running
+        if not (alone or future.done()):
+            return {}
+        self._running = None
+        return dict(zip(asked, future.result(), strict=True))
 
 
 def answer_all(requests: Sequence[Request], engines: Mapping[str, Engine]) -> list[Completion]:

@@ -84,8 +84,8 @@ class VLLMEngine:
         return [answers[number] for number in range(len(requests))]
 
     def proceed(self, requests: Mapping[int, Request]) -> dict[int, Completion]:
-        """Takes further requests by their numbers, and goes on until one of all that are open is
-        answered; {} where none is.
+        """Takes further requests by their numbers, writes a token of each that is open, and returns
+        the answers that are there now, by number.
 
         Each is answered with the adapter of the policy that it names, or with the weights in
         training as they were when the first of those that are open came. A request that asks for
@@ -107,10 +107,9 @@ class VLLMEngine:
             self._open[str(number)] = number, request
             self._vllm.add_request(str(number), prompt, params, lora_request=adapter)
         answers: dict[int, Completion] = {}
-        while self._open and not answers:
-            for output in self._vllm.step():
-                number, request = self._open.pop(output.request_id)
-                answers[number] = self._completion(request, output.outputs[0])
+        for output in self._vllm.step() if self._open else ():
+            number, request = self._open.pop(output.request_id)
+            answers[number] = self._completion(request, output.outputs[0])
         return answers
 
     def abort(self) -> None:

@@ -36,7 +36,7 @@ from vllm.lora.punica_wrapper import punica_cpu  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
 from spnb.core.advantages import make_estimator  # noqa: E402
-from spnb.core.episodes import parallel, run  # noqa: E402
+from spnb.core.episodes import Call, parallel, run  # noqa: E402
 from spnb.core.method import Role, SelfPlayMethod  # noqa: E402
 from spnb.core.types import Request, Sampling, Trajectory, derive_seed, is_scored  # noqa: E402
 from spnb.train.config import RunParams, TrainerError  # noqa: E402
@@ -326,13 +326,19 @@ def test_training_samples_the_weights_in_training_and_pushes_them_once_a_step(tr
     )
 
 
+def looked_up(texts):
+    return [6 + sum(ids) % 50 for ids in texts]
+
+
 def turns(first, count, policy="policy"):
-    """An episode of several turns, each of its own length, that goes on from its own words."""
+    """An episode of several turns, each of its own length, that goes on from its own words and from
+    something that is looked up for them."""
     prompt, answers = (3, 4, 5 + first), []
     for turn in range(count):
         sampling = Sampling(3 + (5 * first + turn) % 9, stop=(f"w{first}",))
         (answer,) = yield [Request(prompt, sampling, derive_seed(first, turn), policy)]
-        prompt += answer.ids
+        (found,) = yield Call(looked_up, answer.ids)
+        prompt += (*answer.ids, found)
         answers.append(answer)
     return answers
 
@@ -350,11 +356,14 @@ def test_full_weights_that_sleep_forgets_are_there_again(engine, trainer, monkey
     assert engine.generate(asked) == before and not vllm_engine.is_sleeping()
 
 
-def test_turns_of_their_own_pace_give_what_turns_in_step_do(engine):
+def test_turns_of_their_own_pace_give_what_turns_in_step_do_in_fewer_steps(engine, monkeypatch):
     def episodes():
         return parallel(*(turns(first, 2 + first % 3) for first in range(12)))
 
-    batches = []
+    batches, steps = [], []
+    vllm_engine = engine.trainer.vllm_generation.llm.llm_engine
+    step = vllm_engine.step
+    monkeypatch.setattr(vllm_engine, "step", lambda: steps.append(1) or step())
 
     class InStep:
         def generate(self, requests):
@@ -363,7 +372,10 @@ def test_turns_of_their_own_pace_give_what_turns_in_step_do(engine):
 
     in_step = run(episodes(), {"policy": InStep()})
     assert batches == [12, 12, 8, 4]
+    steps_in_step = len(steps)
+    steps.clear()
     own_pace = run(episodes(), {"policy": engine})
+    assert len(steps) < steps_in_step
     for one, other in zip(own_pace, in_step, strict=True):
         assert [answer.ids for answer in one] == [answer.ids for answer in other]
         assert [answer.logps for answer in one] == [pytest.approx(a.logps, abs=1e-4) for a in other]

@@ -15,7 +15,7 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_450,
+    "core": 2_550,
     "methods": 2_900,
     "train": 4_350,
     "games": 1_300,

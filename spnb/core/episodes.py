@@ -2,60 +2,223 @@
 
 An *episode* is a generator. It yields a list of `Request`s, is sent the list of `Completion`s in
 the same order, and returns whatever it likes (samples, a transcript). `yield from` nests episodes;
-`parallel` runs several side by side and merges their requests, so that an engine always sees the
-biggest batch there is. The order of everything is fixed by the order of the arguments, never by
-timing.
+`parallel` has several run side by side; a `Call` is made for all that wait for it.
+
+`run` asks an engine for everything that waits for it at once, so that it sees the biggest batch
+there is. An engine may also take requests one after another: it has `proceed`, as `TurnEngine`
+says. Then an episode goes on as soon as its own answers are there, and a fast one does not wait for
+the slowest of its turn. Results are in the order of the arguments, never in that of time.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from itertools import islice
-from typing import Any, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count, islice
+from typing import Any, Protocol, TypeVar
 
-from spnb.core.types import Completion, Engine, Request, Trajectory, grouped
+from spnb.core.types import Completion, Engine, Request, Trajectory
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 
 OVERLONG = "overlong"
 """How a trajectory ended whose prompt was too long to be asked."""
-Episode = Generator[list[Request], list[Completion], T]
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """What `parallel` yields to `run`: episodes, of which it is sent the results in order."""
+
+    episodes: tuple[Generator, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What an episode yields to be sent the one result of `function` for `argument`, in a list; it
+    is called with a list of arguments, once for all episodes that wait for it."""
+
+    function: Callable[[list[Any]], Sequence[Any]]
+    argument: Any
+
+
+Episode = Generator[list[Request] | SideBySide | Call, Any, T]
+
+
+class TurnEngine(Engine, Protocol):
+    """An engine that goes on with what it has while more is asked of it."""
+
+    def proceed(self, requests: Mapping[int, Request]) -> dict[int, Completion]:
+        """Takes further requests by their numbers, goes on by a token, and returns the answers that
+        are there now, by number, of all that are open."""
+        ...
+
+    def abort(self) -> None:
+        """Gives up what is open."""
+        ...
 
 
 def parallel(*episodes: Episode[T]) -> Episode[list[T]]:
-    """Runs episodes side by side as one: their pending requests are merged in order; returns their
-    results in order."""
-    results: list[Any] = [None] * len(episodes)
-    pending: dict[int, list[Request]] = {}
-
-    def advance(index: int, answers: list[Completion] | None) -> None:
-        try:
-            pending[index] = episodes[index].send(answers)  # type: ignore[arg-type]
-        except StopIteration as stop:
-            results[index] = stop.value
-            pending.pop(index, None)
-
-    for index in range(len(episodes)):
-        advance(index, None)
-    while pending:
-        answers = iter((yield [request for requests in pending.values() for request in requests]))
-        for index, requests in list(pending.items()):
-            advance(index, [next(answers) for _ in requests])
-    return results
+    """Runs episodes side by side as one; returns their results in order."""
+    return (yield SideBySide(episodes))
 
 
 def run(episode: Episode[T], engines: Mapping[str, Engine]) -> T:
     """Drives one episode (often `parallel(...)` of thousands) to its end and returns its result.
 
+    Engines that answer a list as a whole are asked once nothing else is left to do. Calls are made
+    in threads beside a `TurnEngine` that has something to do, else in this one.
+
     Raises:
         ValueError: a request names a policy that is not in `engines`.
     """
-    answers = None
-    while True:
-        try:
-            requests = episode.send(answers)  # type: ignore[arg-type]
-        except StopIteration as stop:
-            return stop.value
-        answers = answer_all(requests, engines)
+    tree = _Tree(engines)
+    try:
+        tree.go_on(_Branch(episode), None)
+        while busy := [desk for desk in tree.desks.values() if desk.asked]:
+            answered: dict[tuple[int, ...], _Branch] = {}
+            going = [desk for desk in busy if hasattr(desk.worker, "proceed")]
+            calls = [desk for desk in busy if isinstance(desk.worker, _Calls)]
+            for desk in going + calls or busy:
+                for branch, place, result in desk.answers(alone=not going):
+                    branch.results[place] = result
+                    branch.missing -= 1
+                    if not branch.missing:
+                        answered[branch.place] = branch
+            for place in sorted(answered):
+                tree.go_on(answered[place], answered[place].results)
+    except BaseException:
+        tree.abort()
+        raise
+    return tree.result
+
+
+@dataclass
+class _Branch:
+    """An episode under way: `missing` of its `results`, answers or what its branches return, are
+    not there yet. `place` is that of each branch above it in the one above that, and its own."""
+
+    episode: Episode
+    above: "_Branch | None" = None
+    place: tuple[int, ...] = ()
+    results: list[Any] = field(default_factory=list)
+    missing: int = 0
+
+
+class _Tree:
+    """All episodes under way, and what they ask of which engine (by its id) or function."""
+
+    def __init__(self, engines: Mapping[str, Engine]):
+        self.engines = engines
+        self.desks: dict[Any, _Desk] = {}
+        self.result: Any = None
+
+    def go_on(self, branch: _Branch | None, value: Any) -> None:
+        """Sends an episode what it waits for, and those above it their results, up to requests."""
+        while branch:
+            try:
+                asked = branch.episode.send(value)
+            except StopIteration as stop:
+                above, value = branch.above, stop.value
+                if above is None:
+                    self.result = value
+                    return
+                above.results[branch.place[-1]] = value
+                above.missing -= 1
+                if above.missing:
+                    return
+                branch, value = above, above.results
+                continue
+            parts = asked.episodes if isinstance(asked, SideBySide) else asked
+            parts = [asked.argument] if isinstance(asked, Call) else parts
+            branch.results, branch.missing = [None] * len(parts), len(parts)
+            if isinstance(asked, SideBySide):
+                branch.missing += 1  # it goes on here, not within the last of its branches
+                for index, episode in enumerate(parts):
+                    self.go_on(_Branch(episode, branch, (*branch.place, index)), None)
+                branch.missing -= 1
+            elif isinstance(asked, Call):
+                key, worker = asked.function, _Calls(asked.function)
+                self.desks.setdefault(key, _Desk(worker)).ask(branch, 0, asked.argument)
+            else:
+                for index, request in enumerate(parts):
+                    self.desk(request.policy).ask(branch, index, request)
+            if branch.missing:
+                return
+            value = branch.results
+
+    def desk(self, policy: str) -> "_Desk":
+        """Where the engine of a policy is asked."""
+        if policy not in self.engines:
+            known = ", ".join(sorted(self.engines))
+            raise ValueError(f"request for policy {policy!r}; available: {known}")
+        engine = self.engines[policy]
+        if id(engine) not in self.desks:
+            self.desks[id(engine)] = _Desk(engine)
+        return self.desks[id(engine)]
+
+    def abort(self) -> None:
+        """Has engines give up what nobody waits for any more."""
+        for desk in self.desks.values():
+            if hasattr(desk.worker, "abort"):
+                desk.worker.abort()
+
+
+class _Desk:
+    """What is asked of one engine or function: each request or argument has a number."""
+
+    def __init__(self, worker: Any):
+        self.worker = worker
+        self.asked: dict[int, tuple[_Branch, int]] = {}
+        self._new: dict[int, Any] = {}
+        self._numbers = count()
+
+    def ask(self, branch: _Branch, place: int, what: Any) -> None:
+        """Something whose answer belongs at a place of a branch's results."""
+        number = next(self._numbers)
+        self.asked[number] = branch, place
+        self._new[number] = what
+
+    def answers(self, alone: bool) -> list[tuple[_Branch, int, Any]]:
+        """The next answers with their branches and places there; of what answers lists as a whole,
+        all, asked in the order of the episodes. `alone`: no engine has anything else to do."""
+        order = sorted(self._new, key=lambda number: self._order(*self.asked[number]))
+        new, self._new = {number: self._new[number] for number in order}, {}
+        if isinstance(self.worker, _Calls):
+            done = self.worker.results(new, alone)
+        elif hasattr(self.worker, "proceed"):
+            done = self.worker.proceed(new)
+        else:
+            done = dict(zip(new, self.worker.generate([*new.values()]), strict=True))
+        return [(*self.asked.pop(number), answer) for number, answer in done.items()]
+
+    @staticmethod
+    def _order(branch: _Branch, place: int) -> tuple[tuple[int, ...], int]:
+        return branch.place, place
+
+
+class _Calls:
+    """Calls a function, one call at a time, for all that has come since the one before."""
+
+    def __init__(self, function: Callable[[list[Any]], Sequence[Any]]):
+        self.function = function
+        self._waiting: dict[int, Any] = {}
+        self._running: tuple[dict[int, Any], Future] | None = None
+
+    def results(self, new: Mapping[int, Any], alone: bool) -> dict[int, Any]:
+        """Results by number that are there by now; if `alone`, those of a call at least."""
+        self._waiting |= new
+        if self._running is None:
+            asked, self._waiting = self._waiting, {}
+            if alone:
+                return dict(zip(asked, self.function([*asked.values()]), strict=True))
+            thread = ThreadPoolExecutor(1)
+            self._running = asked, thread.submit(self.function, [*asked.values()])
+            thread.shutdown(wait=False)
+        asked, future = self._running
+        if not (alone or future.done()):
+            return {}
+        self._running = None
+        return dict(zip(asked, future.result(), strict=True))
 
 
 def answer_all(requests: Sequence[Request], engines: Mapping[str, Engine]) -> list[Completion]:
@@ -64,16 +227,11 @@ def answer_all(requests: Sequence[Request], engines: Mapping[str, Engine]) -> li
     Raises:
         ValueError: a request names a policy that is not in `engines`.
     """
-    answers: list[Completion | None] = [None] * len(requests)
-    places = grouped(range(len(requests)), lambda place: requests[place].policy)
-    for name, of_engine in places.items():
-        if name not in engines:
-            known = ", ".join(sorted(engines))
-            raise ValueError(f"request for policy {name!r}; available: {known}")
-        completions = engines[name].generate([requests[place] for place in of_engine])
-        for place, completion in zip(of_engine, completions, strict=True):
-            answers[place] = completion
-    return answers  # type: ignore[return-value]
+
+    def ask() -> Episode[list[Completion]]:
+        return (yield list(requests))
+
+    return run(ask(), engines)
 
 
 def single_turn(request: Request) -> Episode[Trajectory]:

@@ -1,7 +1,8 @@
 """Search as a tool inside a trajectory: the policy writes a query, results come back, it goes on.
 
-A round is one batch for the engine and one call of the retriever. Results are token ids with mask
-0; what the policy sampled is never tokenised again: its ids and log-probabilities stay as sampled.
+Searches that wait for the retriever at the same time are one call of it. Results are token ids with
+mask 0; what the policy sampled is never tokenised again: its ids and log-probabilities stay as
+sampled.
 """
 
 import ast
@@ -17,7 +18,7 @@ import pydantic.dataclasses
 from pydantic import NonNegativeInt, PositiveInt
 
 from spnb.core import prompts
-from spnb.core.episodes import Episode, overlong
+from spnb.core.episodes import Call, Episode, overlong, parallel
 from spnb.core.types import Chat, Request, Sample, Trajectory, derive_seed
 
 LOST = "retriever"
@@ -123,60 +124,56 @@ class Tool:
     """Tokens of prompt, turns, results and a next turn; documents that do not fit are left out."""
     syntax: Literal["xml", "qwen3", "olmo3"] = "xml"
 
+    def found(self, queries: list[str]) -> list[list[Hit] | None]:
+        """What each query finds; None for all where the retriever fails."""
+        try:
+            return self.retriever.search(queries, self.k)
+        except RetrieverError as error:
+            logging.warning("no search results for %d trajectories: %s", len(queries), error)
+            return [None] * len(queries)
+
 
 def search_rollouts(
     requests: Sequence[Request], questions: Sequence[str], tool: Tool
 ) -> Episode[list[Trajectory]]:
-    """Rolls all requests out in step, each question repeated after its results ("" for none).
+    """Rolls all requests out side by side, each question repeated after its results ("" for none).
 
     `max_new_tokens` counts for each turn; a turn's seed follows from its request's. `finish` is
     "stop" (end token), "length" (a turn was cut off, or results left no room for another),
     "searches" (one query too many), "malformed" (a call without a query), "retriever" (it failed,
-    for all that searched in this round) or "overlong" (a prompt leaves no room for a turn and is
-    not asked).
+    for all that were searched for together) or "overlong" (a prompt leaves no room for a turn and
+    is not asked).
 
     Raises:
         ValueError: the lists differ in length.
     """
+    pairs = zip(requests, questions, strict=True)
+    return (yield from parallel(*(_rollout(*pair, tool) for pair in pairs)))
+
+
+def _rollout(request: Request, question: str, tool: Tool) -> Episode[Trajectory]:
     syntax = SYNTAXES[tool.syntax]
-    trajectories = [
-        Trajectory(request.prompt_ids, policy=request.policy)
-        if len(request.prompt_ids) + request.sampling.max_new_tokens <= tool.max_length
-        else overlong(request)
-        for request in requests
-    ]
-    entries = list(zip(requests, trajectories, questions, strict=True))
-    while live := [entry for entry in entries if entry[1].finish is None]:
-        completions = yield [_turn(request, row, tool) for request, row, _ in live]
-        for (_, row, _), completion in zip(live, completions, strict=True):
-            row.append_policy(completion)
-            if syntax.stop not in completion.text:
-                row.finish = completion.finish
-            elif (query := syntax.query(completion.text)) is None:
-                row.finish = "malformed"
-            elif len(row.searches) == tool.max_searches:
-                row.finish = "searches"
+    limit = tool.max_length - request.sampling.max_new_tokens
+    if len(request.prompt_ids) > limit:
+        return overlong(request)
+    row = Trajectory(request.prompt_ids, policy=request.policy)
+    while row.finish is None:
+        (completion,) = yield [_turn(request, row, tool)]
+        row.append_policy(completion)
+        if syntax.stop not in completion.text:
+            row.finish = completion.finish
+        elif (query := syntax.query(completion.text)) is None:
+            row.finish = "malformed"
+        elif len(row.searches) == tool.max_searches:
+            row.finish = "searches"
+        else:
+            row.searches.append(query)
+            (hits,) = yield Call(tool.found, query)
+            if hits is None:
+                row.finish = LOST
             else:
-                row.searches.append(query)
-        live = [entry for entry in live if entry[1].finish is None]
-        hits = _found([row for _, row, _ in live], tool)
-        for (request, row, question), documents in zip(live, hits, strict=True):
-            if row.finish is not None:
-                continue
-            limit = tool.max_length - request.sampling.max_new_tokens
-            _append_results(row, [hit.text for hit in documents], question, tool, limit)
-    return trajectories
-
-
-def _found(rows: Sequence[Trajectory], tool: Tool) -> list[list[Hit]]:
-    """What the last query of each row finds; a retriever that fails ends these rows."""
-    try:
-        return tool.retriever.search([row.searches[-1] for row in rows], tool.k) if rows else []
-    except RetrieverError as error:
-        logging.warning("no search results for %d trajectories: %s", len(rows), error)
-        for row in rows:
-            row.finish = LOST
-        return [[] for _ in rows]
+                _append_results(row, [hit.text for hit in hits], question, tool, limit)
+    return row
 
 
 def _turn(request: Request, trajectory: Trajectory, tool: Tool) -> Request:

@@ -142,8 +142,9 @@ def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, floa
     update and a rollout, which take turns, only the larger counts in `need`. `snapshots` are in the
     memory of the machine, not of the card.
     """
-    shapes = {name: shape_of(name) for name in {params.policy, *params.policies.values()}}
+    shapes = {name: shape_of(name) for name in {*params.loaded.values()}}
     own = shapes[params.policy]
+    beside = [name for name in params.policies if name in params.loaded]
     if None in shapes.values():
         return {}
     assumed = data()["memory"]
@@ -174,7 +175,7 @@ def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, floa
         "weights of vLLM": 2 * own.parameters if vllm and not shared else 0,
         "logits": positions * own.vocab_size * assumed["logit"],
         "activations": tokens * kept * 2,
-        "further policies": sum(_beside(params, name, shapes) for name in params.policies),
+        "further policies": sum(_beside(params, name, shapes) for name in beside),
         "snapshots": _snapshots(params) * 4 * trained,
     }
     parts = {name: number / GB for name, number in numbers.items()}
@@ -208,8 +209,9 @@ def need(params: RunParams, card: float, processes: int = 1) -> float:
     if not parts:
         return 0.0
     update = sum(parts[name] for name in UPDATE)
-    rollout = 0.0 if params.engine == "vllm" else parts["KV cache"]
-    apart = {*UPDATE, "snapshots"} | (set() if params.engine == "vllm" else {"KV cache"})
+    passing = params.engine == "torch" or params.vllm_sleep
+    rollout = parts["KV cache"] if passing else 0.0
+    apart = {*UPDATE, "snapshots"} | ({"KV cache"} if passing else set())
     return sum(gb for name, gb in parts.items() if name not in apart) + max(update, rollout)
 
 

@@ -13,6 +13,7 @@ from spnb.core.paths import resolve
 from spnb.corpus.store import check_corpus
 from spnb.evaluate.benchmarks import HUB
 from spnb.train.config import RunParams, flat, trl_names
+from spnb.train.engines.server import Server
 from spnb.train.policies import check_policies
 
 MOST_TOKENS = {"smoke": 10**9, "cpu": 10**9, "gpu": 10**12, "paper": 10**12}
@@ -89,6 +90,7 @@ def check_needs(params: RunParams) -> None:
         ParamError: a package is not installed, or a file or folder is not there.
         CorpusError: a corpus is none, or is not finished.
         PolicyError: a policy is not in reach, or reads other tokens than the run's first one.
+        TrainerError: a policy's server does not answer, or has another model.
     """
     values = flat(dict(params))
     for key, needs in PACKAGES.items():
@@ -108,7 +110,9 @@ def check_needs(params: RunParams) -> None:
                 raise ParamError(f"{key} is {source!r}; allowed: {where}")
     for source in paths.get("corpus", []):
         check_corpus(source)
-    check_policies([params.policy, *params.policies.values()])
+    check_policies([*params.loaded.values()])
+    for name, address in params.servers.items():
+        Server(name, params.policies[name], address).limit()
 
 
 def check_processes(count: int, cards: Sequence[str], runs: Iterable[RunParams]) -> None:

@@ -158,6 +158,9 @@ class RunParams(MethodParams):
 
     policy: str = Field(description="embedded/<name>, a folder, or a hub id of a causal LM")
     policies: dict[str, str] = Field({}, description="further policies by name")
+    servers: dict[str, Annotated[str, Field(pattern=r"^https?://[^/\s]+$")]] = Field(
+        {}, description="of further policies by name: http://host:port of a vLLM that serves it"
+    )
     stages: list[StageParams] = Field([], description="policies trained in turn; default: one")
     co_trained: dict[str, dict[str, Any]] = Field(
         {}, description="policies that learn in the same steps, each with its changes to grpo"
@@ -174,6 +177,7 @@ class RunParams(MethodParams):
     engine: Literal["torch", "vllm"] = "torch"
     gpu_memory: float = Field(0.5, gt=0, lt=1, description="share of the GPU that vLLM may take")
     max_num_seqs: int | None = Field(None, ge=1, description="answers vLLM writes at once: 256")
+    vllm_sleep: bool | None = Field(None, description="vLLM's memory is free during updates")
     thinking: bool | None = Field(None, description="of templates that can think; none: as they do")
     chat_template: str = Field("", description="a Jinja file in place of the tokenizer's own")
     max_length: int = Field(2048, ge=16, description="prompt and completion, Unsloth and vLLM")
@@ -222,6 +226,7 @@ class RunParams(MethodParams):
         vllm = self.engine == "vllm"
         unsloth = self.backend == "unsloth"
         self.need(not vllm or self.dtype != "float32", "dtype engine", "bfloat16, as vLLM has it")
+        self.need(vllm or not self.vllm_sleep, "vllm_sleep engine", "false: only vLLM can sleep")
         cache = "vllm, or backend transformers: Unsloth's model returns a cache of its own"
         self.need(vllm or not unsloth, "engine backend", cache)
         self.need(self.lora_rank or not unsloth, "lora_rank backend", "1 or more")
@@ -258,6 +263,7 @@ class RunParams(MethodParams):
     @model_validator(mode="after")
     def _policies_exist(self) -> "RunParams":
         names = [POLICY, *self.policies]
+        trained = {stage.policy for stage in self.stages}
         if bad := [name for name in self.policies if name in (POLICY, *SNAPSHOTS)]:
             raise ValueError(f"policies names {bad[0]!r}; allowed: a name that is not taken")
         roles = {f"roles.{name}.policy": role.policy for name, role in self.roles.items()}
@@ -266,6 +272,8 @@ class RunParams(MethodParams):
         uses += [(key, name, names) for key, name in stages.items()]
         uses += [("co_trained", name, [*self.policies]) for name in self.co_trained]
         uses += [("start_from", name, names) for name in self.start_from]
+        fixed = {*self.policies} - {*trained, *self.co_trained, *self.start_from}
+        uses += [("servers", name, sorted(fixed)) for name in self.servers]
         for key, name, known in uses:
             if name not in known:
                 raise ValueError(unknown(key, name, known))
@@ -279,7 +287,6 @@ class RunParams(MethodParams):
         self.need(alone or not self.co_trained, "co_trained stages engine", "no stages, torch")
         total = sum(stage.steps for stage in self.all_stages)
         self.need(total == self.steps, "steps stages", f"{total}, as many as the stages have")
-        trained = {stage.policy for stage in self.stages}
         one = len(trained) < 2 or self.engine == "torch"
         self.need(one, "engine stages", "torch where several policies are trained")
         return self
@@ -293,6 +300,12 @@ class RunParams(MethodParams):
     def parts(self) -> int:
         """Into how many parts, an optimiser update each, the rows of a step are dealt."""
         return self.updates or 1
+
+    @property
+    def loaded(self) -> dict[str, str]:
+        """The policies that this machine loads, by name."""
+        beside = {name: at for name, at in self.policies.items() if name not in self.servers}
+        return {POLICY: self.policy} | beside
 
     @property
     def all_stages(self) -> list[StageParams]:

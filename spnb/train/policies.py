@@ -17,16 +17,15 @@ from safetensors import SafetensorError
 
 from spnb.core.errors import OneLine
 from spnb.core.paths import embedded_path, resolve
-from spnb.core.types import Completion, Engine, Request
+from spnb.core.types import Engine
 from spnb.train.config import RunParams
 from spnb.train.engines import named_end_ids, special_ids
+from spnb.train.engines.server import Server, ServerEngine
 from spnb.train.runs import digest
 
 ADAPTER = "adapter_config.json"
 OTHER_TOKENS = "whose vocabulary is not that of the policy in training"
 ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
-Weights = dict[str, Any]
-"""A model's weights by name, torch tensors."""
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
 """What a special token that may serve as pad is called, best first."""
@@ -283,8 +282,15 @@ def _lora(params: Any) -> dict[str, Any]:
 
 
 def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
-    """Unsloth's model, LoRA applied; the import also rebinds `trl.GRPOTrainer`."""
+    """Unsloth's model, LoRA applied; the import also rebinds `trl.GRPOTrainer`.
+
+    Whether vLLM sleeps is told to it by the environment, and that `gpu_memory` counts then too.
+    """
+    standby = str(int(bool(params.vllm_sleep)))
+    os.environ |= {"UNSLOTH_VLLM_STANDBY": standby, "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1"}
     from unsloth import FastLanguageModel
+
+    from spnb.train.engines.vllm import ADAPTERS
 
     model, tokenizer = FastLanguageModel.from_pretrained(
         model_name=path,
@@ -293,6 +299,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
         fast_inference=params.engine == "vllm",
         max_lora_rank=params.lora_rank or 64,
         max_num_seqs=params.sequences,
+        max_loras=ADAPTERS,
         full_finetuning=params.lora_rank == 0,
         gpu_memory_utilization=params.gpu_memory,
         trust_remote_code=False,
@@ -323,59 +330,17 @@ def same_tokens(source: str, other: Any, tokenizer: Any) -> None:
         raise _fault(source, OTHER_TOKENS, "the same one")
 
 
-def fixed_engine(source: str, params: Any, tokenizer: Any) -> Engine:
-    """An engine with another policy's weights, which stay as they are.
+def fixed_engine(name: str, source: str, params: Any, tokenizer: Any) -> Engine:
+    """An engine with another policy's weights, which stay as they are, here or on its server.
 
     Raises:
         PolicyError: it cannot be loaded, or does not read the same tokens as `tokenizer`.
+        TrainerError: the same of a server (see `ServerEngine`).
     """
+    if name in params.servers:
+        return ServerEngine(Server(name, source, params.servers[name]), tokenizer)
     plain = PLAIN.model_copy(update={"dtype": params.dtype})
     other = load_policy(source, plain, trained=False)
     same_tokens(source, other.tokenizer, tokenizer)
     other.model.eval().requires_grad_(False)
     return other.engine()
-
-
-def trained_weights(model: Any) -> Weights:
-    """Copies on the CPU of the weights in training: all of them, or the LoRA adapter."""
-    parameters = model.named_parameters()
-    trained = {name: p.detach() for name, p in parameters if p.requires_grad}
-    return {name: weights.to("cpu", copy=True).contiguous() for name, weights in trained.items()}
-
-
-def put_weights(model: Any, weights: Weights) -> None:
-    """Writes weights into a model in place, bit by bit.
-
-    Raises:
-        PolicyError: the model lacks some of them.
-    """
-    if lacking := model.load_state_dict(weights, strict=False).unexpected_keys:
-        raise PolicyError(f"the snapshot has weights that the model lacks: {', '.join(lacking)}")
-
-
-def read_adapter(model: Any, folder: str) -> Weights:
-    """A saved LoRA adapter under the names that `model`, which has one of the same shape, gives to
-    its own."""
-    from safetensors.torch import load_file
-
-    names = {name.replace(".default.", "."): name for name in trained_weights(model)}
-    saved = load_file(Path(folder) / "adapter_model.safetensors")
-    return {names[name]: weights for name, weights in saved.items()}
-
-
-class SnapshotEngine:
-    """Answers with earlier weights of the same model, without a second copy on its device."""
-
-    def __init__(self, engine: Engine, model: Any, weights: Weights):
-        self.engine = engine
-        self.model = model
-        self.weights = weights
-
-    def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order; afterwards, also on errors, the model is as it was."""
-        current = trained_weights(self.model)
-        put_weights(self.model, self.weights)
-        try:
-            return self.engine.generate(requests)
-        finally:
-            put_weights(self.model, current)

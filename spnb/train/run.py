@@ -36,16 +36,12 @@ from spnb.train.config import GRPOParams, RunParams, params_class, processes
 from spnb.train.guards import TrainerError
 from spnb.train.partners import Partner
 from spnb.train.policies import (
-    SnapshotEngine,
     fixed_engine,
     has_adapter,
     load_policy,
     make_engine,
-    put_weights,
-    read_adapter,
     same_tokens,
     save_policy,
-    trained_weights,
 )
 from spnb.train.preference import make_preference_trainer, starting_pairs
 from spnb.train.runs import (
@@ -61,6 +57,7 @@ from spnb.train.runs import (
     step_of,
 )
 from spnb.train.trainer import Hooks, Stage, make_trainer
+from spnb.train.weights import Weights, put_weights, read_adapter, snapshot_engine, trained_weights
 
 SAMPLES_KEPT = 16
 """Rows written to rollouts.jsonl at each evaluation."""
@@ -215,6 +212,7 @@ class StageRun:
         self.index = index
         self.origins, self.sources = sources
         self.folder = stage_folder(run, index)
+        self.past: Weights | None = None
 
     def go(self, before: dict[str, Any] | None) -> dict[str, Any]:
         """Trains the stage, or skips it if it is done.
@@ -304,7 +302,7 @@ class StageRun:
             put_weights(self.model, self.adapter(self.stage.policy))
         self.snapshots = {*self.method.snapshots, *names} & {*SNAPSHOTS}
         if "start" in self.snapshots:
-            self.engines["start"] = self.snapshot(trained_weights(self.model))
+            self.engines["start"] = self.snapshot("start", trained_weights(self.model))
         if params.preference:
             file = self.run.folder / "pairs.jsonl"
             self.trainer.take(starting_pairs(file, self.trainer, self.engines))
@@ -319,11 +317,11 @@ class StageRun:
         """An engine of a policy that does not learn in this stage: where adapters are trained and
         it began as the same weights, another adapter of the one model, or none."""
         origin = self.origins[self.stage.policy]
-        if not self.adapters or self.origins[name] != origin:
-            return fixed_engine(self.sources[name], self.params, tokenizer)
-        return self.snapshot(self.adapter(name))
+        if not self.adapters or self.origins[name] != origin or name in self.params.servers:
+            return fixed_engine(name, self.sources[name], self.params, tokenizer)
+        return self.snapshot(name, self.adapter(name))
 
-    def adapter(self, name: str) -> dict[str, torch.Tensor]:
+    def adapter(self, name: str) -> Weights:
         """A policy's adapter as it is now: that of its last stage, or the new one, which changes
         nothing."""
         if self.sources[name] == self.origins[name]:
@@ -348,9 +346,14 @@ class StageRun:
         """Where a partner's checkpoints are; those of a step are written before the leader's."""
         return self.run.checkpoints / f"beside-{name}"
 
-    def snapshot(self, weights: dict[str, torch.Tensor]) -> SnapshotEngine:
-        """An engine that answers with earlier weights of the policy in training."""
-        return SnapshotEngine(self.engines[self.stage.policy], self.model, weights)
+    def snapshot(self, name: str, weights: Weights) -> Any:
+        """The engine of a policy with earlier weights of the one in training."""
+        return snapshot_engine(self.engines[self.stage.policy], self.model, name, weights)
+
+    def keep_past(self, weights: Weights) -> None:
+        """Has the past policy answer with these weights."""
+        self.past = weights
+        self.engines["past"] = self.snapshot("past", weights)
 
     def resume(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Takes the trainer and the past policy back to a checkpoint."""
@@ -361,7 +364,7 @@ class StageRun:
             )
         self.trainer.restore(state)
         if (checkpoint / PAST).is_file():
-            self.engines["past"] = self.snapshot(load_file(checkpoint / PAST))
+            self.keep_past(load_file(checkpoint / PAST))
 
     def on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
         """Records a step; evaluates and keeps weights where it is due."""
@@ -406,12 +409,12 @@ class StageRun:
                 self.run.append("items", *({"step": step, **record} for record in records))
                 self.run.append("evals", *({**row, "step": step} for row in rows))
         if "past" in self.snapshots:
-            self.engines["past"] = self.snapshot(trained_weights(self.model))
+            self.keep_past(trained_weights(self.model))
 
     def on_state(self, checkpoint: Path) -> dict[str, Any]:
         """Our part of a checkpoint: what is noted of the records, and in a file the past policy."""
-        if "past" in self.engines:
-            save_file(self.engines["past"].weights, checkpoint / PAST)
+        if self.past is not None:
+            save_file(self.past, checkpoint / PAST)
         return self.run.noted()
 
     def finish(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Shar
 from spnb.core.types import Engine, Sample
 from spnb.train import guards
 from spnb.train.config import RunParams, check_settings, grpo_arguments, processes, trl_names
-from spnb.train.engines.vllm import room_for
+from spnb.train.engines.vllm import starting, vllm_settings
 from spnb.train.guards import TrainerError
 from spnb.train.logps import logps_mixin
 from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
@@ -199,7 +199,11 @@ class SelfPlayMixin(RunMixin):
         rows = self._padded(trained)
         generated = time.perf_counter()
         gap = self._check(trained, self.stage.first + index)
+        own = self.engines.get(self.stage.policy)
+        if hasattr(own, "sleep"):
+            own.sleep()
         self._rows = rows
+        self._last_loaded_step = self.state.global_step  # TRL pushes nothing to vLLM, engines do
         out = super()._generate_and_score_completions([{"prompt": ""} for _ in rows])
         self._beta = self.args.beta * self._kl_weight(trained)
         weighted = [(row.advantage or 0.0) * row.weight for row in rows]
@@ -374,7 +378,8 @@ def make_trainer(
         mixins = (*mixins, logps_mixin(policy.model, params.micro_tokens))
     prompts = stage.steps * explicit["steps_per_generation"] * processes()
     own_vllm = params.engine == "vllm" and not unsloth
-    with room_for(params.sequences) if own_vllm else nullcontext():
+    settings = vllm_settings(params, policy.merged)
+    with starting(settings) if own_vllm else nullcontext():
         trainer = type("SelfPlayTrainer", (*mixins, trl.GRPOTrainer), {})(
             model=policy.model,
             reward_funcs=_no_reward,

@@ -1,6 +1,7 @@
 """Content is data: no text of a policy, a document or a search becomes a control token."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 from roles import HOSTILE, ROLES, controls_in, ids_of, other_tokenizer
@@ -8,6 +9,7 @@ from transformers import AutoTokenizer
 
 from spnb.core import prompts
 from spnb.core.documents import Rejected
+from spnb.core.episodes import run
 from spnb.core.paths import WEIGHTS
 from spnb.core.search import SYNTAXES, Hit, Tool, search_rollouts
 from spnb.core.types import Chat, Completion, Messages, Request, Sampling, control_strings
@@ -15,6 +17,7 @@ from spnb.games import programs
 from spnb.methods import spice_prompts
 
 POLICIES = ("games", "searcher")
+LAST = Completion((5,), (0.0,), "x", "stop")
 
 
 @pytest.fixture(scope="module", params=POLICIES)
@@ -76,21 +79,13 @@ def test_search_results_and_the_question_close_no_turn(syntax, text, shipped):
 
     def observed(found):
         tool = Tool(shipped, Library(found), syntax=syntax)
-        request = Request((5,), Sampling(8), 0)
-        episode = search_rollouts([request], [found], tool)
-        next(episode)
         ids = tuple(shipped(call, add_special_tokens=False)["input_ids"])
-        episode.send([Completion(ids, (0.0,) * len(ids), call, "stop")])
-        (trajectory,) = stop(episode)
+        turns = iter([Completion(ids, (0.0,) * len(ids), call, "stop"), LAST])
+        engine = SimpleNamespace(generate=lambda requests: [next(turns)])
+        episode = search_rollouts([Request((5,), Sampling(8), 0)], [found], tool)
+        (trajectory,) = run(episode, {"policy": engine})
         pairs = zip(trajectory.completion_ids, trajectory.mask, strict=True)
         return controls_in(shipped, [index for index, mask in pairs if not mask])
-
-    def stop(episode):
-        try:
-            episode.send([Completion((5,), (0.0,), "x", "stop")])
-        except StopIteration as end:
-            return end.value
-        raise AssertionError("the episode goes on")
 
     assert observed(text) == observed("three")
     assert sum(observed("three").values()) == (0 if syntax == "xml" else 4)

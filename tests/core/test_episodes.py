@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from spnb.core.episodes import ask_group, parallel, run, single_turn
+from spnb.core.episodes import Call, ask_group, parallel, run, single_turn
 from spnb.core.types import (
     Completion,
     Request,
@@ -65,6 +66,12 @@ def test_parallel_of_nothing_and_of_an_episode_without_requests():
     assert run(parallel(), {}) == []
     assert run(parallel(silent(), silent()), {}) == [7, 7]
 
+    def often():
+        for _ in range(5000):  # more than Python's calls within calls
+            assert (yield from parallel(silent(), silent())) == [7, 7]
+
+    assert run(parallel(often()), {}) == [None]
+
 
 def test_thousands_of_episodes_are_one_batch():
     engine = Echo()
@@ -91,6 +98,107 @@ def test_an_error_inside_an_episode_is_raised():
 
     with pytest.raises(KeyError, match="inside"):
         run(parallel(counting(1, 2), broken()), {"policy": Echo()})
+
+
+class Turns(Echo):
+    """An answer at a time, the shortest first: a number of three digits takes longest."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.taken, self.aborted = {}, [], 0
+
+    def proceed(self, requests):
+        self.open |= requests
+        self.taken.append(len(requests))
+        number = min(self.open, key=lambda one: (len(str(self.open[one].prompt_ids[0])), one))
+        return {number: self.generate([self.open.pop(number)])[0]}
+
+    def abort(self):
+        self.aborted += 1
+        self.open = {}
+
+
+def test_an_episode_goes_on_when_its_own_answers_are_there():
+    slow, fast = counting(100, 2), counting(1, 3)
+    engine, noted = Turns(), []
+
+    def watched(episode):
+        result = yield from episode
+        noted.append(result)
+        return result
+
+    episodes = parallel(watched(slow), watched(fast), nested())
+    results = run(episodes, {"policy": engine})
+    assert results == [["100", "101"], ["1", "2", "3"], ([["1", "2"], ["10", "11", "12"]], ["99"])]
+    assert noted == [["1", "2", "3"], ["100", "101"]]
+    assert engine.taken[0] == 4 and max(engine.taken[1:]) == 1 and not engine.aborted
+
+
+def test_an_engine_of_whole_lists_is_asked_when_the_others_are_done_and_in_order():
+    def two(first, second):
+        return [(yield [request(first)])[0].text, (yield [request(second, "judge")])[0].text]
+
+    judge = Echo()
+    judged = []
+    answer = judge.generate
+    judge.generate = lambda asked: judged.append([r.prompt_ids[0] for r in asked]) or answer(asked)
+    episodes = parallel(two(100, 7), two(10, 8), two(1, 9))
+    results = run(episodes, {"policy": Turns(), "judge": judge})
+    assert results == [["100", "7"], ["10", "8"], ["1", "9"]] and judged == [[7, 8, 9]]
+
+
+def looking(first, look, turns):
+    """A turn, then a look at something, `turns` times; returns what was seen."""
+    seen = []
+    for turn in range(turns):
+        (answer,) = yield [request(first + turn)]
+        seen += yield Call(look, answer.text)
+    return seen
+
+
+def test_one_call_is_made_for_all_that_wait_for_it():
+    calls, engine = [], Echo()
+
+    def look(texts):
+        calls.append((texts, threading.current_thread() is threading.main_thread()))
+        return [f"{text}!" for text in texts]
+
+    episodes = parallel(looking(1, look, 2), counting(30, 3), parallel(looking(50, look, 1)))
+    assert run(episodes, {"policy": engine}) == [["1!", "2!"], ["30", "31", "32"], [["50!"]]]
+    assert calls == [(["1", "50"], True), (["2"], True)] and engine.batches == [3, 2, 1]
+
+
+def test_calls_are_made_beside_an_engine_that_goes_on():
+    engine, begun, gone_on = Turns(), threading.Event(), threading.Event()
+    calls, proceed = [], engine.proceed
+
+    def watched(requests):
+        if begun.is_set():  # a call is under way
+            gone_on.set()
+        return proceed(requests)
+
+    def look(texts):
+        calls.append(texts)
+        begun.set()
+        assert len(calls) > 1 or gone_on.wait(30)
+        return [f"{text}!" for text in texts]
+
+    engine.proceed = watched
+    episodes = (looking(1, look, 1), looking(2, look, 1), looking(3, look, 1), counting(100, 3))
+    results = run(parallel(*episodes), {"policy": engine})
+    assert results == [["1!"], ["2!"], ["3!"], ["100", "101", "102"]]
+    assert calls[0] == ["1"] and sorted(sum(calls, [])) == ["1", "2", "3"]
+
+
+def test_what_is_open_after_an_error_is_given_up():
+    def broken():
+        yield [request(1)]
+        raise KeyError("inside")
+
+    engine = Turns()
+    with pytest.raises(KeyError, match="inside"):
+        run(parallel(counting(100, 2), broken()), {"policy": engine})
+    assert engine.aborted == 1 and not engine.open
 
 
 def test_derived_seeds_differ_by_part_and_not_by_process():

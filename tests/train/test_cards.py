@@ -86,6 +86,15 @@ def test_the_memory_of_a_run_by_hand():
     assert live == pytest.approx([5000, 4096])  # a row at least
 
 
+def test_keys_and_values_of_a_vllm_that_sleeps_are_not_there_in_an_update():
+    awake, asleep = (need(params_of(vllm_sleep=sleep), 24) for sleep in (None, True))
+    parts = memory(params_of(vllm_sleep=True), 24)
+    update = sum(parts[name] for name in ("gradients", "logits", "activations"))
+    passing = {"gradients", "logits", "activations", "KV cache", "snapshots"}
+    always = sum(gb for name, gb in parts.items() if name not in passing)
+    assert asleep == pytest.approx(always + max(update, parts["KV cache"])) and asleep < awake
+
+
 def test_policies_beside_the_first_take_memory_unless_they_are_adapters_of_it():
     beside = lambda *names: memory(params_of(*names), 24)["further policies"]  # noqa: E731
     assert beside("full", "scope") == 0

@@ -134,6 +134,11 @@ def test_only_what_differs_is_left():
             {"backend": "unsloth", "engine": "vllm", "dtype": "bfloat16"},
             "lora_rank is 0 with backend 'unsloth'; allowed: 1 or more",
         ),
+        ({"vllm_sleep": True}, "vllm_sleep is True with engine 'torch'; allowed: false: only vLLM"),
+        (
+            {"grpo": {"vllm_enable_sleep_mode": True}},
+            "grpo.vllm_enable_sleep_mode is True; allowed: nothing, vllm_sleep decides it",
+        ),
         ({"gpu_memory": 2}, r"gpu_memory is 2; allowed: less than 1 \(share of the GPU"),
         (
             {"keep_checkpoints": [0.0]},

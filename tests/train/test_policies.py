@@ -10,21 +10,20 @@ from transformers import AutoTokenizer
 
 from spnb.core.types import Request, Sampling
 from spnb.lab import embedded_path
+from spnb.train.config import TrainerError
 from spnb.train.engines import end_ids
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import (
     PLAIN,
     PolicyError,
-    SnapshotEngine,
     fixed_engine,
     give_pad,
     load_policy,
     make_engine,
     policy_fingerprint,
     policy_path,
-    put_weights,
-    trained_weights,
 )
+from spnb.train.weights import SnapshotEngine, put_weights, trained_weights
 
 
 def params(**values):
@@ -228,7 +227,7 @@ def test_snapshots_are_the_weights_bit_by_bit(tiny_model, tmp_path):
     )
     put_weights(tiny_model, loaded)
     assert all(torch.equal(weights[name], w) for name, w in trained_weights(tiny_model).items())
-    with pytest.raises(PolicyError, match="weights that the model lacks: extra"):
+    with pytest.raises(TrainerError, match="weights that the model lacks: extra"):
         put_weights(tiny_model, {"extra": torch.zeros(1)})
 
 
@@ -263,11 +262,12 @@ def test_weights_are_put_back_after_an_error(tiny_model, tokenizer):
 
 def test_a_fixed_engine_has_its_own_weights_and_must_read_the_same_tokens():
     learner = load_policy("embedded/games")
-    rival = fixed_engine("embedded/games-rival", params(lora_rank=4), learner.tokenizer)
+    rival = fixed_engine("rival", "embedded/games-rival", params(lora_rank=4), learner.tokenizer)
     assert not rival.model.training and next(rival.model.parameters()).dtype == torch.float32
     assert not any(parameter.requires_grad for parameter in rival.model.parameters())
     assert not torch.equal(rival.model.lm_head.weight, learner.model.lm_head.weight)
-    half = fixed_engine("embedded/games-rival", params(dtype="bfloat16"), learner.tokenizer)
+    bf16 = params(dtype="bfloat16")
+    half = fixed_engine("rival", "embedded/games-rival", bf16, learner.tokenizer)
     assert half.model.dtype == torch.bfloat16
     with pytest.raises(PolicyError, match="'embedded/player', whose vocabulary is not that of"):
-        fixed_engine("embedded/player", params(), learner.tokenizer)
+        fixed_engine("rival", "embedded/player", params(), learner.tokenizer)

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from spnb.core.params import ParamError
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_all, run_one
-from spnb.train.policies import load_policy, policy_path, trained_weights
+from spnb.train.policies import load_policy, policy_path
 from spnb.train.runs import RunError
+from spnb.train.weights import trained_weights
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
 TINY = dict(

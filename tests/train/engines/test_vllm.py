@@ -1,17 +1,23 @@
 """The vLLM engine against transformers, with a real vLLM on the CPU inside a real TRL trainer.
 
-Two changes make TRL's colocate mode run without a GPU, neither of them in the engine: vLLM is
-started eagerly and in float32, and its CPU linear layers keep plain weights, because packed ones
-cannot be loaded one by one as TRL does.
+Three changes make TRL's colocate mode run without a GPU, none of them in the engine: vLLM is
+started eagerly and in float32, its CPU linear layers keep plain weights, because packed ones cannot
+be loaded one by one as TRL does, and its CPU kernel of adapters adds nothing where a request has
+none, as the one on a GPU does (as it is, it adds the last slot's beside requests that have one).
 """
 
 import functools
 import importlib.util
 import os
-from types import SimpleNamespace
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
 
 import pytest
 import torch
+from peft import LoraConfig
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 if importlib.util.find_spec("vllm"):
@@ -25,17 +31,20 @@ if importlib.util.find_spec("vllm"):
     }
 vllm = pytest.importorskip("vllm", reason="no working vllm", exc_type=ImportError)
 
-from vllm.lora.request import LoRARequest  # noqa: E402
+from vllm.lora.ops.torch_ops import lora_ops  # noqa: E402
+from vllm.lora.punica_wrapper import punica_cpu  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
 from spnb.core.advantages import make_estimator  # noqa: E402
+from spnb.core.episodes import Call, parallel, run  # noqa: E402
 from spnb.core.method import Role, SelfPlayMethod  # noqa: E402
-from spnb.core.types import Request, Sampling, Trajectory, derive_seed  # noqa: E402
-from spnb.train.config import RunParams  # noqa: E402
-from spnb.train.engines.vllm import VLLMEngine  # noqa: E402
-from spnb.train.guards import token_logps  # noqa: E402
-from spnb.train.policies import LORA_TARGETS, Policy, SnapshotEngine, make_engine, trained_weights  # noqa: E402
+from spnb.core.types import Request, Sampling, Trajectory, derive_seed, is_scored  # noqa: E402
+from spnb.train.config import RunParams, TrainerError  # noqa: E402
+from spnb.train.engines.server import Server, ServerEngine  # noqa: E402
+from spnb.train.guards import check_adapter, token_logps  # noqa: E402
+from spnb.train.policies import LORA_TARGETS, Policy, make_engine  # noqa: E402
 from spnb.train.trainer import Hooks, make_trainer  # noqa: E402
+from spnb.train.weights import SnapshotEngine, put_weights, trained_weights  # noqa: E402
 
 pytestmark = pytest.mark.vllm
 if not current_platform.is_cpu():
@@ -91,10 +100,17 @@ def plain_cpu_layers():
         keep = lambda layer, remove_weight: setattr(layer, "cpu_linear", torch.nn.functional.linear)  # noqa: E731
         patch.setattr("vllm.model_executor.layers.utils.dispatch_cpu_unquantized_gemm", keep)
         patch.setattr("trl.generation.vllm_generation.LLM", START_VLLM)
+        for module in (lora_ops, punica_cpu):
+            patch.setattr(module, "bgmv_shrink", shrink_or_nothing)
         yield
     vllm.distributed.cleanup_dist_env_and_memory()
     os.environ.clear()
     os.environ |= before
+
+
+def shrink_or_nothing(inputs, weights, output, slots, scaling=1.0, real=lora_ops.bgmv_shrink):
+    """vLLM's first product of adapters in their slots; slot -1 is none."""
+    real(inputs * (slots >= 0)[:, None], weights, output, slots, scaling)
 
 
 class Rollouts(SelfPlayMethod):
@@ -116,21 +132,26 @@ class Rollouts(SelfPlayMethod):
         return rows
 
 
-@pytest.fixture(scope="module")
-def trainer(checkpoint, tmp_path_factory):
+def made(policy, tmp_path_factory, **values):
     """A real trainer in colocate mode, with the engine that `make_engine` chooses."""
-    policy = Policy(Qwen3ForCausalLM.from_pretrained(checkpoint), word_tokenizer())
     grpo = dict(learning_rate=1e-2, gradient_accumulation_steps=4)
-    values = dict(paper="p", scale="smoke", variant="v", policy="p", steps=STEPS, save_every=100)
+    values |= dict(paper="p", scale="smoke", variant="v", policy="p", steps=STEPS, save_every=100)
     params = RunParams(
         **values, engine="vllm", dtype="bfloat16", max_new_tokens=12, max_length=96, grpo=grpo
     )
     engines, output = {}, tmp_path_factory.mktemp("output")
     method, hooks = Rollouts(params, policy.tokenizer), Hooks(on_step=lambda row, rows: None)
-    method.model = policy.model
     trainer = make_trainer(params, policy, method, engines, hooks, output)
+    method.model = trainer.model
     engines["policy"] = make_engine(params, trainer)
     return trainer
+
+
+@pytest.fixture(scope="module")
+def trainer(checkpoint, tmp_path_factory):
+    """A trainer of all weights."""
+    policy = Policy(Qwen3ForCausalLM.from_pretrained(checkpoint), word_tokenizer())
+    return made(policy, tmp_path_factory)
 
 
 @pytest.fixture
@@ -192,20 +213,16 @@ def test_log_probabilities_are_the_models_at_the_sampling_temperature(engine, tr
         assert gap(trainer.model, samples(asked, answers[: len(asked)])) > 0.1
 
 
-def test_a_cut_has_the_log_probabilities_of_the_whole_vocabulary(engine, trainer):
+def test_a_cut_draws_from_what_is_left_and_has_no_log_probabilities(engine, trainer):
     prompt = (3, 4, 5)
     asked = [Request(prompt, Sampling(1, top_k=3), seed) for seed in range(60)]
-    answers = engine.generate(asked)
+    nucleus = [Request(prompt, Sampling(1, top_p=1e-6), seed) for seed in range(10)]
+    answers = engine.generate([*asked, *nucleus])
     with torch.no_grad():
-        logps = trainer.model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
-    best = logps.topk(3).indices.tolist()
-    assert {answer.ids[0] for answer in answers} == set(best)
-    assert gap(trainer.model, samples(asked, answers)) < 1e-4
-    nucleus = engine.generate(
-        [Request(prompt, Sampling(1, top_p=1e-6), seed) for seed in range(10)]
-    )
-    assert {answer.ids[0] for answer in nucleus} == {best[0]}
-    assert nucleus[0].logps[0] == pytest.approx(logps[best[0]].item(), abs=1e-4)
+        best = trainer.model(torch.tensor([prompt])).logits[0, -1].topk(3).indices.tolist()
+    assert {answer.ids[0] for answer in answers[:60]} == set(best)
+    assert {answer.ids[0] for answer in answers[60:]} == {best[0]}
+    assert not any(is_scored(answer.logps) for answer in answers)
 
 
 def test_seeds_decide_whatever_else_is_in_the_batch(engine):
@@ -259,14 +276,6 @@ def test_requests_that_do_not_fit_are_refused(engine):
     assert len(engine.generate([Request((5,) * 94, Sampling(40), 0)])[0].ids) <= 2
 
 
-def test_raw_log_probabilities_are_refused(trainer, monkeypatch):
-    monkeypatch.setattr(trainer.vllm_generation.llm.model_config, "logprobs_mode", "raw_logprobs")
-    with pytest.raises(
-        ValueError, match="logprobs_mode is 'raw_logprobs'; allowed: 'processed_logprobs'"
-    ):
-        VLLMEngine(trainer)
-
-
 @pytest.fixture
 def pushes(trainer, monkeypatch):
     """One entry for every time that the weights went to vLLM."""
@@ -317,40 +326,189 @@ def test_training_samples_the_weights_in_training_and_pushes_them_once_a_step(tr
     )
 
 
-def test_an_adapter_is_handed_over_anew_when_it_changed(checkpoint, tmp_path):
-    from peft import LoraConfig, get_peft_model
+def looked_up(texts):
+    return [6 + sum(ids) % 50 for ids in texts]
 
-    adapters = dict(enable_lora=True, max_lora_rank=8)
-    llm = START_VLLM(
-        str(checkpoint), max_num_seqs=8, logprobs_mode="processed_logprobs", **adapters
-    )
-    llm.shared_weights = True  # as Unsloth marks a vLLM that holds the frozen weights
-    config = LoraConfig(r=4, lora_alpha=8, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
-    model = get_peft_model(Qwen3ForCausalLM.from_pretrained(checkpoint), config).eval()
-    handed = []
 
-    def load_lora(folder, load_tensors):
-        assert load_tensors
-        handed.append(folder)
-        model.save_pretrained(folder)
-        return LoRARequest(str(len(handed)), len(handed), folder)
+def turns(first, count, policy="policy"):
+    """An episode of several turns, each of its own length, that goes on from its own words and from
+    something that is looked up for them."""
+    prompt, answers = (3, 4, 5 + first), []
+    for turn in range(count):
+        sampling = Sampling(3 + (5 * first + turn) % 9, stop=(f"w{first}",))
+        (answer,) = yield [Request(prompt, sampling, derive_seed(first, turn), policy)]
+        (found,) = yield Call(looked_up, answer.ids)
+        prompt += (*answer.ids, found)
+        answers.append(answer)
+    return answers
 
-    model.load_lora = load_lora
-    trainer = SimpleNamespace(
-        model=model,
-        accelerator=SimpleNamespace(unwrap_model=lambda wrapped: wrapped, process_index=0),
-        vllm_generation=SimpleNamespace(llm=llm),
-        processing_class=word_tokenizer(),
-        args=SimpleNamespace(output_dir=str(tmp_path)),
-        state=SimpleNamespace(global_step=0),
-    )
-    engine, asked = VLLMEngine(trainer), requests(Sampling(12, temperature=0.7))
-    for step in range(3):
-        trainer.state.global_step = step
+
+def test_full_weights_that_sleep_forgets_are_there_again(engine, trainer, monkeypatch):
+    """vLLM's CPU worker keeps what it is told to forget, so here the test overwrites it."""
+    asked, vllm_engine = requests(Sampling(12)), trainer.vllm_generation.llm.llm_engine
+    before = engine.generate(asked)
+    monkeypatch.setattr(engine, "_sleeps", True)
+    engine.sleep()
+    assert vllm_engine.is_sleeping()
+    held = vllm_engine.model_executor.driver_worker.model_runner.model
+    for parameter in held.parameters():
+        parameter.data.fill_(0.5)
+    assert engine.generate(asked) == before and not vllm_engine.is_sleeping()
+
+
+def test_turns_of_their_own_pace_give_what_turns_in_step_do_in_fewer_steps(engine, monkeypatch):
+    def episodes():
+        return parallel(*(turns(first, 2 + first % 3) for first in range(12)))
+
+    batches, steps = [], []
+    vllm_engine = engine.trainer.vllm_generation.llm.llm_engine
+    step = vllm_engine.step
+    monkeypatch.setattr(vllm_engine, "step", lambda: steps.append(1) or step())
+
+    class InStep:
+        def generate(self, requests):
+            batches.append(len(requests))
+            return engine.generate(requests)
+
+    in_step = run(episodes(), {"policy": InStep()})
+    assert batches == [12, 12, 8, 4]
+    steps_in_step = len(steps)
+    steps.clear()
+    own_pace = run(episodes(), {"policy": engine})
+    assert len(steps) < steps_in_step
+    for one, other in zip(own_pace, in_step, strict=True):
+        assert [answer.ids for answer in one] == [answer.ids for answer in other]
+        assert [answer.logps for answer in one] == [pytest.approx(a.logps, abs=1e-4) for a in other]
+
+
+@pytest.fixture(scope="module")
+def adapters(checkpoint, tmp_path_factory):
+    """The engine of a real trainer with a LoRA adapter."""
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=[*LORA_TARGETS], task_type="CAUSAL_LM")
+    model = Qwen3ForCausalLM.from_pretrained(checkpoint)
+    trainer = made(Policy(model, word_tokenizer(), config), tmp_path_factory, lora_rank=4)
+    return trainer.engines["policy"]
+
+
+def test_an_engine_with_an_adapter_passes_the_check_at_a_runs_start(adapters, monkeypatch):
+    model = adapters.trainer.model
+    asked = requests(Sampling(12))
+    check_adapter(model, adapters, asked)
+    monkeypatch.setattr(adapters, "_written_adapter", lambda *_: None)
+    with pytest.raises(TrainerError, match="does not generate with the LoRA adapter"):
+        check_adapter(model, adapters, asked)
+
+
+def test_three_adapters_and_none_answer_in_one_batch(adapters):
+    """Each as transformers has it; a step later the policy's is another, the others are as before.
+    Prompts that all share are longer than a block of vLLM's cache."""
+    model, names = adapters.trainer.model, ("start", "far", "past", "policy")
+    kept = {}
+    for name in names[:3]:
+        kept[name] = trained_weights(model)
+        assert adapters.snapshot(name, kept[name]) is adapters
         moved(model, 0.3)
-        answers = engine.generate(asked)
-        assert gap(model, samples(asked, answers), 0.7) < 1e-4
-        with model.disable_adapter():
-            assert gap(model, samples(asked, answers), 0.7) > 0.1
-        assert engine.generate(asked) == answers and len(handed) == step + 1
-    assert set(handed) == {str(tmp_path / "vllm_adapter_0")}
+    shared = [Request((*range(3, 60), 7), Sampling(9), seed) for seed in range(2)]
+    each = [*requests(Sampling(9)), *shared]
+    asked = [replace(one, policy=name) for name in names for one in each]
+    before = {}
+    for step in range(2):
+        adapters.trainer.state.global_step = step
+        kept["policy"] = trained_weights(model)
+        answers = run(answered(asked), dict.fromkeys(names, adapters))
+        for name, (pairs, size) in {name: ours(asked, answers, name) for name in names}.items():
+            put_weights(model, kept[name])
+            assert size == 10 and gap(model, samples(*pairs)) < 1e-4
+            with model.disable_adapter():
+                assert (gap(model, samples(*pairs)) < 1e-4) == (name == "start")
+            assert step == 0 or (pairs[1] == before[name]) == (name != "policy")
+            before[name] = pairs[1]
+        put_weights(model, kept["policy"])
+        moved(model, 0.3)
+
+
+def answered(asked):
+    return (yield asked)
+
+
+def ours(asked, answers, name):
+    """The requests to a policy and their answers, and how many these are."""
+    pairs = [(r, a) for r, a in zip(asked, answers, strict=True) if r.policy == name]
+    return tuple(zip(*pairs, strict=True)), len(pairs)
+
+
+def test_an_adapter_is_trained_and_nothing_is_pushed(adapters, monkeypatch):
+    trainer = adapters.trainer
+    monkeypatch.setattr(trainer.vllm_generation, "sync_weights", None)
+    trainer.model.train()
+    trainer.train()
+    assert len(trainer.method.gaps) == STEPS and max(trainer.method.gaps) < 1e-4
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(logs) == STEPS and all(entry["grad_norm"] > 0.01 for entry in logs)
+
+
+@pytest.fixture(scope="module")
+def address(checkpoint, tmp_path_factory):
+    """The server of `vllm serve`, in a process of its own; that command wants a package "vllm"."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    distributed = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    env = {key: value for key, value in os.environ.items() if key not in distributed}
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    command += [
+        "--model",
+        str(checkpoint),
+        "--served-model-name",
+        "tiny",
+        "--port",
+        str(port),
+        "--host",
+        "127.0.0.1",
+    ]
+    command += ["--dtype", "float32", "--enforce-eager", "--max-num-seqs", "16"]
+    log = tmp_path_factory.mktemp("serve") / "log.txt"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + 300
+            while not answers_at(port):
+                assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.5)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def answers_at(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_policy_that_a_real_server_serves(checkpoint, address):
+    tokenizer = word_tokenizer()
+    engine = ServerEngine(Server("judge", "tiny", address), tokenizer)
+    model = Qwen3ForCausalLM.from_pretrained(checkpoint)
+    here = Policy(model, tokenizer).engine()
+    greedy = requests(Sampling(12, temperature=0), seeds=range(20))
+    first = here.generate(greedy)
+    assert [a.ids for a in engine.generate(greedy)] == [a.ids for a in first]
+    word = first[0].text.split()[2]
+    stopped = requests(Sampling(12, temperature=0, stop=(word,)), seeds=range(1))
+    for one, other in zip(engine.generate(stopped), here.generate(stopped), strict=True):
+        assert (one.ids, one.text, one.finish) == (other.ids, other.text, other.finish)
+    asked = requests(Sampling(60, temperature=2.0), seeds=range(64))
+    answers = engine.generate(asked)
+    assert [a.ids for a in engine.generate(asked[::-1])] == [a.ids for a in answers[::-1]]
+    ended = [a for a in answers if a.finish == "stop"]
+    assert {a.ids[-1] for a in ended} == {END, OTHER_END} and len(ended) < len(answers)
+    assert all("<end>" not in a.text and not is_scored(a.logps) for a in answers)
+    cut = [Request((3, 4, 5), Sampling(1, top_k=3), seed) for seed in range(60)]
+    with torch.no_grad():
+        best = model(torch.tensor([[3, 4, 5]])).logits[0, -1].topk(3).indices.tolist()
+    assert {a.ids[0] for a in engine.generate(cut)} == {*best}
+    with pytest.raises(TrainerError, match="which has tiny; allowed: that model"):
+        Server("judge", "other", address).limit()
+    tokenizer.add_tokens(["<more>"])
+    with pytest.raises(TrainerError, match="whose vocabulary is not that of the policy"):
+        ServerEngine(Server("judge", "tiny", address), tokenizer)

@@ -6,51 +6,85 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+from trl.generation import vllm_generation
 
 from spnb.core.types import Request, Sampling, is_scored
-from spnb.train.engines.vllm import VLLMEngine, complete, is_cut, room_for, sampling_params
+from spnb.train.engines.vllm import VLLMEngine, is_cut, sampling_params, starting, vllm_settings
+from spnb.train.policies import PLAIN
+from spnb.train.weights import trained_weights
 
 
 class FakeLLM:
-    """Answers each prompt with prepared ids; log-probabilities are -1, -2, ..."""
+    """Answers each prompt with prepared ids, the last one first; log-probabilities -1, -2, ..."""
 
-    model_config = SimpleNamespace(max_model_len=64, logprobs_mode="processed_logprobs")
-
-    def __init__(self, ids=(8, 9, 1), finish="stop"):
-        self.ids = ids
-        self.finish = finish
-        self.calls = []
-
-    def generate(self, prompts, params, use_tqdm, lora_request):
-        self.calls.append((prompts, params, lora_request))
-        logprobs = [{t: SimpleNamespace(logprob=-1.0 - i)} for i, t in enumerate(self.ids)]
-        row = SimpleNamespace(
-            token_ids=list(self.ids), logprobs=logprobs, finish_reason=self.finish
+    def __init__(self):
+        self.ids, self.finish = (8, 9, 1), "stop"
+        self.asked, self.open, self.aborted, self.heard = [], [], [], []
+        self.asleep = set()
+        self.llm_engine = self
+        self.vllm_config = SimpleNamespace(
+            model_config=SimpleNamespace(
+                max_model_len=64, logprobs_mode="processed_logprobs", enable_sleep_mode=False
+            ),
+            cache_config=SimpleNamespace(enable_prefix_caching=True),
+            lora_config=None,
         )
-        return [SimpleNamespace(outputs=[row]) for _ in prompts]
+
+    def add_request(self, name, prompt, params, lora_request):
+        self.asked.append((prompt["prompt_token_ids"], params, lora_request))
+        self.open.append(name)
+
+    def step(self):
+        logprobs = [{t: SimpleNamespace(logprob=-1.0 - i)} for i, t in enumerate(self.ids)]
+        row = SimpleNamespace(token_ids=[*self.ids], logprobs=logprobs, finish_reason=self.finish)
+        return [SimpleNamespace(request_id=self.open.pop(), outputs=[row])]
+
+    def sleep(self, level):
+        self.heard.append(("sleep", level))
+        self.asleep = {"weights", "kv_cache"}
+
+    def wake_up(self, tags):
+        self.heard.append(("wake", tags))
+        self.asleep -= {*(tags or self.asleep)}
+
+    def is_sleeping(self):
+        return bool(self.asleep)
+
+    def abort_request(self, names):
+        self.aborted += names
 
 
 @pytest.fixture(autouse=True)
 def vllm(monkeypatch):
-    """A module with the one class that the engine takes from vLLM."""
-    module = ModuleType("vllm")
-    module.SamplingParams = lambda **values: SimpleNamespace(**values)
-    monkeypatch.setitem(sys.modules, "vllm", module)
+    """Modules with what the engine takes from vLLM."""
+    modules = {name: ModuleType(name) for name in ("vllm", "vllm.sampling_params", "vllm.lora")}
+    modules["vllm.lora.request"] = ModuleType("vllm.lora.request")
+    modules["vllm"].SamplingParams = lambda **values: SimpleNamespace(**values)
+    modules["vllm.sampling_params"].RequestOutputKind = SimpleNamespace(FINAL_ONLY="final")
+    modules["vllm.lora.request"].LoRARequest = lambda *values: values
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
 
 
 @pytest.fixture
 def trainer(tiny_model, tokenizer, tmp_path):
-    llm = FakeLLM()
     pushed = []
     return SimpleNamespace(
         model=tiny_model.eval(),
         accelerator=SimpleNamespace(unwrap_model=lambda model: model, process_index=3),
-        vllm_generation=SimpleNamespace(llm=llm, sync_weights=lambda: pushed.append(1)),
+        vllm_generation=SimpleNamespace(llm=FakeLLM(), sync_weights=lambda: pushed.append(1)),
         processing_class=tokenizer,
         args=SimpleNamespace(output_dir=str(tmp_path)),
         state=SimpleNamespace(global_step=0),
         pushed=pushed,
     )
+
+
+@pytest.fixture
+def llm(trainer):
+    return trainer.vllm_generation.llm
 
 
 def test_requests_in_vllms_words():
@@ -64,25 +98,37 @@ def test_requests_in_vllms_words():
     assert not sampling_params(Request((5,), Sampling(), 1), 4, {1}).detokenize
 
 
-def test_any_end_token_ends_and_is_not_in_the_text(tokenizer):
+def test_any_end_token_ends_and_is_not_in_the_text(trainer, llm, tokenizer):
+    engine = VLLMEngine(trainer)
+    engine.end_ids = {1, 7}
     for ids, text in (((8, 9, 1), (8, 9)), ((8, 9, 7), (8, 9)), ((8, 9, 10), (8, 9, 10))):
-        answer = complete(FakeLLM(ids), tokenizer, [Request((5,), Sampling(), 0)], {1, 7})[0]
+        llm.ids = ids
+        answer = engine.generate([Request((5,), Sampling(), 0)])[0]
         assert answer.ids == ids and answer.text == tokenizer.decode(list(text))
-        assert answer.logps == (-1.0, -2.0, -3.0)
-    assert (
-        complete(FakeLLM(finish="length"), tokenizer, [Request((5,), Sampling(), 0)], {1})[0].finish
-        == "length"
-    )
+        assert answer.logps == (-1.0, -2.0, -3.0) and answer.finish == "stop"
+    llm.finish = "length"
+    assert engine.generate([Request((5,), Sampling(), 0)])[0].finish == "length"
 
 
-def test_requests_get_what_fits(tokenizer):
-    llm = FakeLLM()
-    complete(llm, tokenizer, [Request((5,) * 60, Sampling(40), 0)], {1})
-    assert llm.calls[0][1][0].max_tokens == 4
+def test_requests_get_what_fits(trainer, llm):
+    engine = VLLMEngine(trainer)
+    engine.generate([Request((5,) * 60, Sampling(40), 0)])
+    assert llm.asked[0][1].max_tokens == 4
     with pytest.raises(ValueError, match="64 prompt tokens; allowed: 1 or more, at most 63"):
-        complete(llm, tokenizer, [Request((5,) * 64, Sampling(1), 0)], {1})
+        engine.generate([Request((5,) * 64, Sampling(1), 0)])
     with pytest.raises(ValueError, match="0 prompt tokens"):
-        complete(llm, tokenizer, [Request((), Sampling(1), 0)], {1})
+        engine.generate([Request((), Sampling(1), 0)])
+
+
+def test_answers_are_in_order_and_come_one_by_one(trainer, llm):
+    engine = VLLMEngine(trainer)
+    asked = [Request((5,), Sampling(tokens, top_k=tokens == 4), 0) for tokens in (3, 4, 5)]
+    llm.ids = (8,)
+    assert [is_scored(one.logps) for one in engine.generate(asked)] == [True, False, True]
+    assert engine.proceed({7: asked[0], 9: asked[1]}).keys() == {9}
+    assert engine.proceed({8: asked[2]}).keys() == {8} and not llm.aborted
+    engine.abort()
+    assert llm.aborted == ["7"] and engine.proceed({}) == {}
 
 
 def test_a_draw_from_a_part_of_the_vocabulary_has_no_log_probabilities(trainer):
@@ -98,13 +144,22 @@ def test_a_draw_from_a_part_of_the_vocabulary_has_no_log_probabilities(trainer):
     assert [answer.logps for answer in answers[2:]] == [(-1.0, -2.0, -3.0)] * 2
 
 
-def test_trl_starts_vllm_with_room_for_as_many_answers_as_are_asked_for(monkeypatch):
-    module = pytest.importorskip("trl.generation.vllm_generation")
-    monkeypatch.setattr(module, "LLM", lambda **more: more, raising=False)
-    before = module.LLM
-    with room_for(256):
-        assert module.LLM(model="m", max_num_seqs=8) == {"model": "m", "max_num_seqs": 256}
-    assert module.LLM is before
+def test_trl_starts_vllm_with_a_runs_settings(monkeypatch):
+    before = lambda **more: more  # noqa: E731
+    monkeypatch.setattr(vllm_generation, "LLM", before, raising=False)
+    with starting({"max_num_seqs": 256}):
+        started = vllm_generation.LLM(model="m", max_num_seqs=8)
+        assert started == {"model": "m", "max_num_seqs": 256}
+    assert vllm_generation.LLM is before
+    plain = {"max_num_seqs": 9, "enable_prefix_caching": True, "enable_sleep_mode": False}
+    params = PLAIN.model_copy(update={"max_num_seqs": 9})
+    assert vllm_settings(params) == plain
+    for rank, room in ((4, 8), (32, 32), (33, 64)):
+        lora = {"enable_lora": True, "max_loras": 3, "max_lora_rank": room}
+        params = params.model_copy(update={"lora_rank": rank})
+        assert vllm_settings(params) == plain | lora
+        assert vllm_settings(params, merged=True) == plain
+    assert vllm_settings(PLAIN.model_copy(update={"vllm_sleep": True}))["enable_sleep_mode"]
 
 
 def test_weights_are_pushed_when_they_changed_and_only_then(trainer):
@@ -112,26 +167,87 @@ def test_weights_are_pushed_when_they_changed_and_only_then(trainer):
     asked = [Request((5, 6), Sampling(4), 0)]
     engine.generate(asked)
     engine.generate(asked)
-    assert trainer.pushed == [1] and trainer._last_loaded_step == 0
+    assert trainer.pushed == [1]
     with torch.no_grad():
         trainer.model.lm_head.weight.mul_(2)
     engine.generate(asked)
     trainer.state.global_step = 1
-    engine.generate(asked)
-    assert trainer.pushed == [1] * 3 and trainer._last_loaded_step == 1
+    engine.proceed({0: asked[0], 1: asked[0]})
+    assert trainer.pushed == [1] * 3
+    trainer.state.global_step = 2
+    engine.proceed({2: asked[0]})  # one is open: it is not answered by two sets of weights
+    assert trainer.pushed == [1] * 3
 
 
-def test_shared_weights_take_the_adapter_anew(trainer, tmp_path):
-    trainer.vllm_generation.llm.shared_weights = True
-    trainer.model.load_lora = lambda folder, load_tensors: (folder, load_tensors)
+def test_an_adapter_has_a_new_number_each_time_and_earlier_ones_keep_theirs(
+    trainer, llm, tiny_model, tmp_path
+):
+    config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    trainer.model = model = get_peft_model(tiny_model, config)
+    llm.vllm_config.lora_config = "any"
+    engine, names = VLLMEngine(trainer), ("policy", "start", "past")
+    asked = [Request((5, 6), Sampling(4), 0, name) for name in names]
+    assert engine.snapshot("start", trained_weights(model)) is engine
+    engine.generate(asked[:2])
+    assert [adapter for *_, adapter in llm.asked] == [None, None]  # a new adapter changes nothing
+    weights = next(p for name, p in model.named_parameters() if "lora_B" in name)
+    with torch.no_grad():
+        weights.fill_(1)
+    engine.snapshot("past", trained_weights(model))
+    with torch.no_grad():
+        weights.fill_(2)
+    for number in (2, 3):
+        trainer.state.global_step = number
+        llm.asked.clear()
+        engine.generate(asked)
+        now, start, past = (adapter for *_, adapter in llm.asked)
+        assert now[:2] == (f"in_training-{number}", number)
+        assert start is None and past[:2] == ("past-1", 1)
+    assert not trainer.pushed
+    for (_, _, folder), value in ((now, 2), (past, 1)):
+        assert folder.startswith(str(tmp_path / "vllm_adapters_3"))
+        saved = load_file(f"{folder}/adapter_model.safetensors")
+        name = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
+        assert (saved[name] == value).all() and len(saved) == len(trained_weights(model))
+
+
+def test_full_weights_are_forgotten_in_sleep_and_pushed_before_there_is_room_for_more(trainer, llm):
+    trainer.vllm_generation.sync_weights = lambda: llm.heard.append("push")
+    asked = [Request((5, 6), Sampling(4), 0)]
+    VLLMEngine(trainer).sleep()
+    assert not llm.heard  # it was not started for that
+    llm.vllm_config.model_config.enable_sleep_mode = True
     engine = VLLMEngine(trainer)
-    engine.generate([Request((5, 6), Sampling(4), 0)])
-    folder = str(tmp_path / "vllm_adapter_3")
-    assert trainer.vllm_generation.llm.calls[0][2] == (folder, True) and not trainer.pushed
+    engine.generate(asked)
+    engine.sleep()
+    engine.sleep()
+    engine.generate(asked)  # the same weights as before
+    woken = [("wake", ["weights"]), "push", ("wake", ["kv_cache"])]
+    assert llm.heard == ["push", ("sleep", 2), *woken]
 
 
-def test_other_log_probabilities_are_refused(trainer):
-    config = SimpleNamespace(max_model_len=9, logprobs_mode="raw_logprobs")
-    trainer.vllm_generation.llm.model_config = config
-    with pytest.raises(ValueError, match="'raw_logprobs'; allowed: 'processed_logprobs'"):
+def test_the_weights_below_an_adapter_are_kept_in_sleep(trainer, llm, tiny_model):
+    config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    trainer.model = get_peft_model(tiny_model, config)
+    llm.vllm_config.lora_config = "any"
+    llm.vllm_config.model_config.enable_sleep_mode = True
+    llm.sleep(level=2)  # as TRL leaves Unsloth's, which keeps weights whatever the level
+    engine = VLLMEngine(trainer)
+    for _ in range(2):
+        engine.generate([Request((5, 6), Sampling(4), 0)])
+        engine.sleep()
+    woken = ("wake", None)
+    assert llm.heard == [("sleep", 2), woken, ("sleep", 1), woken, ("sleep", 1)]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "allowed"),
+    [
+        ("model_config", "logprobs_mode", "raw_logprobs", "'processed_logprobs'"),
+        ("cache_config", "enable_prefix_caching", False, "True"),
+    ],
+)
+def test_a_vllm_that_was_started_otherwise_is_refused(trainer, llm, part, name, value, allowed):
+    setattr(getattr(llm.vllm_config, part), name, value)
+    with pytest.raises(ValueError, match=f"{name} is {value!r}; allowed: {allowed}"):
         VLLMEngine(trainer)

@@ -16,19 +16,19 @@ from tools.sizes import (
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_450,
-    "methods": 2_900,
+    "methods": 2_950,
     "train": 4_200,
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_350,
-    "lab": 4_650,
-    "report": 4_700,
+    "lab": 4_700,
+    "report": 4_900,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 9_500
+HELPER = 9_550
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 23_350
+EVERYTHING = 23_700
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

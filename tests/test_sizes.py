@@ -22,13 +22,13 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "corpus": 1_600,
     "evaluate": 1_350,
     "lab": 4_700,
-    "report": 4_900,
+    "report": 5_400,
     "reference": 100,
     "cli": 400,
 }
 HELPER = 9_550
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 23_700
+EVERYTHING = 24_200
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

@@ -48,10 +48,11 @@ def tiny_qwen(folder: Path, **sizes: int) -> str:
     tokenizer.chat_template = TEMPLATE
     ends = tokenizer.convert_tokens_to_ids([end, pad])
     rows = -(-len(tokenizer) // 64) * 64
-    shape = SIZES | sizes | {"vocab_size": rows, "max_position_embeddings": 40960}
+    shape = {"vocab_size": rows, "max_position_embeddings": 40960, "tie_word_embeddings": True}
+    shape |= SIZES | sizes
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        config = Qwen3Config(tie_word_embeddings=True, eos_token_id=ends[0], **shape)
+        config = Qwen3Config(eos_token_id=ends[0], **shape)
         model = Qwen3ForCausalLM(config)
     model.generation_config.eos_token_id = ends
     model.generation_config.pad_token_id = ends[1]

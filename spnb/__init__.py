@@ -41,6 +41,7 @@ _ROOMS = {
     "spnb.report.display": ("excerpt", "over_training", "show", "token_table", "toy_curves"),
     "spnb.report.live": ("LiveCurves",),
     "spnb.report.notebooks": ("describe",),
+    "spnb.report.quick": ("quick",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 _MODULES = {

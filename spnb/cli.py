@@ -127,6 +127,22 @@ def doctor() -> None:
 
 
 @app.command()
+def selftest(
+    gpu: Annotated[bool, typer.Option("--gpu", help="on the GPU, if there is one")] = False,
+    part: Annotated[list[str] | None, typer.Option(help="may be repeated; default: all")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for selftest.md and .json")] = None,
+) -> None:
+    """Measure whether training works on this machine: on a GPU in about 45 minutes, by parts."""
+    with _clear_errors():
+        from spnb.report.gpu_parts import FAILED, PASSED
+        from spnb.report.selftest import selftest as run_parts
+
+        verdicts = {result.verdict for result in run_parts(part or (), gpu, out)}
+    if FAILED in verdicts or PASSED not in verdicts:
+        raise typer.Exit(1)
+
+
+@app.command()
 def run(
     paper: str,
     scale: Scale = "cpu",

@@ -21,8 +21,8 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_350,
-    "lab": 4_650,
-    "report": 4_700,
+    "lab": 4_700,
+    "report": 5_400,
     "reference": 100,
     "cli": 400,
 }

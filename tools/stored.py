@@ -1,7 +1,8 @@
 """The outputs that committed notebooks carry: those of the committed run, small and portable.
 
 `python -m tools.stored NAME ...` takes them out of `runs/notebooks/<NAME>-cpu.ipynb`, where
-`spnb reproduce` leaves its executed copies, and puts them into `notebooks/<NAME>.ipynb`. `faults`
+`spnb reproduce` leaves its executed copies, and puts them into `notebooks/<NAME>.ipynb`. Those of
+`20_gpu` are of scale smoke: no GPU is at hand, and no number of it is shown. `faults`
 says what is wrong with a notebook's stored outputs; a test calls it for each.
 """
 
@@ -22,7 +23,8 @@ from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import catalogue, small_png
 from spnb.train import provenance
 
-SCALE = "cpu"
+SCALES = {"20_gpu": "smoke"}
+"""The scale of a notebook's stored outputs; cpu where it is not here."""
 LIMIT = 400_000
 """Bytes of a notebook with its outputs."""
 KINDS = ("image/png", "text/html", "text/markdown", "text/latex", "text/plain")
@@ -60,7 +62,7 @@ def store(executed: Path, source: Path) -> None:
         raise StoredError(f"{executed} does not exist; run first: make reproduce")
     copy = _read(executed)
     notebook = _read(source)
-    given = _given(copy, executed)
+    given = _given(copy, executed, scale_of(source.stem))
     cells = [cell for cell in code_cells(copy) if "injected-parameters" not in _tags(cell)]
     if source_hash(cells) != source_hash(code_cells(notebook)):
         raise StoredError(f"{executed} has other code than {source}; run make reproduce again")
@@ -74,13 +76,18 @@ def store(executed: Path, source: Path) -> None:
         cell.execution_count = None
     notebook.metadata["spnb"] = {
         "source": source_hash(cells),
-        "scale": SCALE,
+        "scale": scale_of(source.stem),
         "executed": copy.metadata.papermill.start_time[:10],
         "commit": provenance.commit(),
     }
     if found := faults(notebook):
         raise StoredError(f"{source.name} with the outputs of {executed}: " + "; ".join(found))
     source.write_text(_text(notebook), encoding="utf-8")
+
+
+def scale_of(name: str) -> str:
+    """The scale that a notebook's stored outputs are of."""
+    return SCALES.get(name, "cpu")
 
 
 def links(exhibit_ids: Sequence[str]) -> list[NotebookNode]:
@@ -117,9 +124,10 @@ def made_by(name: str, cell: str, given: Mapping[str, Any]) -> str:
     if all(shown.get(key) == value for key, value in told.items()):
         return ""
     paper = name.partition("_")[2]
-    command = f"papermill {name}.ipynb {name}-{SCALE}.ipynb -p scale {SCALE}"
+    scale = scale_of(name)
+    command = f"papermill {name}.ipynb {name}-{scale}.ipynb -p scale {scale}"
     if paper in params.papers():
-        every = set(params.variants_at(paper, SCALE))
+        every = set(params.variants_at(paper, scale))
         names = given.get("variants") or []
         variants = "all" if set(names) == every else ",".join(names)
         command = f"make reproduce PAPER={paper}" + (f" VARIANTS={variants}" if names else "")
@@ -184,7 +192,7 @@ def _code(source: str) -> str:
     return "\n".join([*lines, *spelled])
 
 
-def _given(copy: NotebookNode, executed: Path) -> dict[str, Any]:
+def _given(copy: NotebookNode, executed: Path, scale: str) -> dict[str, Any]:
     """What papermill was told; StoredError where that is not the committed run or it failed."""
     record = copy.metadata.get("papermill", {})
     if record.get("exception"):
@@ -192,9 +200,9 @@ def _given(copy: NotebookNode, executed: Path) -> dict[str, Any]:
     values = dict(record.get("parameters", {}))
     figures = resolve(values.get("figures", provenance.COMMITTED))
     other = values.keys() - {"scale", "figures", "variants"}
-    if values.get("scale") != SCALE or figures != resolve(provenance.COMMITTED) or other:
+    if values.get("scale") != scale or figures != resolve(provenance.COMMITTED) or other:
         raise StoredError(
-            f"{executed} was executed with {values}; allowed: scale {SCALE!r}, variants, and "
+            f"{executed} was executed with {values}; allowed: scale {scale!r}, variants, and "
             f"figures {provenance.COMMITTED!r}"
         )
     return values
@@ -266,7 +274,8 @@ def main(names: list[str]) -> int:
     failed = 0
     for source in sources or sorted((ROOT / "notebooks").glob("*.ipynb")):
         try:
-            store(resolve("runs/notebooks") / f"{source.stem}-{SCALE}.ipynb", source)
+            scale = scale_of(source.stem)
+            store(resolve("runs/notebooks") / f"{source.stem}-{scale}.ipynb", source)
             print(f"{source.stem}: {source.stat().st_size // 1000} kB with its outputs")
         except (StoredError, FileNotFoundError) as error:
             failed = 1

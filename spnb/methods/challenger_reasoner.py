@@ -4,6 +4,7 @@ An attempt is what a challenger wrote; where it is valid it holds a task. Answer
 question alone. The oracle's judgement goes into the metrics, never into a reward.
 """
 
+import copy
 import random
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import find, foreign, reward, reward_name
 from spnb.core.types import Sample, Trajectory, derive_seed
 from spnb.corpus.segments import GRADES, SegmentSource
-from spnb.evaluate.items import Records, record
+from spnb.evaluate.items import Records, Rows, mean_row, record
 from spnb.evaluate.proposals import CHALLENGES, challenge_rows, judged_columns, task_numbers
 from spnb.methods import spice_prompts
 from spnb.methods.spice_prompts import Style
@@ -32,6 +33,9 @@ HALVES = ("math", "general")
 """Of the generated corpus; other names are paths."""
 PAYS = ("variance", "absolute_zero", "threshold", "r_zero")
 """The rewards of the paper's figure 7."""
+STARTS = "start tasks"
+"""The suite of tasks that the start wrote. A record's item is the document, its score the share of
+right answers; it has the question."""
 POLICIES = {"challenger", "policy"}
 """R-Zero's: the challenger's weights, and the reasoner's."""
 
@@ -49,7 +53,7 @@ class Params(MethodParams):
     role_names = ("challenger", "reasoner")
     asks = {
         "step": "documents_per_step * attempts + documents_per_step * group_size * answers",
-        "evaluation": "eval_items + eval_tasks * answers",
+        "evaluation": "eval_items + eval_tasks * answers + start_tasks * eval_tasks * answers",
         "run": "documents",
     }
 
@@ -73,6 +77,7 @@ class Params(MethodParams):
     eval_temperature: float = Field(0.0, ge=0, description="the paper's answers are greedy")
     eval_items: int = Field(64, ge=1, description="held-out questions of each level and suite")
     eval_tasks: int = Field(128, ge=1, description="held-out documents to write tasks on")
+    start_tasks: bool | None = Field(None, description="at both ends also tasks of the start there")
 
     @model_validator(mode="after")
     def _together(self) -> "Params":
@@ -149,6 +154,7 @@ class ChallengerReasoner(SelfPlayMethod):
         generated = not params.corpus or set(HALVES) & set(params.corpus)
         name = GENERATED if generated else params.corpus[0]
         self.source = open_source(name, params, tokenizer, SegmentSource, SegmentSource)
+        self.snapshots = ("start",) if params.start_tasks else ()
 
     def default_roles(self) -> dict[str, Role]:
         """Both learn, on one set of weights; `grpo.beta` holds only the challenger to its start."""
@@ -282,6 +288,8 @@ class ChallengerReasoner(SelfPlayMethod):
                 seed_of=params.eval_seed,
                 decoding=decoding,
             )
+        if params.start_tasks and step in (0, params.steps):
+            suites.append(self.start_suite())
         return [*suites, self.challenge_suite()] if params.writer == "policy" else suites
 
     def challenge_suite(self) -> Suite:
@@ -298,6 +306,27 @@ class ChallengerReasoner(SelfPlayMethod):
             return [record(CHALLENGES, str(place), 1.0, **attempt.facts())]
 
         return Suite(CHALLENGES, range(self.params.eval_tasks), ask, challenge_rows)
+
+    def start_suite(self) -> Suite:
+        """What the start asks on the same documents, answered K times: as before and after training
+        the start is the same, so are its tasks (where an engine repeats itself bit by bit)."""
+        writer = copy.copy(self)
+        challenger = replace(self.roles["challenger"], policy="start")
+        writer.roles = self.roles | {"challenger": challenger}
+
+        def ask(place: int) -> Episode[Records]:
+            seed, context = yield from writer.challenge_context(place)
+            ((attempt,),) = yield from writer.propose([context], 1, seed)
+            if not attempt.task:
+                return []
+            yield from self.answer([attempt], seed)
+            facts = {"question": attempt.task.question, "kind": context.kind}
+            return [record(STARTS, str(place), attempt.success, **facts)]
+
+        def rows(records: Records) -> Rows:
+            return [mean_row(STARTS, "success", [one["score"] for one in records])]
+
+        return Suite(STARTS, range(self.params.eval_tasks), ask, rows)
 
     def challenge_context(self, place: int) -> Episode[tuple[int, Context]]:
         """The seed of a place in the challenger's suite, and what it is shown there."""

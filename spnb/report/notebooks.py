@@ -31,6 +31,8 @@ SHARED = ("dynamics", "pass_at_k")
 """Notebooks that read the papers' finished runs and have none of their own."""
 FORMULAS = ("shapes",)
 """Notebooks that need no run."""
+OTHERS = ("embedded", "gpu")
+"""Notebooks that are executed by their name alone."""
 QUIET = ["--IPKernelApp.no_stderr=True", "--IPKernelApp.log_level=40"]
 """For the kernel: no warnings of its own, no tracebacks when it is stopped."""
 
@@ -38,7 +40,7 @@ QUIET = ["--IPKernelApp.no_stderr=True", "--IPKernelApp.log_level=40"]
 def notebook_of(paper: str) -> Path:
     """The notebook of a paper, a study or a shared analysis; ParamError if it has none yet."""
     matches = sorted((ROOT / "notebooks").glob(f"[0-9][0-9]_*{paper}*.ipynb"))
-    if not matches or paper not in [*params.papers(), *SHARED, *FORMULAS, "embedded"]:
+    if not matches or paper not in [*params.papers(), *SHARED, *FORMULAS, *OTHERS]:
         raise ParamError(unknown("paper", paper, with_notebook()))
     return matches[0]
 

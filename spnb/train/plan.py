@@ -32,7 +32,7 @@ from spnb.methods import method_module
 from spnb.train.checks import check_needs, check_processes, check_work
 from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
 from spnb.train.doctor import visible_cards
-from spnb.train.policies import data_fingerprint, policy_fingerprint
+from spnb.train.policies import data_fingerprint, policy_fingerprint, set_aside
 from spnb.train.progress import Progress
 from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run, RunError, config_hash, open_run
@@ -332,6 +332,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         return _checked(plan)
     forked = {params.scale for params in plan.runs.values()} <= FORKED
     cards = [] if forked else visible_cards()
+    set_aside()
     count = plan.session.processes
     check_processes(count, cards, plan.runs.values())
     jobs = min(plan.session.jobs, len(cards) // count or plan.session.jobs)

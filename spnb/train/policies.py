@@ -4,14 +4,17 @@ What only looks at files needs no torch, so that a plan is made without it.
 """
 
 import copy
+import gc
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from safetensors import SafetensorError
 
@@ -31,6 +34,8 @@ PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
 """What a special token that may serve as pad is called, best first."""
 PLAIN = RunParams.model_construct()
 """How a policy is loaded outside of a run: as the defaults have it."""
+LOOSE: WeakSet[Any] = WeakSet()
+"""Models that were loaded outside of a run, in a notebook's cells."""
 
 
 class PolicyError(OneLine, ValueError):
@@ -167,14 +172,17 @@ def load_policy(
 
     Args:
         source: "embedded/<name>", a folder, or a hub id.
-        params: a run's parameters; None loads plain float32 weights.
+        params: a run's parameters; None: outside of a run, plain weights that stay as they are,
+            float32 on a CPU and bfloat16 on a GPU, which they leave when runs start (`set_aside`).
         trained: False for weights that stay as they are.
         folder: where Unsloth may write its generated code; None: in the working directory.
 
     Raises:
         PolicyError: it cannot be loaded, or has no chat template, no end token, no room for a pad.
     """
-    params = params or PLAIN
+    loose = params is None
+    if loose:
+        params, trained = plain_params(), False
     path = policy_path(source)
     load = _load_unsloth if params.backend == "unsloth" else _load_transformers
     if folder is not None:
@@ -195,7 +203,29 @@ def load_policy(
             raise _fault(source, f"whose tokenizer has no {what}", allowed)
     give_pad(policy.model, policy.tokenizer, source)
     policy.model.train()
+    if loose:
+        LOOSE.add(policy.model)
     return policy
+
+
+def plain_params() -> RunParams:
+    """How a policy is loaded outside of a run on this machine."""
+    import torch
+
+    dtype = "bfloat16" if torch.cuda.is_available() else "float32"
+    return PLAIN.model_copy(update={"dtype": dtype})
+
+
+def set_aside() -> None:
+    """Takes what cells have loaded off the GPU, and gives back what torch keeps of it there: a run
+    is another process, and needs the room."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    for model in LOOSE:
+        model.to("cpu")
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def give_pad(model: Any, tokenizer: Any, source: str) -> None:

@@ -8,6 +8,7 @@ from spice_world import SMALL, Tokenizer, World
 from spnb.core.episodes import run
 from spnb.core.params import ParamError, validate
 from spnb.corpus.store import CorpusError
+from spnb.evaluate.items import play_suite
 from spnb.methods.challenger_reasoner import HALVES
 from spnb.methods.spice import Method, Params
 from spnb.train.config import params_class
@@ -77,6 +78,25 @@ def test_an_empty_corpus_is_named(tmp_path):
     blank = method(tmp_path, texts=[" "])
     with pytest.raises(CorpusError, match="text is empty; allowed: a document with words"):
         run(blank.rollout(0), {"policy": World(lambda index: 2)})
+
+
+def test_the_starts_tasks_are_answered_at_both_ends(tmp_path):
+    """The start asks whoever challenges then; the policy as it is answers."""
+    made = method(tmp_path, task_types=["integer"], start_tasks=True, steps=2, eval_tasks=3)
+    assert made.snapshots == ("start",) and method(tmp_path).snapshots == ()
+    names = [[suite.name for suite in made.suites(step)] for step in range(3)]
+    assert names == [["start tasks", "challenges"], ["challenges"], ["start tasks", "challenges"]]
+    start, policy = World(lambda index: 2), World(None, right=lambda level, index: index % 4 == 0)
+    records, rows = play_suite(made.start_suite(), {"start": start, "policy": policy})
+    assert len(start.asked) == 3 and not start.answered and not policy.asked
+    assert [one["score"] for one in records] == [0.25] * 3 and len(policy.answered) == 12
+    assert [(one["metric"], one["value"], one["n"]) for one in rows] == [("success", 0.25, 3)]
+    again = World(lambda index: 2)
+    same, _ = play_suite(made.start_suite(), {"start": again, "policy": World(None)})
+    assert [one["score"] for one in same] == [1.0] * 3
+    assert [one["question"] for one in same] == [one["question"] for one in records]
+    lost, rows = play_suite(made.start_suite(), {"start": World(lambda index: None)})
+    assert lost == [] and rows[0]["n"] == 0
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from spnb.report.notebooks import (
     reproduce,
     with_notebook,
 )
+from spnb.report.quick import STAMP
 from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
@@ -255,6 +256,22 @@ def test_the_embedded_policy_notebook_rebuilds_at_smoke_scale(tmp_path):
     assert (figures / "embedded/learner.md").is_file()
 
 
+@pytest.mark.slow
+def test_the_first_hour_at_smoke_scale(tmp_path):
+    """Both ways and their controls, whole; of a random model no number is shown."""
+    path, runs = ROOT / "notebooks/20_gpu.ipynb", tmp_path / "runs"
+    text = printed(executed(path, tmp_path, scale="smoke", run={"runs": str(runs)}))
+    finished = {path.parts[-5:-2] for path in runs.glob("*/*/*/*/finished.json")}
+    arms = [(paper, arm) for paper in ("spice", "spiral") for arm in ("full", "random-reward")]
+    assert finished == {(paper, "smoke", arm) for paper, arm in arms}
+    assert text.count(STAMP) == 4 and "3 of 3 documents" in text
+    assert all(f"{arm} step 2 of 2" in text for _, arm in arms)
+    for words in ("GSM8K, right (%)", "kuhn_poker against random play", "tasks in the right form"):
+        assert words in text
+    assert "before" not in text and "change" not in text
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def small(tmp_path, **values):
     """A plan of two runs at smoke scale."""
     return make_plan("spiral", "smoke", runs=str(tmp_path), figures=str(tmp_path), **values)
@@ -304,6 +321,7 @@ def test_every_paper_and_analysis_has_its_notebook():
     assert notebook_of("pass_at_k").name == "14_pass_at_k.ipynb"
     assert notebook_of("shapes").name == "13_reward_shapes.ipynb"
     assert notebook_of("embedded").name == "90_embedded_policy.ipynb"
+    assert notebook_of("gpu").name == "20_gpu.ipynb"
     for name in ("go", "training"):
         with pytest.raises(ParamError, match="paper is .*, which is unknown; .*allowed: .*spiral"):
             notebook_of(name)

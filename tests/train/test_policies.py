@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 
 from spnb.core.types import Request, Sampling
 from spnb.lab import embedded_path
+from spnb.train import plan, policies
 from spnb.train.config import TrainerError
 from spnb.train.engines import end_ids
 from spnb.train.engines.torch import TorchEngine
@@ -20,8 +21,10 @@ from spnb.train.policies import (
     give_pad,
     load_policy,
     make_engine,
+    plain_params,
     policy_fingerprint,
     policy_path,
+    set_aside,
 )
 from spnb.train.weights import SnapshotEngine, put_weights, trained_weights
 
@@ -271,3 +274,26 @@ def test_a_fixed_engine_has_its_own_weights_and_must_read_the_same_tokens():
     assert half.model.dtype == torch.bfloat16
     with pytest.raises(PolicyError, match="'embedded/player', whose vocabulary is not that of"):
         fixed_engine("rival", "embedded/player", params(), learner.tokenizer)
+
+
+def test_outside_of_a_run_a_gpu_has_bfloat16_and_gives_its_room_to_runs(monkeypatch, tmp_path):
+    """Cells of a notebook decode in half the memory, and have left the GPU when a run starts."""
+    loaded = load_policy("embedded/games").model
+    assert loaded.dtype == torch.float32 and loaded in policies.LOOSE
+    assert load_policy("embedded/games", params()).model not in policies.LOOSE
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert plain_params().dtype == "bfloat16"
+    done = []
+    monkeypatch.setattr(policies, "LOOSE", [SimpleNamespace(to=done.append)])
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
+    set_aside()
+    assert done == [], "CUDA is not in use"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    set_aside()
+    assert done == ["cpu", "emptied"]
+    monkeypatch.undo()
+    monkeypatch.setattr(plan, "set_aside", lambda: done.append("aside"))
+    monkeypatch.setattr(plan, "start_together", lambda *_: done.append("started") or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        plan.run_all(plan.make_plan("spiral", "smoke", runs=str(tmp_path), seeds=[0]))
+    assert done[2:] == ["aside", "started"]

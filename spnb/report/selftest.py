@@ -1,0 +1,153 @@
+"""`spnb selftest --gpu`: what tests on a CPU cannot see of the GPU path, in about 45 minutes.
+
+Each part (`spnb.report.gpu_parts`) is a process of its own with a time limit, and is passed, failed
+or left out, with the reason. Without a GPU the parts run with a random model on the CPU, as far as
+they can.
+"""
+
+import json
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from spnb.core.disk import write_json
+from spnb.core.params import ParamError, unknown
+from spnb.core.paths import resolve
+from spnb.lab.tiny import tiny_qwen
+from spnb.report.gpu_parts import LEFT_OUT, PARTS, Bench, LeftOut, Part, Result
+from spnb.train import provenance
+from spnb.train.cards import shape_of
+from spnb.train.doctor import look
+from spnb.train.policies import PolicyError, check_policies
+
+MODEL = "Qwen/Qwen3-0.6B"
+"""On a GPU; where the hub does not answer, random weights of its shape."""
+
+
+def selftest(
+    names: Sequence[str] = (), gpu: bool = False, out: Path | None = None, parts: Any = PARTS
+) -> list[Result]:
+    """Runs parts one after another, all where none is named; prints and writes their verdicts.
+
+    Args:
+        gpu: on the GPU if there is one.
+        out: where `selftest.md` and `selftest.json` go. Default: figures/gpu after a run on a GPU,
+            else runs/selftest.
+
+    Raises:
+        ParamError: there is no such part.
+    """
+    for name in names:
+        if name not in parts:
+            raise ParamError(unknown("part", name, parts))
+    seen = look()
+    on_gpu = gpu and seen.usable
+    home = resolve("runs/selftest") / datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+    home.mkdir(parents=True)
+    policy = choose_policy(on_gpu, home)
+    where = f"{seen.cards[0].name}, driver {seen.driver}" if on_gpu else "CPU alone, random model"
+    print(f"{where}; {policy}; at most {sum(p.minutes for p in parts.values()):.0f} minutes")
+    results = []
+    for name in names or parts:
+        results.append(run_part(name, parts[name], Bench(home / name, policy, on_gpu)))
+        print(line(results[-1]), flush=True)
+    target = resolve(out) if out else resolve("figures/gpu") if on_gpu else home
+    write(target, where, results)
+    print(f"written: {target / 'selftest.md'}, {target / 'selftest.json'}")
+    return results
+
+
+def choose_policy(gpu: bool, home: Path) -> str:
+    """`MODEL` on a GPU, random weights of its shape where it is not in reach, of two layers on a
+    CPU."""
+    if not gpu:
+        return tiny_qwen(home / "policy")
+    try:
+        check_policies([MODEL])
+    except PolicyError:
+        shape = asdict(shape_of(MODEL))
+        return tiny_qwen(home / "policy", **{k: v for k, v in shape.items() if k != "model_type"})
+    return MODEL
+
+
+def run_part(name: str, part: Part, bench: Bench) -> Result:
+    """A part in a process of its own, which is ended with all that it has started at its limit."""
+    bench.folder.mkdir(parents=True)
+    file = bench.folder / "result.json"
+    started = time.perf_counter()
+    process = get_context("spawn").Process(target=_child, args=(name, part.check, bench, file))
+    process.start()
+    process.join(60 * part.minutes)
+    over = process.is_alive()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # where it had no group yet
+    process.join()
+    if over:
+        result = Result(name, why=f"over its limit of {part.minutes:g} minutes, and was ended")
+    elif file.is_file():
+        result = Result(**json.loads(file.read_text()))
+    else:
+        log = bench.folder / "part.log"
+        result = Result(name, why=f"it ended with exit code {process.exitcode}; see {log}")
+    result.seconds = round(time.perf_counter() - started, 1)
+    result.date = datetime.now(UTC).isoformat(timespec="seconds")
+    return result
+
+
+def _child(name: str, check: Callable[[Bench, Result], None], bench: Bench, file: Path) -> None:
+    os.setsid()
+    log = os.open(bench.folder / "part.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    if not bench.gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    result = Result(name)
+    try:
+        check(bench, result)
+        result.judge()
+    except LeftOut as reason:
+        result.verdict, result.why = LEFT_OUT, str(reason)
+    except Exception as error:
+        traceback.print_exc()
+        result.why = f"{type(error).__name__}: {error}".splitlines()[0]
+    write_json(file, asdict(result))
+
+
+def line(result: Result) -> str:
+    """A part's verdict, seconds, and why where it did not pass."""
+    return f"{result.part:8} {result.verdict:8} {result.seconds:6.1f} s  {result.why}".rstrip()
+
+
+def write(folder: Path, where: str, results: Sequence[Result]) -> None:
+    """`selftest.json` and `selftest.md`: verdicts, numbers, bars. Parts that an earlier call on the
+    same machine has left there stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "selftest.json"
+    earlier = json.loads(file.read_text()) if file.is_file() else {}
+    kept = earlier["parts"] if earlier.get("where") == where else []
+    parts = {one["part"]: Result(**one) for one in kept} | {one.part: one for one in results}
+    about = {"where": where, "commit": provenance.commit(), "versions": provenance.versions()}
+    write_json(file, about | {"parts": [asdict(one) for one in parts.values()]})
+    lines = ["# `spnb selftest --gpu`", "", f"{where}.", ""]
+    lines += ["| part | verdict | seconds | date | |", "| --- | --- | ---: | --- | --- |"]
+    for one in parts.values():
+        row = (one.part, one.verdict, f"{one.seconds:.0f}", one.date, one.why)
+        lines.append(f"| {' | '.join(row)} |")
+    for one in parts.values():
+        lines += ["", f"## {one.part}", ""] if one.numbers or one.bars else []
+        lines += [f"- {name}: {_short(value)}" for name, value in one.numbers.items()]
+        lines += [f"- {'held' if held else 'broken'}: {text}" for text, held in one.bars.items()]
+    (folder / "selftest.md").write_text("\n".join(lines) + "\n")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,8 +1,8 @@
-"""A random Qwen3 of two layers with the layout of Qwen's special tokens, in a folder as a hub has it.
+"""A random Qwen3 of two layers in a folder, with the layout of special tokens that Qwen has.
 
 As Qwen's chat models: the end of a turn is `<|im_end|>`, the pad `<|endoftext|>` also ends, both
 are listed as ends, special tokens are spare, and the template thinks unless it is told not to. As
-its base models: `<|endoftext|>` is the one end, and the pad. The embedding has rows without a token.
+its base models: `<|endoftext|>` is the one end, and the pad. Some rows of the embedding are free.
 """
 
 from pathlib import Path

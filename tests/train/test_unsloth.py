@@ -51,6 +51,24 @@ def test_loss_and_gradient_are_trls_to_six_digits(runs, setting):
             assert found[key] == pytest.approx(expected[key], rel=3e-6, abs=1e-6), key
 
 
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_entropy_clipping_and_kl_are_in_the_metrics(runs, setting):
+    """TRL's entropy exactly; its KL by role; Unsloth's mean KL is one over rows, not tokens."""
+    held = "KL" in setting
+    for found, expected in pairs(runs, setting):
+        assert found.keys() - {"bad_rows"} == expected.keys()
+        assert (
+            found["entropy"] == pytest.approx(expected["entropy"], rel=1e-6)
+            and found["entropy"] > 1
+        )
+        assert found.get("clip_ratio") == pytest.approx(expected.get("clip_ratio"), abs=1e-6)
+        assert ("kl" in found) == ("kl/r" in found) == held
+        if held:
+            assert found["kl"] == pytest.approx(expected["kl"], rel=0.05, abs=1e-6)
+            assert found["kl/r"] == pytest.approx(expected["kl/r"], rel=1e-4, abs=1e-6)
+            assert found["step"] == 1 or found["kl/r"] > 0.001
+
+
 def test_the_settings_differ(runs):
     """What a setting changes is seen in the last step, so that none is ignored by both."""
     last = {name: runs["stock"][name]["rows"][-1] for name in SETTINGS}

@@ -29,6 +29,7 @@ SETTINGS = {
         "num_iterations": 2,
     },
     "entropy bonus": {"entropy_coef": 0.03},
+    "half of the tokens": {"top_entropy_quantile": 0.5},
 }
 
 

@@ -25,6 +25,7 @@ TARGETS = (
     "rebuild",
     "vllm",
     "unsloth",
+    "gpu-params",
     "clean",
     "help",
 )
@@ -265,7 +266,7 @@ def test_missing_or_wrong_python_is_named_and_changes_nothing(checkout: Path, py
 
 def test_help_is_the_default_and_lists_every_target(checkout: Path) -> None:
     done, calls = make(checkout)
-    listed = re.findall(r"^  ([a-z]+) {2,}\S", done.stdout, flags=re.MULTILINE)
+    listed = re.findall(r"^  ([a-z-]+) {2,}\S", done.stdout, flags=re.MULTILINE)
     assert sorted(listed) == sorted(TARGETS)
     assert calls == []
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from spnb.core.method import SelfPlayMethod
-from spnb.core.types import Engine, Request, Sample, Trajectory, is_scored
+from spnb.core.types import Engine, Request, Sample, Trajectory
 from spnb.train.cards import GB, refuse_small
 from spnb.train.config import RunParams, TrainerError, trl_names
 from spnb.train.metrics import mean_of
@@ -48,7 +48,7 @@ def engine_gap(
 ) -> float | None:
     """The mean |engine - model| of log-probabilities in nats over the sampled tokens of `count`
     samples that have both; None if none has. A row that is NaN throughout has none."""
-    usable = [sample for sample in samples if any(sample.mask) and is_scored(sample.logps)]
+    usable = [sample for sample in samples if sample.scored]
     gaps: list[float] = []
     for sample in usable[:: max(1, len(usable) // count)][:count]:
         trainer = token_logps(model, sample, temperature).tolist()

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from spnb.core.types import Sample, is_scored, role_label
+from spnb.core.types import Sample, role_label
 
 METRICS: dict[str, str] = yaml.safe_load((files("spnb") / "train" / "metrics.yaml").read_text())
 """What each key of a step's row is, with its unit; a row has no other keys."""
@@ -33,7 +33,7 @@ def kl_sums(rows: Sequence[Sample], out: Mapping[str, Any]) -> dict[str, tuple[f
     own = [()] * len(rows) if own is None else own.tolist()
     for row, ref, logps in zip(rows, reference.tolist(), own, strict=True):
         first = before and before - (padding - len(row.prompt_ids))
-        scored = row.logps if is_scored(row.logps) else logps[first:]
+        scored = row.logps if row.scored else logps[first:]
         for logp, other, mask in zip(scored, ref[first:], row.mask, strict=False):
             if mask:
                 gap = other - logp
@@ -48,7 +48,7 @@ def role_sums(samples: Sequence[Sample]) -> dict[str, Counter[str]]:
     for sample in samples:
         of_role = sums.setdefault(role_label(sample.role), Counter())
         advantage = sample.advantage or 0.0
-        scored = sample.logps if is_scored(sample.logps) else ()
+        scored = sample.logps if sample.scored else ()
         logps = [lp for lp, m in zip(scored, sample.mask, strict=False) if m]
         of_role["rows"] += 1.0
         of_role["trained"] += float(sample.weight != 0)

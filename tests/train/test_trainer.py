@@ -1,5 +1,6 @@
 """The trainer against a plain oracle; what it logs, what it passes to TRL, what it refuses."""
 
+import math
 import random
 import resource
 import signal
@@ -265,6 +266,11 @@ def test_rollout_metrics_by_hand():
     assert metrics["advantage_mean/g/0"] == pytest.approx(1 / 3)
     assert metrics["advantage_std/g/0"] == pytest.approx((5 / 3 - 1 / 9) ** 0.5)
     assert metrics["tokens_per_second"] == 6  # tokens; the trainer divides by the time
+
+
+def test_a_row_of_cut_draws_and_of_what_was_found_has_no_entropy():
+    row = sample(1.0, 1.0, logps=(math.nan, math.nan, 0.0))
+    assert "entropy/g/0" not in rollout_metrics([role_sums([row])], [{}])
 
 
 def test_metrics_of_several_processes_are_added_up_not_averaged():

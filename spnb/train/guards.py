@@ -12,6 +12,7 @@ from spnb.core.method import SelfPlayMethod
 from spnb.core.types import Engine, Request, Sample, Trajectory
 from spnb.train.cards import GB, refuse_small
 from spnb.train.config import RunParams, TrainerError, trl_names
+from spnb.train.doctor import CAPABILITY
 from spnb.train.metrics import mean_of
 
 CHUNK = 256
@@ -137,9 +138,18 @@ def drop_padded(samples: Sequence[Sample], pad_id: int) -> int:
 
 
 def check_card(params: RunParams) -> None:
-    """Raises TrainerError where the GPU, if there is one, is smaller than the run's estimate."""
-    if torch.cuda.is_available():
-        refuse_small(params, torch.cuda.get_device_properties(0).total_memory / GB)
+    """Raises TrainerError where the GPU, if there is one, is too old for the run's dtype (Unsloth
+    would go on in float16), or smaller than its estimate."""
+    if not torch.cuda.is_available():
+        return
+    card = torch.cuda.get_device_properties(0)
+    capability = card.major + card.minor / 10
+    if params.dtype == "bfloat16" and capability < CAPABILITY:
+        raise TrainerError(
+            f"dtype is 'bfloat16', and the GPU has compute capability {capability}; allowed: "
+            f"{CAPABILITY} (Ampere) or later, or float32 with engine torch and backend transformers"
+        )
+    refuse_small(params, card.total_memory / GB)
 
 
 def refuse_sharded(accelerator: Any) -> None:

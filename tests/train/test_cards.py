@@ -3,6 +3,7 @@ parameter file."""
 
 import json
 import struct
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from spnb.cli import app
 from spnb.core.params import papers, variants_at
 from spnb.core.paths import ROOT, WEIGHTS
-from spnb.train import run
+from spnb.train import guards, run
 from spnb.train.cards import amount, fits, hours, judged, memory, need, refuse_small, shape_of
 from spnb.train.config import TrainerError
 from spnb.train.plan import make_plan
@@ -108,15 +109,43 @@ def test_the_hours_of_a_run_by_hand():
     assert amount(params_of(), "prompts_per_step * mix + 7 + fixed") == 32 * 3 + 7
 
 
+def put_in(monkeypatch, **card):
+    """A GPU with these properties."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: SimpleNamespace(**card))
+
+
+def test_a_card_without_bfloat16_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
+    plan = make_plan(
+        "rlvr", "gpu", {"policy": "Qwen/Qwen3-4B"}, variants=["think"], runs=str(tmp_path)
+    )
+    put_in(monkeypatch, total_memory=80 * 2**30, major=7, minor=5)
+    monkeypatch.setattr(run, "train_stages", None)
+    message = "dtype is 'bfloat16', and the GPU has compute capability 7.5; allowed: 8.0 .* float32"
+    with pytest.raises(TrainerError, match=message):
+        run.train_run(plan.open("think"))
+    guards.check_card(params_of(engine="torch", backend="transformers", dtype="float32"))
+
+
+@pytest.mark.parametrize(
+    ("paper", "scale", "card"),
+    [("spice", "gpu", 24), ("ssp", "gpu", 24), ("rlvr", "paper", 80), ("spice", "paper", 80),
+     ("spiral", "paper", 80)],
+)  # fmt: skip
+def test_all_weights_fit_one_card_with_8_bit_adam_as_the_files_say(paper, scale, card):
+    variant = make_plan(paper, scale).variants[0]
+    full = {"lora_rank": 0, "grpo": {"optim": "adamw_8bit"}}
+    found = need(params_of(variant, paper, scale, **full), card)
+    assert found <= card and need(params_of(variant, paper, scale, lora_rank=0), card) > found + 3
+    said = (ROOT / "params" / paper / f"{scale}.yaml").read_text().replace("\n# ", " ")
+    assert "optim: adamw_8bit" in said and f"{found:.0f} of {card} GB" in said
+
+
 def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     values = {"policy": "Qwen/Qwen3-4B", "lora_rank": 0, "backend": "transformers"}
     plan = make_plan("rlvr", "gpu", values, variants=["think"], runs=str(tmp_path))
 
-    class Small:
-        total_memory = 24 * 2**30
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: Small)
+    put_in(monkeypatch, total_memory=24 * 2**30, major=8, minor=0)
     monkeypatch.setattr(run, "train_stages", None)
     with pytest.raises(TrainerError) as error:
         run.train_run(plan.open("think"))

@@ -123,7 +123,7 @@ def said(request, turns, begun):
     for instructions, reply in REPLIES:
         if any(text in prompt for text in instructions):
             return reply(prompt, begun, right, number)
-    return f"<answer> {yes}</answer>"  # a judge's, a gate's, a grade's
+    return f"<answer> {yes}</answer>"  # a judge's, a grade's
 
 
 def page_of(prompt):
@@ -217,7 +217,12 @@ def knows_nothing(prompt, begun, right, number):
     return "<answer> nobody</answer>"
 
 
+def passes(prompt, begun, right, number):
+    return f"<answer> {prompts.YES if number % 8 else prompts.NO}</answer>"
+
+
 REPLIES = [
+    ([prompts.IDENTIFIABLE, prompts.RELEVANT], passes),
     ([prompts.ASKING["choice"]], asks_choice),
     ([prompts.ASKING["question"]], asks),
     ([spice_prompts.WORDS["json only"]], challenges),

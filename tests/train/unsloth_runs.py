@@ -111,7 +111,7 @@ def metrics(policy, grpo, folder):
 
 
 def main(kind, folder):
-    sys.path += [str(TESTS), str(TESTS.parent)]
+    sys.path[:0] = [str(TESTS), str(TESTS.parent)]
     if kind == "unsloth":
         import_unsloth(folder)
     import torch

@@ -1,7 +1,7 @@
 """An engine for tests whose policy is random: others answer for it, in every role of every method.
 
 On the laboratory's documents an embedded policy does, which was made for these prompts; on a corpus
-of one's own, and in SPICE's JSON, a script. The policy itself answers a quarter of the prompts, a
+of one's own, and in SPICE's JSON, a script. The policy itself answers an eighth of the prompts, a
 few tokens, so that some answers are no use. All is read and written with the policy's own tokenizer
 and chat template, whose thinking is off: what a method reads is what it would read of a policy.
 """
@@ -62,7 +62,7 @@ class StandIn:
             return self.plain(engine, requests)
         turns = [TURN.findall(engine.tokenizer.decode(request.prompt_ids)) for request in requests]
         begun = [self.begun(each) for each in turns]
-        own = [not text and one.seed % 4 == 0 for text, one in zip(begun, requests, strict=True)]
+        own = [not text and one.seed % 8 == 0 for text, one in zip(begun, requests, strict=True)]
         rows = list(zip(requests, turns, begun, strict=True))
         mine = [self.short(row[0]) for row, is_own in zip(rows, own, strict=True) if is_own]
         theirs = [row for row, is_own in zip(rows, own, strict=True) if not is_own]
@@ -89,6 +89,8 @@ class StandIn:
         asked = []
         for request, turns, begun in rows:
             content = turns[0][1]
+            if prompts.ASK_SEARCH in content:  # without what the question should be like
+                content = f"{prompts.ASK_SEARCH}\n{content.splitlines()[-1]}"
             for told, learned in LEARNED.items():
                 content = content.replace(told, learned)
             messages = [{"role": "user", "content": content}]

@@ -43,7 +43,7 @@ CHOSEN = {
     "gpu": {
         "spell": "full longpo",
         "spice": "r-zero absolute-zero",
-        "scope": "full",
+        "scope": "curated",
         "spiral": "sft poker-kl",
         "ssp": "base",
         "rlvr": "search",
@@ -101,7 +101,11 @@ def changes(params, home):
     own |= {"save_every": own["steps"], "eval_every": own["steps"]}
     pieces = 1 if params.preference else 2  # an odd number of pairs
     own |= {"grpo": {"gradient_accumulation_steps": pieces}, "max_new_tokens": 256}
-    own |= {"spiral": {"eval_games": []}, "scope": {"least_filled": 0.2}}.get(params.paper, {})
+    own |= {
+        "spiral": {"eval_games": []},
+        "scope": {"least_filled": 0.2},
+        "proposer": {"trained_questions": 8},
+    }.get(params.paper, {})
     if str(getattr(params, "retriever", "")).startswith("http"):
         own["retriever"] = "bm25"
     return own

@@ -15,12 +15,12 @@ LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd; } | cksum | tr -d '[:
 READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce smoke lab figures store test campaign bench rebuild vllm lint clean
+.PHONY: help reproduce smoke lab figures store test campaign bench rebuild vllm unsloth gpu-params lint clean
 .DELETE_ON_ERROR:
 
 help: ## list the commands and their options
 	@echo 'make COMMAND [OPTION=value ...]'
-	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo 'Options of reproduce: PAPER=spiral  SCALE=smoke|cpu|gpu|paper  VARIANTS=a,b|all  SEEDS=0,1,2'
 	@echo 'Options of every command:'
 	@echo '  FAST=1       of test: leave out the slow tests'
@@ -72,12 +72,30 @@ $(VLLM_READY):
 	$(VLLM) -m pip uninstall -y torchvision torchaudio torchcodec triton
 	@touch $@
 
+# The optional job for Unsloth: its real trainer on the CPU, in .venv, its packages on the path of this command alone.
+UNSLOTH := .unsloth-cpu
+UNSLOTH_READY := $(UNSLOTH)/.ready-$(shell cksum < requirements/unsloth-cpu.txt | tr -d '[:space:]')
+
+unsloth: $(READY) $(UNSLOTH_READY) ## test Unsloth's trainer against TRL's on the CPU (optional: sets up 1 GB in .unsloth-cpu)
+	PYTHONPATH='$(CURDIR)/$(UNSLOTH)' OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
+	  $(BIN)/python -m pytest tests/train/test_unsloth.py
+
+$(UNSLOTH_READY): | $(READY)
+	rm -rf $(UNSLOTH)
+	mkdir $(UNSLOTH)
+	$(PIP) install --no-deps --target $(UNSLOTH) -r requirements/unsloth-cpu.txt
+	@touch $@
+
+gpu-params: $(READY) ## two steps of every variant of the gpu and paper files with a tiny Qwen3, a line each (20 minutes)
+	GPU_PARAMS=all OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
+	  $(BIN)/python -m pytest -vv --tb=short -n 2 --dist worksteal tests/test_gpu_params.py
+
 lint: $(READY) ## check style and format of code and notebooks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 clean: ## remove .venv, caches and build leftovers; runs/ stays
-	rm -rf .venv .venv-vllm build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-vllm .unsloth-cpu build dist *.egg-info .pytest_cache .ruff_cache
 	find . \( -path ./.git -o -path ./runs \) -prune -o \
 	  -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 

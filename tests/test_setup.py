@@ -26,6 +26,8 @@ TARGETS = (
     "campaign",
     "rebuild",
     "vllm",
+    "unsloth",
+    "gpu-params",
     "clean",
     "help",
 )
@@ -277,6 +279,21 @@ def test_moved_folder_sets_up_again(checkout: Path, tmp_path: Path) -> None:
     assert set_up(moved) == FULL
 
 
+def test_unsloth_is_set_up_once_beside_the_packages_of_the_ordinary_environment(
+    checkout: Path,
+) -> None:
+    """And from the versions that a GPU has."""
+    install = "install --no-deps --target .unsloth-cpu -r requirements/unsloth-cpu.txt"
+    for expected in ([*FULL, install], []):
+        _, calls = make(checkout, "unsloth")
+        calls = [call.removeprefix("-m pip --disable-pip-version-check ") for call in calls]
+        assert [call for call in calls if call.startswith(("install", "-m venv"))] == expected
+        assert calls[-1] == "-m pytest tests/train/test_unsloth.py"
+    gpu = read_lock("gpu.txt")
+    there = {canonical(name): spec for name, spec in read_asked("unsloth-cpu.txt").items()}
+    assert there and there == {name: f"=={gpu[name]}" for name in there}
+
+
 def test_gpu_choice_is_remembered_until_taken_back(checkout: Path) -> None:
     gpu = [call.replace("cpu-hashes", "gpu-hashes") for call in FULL]
     assert set_up(checkout, "GPU=1") == gpu
@@ -295,7 +312,7 @@ def test_missing_or_wrong_python_is_named_and_changes_nothing(checkout: Path, py
 
 def test_help_is_the_default_and_lists_every_target(checkout: Path) -> None:
     done, calls = make(checkout)
-    listed = re.findall(r"^  ([a-z]+) {2,}\S", done.stdout, flags=re.MULTILINE)
+    listed = re.findall(r"^  ([a-z-]+) {2,}\S", done.stdout, flags=re.MULTILINE)
     assert sorted(listed) == sorted(TARGETS)
     assert calls == []
 
@@ -324,6 +341,7 @@ def test_clean_keeps_runs(checkout: Path) -> None:
     gone = [
         checkout / "spnb" / "__pycache__",
         checkout / ".venv",
+        checkout / ".unsloth-cpu",
         checkout / "spnb.egg-info",
         checkout / ".ruff_cache",
     ]

@@ -15,9 +15,9 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_550,
-    "methods": 2_900,
-    "train": 4_350,
+    "core": 2_600,
+    "methods": 2_950,
+    "train": 4_750,
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_350,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 400,
 }
-HELPER = 9_650
+HELPER = 10_250
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 23_500
+EVERYTHING = 24_900
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

@@ -1,5 +1,7 @@
-"""Files that survive a power cut: what these functions wrote is on the disk when they return."""
+"""Files that survive a power cut: what these functions wrote is on the disk when they return; their
+digests."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -31,6 +33,18 @@ def write_json(path: Path, value: Any) -> None:
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes rows as JSON, a line each; a reader sees the old file or the whole new one."""
     _replace(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def digest(path: Path) -> str:
+    """The sha-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The sha-256 of each file in a folder, by its path there."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): digest(path) for path in paths}
 
 
 def _replace(path: Path, text: str) -> None:

@@ -95,6 +95,12 @@ class Sample:
                 f"sample of role {self.role!r}: {lengths}; all must be equal and at least 1"
             )
 
+    @property
+    def scored(self) -> bool:
+        """Whether an engine gave log-probabilities of what was sampled (other tokens have 0)."""
+        pairs = zip(self.logps or (), self.mask, strict=False)
+        return is_scored([logp for logp, sampled in pairs if sampled])
+
 
 @dataclass(frozen=True)
 class Pair:

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from spnb.core.method import SelfPlayMethod
-from spnb.core.types import Engine, Request, Sample, Trajectory, is_scored
+from spnb.core.types import Engine, Request, Sample, Trajectory
 from spnb.train.cards import GB, refuse_small
 from spnb.train.config import RunParams, TrainerError, processes, trl_names
+from spnb.train.doctor import CAPABILITY
 from spnb.train.metrics import mean_of
 
 CHUNK = 256
@@ -49,7 +50,7 @@ def engine_gap(
 ) -> float | None:
     """The mean |engine - model| of log-probabilities in nats over the sampled tokens of `count`
     samples that have both; None if none has. A row that is NaN throughout has none."""
-    usable = [sample for sample in samples if any(sample.mask) and is_scored(sample.logps)]
+    usable = [sample for sample in samples if sample.scored]
     gaps: list[float] = []
     for sample in usable[:: max(1, len(usable) // count)][:count]:
         trainer = token_logps(model, sample, temperature).tolist()
@@ -138,11 +139,19 @@ def drop_padded(samples: Sequence[Sample], pad_id: int) -> int:
 
 
 def check_card(params: RunParams) -> None:
-    """Raises TrainerError where the GPU, if there is one, is smaller than the run's estimate."""
-    if torch.cuda.is_available():
-        zero = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
-        card = torch.cuda.get_device_properties(0).total_memory / GB
-        refuse_small(params, card, processes() if zero else 1)
+    """Raises TrainerError where the GPU, if there is one, is too old for the run's dtype (Unsloth
+    would go on in float16), or smaller than its estimate."""
+    if not torch.cuda.is_available():
+        return
+    card = torch.cuda.get_device_properties(0)
+    capability = card.major + card.minor / 10
+    if params.dtype == "bfloat16" and capability < CAPABILITY:
+        raise TrainerError(
+            f"dtype is 'bfloat16', and the GPU has compute capability {capability}; allowed: "
+            f"{CAPABILITY} (Ampere) or later, or float32 with engine torch and backend transformers"
+        )
+    zero = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
+    refuse_small(params, card.total_memory / GB, processes() if zero else 1)
 
 
 def refuse_sharded(accelerator: Any) -> None:

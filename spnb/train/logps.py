@@ -23,6 +23,8 @@ POSITIONS = 1024
 """Positions whose logits over the whole vocabulary are in memory at a time."""
 SMALL_VOCABULARY = 2**14
 """Up to so many tokens, and on a CPU, all logits of a micro-batch may be."""
+ALMOST_ALL = 1 - 1e-6
+"""A share of tokens by which Unsloth is asked for their entropies."""
 Rows = tuple[torch.Tensor, torch.Tensor, int]
 """Token ids and mask, (rows, tokens), and how many tokens at the end are completions."""
 Values = tuple[torch.Tensor | None, ...]
@@ -160,6 +162,27 @@ def hidden_states(model: Any) -> Iterator[list[torch.Tensor]]:
         yield states
     finally:
         hook.remove()
+
+
+class EntropyMixin:
+    """For Unsloth, whose loss has entropies only where it masks tokens by them: asked for a mask,
+    by a quantile a little below 1, this keeps TRL's metric of them and masks none of the tokens
+    that `top_entropy_quantile` leaves in."""
+
+    def __init__(self, *args: Any, **more: Any):
+        super().__init__(*args, **more)
+        self.args.top_entropy_quantile = min(self.top_entropy_quantile, ALMOST_ALL)
+
+    def get_high_entropy_mask(
+        self, entropies_BT: torch.Tensor, mask_BT: torch.Tensor, threshold: float
+    ) -> torch.Tensor:
+        """TRL's mask of the tokens that are trained; 1 on all where the run has no quantile."""
+        mean = (entropies_BT * mask_BT).sum() / mask_BT.sum().clamp(min=1.0)
+        mean = self.accelerator.gather(mean).nanmean().item()
+        self._metrics["train" if self.model.training else "eval"]["entropy"].append(mean)
+        if self.top_entropy_quantile == 1.0:
+            return torch.ones_like(mask_BT)
+        return super().get_high_entropy_mask(entropies_BT, mask_BT, threshold)
 
 
 def language_model(model: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from spnb.core.types import Sample, is_scored, role_label
+from spnb.core.types import Sample, role_label
 
 METRICS: dict[str, str] = yaml.safe_load((files("spnb") / "train" / "metrics.yaml").read_text())
 """What each key of a step's row is, with its unit; a row has no other keys."""
@@ -18,16 +18,23 @@ TIMINGS = ("seconds/generate", "seconds/update", "seconds/step", "tokens_per_sec
 def kl_sums(rows: Sequence[Sample], out: Mapping[str, Any]) -> dict[str, tuple[float, int]]:
     """Sum of KL to the reference policy (k3: exp(d) - d - 1, d = reference - policy) and number of
     trained tokens, by role; empty where there is no reference. Rows that the engine has not scored
-    have TRL's log-probabilities, or none."""
+    have TRL's log-probabilities, or none.
+
+    Unsloth's start up to `max_left_pad` tokens before a completion: each row is moved to the left
+    by its prompt's padding.
+    """
     reference = out.get("ref_per_token_logps")
-    if reference is None or reference.shape != out["completion_ids"].shape:
+    if reference is None:
         return {}
+    before = reference.shape[1] - out["completion_ids"].shape[1]
+    padding = out["prompt_ids"].shape[1] if before else 0
     sums: dict[str, tuple[float, int]] = {}
     own = out.get("old_per_token_logps")
     own = [()] * len(rows) if own is None else own.tolist()
     for row, ref, logps in zip(rows, reference.tolist(), own, strict=True):
-        scored = row.logps if is_scored(row.logps) else logps
-        for logp, other, mask in zip(scored, ref, row.mask, strict=False):
+        first = before and before - (padding - len(row.prompt_ids))
+        scored = row.logps if row.scored else logps[first:]
+        for logp, other, mask in zip(scored, ref[first:], row.mask, strict=False):
             if mask:
                 gap = other - logp
                 total, count = sums.get(role_label(row.role), (0.0, 0))
@@ -41,7 +48,7 @@ def role_sums(samples: Sequence[Sample]) -> dict[str, Counter[str]]:
     for sample in samples:
         of_role = sums.setdefault(role_label(sample.role), Counter())
         advantage = sample.advantage or 0.0
-        scored = sample.logps if is_scored(sample.logps) else ()
+        scored = sample.logps if sample.scored else ()
         logps = [lp for lp, m in zip(scored, sample.mask, strict=False) if m]
         of_role["rows"] += 1.0
         of_role["trained"] += float(sample.weight != 0)

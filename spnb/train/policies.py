@@ -18,13 +18,13 @@ from weakref import WeakSet
 
 from safetensors import SafetensorError
 
+from spnb.core.disk import digest
 from spnb.core.errors import OneLine
 from spnb.core.paths import embedded_path, resolve
 from spnb.core.types import Engine
 from spnb.train.config import RunParams
 from spnb.train.engines import named_end_ids, special_ids
 from spnb.train.engines.server import Server, ServerEngine
-from spnb.train.runs import digest
 
 ADAPTER = "adapter_config.json"
 OTHER_TOKENS = "whose vocabulary is not that of the policy in training"

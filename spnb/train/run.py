@@ -20,11 +20,11 @@ from typing import Any
 import torch
 import transformers
 from accelerate.utils import gather_object
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from spnb.core import plugins
-from spnb.core.disk import move, sync, write_json
+from spnb.core.disk import digests, move, sync, write_json
 from spnb.core.method import POLICY, SNAPSHOTS
 from spnb.core.params import ParamError, unknown, validate
 from spnb.core.types import Sample, Sampling, role_label
@@ -49,13 +49,13 @@ from spnb.train.runs import (
     Run,
     RunError,
     compare,
-    digests,
     last_checkpoint,
     read_json,
     read_run,
     read_state,
     step_of,
 )
+from spnb.train.states import unreadable
 from spnb.train.trainer import Hooks, Stage, make_trainer
 from spnb.train.weights import Weights, put_weights, read_adapter, snapshot_engine, trained_weights
 
@@ -436,18 +436,6 @@ class StageRun:
         if self.main:
             write_json(self.folder / DONE, noted)
         return noted
-
-
-def unreadable(checkpoint: Path, error: Exception) -> str:
-    """That a run cannot go on from a checkpoint, and which of its files cannot be read, if one."""
-    what = f"{checkpoint} cannot be read ({str(error).partition(chr(10))[0]})"
-    for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.safetensors")):
-        try:
-            with safe_open(path, "pt"):
-                pass
-        except SafetensorError as broken:
-            what = f"{path} cannot be read ({broken})"
-    return f"{what}; delete {checkpoint} to go on from the one before it"
 
 
 def hold_to(trainer: Any, source: str, params: RunParams) -> None:

@@ -35,7 +35,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from spnb.core.disk import sync, write_json, write_lines
+from spnb.core.disk import digest, digests, sync, write_json, write_lines
 from spnb.core.errors import OneLine
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train import provenance
@@ -405,18 +405,6 @@ def current(params: Mapping[str, Any]) -> dict[str, Any]:
         removed = names["removed"].items()
         params = {name: value for name, value in params.items() if (name, value) not in removed}
     return params
-
-
-def digest(path: Path) -> str:
-    """The sha-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """The sha-256 of each file in a folder, by its path there."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): digest(path) for path in paths}
 
 
 def compare(folder: Path, files: Mapping[str, str], advice: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 OPTIMIZER = "optimizer.safetensors"
@@ -62,6 +62,18 @@ def _restored(outline: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return {_restored(key, tensors): _restored(value, tensors) for key, value in inner}
     values = [_restored(each, tensors) for each in inner]
     return tuple(values) if kind == "tuple" else values
+
+
+def unreadable(checkpoint: Path, error: Exception) -> str:
+    """That a run cannot go on from a checkpoint, and which of its files cannot be read, if one."""
+    what = f"{checkpoint} cannot be read ({str(error).partition(chr(10))[0]})"
+    for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.safetensors")):
+        try:
+            with safe_open(path, "pt"):
+                pass
+        except SafetensorError as broken:
+            what = f"{path} cannot be read ({broken})"
+    return f"{what}; delete {checkpoint} to go on from the one before it"
 
 
 class StatesMixin:

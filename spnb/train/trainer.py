@@ -37,7 +37,7 @@ from spnb.train import guards
 from spnb.train.config import RunParams, check_settings, grpo_arguments, processes, trl_names
 from spnb.train.engines.vllm import starting, vllm_settings
 from spnb.train.guards import TrainerError
-from spnb.train.logps import logps_mixin
+from spnb.train.logps import EntropyMixin, logps_mixin
 from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
 from spnb.train.partners import Partner
 from spnb.train.role_kl import IN_KL, KL_WEIGHT, RoleKLMixin, WeightedKLMixin
@@ -103,9 +103,11 @@ class RunMixin(StatesMixin):
         (Path(output_dir or self.args.output_dir) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def reported(self, logs: Mapping[str, float]) -> dict[str, float]:
-        """TRL's numbers of an update under our names."""
+        """TRL's numbers of an update under our names; no KL where nothing is held by one, of which
+        Unsloth says 0."""
         names = trl_names()["reported"][self.trl]
-        return {name: logs[key] for name, key in names.items() if logs.get(key) is not None}
+        found = {name: logs[key] for name, key in names.items() if logs.get(key) is not None}
+        return found if self.args.beta else {key: found[key] for key in found if key != "kl"}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over our part of a checkpoint's state, before `train(resume_from_checkpoint)`."""
@@ -373,9 +375,8 @@ def make_trainer(
     guards.check_contract(trl.GRPOTrainer)
     stage = stage or Stage(steps=params.steps)
     explicit = grpo_arguments(params, stage.steps, output_dir)
-    mixins = _mixins(params, method, stage, unsloth)
-    if not unsloth:
-        mixins = (*mixins, logps_mixin(policy.model, params.micro_tokens))
+    logps = EntropyMixin if unsloth else logps_mixin(policy.model, params.micro_tokens)
+    mixins = (*_mixins(params, method, stage, unsloth), logps)
     prompts = stage.steps * explicit["steps_per_generation"] * processes()
     own_vllm = params.engine == "vllm" and not unsloth
     settings = vllm_settings(params, policy.merged)

@@ -137,9 +137,7 @@ def test_eight_processes_share_out_what_one_card_does_not_hold(paper, monkeypatc
     assert whole == pytest.approx(2 * (billions + adapter) + 4 * adapter / 8)
     asked = []
     monkeypatch.setattr(guards, "refuse_small", lambda params, card, count: asked.append(count))
-    monkeypatch.setattr(guards.torch.cuda, "is_available", lambda: True)
-    card = SimpleNamespace(total_memory=80e9)
-    monkeypatch.setattr(guards.torch.cuda, "get_device_properties", lambda place: card)
+    put_in(monkeypatch, total_memory=80e9, major=9, minor=0)
     monkeypatch.setenv("WORLD_SIZE", "8")
     guards.check_card(params)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
@@ -147,15 +145,43 @@ def test_eight_processes_share_out_what_one_card_does_not_hold(paper, monkeypatc
     assert asked == [1, 8]
 
 
+def put_in(monkeypatch, **card):
+    """A GPU with these properties."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: SimpleNamespace(**card))
+
+
+def test_a_card_without_bfloat16_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
+    plan = make_plan(
+        "rlvr", "gpu", {"policy": "Qwen/Qwen3-4B"}, variants=["think"], runs=str(tmp_path)
+    )
+    put_in(monkeypatch, total_memory=80 * 2**30, major=7, minor=5)
+    monkeypatch.setattr(run, "train_stages", None)
+    message = "dtype is 'bfloat16', and the GPU has compute capability 7.5; allowed: 8.0 .* float32"
+    with pytest.raises(TrainerError, match=message):
+        run.train_run(plan.open("think"))
+    guards.check_card(params_of(engine="torch", backend="transformers", dtype="float32"))
+
+
+@pytest.mark.parametrize(
+    ("paper", "scale", "card"),
+    [("spice", "gpu", 24), ("ssp", "gpu", 24), ("rlvr", "paper", 80), ("spice", "paper", 80),
+     ("spiral", "paper", 80)],
+)  # fmt: skip
+def test_all_weights_fit_one_card_with_8_bit_adam_as_the_files_say(paper, scale, card):
+    variant = make_plan(paper, scale).variants[0]
+    full = {"lora_rank": 0, "grpo": {"optim": "adamw_8bit"}}
+    found = need(params_of(variant, paper, scale, **full), card)
+    assert found <= card and need(params_of(variant, paper, scale, lora_rank=0), card) > found + 3
+    said = (ROOT / "params" / paper / f"{scale}.yaml").read_text().replace("\n# ", " ")
+    assert "optim: adamw_8bit" in said and f"{found:.0f} of {card} GB" in said
+
+
 def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     values = {"policy": "Qwen/Qwen3-4B", "lora_rank": 0, "backend": "transformers"}
     plan = make_plan("rlvr", "gpu", values, variants=["think"], runs=str(tmp_path))
 
-    class Small:
-        total_memory = 24 * 2**30
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: Small)
+    put_in(monkeypatch, total_memory=24 * 2**30, major=8, minor=0)
     monkeypatch.setattr(run, "train_stages", None)
     with pytest.raises(TrainerError) as error:
         run.train_run(plan.open("think"))

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from spnb.train.runs import RunError, digest, last_checkpoint, read_state, seal
+from spnb.core.disk import digest
+from spnb.train.runs import RunError, last_checkpoint, read_state, seal
 
 STATE = {"step": 2, "methods": [], "run": {"rows": {"metrics": 2}}}
 

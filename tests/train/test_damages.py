@@ -10,10 +10,10 @@ import pytest
 from processes import finish
 from rzero import make_run
 
-from spnb.core.disk import write_json
+from spnb.core.disk import digests, write_json
 from spnb.train.plan import make_plan
 from spnb.train.run import StageRun, _collect_models, train_run
-from spnb.train.runs import RunError, digests, open_run, read_run, read_state, seal
+from spnb.train.runs import RunError, open_run, read_run, read_state, seal
 from spnb.train.trainer import Stage
 
 ROWS = {"metrics": 1, "evals": 0, "items": 0, "rollouts": 0}

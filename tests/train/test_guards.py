@@ -52,8 +52,10 @@ def test_the_gap_is_a_mean_over_sampled_tokens_of_both_signs(tiny_model):
     longer = Sample((5,), tuple(range(6, 21)), (1,) * 15, None, 0.0, role="a", group=0)
     longer.logps = tuple(token_logps(tiny_model, longer).tolist())
     assert engine_gap(tiny_model, [samples[0], longer]) == pytest.approx(0.4 / 20, abs=1e-5)
-    for logps in (None, (math.nan,) * 15):
+    searched = ((math.nan,) * 5, (0.0,) * 5, (math.nan,) * 5)  # a cut draw, what was found, another
+    for logps in (None, (math.nan,) * 15, sum(searched, ())):
         longer.logps = logps
+        longer.mask = tuple(int(logp != 0) for logp in logps or longer.mask)
         assert engine_gap(tiny_model, [longer]) is None
         assert engine_gap(tiny_model, [samples[0], longer]) == pytest.approx(0.4 / 5, abs=1e-5)
         assert EngineWatch(1e-3).gap(tiny_model, [longer]) is None

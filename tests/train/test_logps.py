@@ -23,7 +23,14 @@ from transformers import (
 
 from spnb.train import logps
 from spnb.train.guards import TrainerError
-from spnb.train.logps import LogpsMixin, PackingMixin, length_groups, logps_mixin
+from spnb.train.logps import (
+    ALMOST_ALL,
+    EntropyMixin,
+    LogpsMixin,
+    PackingMixin,
+    length_groups,
+    logps_mixin,
+)
 from spnb.train.policies import LORA_TARGETS, Policy
 from spnb.train.trainer import Hooks, make_trainer
 
@@ -251,6 +258,33 @@ def test_groups_of_tokens_are_sorted_full_and_at_most_so_large():
     lengths = torch.cat([mask[rows].sum(dim=1) for rows in groups])
     assert lengths.tolist() == sorted(lengths.tolist())
     assert [len(rows) for rows in length_groups(mask, 1)] == [1] * len(mask)
+
+
+# --- entropies of Unsloth's loss
+
+
+class Asks:
+    """A trainer whose loss, as Unsloth's, has entropies where its arguments want a mask by them."""
+
+    def __init__(self, quantile):
+        self.args = SimpleNamespace(top_entropy_quantile=quantile)
+        self.top_entropy_quantile = quantile
+        self.accelerator = SimpleNamespace(gather=lambda value: value)
+        self.model = SimpleNamespace(training=True)
+        self._metrics = {"train": {"entropy": []}}
+
+    def get_high_entropy_mask(self, entropies, mask, threshold):
+        return mask * (entropies > threshold)
+
+
+@pytest.mark.parametrize(("quantile", "kept"), [(1.0, [1, 1, 1]), (0.2, [1, 0, 0])])
+def test_unsloths_loss_is_asked_for_entropies_and_masks_what_the_run_wants(quantile, kept):
+    trainer = type("Trainer", (EntropyMixin, Asks), {})(quantile)
+    asked = trainer.args.top_entropy_quantile
+    assert asked == (ALMOST_ALL if quantile == 1 else quantile) < 1
+    entropies, mask = torch.tensor([[2.0, 0.5, 9.0]]), torch.tensor([[1, 1, 0]])
+    found = trainer.get_high_entropy_mask(entropies, mask, 1 - asked)
+    assert found.tolist() == [kept] and trainer._metrics["train"]["entropy"] == [1.25]
 
 
 # --- where it is

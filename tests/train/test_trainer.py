@@ -1,8 +1,10 @@
 """The trainer against a plain oracle; what it logs, what it passes to TRL, what it refuses."""
 
+import math
 import random
 import resource
 import signal
+from dataclasses import replace
 
 import oracle
 import pytest
@@ -285,6 +287,11 @@ def test_rollout_metrics_by_hand():
     assert metrics["tokens_per_second"] == 6  # tokens; the trainer divides by the time
 
 
+def test_a_row_of_cut_draws_and_of_what_was_found_has_no_entropy():
+    row = sample(1.0, 1.0, logps=(math.nan, math.nan, 0.0))
+    assert "entropy/g/0" not in rollout_metrics([role_sums([row])], [{}])
+
+
 def test_metrics_of_several_processes_are_added_up_not_averaged():
     first, second = role_sums([sample(1.0, 1.0)] * 3), role_sums([sample(5.0, 1.0)])
     metrics = rollout_metrics([first, second], [{"g/0": (3.0, 3)}, {"g/0": (5.0, 1)}])
@@ -301,6 +308,20 @@ def test_kl_by_role_is_k3_by_hand():
     e = 2.718281828459045
     assert count == 2 and total == pytest.approx((e**-0.5 + 0.5 - 1) + (e - 1 - 1))
     assert kl_sums([row], {"completion_ids": torch.zeros(1, 3)}) == {}
+
+
+def test_kl_of_unsloths_rows_that_are_moved_by_their_prompts_padding():
+    """Prompts of 1 and 3 tokens: two columns before the completions, the short one's row is two to
+    the left, into them. Its log-probabilities are Unsloth's too."""
+    rows = [sample(0.0, 1.0, logps=(-1.0, -2.0, -9.0)), sample(0.0, 1.0, logps=None)]
+    rows[1] = replace(rows[1], prompt_ids=(1, 2, 3), role="long")
+    own = torch.tensor([[0.0, 0.0, 0.0, 0.0, 0.0], [7.0, 7.0, -1.0, -1.0, 0.0]])
+    reference = torch.tensor([[-1.5, -1.0, 0.0, 7.0, 7.0], [7.0, 7.0, -2.0, -1.0, 0.0]])
+    out = {"ref_per_token_logps": reference, "old_per_token_logps": own}
+    out |= {"completion_ids": torch.zeros(2, 3), "prompt_ids": torch.zeros(2, 3)}
+    sums, e = kl_sums(rows, out), 2.718281828459045
+    assert sums["g/0"] == (pytest.approx((e**-0.5 + 0.5 - 1) + (e - 1 - 1)), 2)
+    assert sums["long"] == (pytest.approx(1 / e + 1 - 1), 2)
 
 
 def test_metrics_of_a_step(tmp_path, tiny_model, tokenizer):

@@ -1,0 +1,76 @@
+"""The real trainer of Unsloth under ours against TRL's own, on a CPU: `make unsloth`.
+
+Not in the ordinary suite: its packages are in a folder of their own, which only that command puts
+on the path. Where the set of a GPU is installed they are there too, and it runs.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from unsloth_runs import SETTINGS, STEPS
+
+pytestmark = pytest.mark.skipif(
+    find_spec("unsloth") is None, reason="unsloth is not here: make unsloth"
+)
+SCRIPT = Path(__file__).with_name("unsloth_runs.py")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Metrics and classes by trainer and setting."""
+    found = {}
+    for kind in ("stock", "unsloth"):
+        folder = tmp_path_factory.mktemp(kind)
+        command = [sys.executable, str(SCRIPT), kind, str(folder)]
+        own = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found[kind] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def pairs(runs, setting):
+    """The metrics of each step, of Unsloth's trainer and of TRL's."""
+    return zip(runs["unsloth"][setting]["rows"], runs["stock"][setting]["rows"], strict=True)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_loss_and_gradient_are_trls_to_six_digits(runs, setting):
+    assert "UnslothGRPOTrainer" in runs["unsloth"][setting]["classes"]
+    assert not [name for name in runs["stock"][setting]["classes"] if "Unsloth" in name]
+    rows = list(pairs(runs, setting))
+    assert len(rows) == STEPS
+    for found, expected in rows:
+        assert abs(expected["loss"]) > 0.01 and expected["grad_norm"] > 0.1
+        for key in ("loss", "grad_norm"):
+            assert found[key] == pytest.approx(expected[key], rel=3e-6, abs=1e-6), key
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_entropy_clipping_and_kl_are_in_the_metrics(runs, setting):
+    """TRL's entropy exactly; its KL by role; Unsloth's mean KL is one over rows, not tokens."""
+    held = "KL" in setting
+    for found, expected in pairs(runs, setting):
+        assert found.keys() - {"bad_rows"} == expected.keys()
+        assert (
+            found["entropy"] == pytest.approx(expected["entropy"], rel=1e-6)
+            and found["entropy"] > 1
+        )
+        assert found.get("clip_ratio") == pytest.approx(expected.get("clip_ratio"), abs=1e-6)
+        assert ("kl" in found) == ("kl/r" in found) == held
+        if held:
+            assert found["kl"] == pytest.approx(expected["kl"], rel=0.05, abs=1e-6)
+            assert found["kl/r"] == pytest.approx(expected["kl/r"], rel=1e-4, abs=1e-6)
+            assert found["step"] == 1 or found["kl/r"] > 0.001
+
+
+def test_the_settings_differ(runs):
+    """What a setting changes is seen in the last step, so that none is ignored by both."""
+    last = {name: runs["stock"][name]["rows"][-1] for name in SETTINGS}
+    seen = {(round(row["loss"], 5), round(row["grad_norm"], 5)) for row in last.values()}
+    assert len(seen) == len(SETTINGS)

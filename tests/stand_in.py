@@ -174,9 +174,9 @@ def searches(prompt, begun, what):
 
 
 def asks_by_search(prompt, begun, right, number):
-    if "<information>" not in begun:
-        return searches(prompt, begun, "plain")
-    page = page_of(prompt)
+    page, done = page_of(prompt), begun.count("<information>")
+    if done < 2:
+        return f"<search> x{page}{' thing' * done}</search>"
     return f"<question> Of all pages, which is the one about the thing x{page}?</question>"
 
 

@@ -19,7 +19,7 @@ SECONDS = 6
 machine that does much else."""
 
 
-def started(*arguments):
+def started(*_):
     raise AssertionError("a run was started")
 
 
@@ -43,7 +43,7 @@ def check(case, code, said, folder):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_is_wrong_is_said(case, tmp_path, monkeypatch):
-    monkeypatch.setattr("spnb.train.plan.start", started)
+    monkeypatch.setattr("spnb.train.plan.start_together", started)
     arguments = prepared(case, tmp_path)
     if case.files:
         monkeypatch.setattr("spnb.core.params.ROOT", tmp_path)

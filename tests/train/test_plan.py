@@ -358,17 +358,17 @@ def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
 def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkeypatch, capsys):
     processes = []
 
-    def sleeper(folder, forked, card):
-        assert forked
+    def sleeper(folder, forked, card, count):
+        assert forked and count == 1
         context = multiprocessing.get_context("forkserver")
         processes.append(context.Process(target=time.sleep, args=(60,)))
         processes[-1].start()
-        return processes[-1]
+        return [processes[-1]]
 
     def interrupt(plan):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spnb.train.plan.start", sleeper)
+    monkeypatch.setattr("spnb.train.plan.start_together", sleeper)
     plan = small_plan(tmp_path, variants=["full", "no-rae"], jobs=2)
     with pytest.raises(Stopped, match="^stopped; finished runs are kept, start again to go on$"):
         run_all(plan, on_poll=interrupt)
@@ -433,10 +433,10 @@ def test_a_run_that_another_process_writes_is_named(tmp_path, monkeypatch, capsy
     """Where several train together, none waits: the others would not know that one does."""
     plan = small_plan(tmp_path, steps=1)
 
-    def started(folder, forked, card):
+    def started(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spnb.train.plan.start", started)
+    monkeypatch.setattr("spnb.train.plan.start_together", started)
     monkeypatch.setenv("WORLD_SIZE", "2")
     who = f"run spiral/smoke/full/seed-0 is being written by process {os.getpid()} on "
     with plan.open("full", 0).lock():

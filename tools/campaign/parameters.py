@@ -21,7 +21,7 @@ def parameters(part: Part) -> None:
         folder.mkdir()
         arguments = prepared(case, folder)
         root = folder if case.files else params.ROOT
-        with patch("spnb.train.plan.start", started), patch.object(params, "ROOT", root):
+        with patch("spnb.train.plan.start_together", started), patch.object(params, "ROOT", root):
             done = CliRunner().invoke(app, arguments)
         try:
             check(case, done.exit_code, done.stderr, folder)

@@ -220,7 +220,7 @@ def adapter(bench: Bench, result: Result) -> None:
     import torch
 
     from spnb.train.guards import NOISE, engine_gap
-    from spnb.train.policies import put_weights, trained_weights
+    from spnb.train.weights import put_weights, trained_weights
 
     stage = bench.stage()
     model, policy = stage.model, stage.engines[POLICY]
@@ -230,12 +230,13 @@ def adapter(bench: Bench, result: Result) -> None:
         name: weights + NOISE * torch.randn(weights.shape, generator=draw) * ("lora_B" in name)
         for name, weights in before.items()
     }
-    start = stage.snapshot(before)
+    start = stage.snapshot("start", before)
     put_weights(model, noisy)
     requests = asked(bench, 16, 48, 64)
     rows: dict[str, list[Sample]] = {}
     for name, engine in (("policy", policy), ("start", start)):
-        pairs = zip(requests, engine.generate(requests), strict=True)
+        named = [replace(one, policy=name) for one in requests]
+        pairs = zip(named, engine.generate(named), strict=True)
         rows[name] = [Trajectory.of(*pair).sample(0.0, "", "") for pair in pairs]
     gaps = {("policy", "own"): engine_gap(model, rows["policy"], count=16)}
     gaps["start", "other"] = engine_gap(model, rows["start"], count=16)

@@ -376,7 +376,7 @@ def test_empty_file_folder_dimensions_and_precision_are_named(tmp_path):
     (tmp_path / "c.jsonl").write_text("\n \n")
     with pytest.raises(ValueError, match="has 0 documents; allowed: 1 or more"):
         make_retriever("bm25", tmp_path / "c.jsonl")
-    with pytest.raises(ValueError, match="allowed: a folder of `spnb corpus` or `save_to_disk`"):
+    with pytest.raises(ValueError, match="or a folder that `spnb corpus` finished"):
         make_retriever("bm25", tmp_path)
     with pytest.raises(ValueError, match="over 30 dimensions; allowed: a multiple of 4"):
         build_index("ivfpq", [np.zeros((300, 30), dtype=np.float32)])

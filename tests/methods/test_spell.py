@@ -699,7 +699,7 @@ def test_the_arms_differ_only_in_what_they_say(arm):
 # --- the loss, and whole runs
 
 
-def loss_of_equation_12(model, reference, rows, old, params, free, weighted):
+def loss_of_equation_12(model, reference, rows, old, params, free, weighted, tokens):
     """Minus eq. 10 and 12, whose ratio is 1 in value; and the mean KL (k3) of the questioners."""
     del old, weighted
 

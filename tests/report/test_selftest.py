@@ -163,7 +163,7 @@ def test_the_adapters_part_fails_where_an_engine_answers_with_other_weights(tmp_
     adapter(bench, result)
     result.judge()
     assert result.verdict == PASSED and len(result.bars) == 4
-    monkeypatch.setattr(StageRun, "snapshot", lambda stage, weights: stage.engines["policy"])
+    monkeypatch.setattr(StageRun, "snapshot", lambda stage, *_: stage.engines["policy"])
     result = Result("adapter")
     adapter(bench, result)
     result.judge()

@@ -8,8 +8,9 @@ from tiny_qwen import make_policy
 
 from spnb.train import trainer as trainers
 from spnb.train.config import grpo_arguments
-from spnb.train.policies import load_policy, trained_weights
+from spnb.train.policies import load_policy
 from spnb.train.trainer import Hooks, make_trainer
+from spnb.train.weights import trained_weights
 
 STEPS = 3
 

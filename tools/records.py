@@ -7,7 +7,7 @@ Training takes hours; what it wrote down is some kB a run. With the records an e
 again, a claim computed otherwise or seeds added, and no run that is there is trained again. Weights
 are not kept: before a run that starts from another one's, that one has to be deleted.
 
-To keep it small, metrics have eight digits, a variant's sampled rollouts are those of its first
+To keep it small, metrics have six digits, a variant's sampled rollouts are those of its first
 seed, and rows are packed by column.
 """
 
@@ -82,8 +82,8 @@ def unpack(target: Path, runs: Path) -> int:
 
 
 def short(value: Any) -> Any:
-    """A float with eight digits; anything else as it is."""
-    return float(f"{value:.8g}") if isinstance(value, float) else value
+    """A float with six digits; anything else as it is."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def columns(rows: Iterable[Row]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from spnb.train.policies import data_fingerprint, policy_fingerprint, set_aside
 from spnb.train.progress import Progress
 from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run, RunError, config_hash, open_run
-from spnb.train.server import have_ended, last_lines, start_together
+from spnb.train.server import have_ended, last_lines, start_together, stop
 
 Key = tuple[str, int]
 """A run of a plan: its variant and seed."""
@@ -359,11 +359,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     except KeyboardInterrupt:
         raise Stopped from None
     finally:  # their runs can be started again once they are gone
-        left = [process for group in active.values() for process in group]
-        for process in left:
-            process.terminate()
-        for process in left:
-            process.join()
+        stop([process for group in active.values() for process in group])
         progress.bar.close()
     if failed:
         run = plan.open(*failed[0])

@@ -58,6 +58,14 @@ def have_ended(group: Sequence[BaseProcess]) -> bool:
     return not any(process.is_alive() for process in group)
 
 
+def stop(processes: Sequence[BaseProcess]) -> None:
+    """Ends processes, and waits until they are gone."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
 def log_of(folder: Path, rank: int) -> Path:
     """Where a process of a run prints."""
     return folder / (f"log-{rank}.txt" if rank else LOG)

@@ -30,7 +30,7 @@ from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import foreign
 from spnb.core.types import Sample, Sampling, Task, Trajectory, derive_seed, role_label
 from spnb.evaluate import matches
-from spnb.games import Game, make_game, players
+from spnb.games import TESTED, Game, make_game, players
 from spnb.games.players import PolicyPlayer, Transcript
 from spnb.games.questions import TRANSFER, questions, transfer_suite
 from spnb.methods.sft import imitate
@@ -92,11 +92,12 @@ class Params(MethodParams):
         phases = self.phases
         opponent = self.opponent
         kinds = {opponent, "expert" if "imitate" in phases else opponent} & {"random", "expert"}
-        for game in map(make_game, self.games):
-            for kind in kinds:
-                players.fixed_player(kind, game)
-        for name in self.eval_games:
-            make_game(name)
+        for name in [*self.games, *self.eval_games]:
+            if kinds and name in self.games:
+                for kind in kinds:
+                    players.fixed_player(kind, make_game(name))
+            elif name not in TESTED:  # these need no slow import to be known
+                make_game(name)
         updates = self.grpo.get("num_iterations", 1) * (getattr(self, "updates", None) or 1)
         engine = getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None

@@ -5,6 +5,8 @@ import itertools
 import json
 import random
 import re
+import subprocess
+import sys
 from collections import Counter, defaultdict
 
 import pytest
@@ -641,3 +643,8 @@ def test_every_variant_is_valid_at_every_scale(paper, scale):
         once = paper != "spiral" or "imitate" in params.phases or scale == "cpu"
         expected = 2 if name == "two-epochs" or not once else 1
         assert params.grpo["num_iterations"] == expected
+
+
+def test_a_plan_of_tested_games_does_without_the_slow_import_of_textarena():
+    code = "import sys, spnb; spnb.make_plan('spiral'); sys.exit('textarena' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

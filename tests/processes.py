@@ -76,6 +76,11 @@ def _execute(log, script, arguments, environment):
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    run_script(script, arguments)
+
+
+def run_script(script, arguments):
+    """A file or a module as the main program of this process."""
     sys.argv = [script, *arguments]
     if script.endswith(".py"):
         sys.path.insert(0, str(Path(script).parent))

@@ -4,12 +4,11 @@ python tests/train/zero.py ([bf16:]CONFIG.json | fsdp) (SCRIPT | MODULE) [ARGUME
 """
 
 import os
-import runpy
 import sys
-from pathlib import Path
 
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
+from processes import run_script
 from transformers import training_args
 
 from spnb.train import config
@@ -28,10 +27,4 @@ owned = config.owned_arguments
 config.owned_arguments = lambda *given: owned(*given) | {"use_cpu": False, "bf16": bf16}
 training_args.is_torch_bf16_gpu_available = lambda: True
 PartialState._prepare_backend = lambda self, *_: ("gloo", kind)
-sys.argv = [script, *arguments]
-if script.endswith(".py"):
-    sys.path.insert(0, str(Path(script).parent))
-    runpy.run_path(script, run_name="__main__")
-else:
-    sys.modules.pop(script, None)
-    runpy.run_module(script, run_name="__main__", alter_sys=True)
+run_script(script, arguments)

@@ -11,6 +11,12 @@ from spnb.train.runs import RunError, open_run, read_run
 from tools import records
 
 ROLLOUT = {"step": 2, "role": "r", "policy": "policy", "reward": 1.0, "advantage": 0.1234567891}
+KEYS = (
+    ("step", "item", "sample", "score"),
+    ("suite", "opponent", "role", "decoding", "kind", "difficulty"),
+)
+SCORE = dict.fromkeys(KEYS[0], 1) | dict.fromkeys(KEYS[1], "")
+ITEM = {**SCORE, "text": "said", "attempts": [[1.0, "x"]]}
 PARAMS = {"paper": "p", "scale": "cpu", "variant": "v", "seed": 3}
 PAPERS = [path.name.removesuffix(".jsonl.xz") for path in (ROOT / "records").glob("*.jsonl.xz")]
 
@@ -21,6 +27,7 @@ def packed(tmp_path):
     run = open_run(tmp_path / "runs", PARAMS)
     run.append("metrics", {"step": 1, "loss": 0.5}, {"step": 2, "kl": 1, "loss": 1 / 3})
     run.append("rollouts", ROLLOUT)
+    run.append("items", ITEM)
     run.finish(seconds=1)
     open_run(tmp_path / "runs", {**PARAMS, "seed": 4})
     assert records.keep(tmp_path / "runs", "p", tmp_path / "kept" / "p.jsonl.xz") == 1
@@ -59,15 +66,17 @@ def test_rows_with_other_keys_keep_their_order():
     assert records.rows_of(records.columns([])) == []
 
 
-def test_rollouts_are_kept_of_the_first_seed_alone(packed, tmp_path):
+def test_rollouts_and_texts_are_kept_of_the_first_seed_alone(packed, tmp_path):
     run = open_run(tmp_path / "runs", {**PARAMS, "seed": 5})
     run.append("metrics", {"step": 1})
     run.append("rollouts", ROLLOUT)
+    run.append("items", ITEM)
     run.finish(seconds=1)
     records.keep(tmp_path / "runs", "p", packed)
     assert records.unpack(packed, tmp_path / "new") == 2
     first, later = records.finished(tmp_path / "new" / "p" / "cpu")
     assert len(first.rows("rollouts")) == 1 and not later.rows("rollouts")
+    assert first.rows("items") == [ITEM] and later.rows("items") == [SCORE]
     assert train_run(later) == later
 
 

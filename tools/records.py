@@ -7,8 +7,8 @@ Training takes hours; what it wrote down is some kB a run. With the records an e
 again, a claim computed otherwise or seeds added, and no run that is there is trained again. Weights
 are not kept: before a run that starts from another one's, that one has to be deleted.
 
-To keep it small, metrics have six digits, a variant's sampled rollouts are those of its first
-seed, and rows are packed by column.
+To keep it small, metrics have six digits, a variant's sampled rollouts and the texts of its
+evaluations are those of its first seed, and rows are packed by column.
 """
 
 import json
@@ -25,6 +25,10 @@ from spnb.train.runs import RECORDS, Run, read_run
 SCALE = "cpu"
 NO_WEIGHTS = {"model": {}, "kept": {}, "weights": False}
 """What `finished.json` notes of a run that is unpacked."""
+TEXTS = {"text", "attempts"}
+"""Columns of an evaluation's records that are long texts."""
+XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
+"""Settings of LZMA for text: a seventh smaller than its preset alone."""
 Row = Mapping[str, Any]
 
 
@@ -44,7 +48,7 @@ def keep(runs: Path, paper: str, target: Path) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     found = finished(runs / paper / SCALE)
     read: set[str] = set()
-    with lzma.open(target, "wt", preset=9) as file:
+    with lzma.open(target, "wt", filters=XZ) as file:
         for run in found:
             records = {name: run.rows(name) for name in RECORDS}
             records["metrics"] = [
@@ -52,6 +56,9 @@ def keep(runs: Path, paper: str, target: Path) -> int:
             ]
             if run.variant in read:
                 records["rollouts"] = []
+                records["items"] = [
+                    {key: row[key] for key in row if key not in TEXTS} for row in records["items"]
+                ]
             read.add(run.variant)
             packed = {
                 "folder": run.folder.relative_to(runs).as_posix(),

@@ -69,6 +69,23 @@ def set_offset_heads(model: Any) -> None:
         attention.k_proj.weight[rows] = torch.outer(key, shared)
 
 
+@torch.no_grad()
+def narrow(model: Any, width: int) -> None:
+    """Leaves so many neurons to each feed-forward layer, in place: those of the largest weights.
+
+    A neuron's weight is the product of the norms of what goes in and what comes out, as in
+    structured pruning by magnitude (Li et al. 2017, 1608.08710).
+    """
+    for layer in model.model.layers:
+        gate, up, down = layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj
+        size_F = gate.weight.norm(dim=1) * up.weight.norm(dim=1) * down.weight.norm(dim=0)
+        kept_W = size_F.topk(width).indices.sort().values
+        for linear, dim in ((gate, 0), (up, 0), (down, 1)):
+            linear.weight = torch.nn.Parameter(linear.weight.index_select(dim, kept_W))
+        gate.out_features = up.out_features = down.in_features = width
+    model.config.intermediate_size = width
+
+
 def seen(curve: games.Curve) -> int:
     """Tokens of the training so far."""
     return curve[-1][0] if curve else 0
@@ -181,7 +198,8 @@ def build(
 ) -> None:
     """Makes the policy of these lessons: tokenizer, training, saving.
 
-    It goes on from the policy in `start`, or starts from scratch without one.
+    It goes on from the policy in `start`, with fewer neurons where the recipe says so, or starts
+    from scratch without one.
     """
     recipe = lessons.recipe
     curve: games.Curve = []
@@ -189,6 +207,8 @@ def build(
         tokenizer = AutoTokenizer.from_pretrained(start)
         model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
         model, tokenizer = lessons.go_on(model, tokenizer)
+        if recipe.feed_forward < model.config.intermediate_size:
+            narrow(model, recipe.feed_forward)
     else:
         tokenizer = lessons.tokenizer()
         model = build_model(recipe, tokenizer)

@@ -56,7 +56,7 @@ def rounds(plan: Plan, frames: Frames) -> ExhibitContent | None:
 
 def hacks(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Questions that are not valid and follow the rules, one that the verifier caught and one that
-    it did not, with the attempts at it, from the first run that has one."""
+    it did not, with the attempts at it, from the first run that has one and kept its text."""
     lines, made = [], []
     for passed in (False, True):
         for run in frames.only(load_own("ssp")["ssp/table-13"].variants).runs:
@@ -65,7 +65,7 @@ def hacks(plan: Plan, frames: Frames) -> ExhibitContent | None:
                 (step, one)
                 for step, records in ends(run, SUITE)
                 for one in records
-                if one["score"] == 0 and one["reason"] == wanted
+                if one["score"] == 0 and one["reason"] == wanted and "text" in one
             ]
             if hacked:
                 step, one = max(

@@ -267,6 +267,7 @@ def test_the_recipes_have_names():
         "learner-hard": "learner-even",
         "seeker-first": "searcher",
         "seeker": "seeker-first",
+        "seeker-small": "seeker",
         "seeker-half": "seeker",
         "reporter-first": "learner",
         "reporter": "reporter-first",

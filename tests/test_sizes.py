@@ -20,15 +20,15 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "train": 4_750,
     "games": 1_300,
     "corpus": 1_600,
-    "evaluate": 1_350,
-    "lab": 4_700,
+    "evaluate": 1_400,
+    "lab": 4_750,
     "report": 5_400,
     "reference": 100,
     "cli": 400,
 }
 HELPER = 10_250
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 24_900
+EVERYTHING = 25_000
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

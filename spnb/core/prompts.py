@@ -52,6 +52,7 @@ RUBRIC = _WORDS["rubric"]
 RUBRICS = {"plain": RUBRIC, "careful": _WORDS["rubric careful"]}
 GRADE = _WORDS["grade"]
 EXAMS = _WORDS["exam"]
+BETTER = EXAMS["better"]
 
 
 def _user(*parts: str) -> Messages:
@@ -175,6 +176,11 @@ def rubric(text: str, documents: Sequence[str], style: SearchStyle = "plain") ->
 def grade(response: str, point: str, text: str = "") -> Messages:
     """Asks whether a response, to a task where one is given, states one point of a rubric."""
     return _user(GRADE, f"Task: {text}" if text else "", f"Response: {response}", f"Point: {point}")
+
+
+def better(text: str, first: str, second: str) -> Messages:
+    """Asks whether the first of two responses to a task is better than the second."""
+    return _user(BETTER, f"Task: {text}", f"First: {first}", f"Second: {second}")
 
 
 def exam(kind: Exam, question: str, options: Sequence[str], text: str) -> Messages:

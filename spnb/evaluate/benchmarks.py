@@ -61,6 +61,14 @@ class Use(Asking):
     every: bool = Field(False, description="at every evaluation, not only at both ends of the run")
 
 
+class Beside(StrictData):
+    """A second file of a benchmark, with a row for each of the first's that has the same value in a
+    column."""
+
+    file: str
+    column: str
+
+
 class Benchmark(StrictData):
     """An entry of benchmarks.yaml, which explains the fields."""
 
@@ -70,6 +78,7 @@ class Benchmark(StrictData):
     split: str
     revision: str | None = None
     files: str | None = None
+    beside: Beside | None = None
     where: dict[str, Any] = {}
     chat: str | None = None
     question: str

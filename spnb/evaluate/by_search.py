@@ -93,7 +93,8 @@ def search_suite(
     return Suite(name, parts, ask, partial(task_rows, name, **labels))
 
 
-register("rubric", lambda prediction, golds: 0.0)  # a judge decides
+for kind in ("rubric", "pair"):
+    register(kind, lambda prediction, golds: 0.0)  # a judge decides
 Answered = Sequence[tuple[Task, str | None]]
 """Tasks with an answer to each, None where it cannot be read."""
 
@@ -124,15 +125,32 @@ def by_points(answered: Answered, records: Records, judge: Judge, seed: int) -> 
         records[at]["score"] = rubric_score(marks, answered[at][0].info["weights"])
 
 
+def by_pairs(answered: Answered, records: Records, judge: Judge, seed: int) -> Episode[None]:
+    """How often the judge finds each answer better than the gold one, which it reads before it and
+    after it; half where it says neither yes nor no."""
+    read = [(at, task, text) for at, (task, text) in enumerate(answered) if text]
+    texts = [
+        prompts.better(task.question, *pair)
+        for _, task, text in read
+        for pair in ((text, task.gold[0]), (task.gold[0], text))
+    ]
+    verdicts = yield from judge(texts, seed)
+    points = [0.5 if yes is None else float(yes) for yes in verdicts]
+    for (at, *_), first, second in zip(read, points[::2], points[1::2], strict=True):
+        records[at]["score"] = (first + 1 - second) / 2
+
+
 def rubric_score(given: Sequence[bool], weights: Sequence[float]) -> float:
     """The weight of the points that are there, of all weight above 0; at least 0 (HealthBench)."""
     total = sum(weight for weight, mark in zip(weights, given, strict=True) if mark)
     return max(0.0, total / sum(weight for weight in weights if weight > 0))
 
 
-def report_suite(*arguments: Any, **more: Any) -> Suite:
-    """`search_suite` of open-ended tasks, graded point by point; ValueError without a judge."""
+def report_suite(name: str, tasks: Sequence[Task], *arguments: Any, **more: Any) -> Suite:
+    """`search_suite` of open-ended tasks, graded point by point or, of kind `pair`, by comparison;
+    ValueError without a judge."""
     by_search = next(one for one in arguments if isinstance(one, BySearch))
     if by_search.judge is None:
         raise ValueError("reports are graded by a judge; allowed: a method that has a grader")
-    return search_suite(*arguments, grades=by_points, **more)
+    grades = by_pairs if tasks[0].kind == "pair" else by_points
+    return search_suite(name, tasks, *arguments, grades=grades, **more)

@@ -34,6 +34,7 @@ from spnb.evaluate.benchmarks import (
     SEARCH,
     Asking,
     Benchmark,
+    Beside,
     Each,
     Template,
     Use,
@@ -124,6 +125,8 @@ def _rows(entry: Benchmark, path: str | None) -> Any:
     import httpx
 
     failures = (OSError, ValueError, RuntimeError, httpx.HTTPError)  # the last: no network
+    if entry.beside:
+        return _joined(entry, entry.beside, path)
     try:
         if path is not None:
             return _local_rows(entry, resolve(path))
@@ -132,6 +135,21 @@ def _rows(entry: Benchmark, path: str | None) -> Any:
     except (*failures, datasets.exceptions.DatasetsError) as error:
         reason = str(error.__cause__ or error).splitlines() or [type(error).__name__]
         raise BenchmarkError(reason[0]) from None
+
+
+def _joined(entry: Benchmark, beside: Beside, path: str | None) -> Any:
+    """The rows of both files of a benchmark, in a local folder by their names, as one."""
+    parts = []
+    for file in (entry.files or "", beside.file):
+        part = entry.model_copy(update={"files": file, "beside": None})
+        parts.append(_rows(part, path and str(Path(path) / Path(file).name)))
+    rows, others = parts
+    for part in parts:
+        if beside.column not in part.column_names:
+            there = ", ".join(part.column_names)
+            raise BenchmarkError(f"a file has no column {beside.column!r}; there are: {there}")
+    known = {other[beside.column]: other for other in others}
+    return rows.add_column("beside", [known.get(key) for key in rows[beside.column]])
 
 
 def _local_rows(entry: Benchmark, path: Path) -> Any:

@@ -128,7 +128,8 @@ POINTS = {
 
 
 def test_every_benchmark_with_a_rubric_has_a_row_here():
-    assert set(ROWS) == {name for name, one in BENCHMARKS.items() if one.prompt == "report"}
+    graded = {name for name, one in BENCHMARKS.items() if one.prompt == "report"}
+    assert graded - set(ROWS) == {"arena-hard-creative"}  # which has pairs, see below
 
 
 def written(folder, *rows):
@@ -217,3 +218,79 @@ def test_answers_are_graded_point_by_point_by_the_judge(tmp_path):
     alone = SimpleNamespace(**{**how, "by_search": BySearch(tool)})
     with pytest.raises(ValueError, match="graded by a judge"):
         benchmark_suite("researchrubrics", Chat(CharTokenizer()), Sampling(16), **vars(alone))
+
+
+# --- comparisons with another model's answer
+
+ASKED = [
+    {"uid": "u1", "category": "creative_writing", "subcategory": "x", "prompt": "Write of rain."},
+    {"uid": "u2", "category": "hard_prompt", "subcategory": "y", "prompt": "Prove it."},
+    {"uid": "u3", "category": "creative_writing", "subcategory": "x", "prompt": "Write of snow."},
+]
+THEIRS = [
+    {
+        "uid": uid,
+        "ans_id": f"a{uid}",
+        "model": "gemini-2.0-flash-001",
+        "messages": [
+            {"role": "user", "content": {"answer": None, "prompt": "as asked"}},
+            {"role": "assistant", "content": {"answer": f"Theirs {uid}.", "prompt": None}},
+        ],
+        "metadata": {"token_len": 2},
+    }
+    for uid in ("u3", "u1", "u2")
+]
+QUESTIONS, ANSWERS = "question.jsonl", "gemini-2.0-flash-001.jsonl"
+
+
+def arena(folder, questions=ASKED, answers=THEIRS):
+    folder.mkdir()
+    for name, rows in ((QUESTIONS, questions), (ANSWERS, answers)):
+        (folder / name).write_text("\n".join(map(json.dumps, rows)))
+    return str(folder)
+
+
+def test_each_question_has_the_other_models_answer_beside_it(tmp_path):
+    tasks = load("arena-hard-creative", CharTokenizer(), path=arena(tmp_path / "all"))
+    assert [(one.question, one.gold, one.kind) for one in tasks] == [
+        ("Write of rain.", ("Theirs u1.",), "pair"),
+        ("Write of snow.", ("Theirs u3.",), "pair"),
+    ]
+    cut = arena(tmp_path / "cut", answers=THEIRS[:1])
+    with pytest.raises(BenchmarkError, match="row 1: column 'beside' is empty"):
+        load("arena-hard-creative", CharTokenizer(), path=cut)
+    (tmp_path / "cut" / ANSWERS).unlink()
+    with pytest.raises(BenchmarkError, match="cannot be loaded .*allowed: "):
+        load("arena-hard-creative", CharTokenizer(), path=cut)
+    odd = arena(tmp_path / "odd", answers=[{"id": "u1"}])
+    with pytest.raises(BenchmarkError, match="a file has no column 'uid'; there are: id"):
+        load("arena-hard-creative", CharTokenizer(), path=odd)
+
+
+@pytest.mark.parametrize(("said", "score"), [
+    (("yes", "no"), 1.0), (("no", "yes"), 0.0), (("yes", "yes"), 0.5), (("", "no"), 0.75),
+])  # fmt: skip
+def test_an_answer_is_compared_in_both_orders(said, score, tmp_path):
+    """Ours first and theirs first; the same verdict twice is a judge's liking for a place."""
+    read = []
+
+    def judge(asked, seed):
+        yield from ()
+        read.extend(one[-1]["content"] for one in asked)
+        return [{"yes": True, "no": False}.get(one) for one in said * (len(asked) // 2)]
+
+    class Poet:
+        def generate(self, requests):
+            text = "<answer> Ours.</answer>"
+            done = Completion(tuple(map(ord, text)), (-1.0,) * len(text), text, "stop")
+            return [done] * len(requests)
+
+    pages = tmp_path / "pages.jsonl"
+    pages.write_text(json.dumps({"id": "1", "title": "Rain", "text": "rain is wet"}))
+    tool = Tool(CharTokenizer(), open_retriever("bm25", str(pages)), 1, 4, 100_000)
+    how = {"path": arena(tmp_path / "all"), "by_search": BySearch(tool, judge)}
+    suite = benchmark_suite("arena-hard-creative", Chat(CharTokenizer()), Sampling(16), **how)
+    records, rows = play_suite(suite, {"policy": Poet()})
+    assert [one["score"] for one in records] == [score, score]
+    ours, theirs = "First: Ours.\nSecond: Theirs u1.", "First: Theirs u1.\nSecond: Ours."
+    assert read[0] == f"{prompts.BETTER}\nTask: Write of rain.\n{ours}" and theirs in read[1]

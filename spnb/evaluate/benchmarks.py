@@ -58,6 +58,7 @@ class Use(Asking):
     """How a run asks a benchmark: what is None as its paper does, else as its other evaluations."""
 
     path: str = Field(HUB, description="hub, or a local file or folder")
+    revision: str | None = Field(None, description="of the hub's dataset: a commit, a tag")
     every: bool = Field(False, description="at every evaluation, not only at both ends of the run")
 
 

@@ -67,6 +67,7 @@ def load(
     path: str | None = None,
     count: int | None = None,
     seed: int = 0,
+    revision: str | None = None,
 ) -> list[Task]:
     """A benchmark's tasks, in its own order.
 
@@ -77,6 +78,7 @@ def load(
             downloaded repository or of `datasets`; None: the hub.
         count: so many rows are drawn by `seed`; None, or more than there are: all.
         seed: also of the order of options that are shuffled.
+        revision: of the hub's dataset, instead of the newest or the entry's.
 
     Raises:
         BenchmarkError: unknown name, a source that cannot be loaded, a column that is missing, a
@@ -85,6 +87,7 @@ def load(
     if name not in BENCHMARKS:
         raise BenchmarkError(unknown("benchmark", name, BENCHMARKS))
     entry = BENCHMARKS[name]
+    entry = entry.model_copy(update={"revision": revision or entry.revision})
     source = f"benchmark {name} ({path or HUB})"
     try:
         rows = _rows(entry, path)
@@ -130,7 +133,8 @@ def _rows(entry: Benchmark, path: str | None) -> Any:
     try:
         if path is not None:
             return _local_rows(entry, resolve(path))
-        options = {"data_files": entry.files} if entry.files else {"revision": entry.revision}
+        options = {"revision": entry.revision} if entry.revision else {}
+        options |= {"data_files": entry.files} if entry.files else {}
         return datasets.load_dataset(entry.dataset, entry.config, split=entry.split, **options)
     except (*failures, datasets.exceptions.DatasetsError) as error:
         reason = str(error.__cause__ or error).splitlines() or [type(error).__name__]
@@ -360,6 +364,7 @@ def benchmark_suite(
     count: int | None = None,
     limit: int | None = None,
     seed: int = 0,
+    revision: str | None = None,
     by_search: BySearch | None = None,
     policy: str = "policy",
 ) -> Suite:
@@ -377,7 +382,7 @@ def benchmark_suite(
     if searching and by_search is None:
         allowed = "in a run with a corpus and a retriever"
         raise BenchmarkError(f"benchmark {name} is answered by search; allowed: {allowed}")
-    tasks = _tasks(name, chat.tokenizer, limit, path, count, seed)
+    tasks = _tasks(name, chat.tokenizer, limit, path, count, seed, revision)
     if searching:
         build = report_suite if prompt == REPORT else search_suite
         suite = build(name, tasks, chat, sampling, seed_of, by_search, **how)
@@ -413,6 +418,7 @@ def run_suites(
         asking = BENCHMARKS[name].papers.get(paper, Asking()).settings() | use.settings()
         samples = asking.pop("samples", 1)
         how = {name: asking.pop(name, None) for name in ("count", "limit")}
-        how |= {"path": None if use.path == HUB else use.path, "by_search": by_search}
+        how |= {"path": None if use.path == HUB else use.path, "revision": use.revision}
+        how |= {"by_search": by_search}
         suites.append(benchmark_suite(name, chat, replace(otherwise, **asking), samples, **how))
     return suites

@@ -392,10 +392,12 @@ def test_the_hub_is_asked_by_id_config_split_and_revision(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", loaded)
     load("gsm8k", TOKENIZER)
+    load("gsm8k", TOKENIZER, revision="e53f048")
     load("longbench-musique", TOKENIZER)
     archive = "zip://data/musique.jsonl::hf://datasets/THUDM/LongBench/data.zip"
     assert calls == [
-        (("openai/gsm8k", "main"), {"split": "test", "revision": None}),
+        (("openai/gsm8k", "main"), {"split": "test"}),
+        (("openai/gsm8k", "main"), {"split": "test", "revision": "e53f048"}),
         (("json", None), {"split": "train", "data_files": archive}),
     ]
 
@@ -553,11 +555,14 @@ def test_one_answer_has_no_pass_at_k_and_temperature_0_is_greedy(tmp_path):
     ]
 
 
+HOW = ("path", "count", "limit", "by_search", "revision")
+
+
 def test_a_run_asks_as_its_paper_does_unless_it_says_otherwise(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(loaders, "benchmark_suite", lambda *args, **how: asked.append((args, how)))
     values = {"aime24": None, "gsm8k": "data/g.jsonl", "docmath": {"samples": 2, "limit": 99}}
-    values["bbeh"] = {"every": True, "count": 5, "temperature": 0.5}
+    values["bbeh"] = {"every": True, "count": 5, "temperature": 0.5, "revision": "v2"}
     uses = {name: Use(**use) for name, use in read_uses(values).items()}
     plain = Sampling(64, 0.6, 0.95)
 
@@ -566,11 +571,11 @@ def test_a_run_asks_as_its_paper_does_unless_it_says_otherwise(tmp_path, monkeyp
         run_suites(uses, CHAT, paper, plain, end)
         return [(args[0], args[2], args[3], how) for args, how in asked]
 
-    spice, hub = asking("spice"), dict.fromkeys(("path", "count", "limit", "by_search"))
+    spice, hub = asking("spice"), dict.fromkeys(HOW)
     assert spice[0] == ("aime24", Sampling(64, 0.6, 0.95), 32, hub)
     assert spice[1] == ("gsm8k", Sampling(64, 0.0, 0.95), 1, hub | {"path": "data/g.jsonl"})
     assert spice[2] == ("docmath", plain, 2, hub | {"limit": 99})
-    assert spice[3] == ("bbeh", Sampling(64, 0.5, 0.95), 1, hub | {"count": 5})
+    assert spice[3] == ("bbeh", Sampling(64, 0.5, 0.95), 1, hub | {"count": 5, "revision": "v2"})
     spell = asking("spell")
     assert spell[0] == ("aime24", Sampling(4096, 0.7, 0.95), 8, hub | {"limit": 16384})
     assert spell[2][1:3] == (Sampling(4096, 0.7, 0.95), 2) and spell[2][3]["limit"] == 99

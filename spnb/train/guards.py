@@ -51,12 +51,15 @@ def engine_gap(
     """The mean |engine - model| of log-probabilities in nats over the sampled tokens of `count`
     samples that have both; None if none has. A row that is NaN throughout has none."""
     usable = [sample for sample in samples if sample.scored]
-    gaps: list[float] = []
-    for sample in usable[:: max(1, len(usable) // count)][:count]:
-        trainer = token_logps(model, sample, temperature).tolist()
-        rows = zip(sample.logps, trainer, sample.mask, strict=True)
-        gaps += [abs(engine - logp) for engine, logp, sampled in rows if sampled]
-    return mean_of(gaps)
+    chosen = usable[:: max(1, len(usable) // count)][:count]
+    return mean_of([gap for one in chosen for gap in token_gaps(model, one, temperature)])
+
+
+def token_gaps(model: Any, sample: Sample, temperature: float = 1.0) -> list[float]:
+    """|engine - model| of log-probabilities in nats, of each sampled token of a scored sample."""
+    trainer = token_logps(model, sample, temperature).tolist()
+    rows = zip(sample.logps, trainer, sample.mask, strict=True)
+    return [abs(engine - logp) for engine, logp, sampled in rows if sampled]
 
 
 class EngineWatch:

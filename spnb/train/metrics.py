@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -19,27 +19,48 @@ def kl_sums(rows: Sequence[Sample], out: Mapping[str, Any]) -> dict[str, tuple[f
     """Sum of KL to the reference policy (k3: exp(d) - d - 1, d = reference - policy) and number of
     trained tokens, by role; empty where there is no reference. Rows that the engine has not scored
     have TRL's log-probabilities, or none.
-
-    Unsloth's start up to `max_left_pad` tokens before a completion: each row is moved to the left
-    by its prompt's padding.
     """
-    reference = out.get("ref_per_token_logps")
-    if reference is None:
-        return {}
-    before = reference.shape[1] - out["completion_ids"].shape[1]
-    padding = out["prompt_ids"].shape[1] if before else 0
     sums: dict[str, tuple[float, int]] = {}
-    own = out.get("old_per_token_logps")
-    own = [()] * len(rows) if own is None else own.tolist()
-    for row, ref, logps in zip(rows, reference.tolist(), own, strict=True):
-        first = before and before - (padding - len(row.prompt_ids))
-        scored = row.logps if row.scored else logps[first:]
-        for logp, other, mask in zip(scored, ref[first:], row.mask, strict=False):
+    pairs = zip(trl_logps(rows, out, "old"), trl_logps(rows, out, "ref"), strict=True)
+    for row, (own, reference) in zip(rows, pairs, strict=True):
+        scored = row.logps if row.scored else own
+        for logp, other, mask in zip(scored, reference, row.mask, strict=False):
             if mask:
                 gap = other - logp
                 total, count = sums.get(role_label(row.role), (0.0, 0))
                 sums[role_label(row.role)] = (total + math.exp(gap) - gap - 1, count + 1)
     return sums
+
+
+def ratio_sums(rows: Sequence[Sample], out: Mapping[str, Any], most: float) -> Counter[str]:
+    """The `tokens` that an engine has scored, the sum of their `ratio`, the trainer's probability
+    over the engine's, and how many of these are `above` the most that the loss takes."""
+    sums: Counter[str] = Counter()
+    for row, own in zip(rows, trl_logps(rows, out, "old"), strict=True):
+        scored = row.logps if row.scored else ()
+        for logp, trainer, mask in zip(scored, own, row.mask, strict=False):
+            if mask:
+                ratio = math.exp(trainer - logp)
+                sums.update(tokens=1, ratio=ratio, above=ratio > most)
+    return sums
+
+
+def trl_logps(
+    rows: Sequence[Sample], out: Mapping[str, Any], kind: Literal["old", "ref"]
+) -> list[Sequence[float]]:
+    """TRL's log-probabilities of each row, from its completion's first token; nothing where TRL has
+    none of this kind.
+
+    Unsloth's start up to `max_left_pad` tokens before a completion: each row is moved to the left
+    by its prompt's padding.
+    """
+    values = out.get(f"{kind}_per_token_logps")
+    if values is None:
+        return [()] * len(rows)
+    before = values.shape[1] - out["completion_ids"].shape[1]
+    padding = out["prompt_ids"].shape[1] if before else 0
+    firsts = [before and before - (padding - len(row.prompt_ids)) for row in rows]
+    return [own[first:] for own, first in zip(values.tolist(), firsts, strict=True)]
 
 
 def role_sums(samples: Sequence[Sample]) -> dict[str, Counter[str]]:

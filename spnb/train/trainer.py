@@ -17,6 +17,7 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from spnb.train.config import RunParams, check_settings, grpo_arguments, process
 from spnb.train.engines.vllm import starting, vllm_settings
 from spnb.train.guards import TrainerError
 from spnb.train.logps import EntropyMixin, logps_mixin
-from spnb.train.metrics import kl_sums, mean_of, role_sums, rollout_metrics
+from spnb.train.metrics import kl_sums, mean_of, ratio_sums, role_sums, rollout_metrics
 from spnb.train.partners import Partner
 from spnb.train.role_kl import IN_KL, KL_WEIGHT, RoleKLMixin, WeightedKLMixin
 from spnb.train.runs import seal
@@ -218,6 +219,8 @@ class SelfPlayMixin(RunMixin):
             out[KL_WEIGHT] = out["advantages"].new_tensor([row.weight for row in rows])
         self._record = {"samples": samples, "kl": kl_sums(rows, out), "gap": gap}
         self._record |= {"started": started, "generate": generated - started, "bad": bad}
+        most = self.args.vllm_importance_sampling_clip_max
+        self._record["ratio"] = ratio_sums(rows, out, most) if self.use_vllm else Counter()
         return out
 
     def play(self, step: int) -> list[Sample]:
@@ -315,12 +318,17 @@ class SelfPlayMixin(RunMixin):
         if self._record["gap"] is not None:
             row["engine_gap"] = self._record["gap"]
         record = self._record
-        parts = gather_object([(role_sums(record["samples"]), record["kl"], record["bad"])])
-        row |= rollout_metrics([sums for sums, _, _ in parts], [kl for _, kl, _ in parts])
+        noted = (role_sums(record["samples"]), record["kl"], record["bad"], record["ratio"])
+        sums, kl, bad, ratios = zip(*gather_object([noted]), strict=True)
+        row |= rollout_metrics(sums, kl)
+        ratio = sum(ratios, Counter())
+        if ratio["tokens"]:
+            row["engine_ratio"] = ratio["ratio"] / ratio["tokens"]
+            row["engine_above"] = ratio["above"] / ratio["tokens"]
         if self.parts > 1:
             row["rows_per_update"] = row["samples"] * row["trained"] / self.parts
         if "unsloth" in sys.modules:
-            row["bad_rows"] = sum(bad for _, _, bad in parts)
+            row["bad_rows"] = sum(bad)
         seconds = time.perf_counter() - self._record["started"]
         tokens = row["tokens_per_second"] / seconds
         row |= {"seconds/generate": self._record["generate"], "seconds/step": seconds}

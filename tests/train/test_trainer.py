@@ -15,9 +15,9 @@ from spnb.core.advantages import make_estimator
 from spnb.core.method import Role, SelfPlayMethod
 from spnb.core.types import Sample
 from spnb.train.config import RunParams, grpo_arguments
-from spnb.train.guards import TrainerError
+from spnb.train.guards import TrainerError, token_logps
 from spnb.train.logps import GROUP_ROWS
-from spnb.train.metrics import kl_sums, role_sums, rollout_metrics
+from spnb.train.metrics import kl_sums, ratio_sums, role_sums, rollout_metrics
 from spnb.train.policies import LORA_TARGETS, Policy
 from spnb.train.runs import last_checkpoint
 from spnb.train.trainer import Hooks, Stage, make_trainer
@@ -322,6 +322,48 @@ def test_kl_of_unsloths_rows_that_are_moved_by_their_prompts_padding():
     sums, e = kl_sums(rows, out), 2.718281828459045
     assert sums["g/0"] == (pytest.approx((e**-0.5 + 0.5 - 1) + (e - 1 - 1)), 2)
     assert sums["long"] == (pytest.approx(1 / e + 1 - 1), 2)
+
+
+def test_ratios_of_trainer_and_engine_by_hand():
+    """Masked tokens and rows without the engine's numbers are left out."""
+    row = sample(0.0, 1.0, logps=(-1.0, -2.0, -9.0))
+    out = {"completion_ids": torch.zeros(2, 3)}
+    rows = [row, replace(row, logps=(math.nan,) * 3)]
+    out["old_per_token_logps"] = torch.tensor([[-3.0, 0.0, 0.0]] * 2)
+    e = 2.718281828459045
+    for most, above in ((3.0, 1), (8.0, 0)):
+        expected = {"tokens": 2, "ratio": pytest.approx(e**-2 + e**2), "above": above}
+        assert ratio_sums(rows, out, most) == expected
+    assert not ratio_sums(rows, {"completion_ids": torch.zeros(2, 3)}, 3.0)
+
+
+def test_ratios_of_an_engine_that_is_off_are_in_the_metrics(tmp_path, tiny_model, tokenizer):
+    """TRL's mean where it cuts none: the engine has four times the trainer's probabilities in one
+    row, and a quarter in the other."""
+    shifts, seen = (math.log(4), -math.log(4)), {}
+
+    class Tracker(TrainerCallback):
+        def on_log(self, args, state, control, logs, **_):
+            seen.update(logs)
+
+    for most in (9.0, 3.0):
+        rows = [sample(1.0, 1.0), sample(-1.0, -1.0)]
+        for row, shift in zip(rows, shifts, strict=True):
+            exact = token_logps(tiny_model, row).tolist()
+            row.logps = tuple(logp + shift for logp in exact)
+
+        def as_with_vllm(trainer, most=most):
+            trainer.use_vllm, trainer.watch.tolerance = True, 9.0
+            trainer.args.vllm_importance_sampling_clip_max = most
+            trainer.vllm_importance_sampling_clip_max = most
+            trainer.add_callback(Tracker())
+
+        grpo = {"learning_rate": 1e-9}
+        _, (row,) = trained(tmp_path, tiny_model, tokenizer, [rows], watch=as_with_vllm, grpo=grpo)
+        assert row["engine_ratio"] == pytest.approx((4 + 1 / 4) / 2, rel=1e-4)
+        assert row["engine_above"] == (0.5 if most == 3 else 0)
+        trls = seen["sampling/importance_sampling_ratio/mean"]
+        assert (trls == pytest.approx(row["engine_ratio"], rel=1e-5)) == (most == 9)
 
 
 def test_metrics_of_a_step(tmp_path, tiny_model, tokenizer):

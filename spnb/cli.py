@@ -134,7 +134,7 @@ def selftest(
 ) -> None:
     """Measure whether training works on this machine: on a GPU in about 45 minutes, by parts."""
     with _clear_errors():
-        from spnb.report.gpu_parts import FAILED, PASSED
+        from spnb.report.gpu_bench import FAILED, PASSED
         from spnb.report.selftest import selftest as run_parts
 
         verdicts = {result.verdict for result in run_parts(part or (), gpu, out)}

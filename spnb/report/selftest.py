@@ -22,7 +22,8 @@ from spnb.core.disk import write_json
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import resolve
 from spnb.lab.tiny import tiny_qwen
-from spnb.report.gpu_parts import LEFT_OUT, PARTS, Bench, LeftOut, Part, Result
+from spnb.report.gpu_bench import LEFT_OUT, Bench, LeftOut, Result
+from spnb.report.gpu_parts import PARTS, Part
 from spnb.train import provenance
 from spnb.train.cards import shape_of
 from spnb.train.doctor import look

@@ -15,18 +15,9 @@ from spnb.cli import app
 from spnb.core.params import ParamError
 from spnb.lab.tiny import tiny_qwen
 from spnb.report import selftest as module
-from spnb.report.gpu_parts import (
-    FAILED,
-    LEFT_OUT,
-    PARTS,
-    PASSED,
-    Bench,
-    LeftOut,
-    Part,
-    Result,
-    adapter,
-    fixed_loss,
-)
+from spnb.report.gpu_bench import FAILED, LEFT_OUT, PASSED, Bench, LeftOut, Result
+from spnb.report.gpu_engines import adapter
+from spnb.report.gpu_parts import PARTS, Part, fixed_loss
 from spnb.report.selftest import selftest, write
 from spnb.train.doctor import Card, Machine
 

@@ -94,7 +94,8 @@ class Bench:
         stage = Stage(POLICY, 0, params.steps)
         loaded = StageRun(plan.open("full"), params, stage, 0, (sources, sources))
         loaded.build(None)
-        result.measured(seconds_to_load=round(time.perf_counter() - started, 1))
+        how = ", vLLM can sleep" if params.vllm_sleep else ""
+        result.numbers[f"seconds to load{how}"] = round(time.perf_counter() - started, 1)
         return loaded
 
     def ids(self, count: int, seed: int) -> tuple[int, ...]:

@@ -29,8 +29,8 @@ def load(bench: Bench, result: Result) -> None:
     written = sum(bool(answer.ids) for answer in answers)
     result.bar("requests answered", written, len(requests), len(requests))
     result.measured(seconds_for_them=round(seconds, 2))
-    if steps:  # one after another they take twice as many, or more
-        result.bar(f"tokens of {TOKENS} in a row, steps for all", steps, TOKENS, 1.5 * TOKENS)
+    if steps:  # in two rounds they would take twice as many as an answer has tokens
+        result.bar("steps of the engine for them", steps, high=1.5 * TOKENS)
     if bench.gpu:
         sleeping(result, stage, requests)
 

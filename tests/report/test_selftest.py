@@ -6,9 +6,15 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+import trl
 from typer.testing import CliRunner
 
 from spnb.cli import app
@@ -16,10 +22,12 @@ from spnb.core.params import ParamError
 from spnb.lab.tiny import tiny_qwen
 from spnb.report import selftest as module
 from spnb.report.gpu_bench import FAILED, LEFT_OUT, PASSED, Bench, LeftOut, Result
-from spnb.report.gpu_engines import adapter
-from spnb.report.gpu_parts import PARTS, Part, fixed_loss
+from spnb.report.gpu_engines import adapter, each_its_own, load, noisy, spread
+from spnb.report.gpu_parts import PARTS, Part, fixed_loss, logits_peak
 from spnb.report.selftest import selftest, write
 from spnb.train.doctor import Card, Machine
+from spnb.train.run import StageRun
+from spnb.train.weights import SnapshotEngine, trained_weights
 
 SOON = 1.0
 """Minutes; a busy machine takes long to start a process."""
@@ -146,23 +154,194 @@ def test_a_gpu_has_its_own_folder_and_a_model_in_reach_or_of_that_shape(home, mo
     assert "H100, driver 580.1" in (home / "figures/gpu/selftest.md").read_text()
 
 
-def test_the_adapters_part_fails_where_an_engine_answers_with_other_weights(tmp_path, monkeypatch):
-    from spnb.train.run import StageRun
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path, tiny_qwen(tmp_path / "policy"), gpu=False)
 
-    bench = Bench(tmp_path, tiny_qwen(tmp_path / "policy"), gpu=False)
+
+@pytest.fixture
+def stage(bench):
+    return bench.stage(Result("x"))
+
+
+def broken_bars(check, bench, *more):
+    """What a part finds wrong, without values."""
+    result = Result("x")
+    check(bench, result, *more)
+    return {sentence.split(":")[0] for sentence, held in result.bars.items() if not held}
+
+
+def test_the_adapters_part_fails_where_an_engine_answers_with_other_weights(bench, monkeypatch):
     result = Result("adapter")
     adapter(bench, result)
     result.judge()
-    assert result.verdict == PASSED and len(result.bars) == 4
-    monkeypatch.setattr(StageRun, "snapshot", lambda stage, *_: stage.engines["policy"])
-    result = Result("adapter")
-    adapter(bench, result)
+    assert result.verdict == PASSED and len(result.bars) == 12 and len(result.numbers) == 8
+    snapshot = StageRun.snapshot
+    for policy in ("start", "past"):
+
+        def other(stage, name, weights, policy=policy):
+            own = stage.engines["policy"]
+            return own if name == policy else snapshot(stage, name, weights)
+
+        monkeypatch.setattr(StageRun, "snapshot", other)
+        found = broken_bars(adapter, bench)
+        assert f"{policy} against its own weights (nats)" in found
+        assert all(one.startswith(policy) for one in found)
+
+
+class Several:
+    """A stand-in for vLLM: weights of its own by policy, of the one in training as they were at the
+    last `sync`; goes token by token, at most `at_once` answers at a time."""
+
+    def __init__(self, stage, at_once=8):
+        self.model, self.inner = stage.model, stage.engines["policy"]
+        self.kept, self.calls, self.at_once = {}, [], at_once
+        self.open, self.left = {}, {}
+        self.awake, self.asleep = 34e9, 4e9
+        self.sync()
+
+    def sync(self):
+        self.kept["policy"] = trained_weights(self.model)
+
+    def snapshot(self, name, weights):
+        self.kept[name] = weights
+        return self
+
+    def generate(self, requests):
+        self.used = self.awake
+        self.calls.append(len(requests))
+        own = {name: [one for one in requests if one.policy == name] for name in self.kept}
+        answers = {}
+        for name, asked in own.items():
+            engine = SnapshotEngine(self.inner, self.model, self.kept[name])
+            answers |= dict(zip(map(id, asked), engine.generate(asked), strict=True))
+        return [answers[id(one)] for one in requests]
+
+    def proceed(self, requests):
+        if requests:
+            answers = self.generate([*requests.values()])
+            self.open = dict(zip(requests, answers, strict=True))
+            self.left = {number: len(one.ids) for number, one in self.open.items()}
+        for number in [*self.left][: self.at_once]:
+            self.left[number] -= 1
+        done = [number for number, count in self.left.items() if not count]
+        for number in done:
+            del self.left[number]
+        return {number: self.open.pop(number) for number in done}
+
+    def sleep(self):
+        self.used = self.asleep
+
+
+def on_vllm(stage, engine, **values):
+    """A stage that looks like one on a GPU, with a stand-in as its engine."""
+    config = SimpleNamespace(
+        scheduler_config=SimpleNamespace(max_num_seqs=8),
+        lora_config=SimpleNamespace(max_loras=3, max_lora_rank=8),
+    )
+    llm = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=config))
+    names = dict(vllm_generation=SimpleNamespace(llm=llm), accelerator=stage.trainer.accelerator)
+    params = stage.params.model_copy(update={"engine": "vllm", "max_num_seqs": 8} | values)
+    return SimpleNamespace(
+        params=params,
+        engine=engine,
+        engines={"policy": engine},
+        model=stage.model,
+        snapshot=engine.snapshot,
+        trainer=SimpleNamespace(**names),
+        config=config,
+    )
+
+
+def test_an_engine_with_several_adapters_is_asked_once_for_all(bench, stage, monkeypatch):
+    engine = Several(stage)
+    seen = on_vllm(stage, engine)
+    start = trained_weights(stage.model)
+    kept = {"policy": noisy(start, 0), "start": start, "past": noisy(start, 1)}
+    result = Result("x")
+    each_its_own(bench, result, seen, kept)
     result.judge()
-    assert result.verdict == FAILED and "start against its own weights" in result.why
+    assert result.verdict == PASSED and engine.calls == [48]
+    assert result.numbers["seconds of a synchronisation"] >= 0
+    monkeypatch.setattr(engine, "sync", lambda: None)
+    engine.kept["policy"] = start
+    found = broken_bars(each_its_own, bench, seen, kept)
+    assert "policy against its own weights (nats)" in found and "start against" not in str(found)
+    monkeypatch.undo()
+    seen.snapshot = lambda name, weights: SnapshotEngine(engine, stage.model, weights)
+    assert "calls for all policies" in broken_bars(each_its_own, bench, seen, kept)
 
 
-def test_the_rows_of_the_loss_part_give_a_gradient_that_repeats(tmp_path):
-    bench = Bench(tmp_path, tiny_qwen(tmp_path / "policy"), gpu=False)
+def test_an_error_that_grows_with_length_shows_in_the_second_half():
+    result = Result("x")
+    spread(result, "policy", [[0.0] * 60 + [0.4] * 40, [0.3]], 0.1)
+    assert [*result.bars.values()] == [True, False]
+    assert [*result.numbers.values()] == [0.0, pytest.approx(0.4)]
+    assert "second half of answers (nats): 0.32" in [*result.bars][1]
+    assert "first half of answers (nats): 0.005882" in [*result.bars][0]
+
+
+def changed(seen, place, value):
+    """Sets what is at a place, a path of attributes."""
+    path, _, name = place.rpartition(".")
+    setattr(attrgetter(path)(seen), name, value)
+
+
+def test_the_load_part_on_a_gpu_with_a_stand_in_for_vllm(bench, stage, monkeypatch):
+    """All of its bars hold, and each fault of the engine breaks the one that is about it."""
+    gpu, total, loads = replace(bench, gpu=True), 80e9, []
+
+    def found(fault=lambda seen: None):
+        seen = on_vllm(stage, Several(stage), gpu_memory=0.4, vllm_sleep=True)
+        fault(seen)
+        monkeypatch.setattr(Bench, "stage", lambda *_, **values: loads.append(values) or seen)
+        used = lambda: (total - seen.engine.used, total)  # noqa: E731
+        monkeypatch.setattr(torch.cuda, "mem_get_info", used)
+        return broken_bars(load, gpu)
+
+    def ranked(seen):
+        seen.params = seen.params.model_copy(update={"lora_rank": 4})
+
+    def forgetful(seen):
+        def sleep():
+            seen.engine.used = seen.engine.asleep
+            seen.engine.kept["policy"] = noisy(seen.engine.kept["policy"], 3)
+
+        seen.engine.sleep = sleep
+
+    assert found() == set() and loads == [{"vllm_sleep": True}]
+    scheduler, adapters = "config.scheduler_config.", "config.lora_config."
+    for bar, place, value in (
+        ("answers at once, max_num_seqs", f"{scheduler}max_num_seqs", 4),
+        ("adapters at once, max_loras", f"{adapters}max_loras", 1),
+        ("room of an adapter, max_lora_rank", f"{adapters}max_lora_rank", 4),
+        ("steps of the engine for them", "engine.at_once", 4),
+        ("GB in use", "engine.awake", 38e9),
+        ("GB that sleep frees", "engine.asleep", 30e9),
+    ):
+        assert found(partial(changed, place=place, value=value)) == {bar}
+    assert found(ranked) == {"rank of the adapter"}
+    assert found(forgetful) == {"after it, engine against model (nats)"}
+
+
+def test_the_peak_of_logits_is_halved_where_they_are_in_chunks_alone(bench, monkeypatch):
+    """2,048 positions, 1,024 at a time; on a GPU what torch counts beyond what was there."""
+    for values, share in (({}, 1), ({"micro_tokens": 4096}, 0.5)):
+        stage = bench.stage(Result("x"), lora_rank=0, **values)
+        peaks = [logits_peak(bench, stage, kind) for kind in (trl.GRPOTrainer, type(stage.trainer))]
+        assert peaks[1] / peaks[0] == pytest.approx(share, abs=2e-3)
+        assert peaks[0] == 2 * 1025 * 4 * stage.model.config.vocab_size / 1e9
+    counted = {
+        "reset_peak_memory_stats": None,
+        "memory_allocated": 2e9,
+        "max_memory_allocated": 5e9,
+    }
+    for name, value in counted.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    assert logits_peak(replace(bench, gpu=True), stage, trl.GRPOTrainer) == 3
+
+
+def test_the_rows_of_the_loss_part_give_a_gradient_that_repeats(bench, tmp_path):
     found = []
     for _ in range(2):
         fixed_loss(bench, "transformers")
@@ -174,12 +353,10 @@ def test_the_rows_of_the_loss_part_give_a_gradient_that_repeats(tmp_path):
 
 @pytest.mark.slow
 def test_parts_run_on_a_cpu_with_a_random_model(home):
-    """Of SPIRAL (killed, started again) and of full weights; what needs vLLM is left out."""
-    results = {one.part: one for one in selftest(["load", "spiral", "full"], gpu=True)}
-    assert {name: one.verdict for name, one in results.items()} == {
-        "load": LEFT_OUT,
-        "spiral": PASSED,
-        "full": PASSED,
-    }
-    assert results["load"].why == "vllm is not installed"
+    """Of SPIRAL (killed, started again), of full weights, of LongPO with a policy that ships, and
+    what an engine on a CPU can say."""
+    results = {one.part: one for one in selftest(["load", "spiral", "full", "pairs"], gpu=True)}
+    assert {name: one.verdict for name, one in results.items()} == dict.fromkeys(results, PASSED)
     assert "seconds a step" in " ".join(results["spiral"].numbers)
+    assert "requests answered: 256, allowed: from 256 to 256" in results["load"].bars
+    assert results["pairs"].numbers["pairs"] > 0

@@ -17,18 +17,18 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_600,
     "methods": 2_950,
-    "train": 4_750,
+    "train": 4_800,
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_400,
     "lab": 4_750,
-    "report": 5_400,
+    "report": 5_600,
     "reference": 100,
     "cli": 400,
 }
 HELPER = 10_250
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_000
+EVERYTHING = 25_200
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

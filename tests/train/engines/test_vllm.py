@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -35,6 +36,7 @@ from vllm.lora.ops.torch_ops import lora_ops  # noqa: E402
 from vllm.lora.punica_wrapper import punica_cpu  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
+import spnb  # noqa: E402
 from spnb.core.advantages import make_estimator  # noqa: E402
 from spnb.core.episodes import Call, parallel, run  # noqa: E402
 from spnb.core.method import Role, SelfPlayMethod  # noqa: E402
@@ -324,6 +326,9 @@ def test_training_samples_the_weights_in_training_and_pushes_them_once_a_step(tr
         entry["sampling/importance_sampling_ratio/mean"] == pytest.approx(1, abs=1e-4)
         for entry in logs
     )
+    for entry in logs:
+        ratio = pytest.approx(entry["sampling/importance_sampling_ratio/mean"], abs=1e-6)
+        assert entry["engine_ratio"] == ratio and entry["engine_above"] == 0
 
 
 def looked_up(texts):
@@ -425,6 +430,32 @@ def test_three_adapters_and_none_answer_in_one_batch(adapters):
             before[name] = pairs[1]
         put_weights(model, kept["policy"])
         moved(model, 0.3)
+
+
+def test_the_selftests_bars_hold_for_a_real_engine_with_adapters(adapters, tmp_path, monkeypatch):
+    """Its modules alone: the room's others want matplotlib, which is not in this environment."""
+    room = ModuleType("spnb.report")
+    room.__path__ = [f"{spnb.__path__[0]}/report"]
+    monkeypatch.setitem(sys.modules, "spnb.report", room)
+    from spnb.report.gpu_bench import PASSED, Bench, Result, asked
+    from spnb.report.gpu_engines import each_its_own, noisy, read_back, stepped
+
+    words = lambda bench, count, seed: tuple(3 + (seed + i) % WORDS for i in range(count))  # noqa: E731
+    monkeypatch.setattr(Bench, "ids", words)
+    trainer, bench, result = adapters.trainer, Bench(tmp_path, "", gpu=False), Result("x")
+    names = dict(params=trainer.method.params, engines=trainer.engines, model=trainer.model)
+    stage = SimpleNamespace(**names, trainer=trainer, snapshot=adapters.snapshot)
+    read_back(result, stage)
+    first = trained_weights(trainer.model)
+    kept = {"policy": noisy(first, 0), "start": first, "past": noisy(first, 1)}
+    each_its_own(bench, result, stage, kept)
+    put_weights(trainer.model, first)
+    requests = [replace(one, seed=None) for one in asked(bench, 32, 16, 40)]
+    answers, steps, _ = stepped(adapters, requests)
+    assert max(len(answer.ids) for answer in answers) <= steps < 60
+    result.judge()
+    assert (result.verdict, result.why, len(result.bars)) == (PASSED, "", 4 + 13)
+    assert result.numbers["past, gap a token (nats), p99"] < 1e-4
 
 
 def answered(asked):

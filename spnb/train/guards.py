@@ -139,8 +139,7 @@ def drop_padded(samples: Sequence[Sample], pad_id: int) -> int:
 
 
 def take_card() -> None:
-    """Makes torch use this process's own GPU of those that the run's processes see: what is loaded
-    before there is a trainer would lie on the first one, beside that one's vLLM."""
+    """Makes torch load onto this process's own GPU; else it is the first that it sees."""
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
 

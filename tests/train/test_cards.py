@@ -148,6 +148,7 @@ def test_eight_processes_share_out_what_one_card_does_not_hold(paper, monkeypatc
 def put_in(monkeypatch, **card):
     """A GPU with these properties."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda place: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: SimpleNamespace(**card))
 
 

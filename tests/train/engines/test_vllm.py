@@ -1,12 +1,5 @@
-"""The vLLM engine against transformers, with a real vLLM on the CPU inside a real TRL trainer.
+"""The vLLM engine against transformers, with a real vLLM on the CPU inside a real TRL trainer."""
 
-Three changes make TRL's colocate mode run without a GPU, none of them in the engine: vLLM is
-started eagerly and in float32, its CPU linear layers keep plain weights, because packed ones cannot
-be loaded one by one as TRL does, and its CPU kernel of adapters adds nothing where a request has
-none, as the one on a GPU does (as it is, it adds the last slot's beside requests that have one).
-"""
-
-import functools
 import importlib.util
 import os
 import socket
@@ -18,22 +11,14 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+import vllm_cpu
 from peft import LoraConfig
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 if importlib.util.find_spec("vllm"):
-    os.environ |= {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "TORCHDYNAMO_DISABLE": "1",
-    }
+    os.environ |= vllm_cpu.ENVIRONMENT
 vllm = pytest.importorskip("vllm", reason="no working vllm", exc_type=ImportError)
 
-from vllm.lora.ops.torch_ops import lora_ops  # noqa: E402
-from vllm.lora.punica_wrapper import punica_cpu  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
 import spnb  # noqa: E402
@@ -54,7 +39,6 @@ if not current_platform.is_cpu():
 
 END, UNKNOWN, OTHER_END, WORDS, POSITIONS = 1, 2, 5, 61, 96
 STEPS = 3
-START_VLLM = functools.partial(vllm.LLM, enforce_eager=True, dtype="float32")
 
 
 def word_tokenizer():
@@ -99,20 +83,13 @@ def plain_cpu_layers():
     they were."""
     before = dict(os.environ)
     with pytest.MonkeyPatch.context() as patch:
-        keep = lambda layer, remove_weight: setattr(layer, "cpu_linear", torch.nn.functional.linear)  # noqa: E731
-        patch.setattr("vllm.model_executor.layers.utils.dispatch_cpu_unquantized_gemm", keep)
-        patch.setattr("trl.generation.vllm_generation.LLM", START_VLLM)
-        for module in (lora_ops, punica_cpu):
-            patch.setattr(module, "bgmv_shrink", shrink_or_nothing)
+        patch.setattr("trl.generation.vllm_generation.LLM", vllm_cpu.start)
+        for change in vllm_cpu.changes():
+            patch.setattr(*change)
         yield
     vllm.distributed.cleanup_dist_env_and_memory()
     os.environ.clear()
     os.environ |= before
-
-
-def shrink_or_nothing(inputs, weights, output, slots, scaling=1.0, real=lora_ops.bgmv_shrink):
-    """vLLM's first product of adapters in their slots; slot -1 is none."""
-    real(inputs * (slots >= 0)[:, None], weights, output, slots, scaling)
 
 
 class Rollouts(SelfPlayMethod):

@@ -11,7 +11,9 @@ from safetensors.torch import load_file
 from trl.generation import vllm_generation
 
 from spnb.core.types import Request, Sampling, is_scored
+from spnb.train.config import grpo_arguments
 from spnb.train.engines.vllm import VLLMEngine, is_cut, sampling_params, starting, vllm_settings
+from spnb.train.plan import make_plan
 from spnb.train.policies import PLAIN
 from spnb.train.weights import trained_weights
 
@@ -151,8 +153,9 @@ def test_trl_starts_vllm_with_a_runs_settings(monkeypatch):
         started = vllm_generation.LLM(model="m", max_num_seqs=8)
         assert started == {"model": "m", "max_num_seqs": 256}
     assert vllm_generation.LLM is before
-    plain = {"max_num_seqs": 9, "enable_prefix_caching": True, "enable_sleep_mode": False}
-    params = PLAIN.model_copy(update={"max_num_seqs": 9})
+    plain = {"dtype": "bfloat16", "max_num_seqs": 9}
+    plain |= {"enable_prefix_caching": True, "enable_sleep_mode": False}
+    params = PLAIN.model_copy(update={"max_num_seqs": 9, "dtype": "bfloat16"})
     assert vllm_settings(params) == plain
     for rank, room in ((4, 8), (32, 32), (33, 64)):
         lora = {"enable_lora": True, "max_loras": 3, "max_lora_rank": room}
@@ -160,6 +163,17 @@ def test_trl_starts_vllm_with_a_runs_settings(monkeypatch):
         assert vllm_settings(params) == plain | lora
         assert vllm_settings(params, merged=True) == plain
     assert vllm_settings(PLAIN.model_copy(update={"vllm_sleep": True}))["enable_sleep_mode"]
+
+
+@pytest.mark.parametrize("scale", ["gpu", "paper"])
+@pytest.mark.parametrize("paper", ["spell", "spice", "spiral", "ssp"])
+def test_vllm_computes_in_the_trainers_dtype_on_a_gpu(paper, scale, monkeypatch):
+    """Adapters and full weights, the latter over float32 masters (test_policies)."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for params in make_plan(paper, scale).runs.values():
+        assert params.engine == "vllm"
+        assert grpo_arguments(params, 1, "x")["bf16"] is True
+        assert vllm_settings(params)["dtype"] == "bfloat16"
 
 
 def test_weights_are_pushed_when_they_changed_and_only_then(trainer):

@@ -85,7 +85,7 @@ def small_values(paper, scale):
     """A scale's file with the quantities of smoke, below what a variant changes."""
     smoke = yaml.safe_load((ROOT / "params" / paper / "smoke.yaml").read_text())["run"]
     quantities = {name: smoke[name] for name in QUANTITIES[paper].split()}
-    return scale_values(paper, scale) | quantities | {"benchmarks": {}}
+    return scale_values(paper, scale) | quantities | {"benchmarks": {}, "servers": {}}
 
 
 def changes(params, home):
@@ -93,7 +93,12 @@ def changes(params, home):
     base = "Base" in params.policy or params.policy == "Qwen/Qwen2.5-7B"
     tiny = str(home / ("base" if base else "chat"))
     own = {"policy": tiny, "backend": "transformers", "engine": "torch", "max_num_seqs": None}
-    own |= {"policies": dict.fromkeys(params.policies, tiny), "steps": 2, "keep_checkpoints": []}
+    own |= {
+        "vllm_sleep": False,
+        "policies": dict.fromkeys(params.policies, tiny),
+        "steps": 2,
+        "keep_checkpoints": [],
+    }
     if params.stages:
         trained = dict.fromkeys(stage.policy for stage in params.stages)
         own["stages"] = [{"policy": policy, "steps": 2} for policy in trained]

@@ -157,8 +157,10 @@ def challenges(prompt, begun, right, number):
 
 
 def boxes(prompt, begun, right, number):
-    known = re.findall("`(.*?)`", prompt) if right else []
-    return f"\\boxed{{{known[0] if known else 'D'}}}"
+    """What stands between accents, or not; of an oracle's question any letter."""
+    known = re.findall("`(.*?)`", prompt)
+    wrong = "D" if known else "ABCD"[number % 4]
+    return f"\\boxed{{{known[0] if known and right else wrong}}}"
 
 
 def selects(prompt, begun, right, number):

@@ -125,13 +125,15 @@ def trained_policies(run):
 
 
 def share_that_moved(folder, start):
-    """Of an adapter's second matrices, which start as 0, or of all weights."""
+    """Of an adapter's second matrices, which start as 0, or of all weights but the embedding's,
+    which an adapter that was merged leaves as they are."""
     if (folder / "adapter_model.safetensors").is_file():
         weights = load_file(folder / "adapter_model.safetensors")
         moved = [value != 0 for name, value in weights.items() if "lora_B" in name]
     else:
         weights, before = (load_file(each / "model.safetensors") for each in (folder, start))
-        moved = [value.float() != before[name].float() for name, value in weights.items()]
+        layers = [name for name in weights if "embed" not in name]
+        moved = [weights[name].float() != before[name].float() for name in layers]
     return sum(int(one.sum()) for one in moved) / sum(one.numel() for one in moved)
 
 

@@ -33,6 +33,7 @@ ROLES = {
     "task": lambda x: prompts.task(x, [x]),
     "rubric": lambda x: prompts.rubric(x, [x]),
     "grade": lambda x: prompts.grade(x, x),
+    "better": lambda x: prompts.better(x, x, x),
     "exam": lambda x: prompts.exam("text", x, [x], x),
     "report": lambda x: prompts.report(x, "careful", 2),
     "ask_report": lambda x: prompts.ask_report(x, "plan", 2, "careful"),

@@ -244,14 +244,14 @@ def test_a_fixed_challenger_makes_one_valid_task_a_document():
 
 
 def test_a_share_of_the_oracles_answers_is_wrong_where_it_is_to_be():
-    """Of 240 tasks a third: 80, with a standard deviation of 7. They are whole, in form, graded."""
+    """Of 72 tasks a third: 24, with a standard deviation of 4. They are whole, in form, graded."""
     frozen = {"challenger": {"trainable": False}}
     rights = []
-    for step in range(80):
+    for step in range(24):
         made, _ = rollout(World(None), step=step, writer="oracle", roles=frozen, writer_wrong=0.333)
         assert made.metrics["method/self_contained"] == 1
         rights.append(made.metrics["method/right"])
-    assert 0.57 < fmean(rights) < 0.76
+    assert 0.5 < fmean(rights) < 0.83
     for kind in ("choice", "integer", "expression", "string"):
         values = {"writer_wrong": 1.0, "task_types": [kind]}
         made, samples = rollout(World(None), writer="oracle", roles=frozen, **values)

@@ -37,7 +37,9 @@ def test_a_signal_ends_a_command_with_its_runs(kind, tmp_path):
         (tmp_path / name).symlink_to(ROOT / name)
     command = [sys.executable, "-m", "spnb.cli", *COMMANDS[kind]]
     home = os.environ | {"SPNB_HOME": str(tmp_path)}
-    parent = subprocess.Popen(command, env=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    heard = lambda: signal.signal(kind, signal.SIG_DFL)  # noqa: E731  (nohup has one ignored)
+    parent = subprocess.Popen(command, env=home, preexec_fn=heard, **pipes)
     try:
         (lock,) = wait_for(lambda: list(tmp_path.glob("runs/rlvr/smoke/*/*/lock.json")))
         run = int(re.search(r"process (\d+) on", json.loads(lock.read_text())["who"])[1])
@@ -68,7 +70,7 @@ def test_a_second_start_waits_and_computes_nothing_again(tmp_path, capsys):
     plan = plan_of(tmp_path)
     run = plan.open("ladder-even", 0)
     first = start(run.folder, forked=True)
-    assert wait_for(run.busy)
+    assert wait_for(lambda: run.busy() and (run.folder / "lock.json").exists())
     run_all(plan)
     first.join()
     who = f"run {run.run_id} is being written by process {first.pid} on "

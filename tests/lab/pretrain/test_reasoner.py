@@ -208,7 +208,7 @@ def test_the_shipped_reasoner_writes_valid_tasks_and_knows_no_order():
 def test_the_shipped_policies_reach_their_gates(name):
     policy = load_policy(f"embedded/{name}")
     engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)
-    suites = skills.skills_of(name, Chat(policy.tokenizer), 200)
+    suites = skills.skills_of(name, Chat(policy.tokenizer), 100)
     table = skill_suites.measure(engine, [suite for suite in suites if suite.name in GATES[name]])
     value = table.set_index(["benchmark", "part"])["value"]
     for suite, parts in GATES[name].items():

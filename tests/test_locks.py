@@ -72,6 +72,7 @@ def distributions(name):
 IMPORTED = third_party(one for path in PACKAGE.rglob("*.py") for one in imports(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lock", "without"), [("cpu.txt", GPU_ONLY), ("gpu.txt", {})])
 def test_what_is_imported_is_locked(lock, without):
     pins = read_lock(lock)
@@ -80,6 +81,7 @@ def test_what_is_imported_is_locked(lock, without):
     assert missing == set(without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ON_VLLM)
 def test_what_the_vllm_tests_load_is_in_their_lock(file):
     beside = read_asked("unsloth-cpu.txt")

@@ -87,6 +87,7 @@ def test_the_command_says_how_it_is_used_and_what_it_did(packed, tmp_path, monke
     assert capsys.readouterr().out == "p: 1 runs, 0.0 MB packed\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
 def test_committed_claims_follow_from_the_committed_records(paper, tmp_path):
     assert records.unpack(records.archive(paper), tmp_path)

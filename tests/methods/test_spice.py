@@ -243,6 +243,7 @@ def test_a_fixed_challenger_makes_one_valid_task_a_document():
     assert {one.weight for one in rows} == {1.0}
 
 
+@pytest.mark.slow
 def test_a_share_of_the_oracles_answers_is_wrong_where_it_is_to_be():
     """Of 72 tasks a third: 24, with a standard deviation of 4. They are whole, in form, graded."""
     frozen = {"challenger": {"trainable": False}}

@@ -171,6 +171,7 @@ def broken_bars(check, bench, *more):
     return {sentence.split(":")[0] for sentence, held in result.bars.items() if not held}
 
 
+@pytest.mark.slow
 def test_the_adapters_part_fails_where_an_engine_answers_with_other_weights(bench, monkeypatch):
     result = Result("adapter")
     adapter(bench, result)
@@ -253,6 +254,7 @@ def on_vllm(stage, engine, **values):
     )
 
 
+@pytest.mark.slow
 def test_an_engine_with_several_adapters_is_asked_once_for_all(bench, stage, monkeypatch):
     engine = Several(stage)
     seen = on_vllm(stage, engine)
@@ -310,6 +312,7 @@ def changed(seen, place, value):
     setattr(attrgetter(path)(seen), name, value)
 
 
+@pytest.mark.slow
 def test_the_load_part_on_a_gpu_with_a_stand_in_for_vllm(bench, stage, monkeypatch):
     """All of its bars hold, and each fault of the engine breaks the one that is about it."""
     gpu, total, loads = replace(bench, gpu=True), 80e9, []

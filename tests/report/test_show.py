@@ -209,6 +209,7 @@ def below(name, seen):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rlvr/learning-curves", "rlvr/verdicts", "rlvr/gains"])
 def test_an_exhibit_is_followed_through_few_modules_and_never_upwards(name, tmp_path):
     """From runs to what is shown; what an exhibit's files say of it has been read before."""

@@ -275,6 +275,7 @@ def test_held_out_questions_are_answered_greedily_unless_it_is_said_otherwise():
         assert asked == {sampling}
 
 
+@pytest.mark.slow
 def test_the_oracle_is_right_at_every_level():
     world = World(None, lambda level, index: index % 2)
     for step in range(20):

@@ -37,6 +37,7 @@ def test_every_prompt_of_a_role_is_in_the_list():
     assert asked <= {role.partition(" ")[0] for role in ROLES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ROLES)
 def test_no_prompt_of_a_role_can_be_closed_by_its_content(role, shipped):
     harmless = controls_in(shipped, ids_of(shipped, ROLES[role]("three")))

@@ -47,6 +47,7 @@ def test_formulas_in_latex(text, latex):
     assert formulas.latex(text) == latex
 
 
+@pytest.mark.slow
 def test_a_formula_that_takes_too_long_is_unequal_and_the_next_one_is_compared(limit):
     start = time.monotonic()
     assert not formulas.has_value(HARD)
@@ -63,6 +64,7 @@ def test_in_threads(limit):
         assert not pool.submit(formulas.has_value, HARD).result()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform does not fork")
 def test_in_a_forked_process(limit):
     assert formulas.are_equal("x+1", "1+x")  # the parent's process runs
@@ -76,6 +78,7 @@ def test_in_a_forked_process(limit):
     assert formulas.are_equal("3x+1", "1+3x")
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_the_one_that_started_it():
     program = (
         "from spnb.core import formulas as f; f.are_equal('x', 'y');"

@@ -67,6 +67,7 @@ def test_a_figure_is_made_saved_and_shown_as_saved(tmp_path, monkeypatch):
     assert "Scale smoke, 2 variants, 4 runs, seeds 0-1" in html
 
 
+@pytest.mark.slow
 def test_tables_of_claims_and_of_own_code(tmp_path, monkeypatch):
     plan = rlvr(tmp_path, "think", "think-random")
     table = exhibit("rlvr/verdicts", plan).item

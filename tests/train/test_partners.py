@@ -45,6 +45,7 @@ def alone(tmp_path, model, tokenizer, params, policy):
     return trainer.model.state_dict()
 
 
+@pytest.mark.slow
 def test_each_learns_as_if_alone(tmp_path, tiny_model, tokenizer):
     params = run_params(3)
     faster = run_params(3, grpo={"learning_rate": 5e-3})

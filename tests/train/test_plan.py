@@ -355,6 +355,7 @@ def test_only_a_committed_plan_of_a_clean_commit_writes_figures(
             make_plan("spiral", scale, figures=named, **values)
 
 
+@pytest.mark.slow
 def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkeypatch, capsys):
     processes = []
 

@@ -144,6 +144,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "changed"), CHANGED.values(), ids=CHANGED)
 def test_a_changed_loss_would_be_seen(tiny_model, loss, changed):
     params, order = run_params(loss, steps=3), list(range(6)) * 2
@@ -176,6 +177,7 @@ def test_a_steps_row_and_records(tmp_path, tiny_model, tokenizer):
     assert samples[0].prompt_ids == pairs[order[0]].short_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [LONGPO, SOLOPO], ids=["longpo", "solopo"])
 def test_resumed_is_bit_identical(tmp_path, tiny_model, tokenizer, loss):
     whole, again, params = [], [], run_params(loss)

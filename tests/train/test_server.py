@@ -66,6 +66,7 @@ def seconds(file):
     file.write_text(str(time.process_time()))
 
 
+@pytest.mark.slow
 def test_a_start_takes_less_than_two_seconds_of_a_processor(tmp_path):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOAD])
@@ -149,6 +150,7 @@ def parent_of(folder):
         parent.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["parent", "server"])
 def test_the_server_has_no_threads_and_who_is_killed_leaves_nobody(tmp_path, killed):
     """`PARENT` would start processes without end if a child executed it again."""

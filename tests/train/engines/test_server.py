@@ -171,6 +171,7 @@ def test_a_served_policy_takes_no_room_here():
     assert params.loaded == {"policy": "p", "rival": "embedded/games"}
 
 
+@pytest.mark.slow
 def test_a_runs_numbers_are_those_with_the_policy_in_the_process(served, tmp_path, monkeypatch):
     for name in ("method_module", "method_class"):
         monkeypatch.setattr(rzero.run_module, name, None)  # put back after the test

@@ -64,10 +64,11 @@ class Use(Asking):
 
 class Beside(StrictData):
     """A second file of a benchmark, with a row for each of the first's that has the same value in a
-    column."""
+    column, and a text made of it, by a template over it."""
 
     file: str
     column: str
+    text: str
 
 
 class Benchmark(StrictData):
@@ -97,6 +98,12 @@ class Benchmark(StrictData):
     papers: dict[str, Protocol]
 
     @property
+    def names(self) -> list[str]:
+        """Of two files, in a local folder; empty where there is one."""
+        both = (self.files or "", self.beside.file) if self.beside else ()
+        return [Path(file).name for file in both]
+
+    @property
     def columns(self) -> list[str]:
         """The columns that a file must have."""
         columns = [*self.where]
@@ -123,7 +130,7 @@ def read_uses(value: Any) -> Any:
     """A run's parameter `benchmarks`, where a path or null (the hub) may stand for a whole `Use`.
 
     Raises:
-        ParamError: a name that is no benchmark.
+        ParamError: a name that is no benchmark, a revision of what is not on the hub.
     """
     if not isinstance(value, Mapping):
         return value
@@ -132,5 +139,9 @@ def read_uses(value: Any) -> Any:
         if name not in BENCHMARKS:
             raise ParamError(unknown("benchmark", name, BENCHMARKS))
         use = HUB if use is None else use
-        uses[name] = {"path": use} if isinstance(use, str) else use
+        uses[name] = use = {"path": use} if isinstance(use, str) else use
+        pinned = use.get("revision") if isinstance(use, Mapping) else None
+        if pinned and (BENCHMARKS[name].dataset == "json" or use.get("path", HUB) != HUB):
+            key = f"benchmarks.{name}.revision"
+            raise ParamError(f"{key} is {pinned!r}; allowed: none, it is no dataset of the hub")
     return uses

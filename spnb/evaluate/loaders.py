@@ -92,10 +92,10 @@ def load(
     try:
         rows = _rows(entry, path)
     except BenchmarkError as error:
-        allowed = f"benchmarks: {{{name}: the path of a file or folder}} with the columns"
-        columns = ", ".join(entry.columns)
-        message = f"{source} cannot be loaded ({error}); allowed: {allowed} {columns}"
-        raise BenchmarkError(message) from None
+        columns = f"a file or folder}} with the columns {', '.join(entry.columns)}"
+        where = f"a folder}} with {' and '.join(entry.names)}" if entry.beside else columns
+        allowed = f"benchmarks: {{{name}: the path of {where}"
+        raise BenchmarkError(f"{source} cannot be loaded ({error}); allowed: {allowed}") from None
     for column in entry.columns:
         if column not in rows.column_names:
             there = ", ".join(rows.column_names)
@@ -128,32 +128,42 @@ def _rows(entry: Benchmark, path: str | None) -> Any:
     import httpx
 
     failures = (OSError, ValueError, RuntimeError, httpx.HTTPError)  # the last: no network
-    if entry.beside:
-        return _joined(entry, entry.beside, path)
     try:
-        if path is not None:
-            return _local_rows(entry, resolve(path))
-        options = {"revision": entry.revision} if entry.revision else {}
-        options |= {"data_files": entry.files} if entry.files else {}
-        return datasets.load_dataset(entry.dataset, entry.config, split=entry.split, **options)
+        rows = _first_rows(entry, path)
+        return _joined(rows, entry, entry.beside, path) if entry.beside else rows
     except (*failures, datasets.exceptions.DatasetsError) as error:
         reason = str(error.__cause__ or error).splitlines() or [type(error).__name__]
         raise BenchmarkError(reason[0]) from None
 
 
-def _joined(entry: Benchmark, beside: Beside, path: str | None) -> Any:
-    """The rows of both files of a benchmark, in a local folder by their names, as one."""
-    parts = []
-    for file in (entry.files or "", beside.file):
-        part = entry.model_copy(update={"files": file, "beside": None})
-        parts.append(_rows(part, path and str(Path(path) / Path(file).name)))
-    rows, others = parts
-    for part in parts:
-        if beside.column not in part.column_names:
-            there = ", ".join(part.column_names)
-            raise BenchmarkError(f"a file has no column {beside.column!r}; there are: {there}")
-    known = {other[beside.column]: other for other in others}
-    return rows.add_column("beside", [known.get(key) for key in rows[beside.column]])
+def _first_rows(entry: Benchmark, path: str | None) -> Any:
+    """Those of the only file or dataset, or of the first of two files."""
+    import datasets
+
+    if path is not None:
+        names = entry.names
+        return _local_rows(entry, resolve(path) / names[0] if names else resolve(path))
+    options = {"revision": entry.revision} if entry.revision else {}
+    options |= {"data_files": entry.files} if entry.files else {}
+    return datasets.load_dataset(entry.dataset, entry.config, split=entry.split, **options)
+
+
+def _joined(rows: Any, entry: Benchmark, beside: Beside, path: str | None) -> Any:
+    """Rows with what the second file, of JSON lines, has of each. `datasets` does not read it: a
+    chat's turns are text in one and a mapping in the next."""
+    from huggingface_hub import hf_hub_download
+
+    if path is None:
+        how = {"repo_type": "dataset", "revision": entry.revision}
+        file = Path(hf_hub_download(entry.dataset, beside.file, **how))
+    else:
+        file = resolve(path) / entry.names[1]
+    others = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+    for names in (rows.column_names, *others):
+        if beside.column not in names:
+            raise BenchmarkError(f"a row has no {beside.column!r}; it has {', '.join(names)}")
+    texts = {other[beside.column]: _filled(beside.text, other) for other in others}
+    return rows.add_column("beside", [texts.get(key) for key in rows[beside.column]])
 
 
 def _local_rows(entry: Benchmark, path: Path) -> Any:
@@ -255,6 +265,8 @@ def _filled(template: str, value: Any) -> str:
         return template.format(value, **(value if isinstance(value, Mapping) else {}))
     except (KeyError, IndexError) as error:
         raise BenchmarkError(f"{_short(value)} has no {error}") from None
+    except TypeError:
+        raise BenchmarkError(f"{_short(value)} does not fit {template}") from None
 
 
 def _chat(text: Any) -> list[dict[str, str]]:

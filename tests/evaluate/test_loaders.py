@@ -588,6 +588,15 @@ def test_a_run_asks_as_its_paper_does_unless_it_says_otherwise(tmp_path, monkeyp
     assert {one[1:3] for one in asking("ssp")} == {(plain, 1)}
 
 
+@pytest.mark.parametrize(
+    "value", [{"gsm8k": {"path": "g.jsonl"}}, {"deep-research-bench": {}}], ids=["file", "address"]
+)
+def test_only_a_dataset_of_the_hub_has_a_revision(value):
+    ((name, use),) = value.items()
+    with pytest.raises(ParamError, match=f"benchmarks.{name}.revision is 'v2'; allowed: none"):
+        read_uses({name: use | {"revision": "v2"}})
+
+
 def test_uses_of_a_run_survive_their_own_dump():
     uses = {name: Use(**use) for name, use in read_uses({"gsm8k": None, "bbeh": "b"}).items()}
     assert (uses["gsm8k"].path, uses["bbeh"].path) == ("hub", "b")

@@ -1,6 +1,8 @@
 """Open-ended benchmarks: rubrics from local rows in their schemas, answers graded by points."""
 
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -233,8 +235,8 @@ THEIRS = [
         "ans_id": f"a{uid}",
         "model": "gemini-2.0-flash-001",
         "messages": [
-            {"role": "user", "content": {"answer": None, "prompt": "as asked"}},
-            {"role": "assistant", "content": {"answer": f"Theirs {uid}.", "prompt": None}},
+            {"role": "user", "content": "as asked"},
+            {"role": "assistant", "content": {"answer": f"Theirs {uid}."}},
         ],
         "metadata": {"token_len": 2},
     }
@@ -262,9 +264,40 @@ def test_each_question_has_the_other_models_answer_beside_it(tmp_path):
     (tmp_path / "cut" / ANSWERS).unlink()
     with pytest.raises(BenchmarkError, match="cannot be loaded .*allowed: "):
         load("arena-hard-creative", CharTokenizer(), path=cut)
-    odd = arena(tmp_path / "odd", answers=[{"id": "u1"}])
-    with pytest.raises(BenchmarkError, match="a file has no column 'uid'; there are: id"):
-        load("arena-hard-creative", CharTokenizer(), path=odd)
+    files = "a folder} with question.jsonl and gemini-2.0-flash-001.jsonl"
+    for name, answers, said in (
+        ("odd", [{"id": "u1"}], "a row has no 'uid'; it has id"),
+        ("short", [{"uid": "u1", "messages": []}], "has no list index out of range"),
+        ("plain", [THEIRS[0] | {"messages": ["x", {"content": "x"}]}], "does not fit {messages"),
+    ):
+        with pytest.raises(BenchmarkError, match=f"{re.escape(said)}.*{re.escape(files)}"):
+            load(
+                "arena-hard-creative", CharTokenizer(), path=arena(tmp_path / name, answers=answers)
+            )
+
+
+def test_the_hub_has_both_files_at_one_revision(tmp_path, monkeypatch):
+    import datasets
+    import huggingface_hub
+
+    folder, asked = Path(arena(tmp_path / "all")), []
+
+    def dataset(*names, **how):
+        asked.append((names, how))
+        return datasets.Dataset.from_list(ASKED)
+
+    def download(*names, **how):
+        asked.append((names, how))
+        return str(folder / ANSWERS)
+
+    monkeypatch.setattr(datasets, "load_dataset", dataset)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    tasks = load("arena-hard-creative", CharTokenizer(), revision="abc", count=1)
+    assert len(tasks) == 1 and tasks[0].gold[0].startswith("Theirs u")
+    hub, base = "lmarena-ai/arena-hard-auto", "data/arena-hard-v2.0"
+    first = {"split": "train", "revision": "abc", "data_files": f"{base}/{QUESTIONS}"}
+    second = {"repo_type": "dataset", "revision": "abc"}
+    assert asked == [((hub, None), first), ((hub, f"{base}/model_answer/{ANSWERS}"), second)]
 
 
 @pytest.mark.parametrize(("said", "score"), [

@@ -25,7 +25,7 @@ RESULTS = ROOT / "RESULTS.md"
 def table() -> str:
     """A row a variant of each file's headline, in Markdown."""
     rows = [
-        "| file | variant | runs | hours each: answers, updates, evaluations | H100-hours "
+        "| file | variant | runs | hours each: answers, updates, evaluations | H100-hours of all "
         "| GB at the peak, one card | of each of eight |",
         "| --- | --- | ---: | --- | ---: | --- | --- |",
     ]
@@ -43,8 +43,10 @@ def lines(name: str, runs: Mapping[tuple[str, int], RunParams]) -> list[str]:
         took = hours(params)
         parts = ", ".join(f"{took[part]:.1f}" for part in ("answers", "updates", "evaluations"))
         whole = f"{seeds[variant] * took['all']:.1f}"
-        cards = " | ".join(on_cards(params, count) for count in (1, TOGETHER))
-        rows.append(f"| {name} | `{variant}` | {seeds[variant]} | {parts} | {whole} | {cards} |")
+        shared = "-" if params.backend == "unsloth" else on_cards(params, TOGETHER)
+        rows.append(
+            f"| {name} | `{variant}` | {seeds[variant]} | {parts} | {whole} | {on_cards(params, 1)} | {shared} |"
+        )
     return rows
 
 

@@ -4,15 +4,11 @@ Not in the ordinary suite: its packages are in a folder of their own, which only
 on the path. Where the set of a GPU is installed they are there too, and it runs.
 """
 
-import json
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from unsloth_runs import SETTINGS, STEPS
+from unsloth_runs import SETTINGS, STEPS, by_trainer
 
 pytestmark = pytest.mark.skipif(
     find_spec("unsloth") is None, reason="unsloth is not here: make unsloth"
@@ -23,15 +19,7 @@ SCRIPT = Path(__file__).with_name("unsloth_runs.py")
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Metrics and classes by trainer and setting."""
-    found = {}
-    for kind in ("stock", "unsloth"):
-        folder = tmp_path_factory.mktemp(kind)
-        command = [sys.executable, str(SCRIPT), kind, str(folder)]
-        own = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder)
-        assert done.returncode == 0, done.stderr[-3000:]
-        found[kind] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return by_trainer(SCRIPT, tmp_path_factory.mktemp)
 
 
 def pairs(runs, setting):

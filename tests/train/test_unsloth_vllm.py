@@ -4,14 +4,11 @@ vLLM, three adapters in one call. Its losses are those of TRL's own trainer, wit
 `make vllm` runs it: the environment of the vLLM engine, with Unsloth's packages on the path.
 """
 
-import json
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from unsloth_runs import by_trainer
 from unsloth_vllm_runs import CUTS, NAMES, ROWS, STEPS
 
 pytestmark = [
@@ -27,15 +24,7 @@ SCRIPT = Path(__file__).with_name("unsloth_vllm_runs.py")
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """What the script prints, by trainer."""
-    found = {}
-    for kind in ("stock", "unsloth"):
-        folder = tmp_path_factory.mktemp(kind)
-        command = [sys.executable, str(SCRIPT), kind, str(folder)]
-        own = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder)
-        assert done.returncode == 0, done.stderr[-3000:]
-        found[kind] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return by_trainer(SCRIPT, tmp_path_factory.mktemp)
 
 
 @pytest.mark.parametrize("cut", CUTS)

@@ -9,6 +9,7 @@ A process of its own for each, because the import of unsloth changes TRL for goo
 import json
 import os
 import random
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,37 @@ def import_unsloth(folder):
         rl._patch_trl_rl_trainers_impl("grpo_trainer")
 
 
+def by_trainer(script, folders):
+    """What a script prints last, from JSON, with `stock` and with `unsloth`, each in a folder of
+    its own (`folders` makes one by a name)."""
+    found = {}
+    for kind in ("stock", "unsloth"):
+        folder = folders(kind)
+        command = [sys.executable, str(script), kind, str(folder)]
+        own = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found[kind] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def adapted(policy):
+    """A policy with the same adapter each time, and what Unsloth's loader gives a model."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    from spnb.train.policies import LORA_TARGETS, Policy, load_policy
+
+    torch.manual_seed(0)  # of the adapter
+    loaded = load_policy(policy)
+    config = LoraConfig(r=8, lora_alpha=8, target_modules=[*LORA_TARGETS], task_type="CAUSAL_LM")
+    model = get_peft_model(loaded.model, config)
+    model._unsloth_user_float32 = True  # else float16, where there is no bfloat16
+    model.for_training = lambda use_gradient_checkpointing=True: model.train()
+    model.for_inference = model.eval
+    return Policy(model, loaded.tokenizer)
+
+
 def method_class():
     """Ten rows a step, of different lengths and weights, some with observations inside."""
     from spnb.core.advantages import make_estimator
@@ -82,20 +114,11 @@ def method_class():
 
 def metrics(policy, grpo, folder):
     """The rows of a run's metrics, and the names of the trainer's classes."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-
     from spnb.train.config import RunParams
-    from spnb.train.policies import LORA_TARGETS, Policy, load_policy, make_engine
+    from spnb.train.policies import make_engine
     from spnb.train.trainer import Hooks, make_trainer
 
-    torch.manual_seed(0)  # of the adapter
-    loaded = load_policy(policy)
-    config = LoraConfig(r=8, lora_alpha=8, target_modules=[*LORA_TARGETS], task_type="CAUSAL_LM")
-    model = get_peft_model(loaded.model, config)
-    model._unsloth_user_float32 = True  # else float16, where there is no bfloat16
-    model.for_training = lambda use_gradient_checkpointing=True: model.train()
-    model.for_inference = model.eval
+    loaded = adapted(policy)
     names = dict(policy="x", paper="p", scale="smoke", variant="v")
     grpo = {"gradient_accumulation_steps": 4, "learning_rate": 2e-2} | grpo
     sizes = dict(steps=STEPS, save_every=100, max_new_tokens=14, max_length=128)
@@ -103,8 +126,7 @@ def metrics(policy, grpo, folder):
     rows, engines = [], {}
     method = method_class()(params, loaded.tokenizer)
     hooks = Hooks(on_step=lambda row, samples: rows.append(row))
-    own = Policy(model, loaded.tokenizer)
-    trainer = make_trainer(params, own, method, engines, hooks, folder)
+    trainer = make_trainer(params, loaded, method, engines, hooks, folder)
     engines["policy"] = make_engine(params, trainer)
     trainer.train()
     return {"rows": rows, "classes": [base.__name__ for base in type(trainer).__mro__]}

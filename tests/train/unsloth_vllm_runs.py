@@ -95,20 +95,15 @@ def trained(policy, top_p, folder, noted=None):
     """A trained trainer, its weights by name, the rows of its metrics; `noted`: answers to take in
     place of a vLLM's."""
     import torch
-    from peft import LoraConfig, get_peft_model
+    from unsloth_runs import adapted
 
     from spnb.train.config import RunParams
-    from spnb.train.policies import LORA_TARGETS, Policy, load_policy, make_engine
+    from spnb.train.policies import make_engine
     from spnb.train.trainer import Hooks, make_trainer
     from spnb.train.weights import trained_weights
 
-    torch.manual_seed(0)  # of the adapter
-    loaded = load_policy(policy)
-    config = LoraConfig(r=8, lora_alpha=8, target_modules=[*LORA_TARGETS], task_type="CAUSAL_LM")
-    model = get_peft_model(loaded.model, config)
-    model._unsloth_user_float32 = True  # else float16, where there is no bfloat16
-    model.for_training = lambda use_gradient_checkpointing=True: model.train()
-    model.for_inference = model.eval
+    loaded = adapted(policy)
+    model = loaded.model
     kind = {"engine": "torch"} if noted else {"engine": "vllm", "dtype": "bfloat16"}
     grpo = {"gradient_accumulation_steps": 4, "learning_rate": 2e-2}
     grpo["adam_epsilon"] = 1e-6  # less would make differences of 1e-8 in a gradient large
@@ -120,8 +115,7 @@ def trained(policy, top_p, folder, noted=None):
     rows, engines = [], {}
     method = method_class()(params, loaded.tokenizer)
     hooks = Hooks(on_step=lambda row, samples: rows.append(row))
-    own = Policy(model, loaded.tokenizer)
-    trainer = make_trainer(params, own, method, engines, hooks, folder)
+    trainer = make_trainer(params, loaded, method, engines, hooks, folder)
     weights = {"start": trained_weights(model)}
     draw = torch.Generator().manual_seed(1)
     weights["past"] = {

@@ -43,10 +43,10 @@ def lines(name: str, runs: Mapping[tuple[str, int], RunParams]) -> list[str]:
         took = hours(params)
         parts = ", ".join(f"{took[part]:.1f}" for part in ("answers", "updates", "evaluations"))
         whole = f"{seeds[variant] * took['all']:.1f}"
+        alone = on_cards(params, 1)
         shared = "-" if params.backend == "unsloth" else on_cards(params, TOGETHER)
-        rows.append(
-            f"| {name} | `{variant}` | {seeds[variant]} | {parts} | {whole} | {on_cards(params, 1)} | {shared} |"
-        )
+        cells = (name, f"`{variant}`", seeds[variant], parts, whole, alone, shared)
+        rows.append(f"| {' | '.join(map(str, cells))} |")
     return rows
 
 

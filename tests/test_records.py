@@ -17,7 +17,7 @@ KEYS = (
 )
 SCORE = dict.fromkeys(KEYS[0], 1) | dict.fromkeys(KEYS[1], "")
 ITEM = {**SCORE, "text": "said", "attempts": [[1.0, "x"]]}
-PARAMS = {"paper": "p", "scale": "cpu", "variant": "v", "seed": 3}
+PARAMS = {"paper": "p", "scale": "cpu", "variant": "full", "seed": 3}
 PAPERS = [path.name.removesuffix(".jsonl.xz") for path in (ROOT / "records").glob("*.jsonl.xz")]
 
 
@@ -36,12 +36,12 @@ def packed(tmp_path):
 
 def test_a_packed_run_comes_back_without_weights_and_counts_as_finished(packed, tmp_path):
     assert records.unpack(packed, tmp_path / "new") == 1
-    (folder,) = (tmp_path / "new").glob("p/cpu/v/*")
+    (folder,) = (tmp_path / "new").glob("p/cpu/full/*")
     run = read_run(folder)
     assert run.finished and train_run(run) == run and not run.has_weights
     assert run.rows("metrics")[1] == {"step": 2, "kl": 1, "loss": 0.333333}
     assert run.rows("rollouts") == [ROLLOUT]
-    facts = read_run(tmp_path / "runs/p/cpu/v/seed-3").facts()
+    facts = read_run(tmp_path / "runs/p/cpu/full/seed-3").facts()
     changed = {"weights": False, "model": {}, "digests": run.noted()["digests"]}
     assert run.facts() == {**facts, **changed}
     (folder / "metrics.jsonl").write_text('{"step": 1}\n')
@@ -55,7 +55,7 @@ def test_a_run_that_is_there_stays_as_it_is(packed, tmp_path):
     assert records.unpack(packed, tmp_path / "new") == 0
     assert run.rows("metrics") == [{"step": 7}] and not run.finished
     assert records.unpack(packed, tmp_path / "runs") == 0
-    assert "weights" not in read_run(tmp_path / "runs/p/cpu/v/seed-3").facts()
+    assert "weights" not in read_run(tmp_path / "runs/p/cpu/full/seed-3").facts()
 
 
 def test_rows_with_other_keys_keep_their_order():
@@ -66,8 +66,9 @@ def test_rows_with_other_keys_keep_their_order():
     assert records.rows_of(records.columns([])) == []
 
 
-def test_rollouts_and_texts_are_kept_of_the_first_seed_alone(packed, tmp_path):
-    run = open_run(tmp_path / "runs", {**PARAMS, "seed": 5})
+@pytest.mark.parametrize("variant", ["full", "other"])
+def test_texts_are_kept_of_a_first_seed_and_rollouts_of_fulls(packed, tmp_path, variant):
+    run = open_run(tmp_path / "runs", {**PARAMS, "variant": variant, "seed": 5})
     run.append("metrics", {"step": 1})
     run.append("rollouts", ROLLOUT)
     run.append("items", ITEM)
@@ -76,7 +77,9 @@ def test_rollouts_and_texts_are_kept_of_the_first_seed_alone(packed, tmp_path):
     assert records.unpack(packed, tmp_path / "new") == 2
     first, later = records.finished(tmp_path / "new" / "p" / "cpu")
     assert len(first.rows("rollouts")) == 1 and not later.rows("rollouts")
-    assert first.rows("items") == [ITEM] and later.rows("items") == [SCORE]
+    assert first.rows("items") == [ITEM] and later.rows("items") == [
+        SCORE if variant == "full" else ITEM
+    ]
     assert train_run(later) == later
 
 

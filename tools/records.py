@@ -7,8 +7,8 @@ Training takes hours; what it wrote down is some kB a run. With the records an e
 again, a claim computed otherwise or seeds added, and no run that is there is trained again. Weights
 are not kept: before a run that starts from another one's, that one has to be deleted.
 
-To keep it small, metrics have six digits, a variant's sampled rollouts and the texts of its
-evaluations are those of its first seed, and rows are packed by column.
+To keep it small, metrics have six digits, the texts of a variant's evaluations are those of its
+first seed, sampled rollouts those of the first seed of `full`, and rows are packed by column.
 """
 
 import json
@@ -23,6 +23,8 @@ from spnb.core.paths import ROOT, resolve
 from spnb.train.runs import RECORDS, Run, read_run
 
 SCALE = "cpu"
+FULL = "full"
+"""The variant that is a paper's method."""
 NO_WEIGHTS = {"model": {}, "kept": {}, "weights": False}
 """What `finished.json` notes of a run that is unpacked."""
 TEXTS = {"text", "attempts"}
@@ -54,8 +56,9 @@ def keep(runs: Path, paper: str, target: Path) -> int:
             records["metrics"] = [
                 {key: short(row[key]) for key in row} for row in run.rows("metrics")
             ]
-            if run.variant in read:
+            if run.variant in read or run.variant != FULL:
                 records["rollouts"] = []
+            if run.variant in read:
                 records["items"] = [
                     {key: row[key] for key in row if key not in TEXTS} for row in records["items"]
                 ]

@@ -116,6 +116,7 @@ def test_core_knows_no_torch():
         assert not {module for module in modules if module.split(".")[0] in ("torch", "trl")}, path
 
 
+@pytest.mark.slow
 def test_the_facade_has_its_names_and_does_not_import_torch():
     code = (
         "import sys, spnb, spnb.rewards\n"

@@ -124,6 +124,7 @@ print([name for name in {heavy!r} if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
     [

@@ -7,7 +7,7 @@ Training takes hours; what it wrote down is some kB a run. With the records an e
 again, a claim computed otherwise or seeds added, and no run that is there is trained again. Weights
 are not kept: before a run that starts from another one's, that one has to be deleted.
 
-To keep it small, metrics have six digits, the texts of a variant's evaluations are those of its
+To keep it small, metrics have four digits, the texts of a variant's evaluations are those of its
 first seed, sampled rollouts those of the first seed of `full`, and rows are packed by column.
 """
 
@@ -92,8 +92,8 @@ def unpack(target: Path, runs: Path) -> int:
 
 
 def short(value: Any) -> Any:
-    """A float with six digits; anything else as it is."""
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    """A float with four digits; anything else as it is."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def columns(rows: Iterable[Row]) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def test_a_formula_that_takes_too_long_is_unequal_and_the_next_one_is_compared(l
     assert time.monotonic() - start < 60
 
 
+@pytest.mark.slow
 def test_in_threads(limit):
     with ThreadPoolExecutor(4) as pool:
         pairs = [(f"{n}x+1", f"1+{n + n % 2}x") for n in range(2, 12)]
@@ -94,6 +95,7 @@ def test_the_process_ends_with_the_one_that_started_it():
     assert not os.path.exists(f"/proc/{int(run.stdout)}")
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_is_started_again(limit):
     assert formulas.are_equal("x+1", "1+x")
     process = formulas._comparer(os.getpid()).process

@@ -86,6 +86,7 @@ def rules(benchmarks=(), **values):
     return Filter(CorpusSettings(**SMALL, shingle_words=1, **values), benchmarks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "dropped"), [(0.95, 40), (0.9, 40), (0.65, 0), (0.3, 0)])
 def test_near_duplicates_on_both_sides_of_the_threshold(share, dropped):
     """40 pairs at .9 or .95 are all found, 40 at .65 none: the threshold .8 is 3 or more standard
@@ -264,6 +265,7 @@ def test_a_limit_keeps_the_first_documents_of_every_source(tmp_path, place):
     assert [row["id"] for row in rows_of(tmp_path / "corpus")] == ["a.txt", "b.md", "deep/c.txt"]
 
 
+@pytest.mark.slow
 def test_a_limit_reads_no_more_than_it_needs(tmp_path):
     """Sources whose later part cannot be read."""
     settings = CorpusSettings(**SMALL, limit=3)

@@ -48,6 +48,7 @@ def ladder(root, **changes):
     ]
 
 
+@pytest.mark.slow
 def test_differences_are_paired_by_seed(tmp_path):
     """20 and 40 points: 30, half of the width t * 10; 0 and 10: 5, t * 5."""
     made = spnb.compare(plan(*ladder(tmp_path)))

@@ -358,6 +358,7 @@ def test_a_value_that_no_cell_takes_is_refused():
         fit(["scale"], {"scale": "cpu", "steps": 2})
 
 
+@pytest.mark.slow
 def test_a_valid_call_warns_of_nothing_and_stops_in_one_line(tmp_path, monkeypatch, capfd, caplog):
     """The real papermill on a small notebook: no warnings, and nothing of a kernel's tracebacks."""
     source = "import sys\nprint('noise')\nprint('murmur', file=sys.__stderr__)\nint(word)"

@@ -49,6 +49,7 @@ def test_own_variants_are_those_that_no_file_names(plan):
     assert frames.with_own(["no-rae"]).variants == ["mine"]
 
 
+@pytest.mark.slow
 def test_a_figure_has_a_further_line_under_its_name(plan):
     shown = show.exhibit("spiral/figure-9", plan)
     data = pd.read_csv(shown.files["csv"])
@@ -74,6 +75,7 @@ def test_a_table_has_a_further_row_and_dashes_for_what_was_not_run(plan):
     assert table.loc[other, lines].startswith("-")
 
 
+@pytest.mark.slow
 def test_what_cannot_show_it_is_as_without_it(plan, tmp_path):
     frames = gather(plan.all())
     tables = load_tables("spiral")

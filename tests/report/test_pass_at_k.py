@@ -238,6 +238,7 @@ def test_the_figure_has_a_panel_a_group_and_the_start_dotted(tmp_path):
     assert order["start"].line == order["start of a"].line != order["full"].line
 
 
+@pytest.mark.slow
 def test_exhibits_are_made_of_the_runs_at_hand(tmp_path, monkeypatch):
     frames = Frames([write(tmp_path), write(tmp_path, "rlvr")])
     for name in ("curves", "levels", "gains"):

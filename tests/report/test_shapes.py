@@ -140,6 +140,7 @@ def test_figure_7_has_the_numbers_that_spice_prints():
     assert len(figure.axes) == 1
 
 
+@pytest.mark.slow
 def test_formulas_become_exhibits_without_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(show, "default_folder", lambda: tmp_path)
     said = []

@@ -143,6 +143,7 @@ def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypat
     assert "spnb exhibit spiral/table-3" in nothing._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
     both, one = (
         rlvr(tmp_path / name, *v) for name, v in (("a", ["think", "search"]), ("b", ["think"]))
@@ -222,6 +223,7 @@ def test_an_exhibit_is_followed_through_few_modules_and_never_upwards(name, tmp_
     assert not [pair for pair in walk if pair[0] in below(pair[1], set())]
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_shared_exhibit_is_found_without_a_plan(tmp_path, monkeypatch):
     monkeypatch.setattr("spnb.train.provenance.TRIALS", str(tmp_path / "trials"))
     frames = gather(rlvr(tmp_path, "think").all())

@@ -377,6 +377,7 @@ def test_interrupting_stops_the_processes_and_says_one_sentence(tmp_path, monkey
     assert "0/2 runs; loading full/0, no-rae/0" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_parameters_are_checked_without_torch():
     """Also of a valid plan of every paper, its policies' weights included."""
     code = (
@@ -481,6 +482,7 @@ def test_snapshots_exist_only_where_a_method_asks_for_them(tmp_path):
     assert any(run.checkpoints.glob("*/*/*.json")) and not any(run.checkpoints.rglob("past*"))
 
 
+@pytest.mark.slow
 def test_published_benchmarks_are_measured_at_both_ends_and_belong_to_the_runs_identity(tmp_path):
     rows = [{"question": f"{n} and {n}?", "answer": f"#### {2 * n}"} for n in range(3)]
     file = tmp_path / "gsm8k.jsonl"

@@ -265,6 +265,7 @@ with run.lock():
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_writes_is_waited_for(tmp_path, capsys):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

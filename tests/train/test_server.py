@@ -172,6 +172,7 @@ def test_the_log_of_a_failed_run_ends_the_error(tmp_path):
         run_all(plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cards", "seen"),
     [(["2", "GPU-7"], ["2", "GPU-7"]), ([], ["all"])],

@@ -131,11 +131,13 @@ def within(share, expected, n, deviations=4):
     return abs(share - expected) <= deviations * math.sqrt(expected * (1 - expected) / n)
 
 
+@pytest.mark.slow
 def test_every_demonstrated_action_is_legal(turns):
     for demo in turns:
         assert parts(demo)[1] in legal(demo), demo
 
 
+@pytest.mark.slow
 def test_remarks_are_true(turns, tictactoe):
     remarked = [demo for demo in turns + tictactoe[:4000] if detail(demo)]
     for demo in remarked:

@@ -131,6 +131,7 @@ def assert_offer_remark(here, remark):
         )
 
 
+@pytest.mark.slow
 def test_every_demonstrated_action_is_accepted_and_does_what_it_says(matches):
     """Replays each match from the answers' text; `play` raises where the environment refuses."""
     game = make_game(NEGOTIATION)

@@ -78,6 +78,7 @@ def served(tiny_model, tokenizer, monkeypatch):
     world.server_close()
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_the_served_policy_in_order(served, tokenizer):
     engine = ServerEngine(Server("judge", MODEL, served.address), tokenizer)
     kinds = (Sampling(9), Sampling(5, 0.0), Sampling(9, 0.7, top_p=0.9), Sampling(9, 2.0, top_k=4))
@@ -112,6 +113,7 @@ def test_a_server_that_is_down_or_has_another_model_is_named_before_a_run(served
         check_needs(RunParams(**values | {"servers": {"judge": down}}))
 
 
+@pytest.mark.slow
 def test_errors_and_slow_answers_are_tried_again_a_few_times_and_then_named(served, tokenizer):
     server = Server("judge", MODEL, served.address, patience=0.5)
     engine = ServerEngine(server, tokenizer)

@@ -73,6 +73,7 @@ class Part(StrictData):
     measure: Measure
     of: str
     against: float | str = Field(0.0, description="a variant or a number")
+    other: Measure | None = Field(None, description="of the variant `against`, where not `measure`")
     direction: Literal["greater", "less", "near", "reaches", "rises", "no gain", "compare"]
     bar: float = Field(0, description="reaches: the least mean")
     margin: float = Field(
@@ -161,7 +162,8 @@ def claims_of(content: Mapping[str, Any], paper: str) -> Claims:
         where = f"claim {claim['id']!r}: "
         parts = []
         for part in claim["parts"]:
-            own = {"measure": pick(measures, part["measure"], where)}
+            named = [key for key in ("measure", "other") if key in part]
+            own = {key: pick(measures, part[key], where) for key in named}
             if own["measure"].unit == "points" and part["direction"] in ("greater", "less"):
                 own["margin"] = part.get("margin", content.get("margin", 0))
             own["paper"] = {k: _printed(paper, v) for k, v in part.get("paper", {}).items()}
@@ -248,11 +250,12 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
 
     zero = 0.0
     if isinstance(part.against, str):
-        mean, low, high, n = part.measure.difference(frames, part.of, part.against)
+        mean, low, high, n = part.measure.difference(frames, part.of, part.against, part.other)
         row["other end"] = shown(part.against, 1)
         if part.direction in ("greater", "less"):
-            sides = part.variants if part.direction == "greater" else part.variants[::-1]
-            better = improvement_interval(part.measure.differences(frames, *sides))
+            found = part.measure.differences(frames, part.of, part.against, part.other)
+            sign = 1 if part.direction == "greater" else -1
+            better = improvement_interval([sign * value for value in found])
             row["P(better)"] = format_interval(*better[:3], 2)
     else:
         zero = part.against

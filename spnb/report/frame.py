@@ -265,21 +265,30 @@ class Measure(StrictData):
             parts.append(part.assign(seed=seed))
         return pd.concat(parts)
 
-    def differences(self, frames: Frames, first: str, second: str) -> list[float]:
-        """`first` minus `second` at the end, one a seed that both have.
+    def differences(
+        self, frames: Frames, first: str, second: str, other: "Measure | None" = None
+    ) -> list[float]:
+        """`first` minus `second` at the end, one a seed; NaN where only one of them has the seed.
 
         Both variants of a seed share start, deals and evaluation seeds, which the pairs take out.
-        """
-        ends = self.of_runs(frames.only([first, second]))
-        values = ends.groupby(["seed", "variant"])["value"].mean().unstack("variant")
-        values = values.reindex(columns=[first, second])
-        return (values[first] - values[second]).tolist()
 
-    def difference(self, frames: Frames, first: str, second: str) -> "Interval":
+        Args:
+            other: the measure of `second`, where it is not this one.
+        """
+        ends = [
+            measure.of_runs(frames.only([name])).groupby("seed")["value"].mean()
+            for measure, name in ((self, first), (other or self, second))
+        ]
+        return (ends[0] - ends[1]).tolist()
+
+    def difference(
+        self, frames: Frames, first: str, second: str, other: "Measure | None" = None
+    ) -> "Interval":
         """The mean of `differences` with its interval: `paired_interval`."""
+        sides = ((self, first), (other or self, second))
         return paired_interval(
-            self.differences(frames, first, second),
-            lambda: [self.interval(frames, name)[:3] for name in (first, second)],
+            self.differences(frames, first, second, other),
+            lambda: [measure.interval(frames, name)[:3] for measure, name in sides],
         )
 
 

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 
 import pytest
+from arms import differences
 from fakes import CharTokenizer
 
 from spnb.core.episodes import run
@@ -17,7 +18,6 @@ from spnb.evaluate.proposals import proposal_rows, question_metrics
 from spnb.lab import ladder
 from spnb.lab.ladder import ORDINALS, Source
 from spnb.methods.proposer import PAYS, Method, Params
-from spnb.train.plan import make_plan
 from spnb.train.policies import load_policy
 
 SMALL = dict(highest=4, proposals=6, trained_questions=3, answers=4, eval_items=2, eval_proposals=4)
@@ -357,26 +357,9 @@ ARMS = {
 }
 
 
-def flat(values, prefix=""):
-    """A nested mapping as {"a.b": value}, without what is empty."""
-    pairs = [
-        flat(value, f"{prefix}{key}.").items()
-        if isinstance(value, dict)
-        else [(prefix + key, value)]
-        for key, value in values.items()
-    ]
-    return {key: value for inner in pairs for key, value in inner if value not in (None, [], "")}
-
-
 @pytest.mark.parametrize("arm", list(ARMS))
 def test_the_arms_differ_only_in_what_they_say(arm):
-    def settings(variant):
-        plan = make_plan("proposer", "cpu", variants=[variant], seeds=[0])
-        return flat(plan.params(variant).model_dump()) | {"variant": ""}
-
-    own, learning = settings(arm), settings("learning")
-    changed = {key for key in {*own, *learning} if own.get(key) != learning.get(key)}
-    assert changed == ARMS[arm]
+    assert differences("proposer", arm, "learning") == ARMS[arm]
 
 
 def test_the_gate_of_the_starting_policy():

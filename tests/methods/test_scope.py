@@ -6,6 +6,7 @@ import random
 import re
 
 import pytest
+from arms import differences
 from fakes import CharTokenizer, Scripts
 from trl.rewards import get_cosine_scaled_reward
 
@@ -487,3 +488,28 @@ def test_short_questions_are_answered_by_search():
     for suite in made.suites(0)[2:]:
         records, _ = play_suite(suite, dict.fromkeys(NAMES, Scripted()))
         assert len(records) == 2 and {one["score"] for one in records} == {0.0}
+
+
+LONGER = {"stages", "steps"}
+ALONE = LONGER | {"roles.challenger.trainable"}
+ARMS = {
+    "six": LONGER,
+    "curated": ALONE | {"tasks"},
+    "frozen": LONGER,
+    "frozen-start": ALONE,
+    "no-gates": {"gates"},
+    "no-length-penalty": {"length_penalty"},
+    "grader-oracle": {"grades"},
+    "rubric-oracle": {"rubrics"},
+    "without-question": {"kinds"},
+    "random": {"reward"},
+    "shuffled": {"pay"},
+    "hardest": ALONE | {"tasks"},
+    "simultaneous": LONGER | {"attempts"},
+    "shared": LONGER | {"attempts", "roles.challenger.policy"},
+}
+
+
+@pytest.mark.parametrize("arm", list(ARMS))
+def test_the_arms_differ_only_in_what_they_say(arm):
+    assert differences("scope", arm, "full") == ARMS[arm]

@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 
 import oracle
 import pytest
+from arms import differences
 from fakes import CharTokenizer, Roles, asked_in, step_of
 from test_trainer import assert_as_the_oracle
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -26,7 +27,6 @@ from spnb.methods.spell import Method, Params
 from spnb.train.config import merge, params_class, variant_layers
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.guards import token_logps
-from spnb.train.plan import make_plan
 from spnb.train.policies import Policy
 from spnb.train.trainer import Hooks, make_trainer
 
@@ -675,25 +675,9 @@ ARMS = {
 }
 
 
-def flat(values, prefix=""):
-    """A nested mapping as {"a.b": value}, without what is empty."""
-    pairs = [
-        flat(value, f"{prefix}{key}.").items()
-        if isinstance(value, dict)
-        else [(prefix + key, value)]
-        for key, value in values.items()
-    ]
-    return {key: value for inner in pairs for key, value in inner if value not in (None, [], "")}
-
-
 @pytest.mark.parametrize("arm", list(ARMS))
 def test_the_arms_differ_only_in_what_they_say(arm):
-    def settings(variant):
-        plan = make_plan("spell", "cpu", variants=[variant], seeds=[0])
-        return flat(plan.params(variant).model_dump()) | {"variant": ""}
-
-    own, full = settings(arm), settings("full")
-    assert {key for key in {*own, *full} if own.get(key) != full.get(key)} == ARMS[arm]
+    assert differences("spell", arm, "full") == ARMS[arm]
 
 
 # --- the loss, and whole runs

@@ -7,12 +7,13 @@ from collections import Counter
 from statistics import fmean
 
 import pytest
+from arms import differences
 from spice_world import SMALL, Tokenizer, World, method, rows_of, type_asked
 
 from spnb.core.documents import Context, Proposal
 from spnb.core.episodes import run
 from spnb.core.method import Share
-from spnb.core.params import ParamError, papers, validate
+from spnb.core.params import ParamError, validate
 from spnb.core.plugins import reward
 from spnb.corpus.store import CorpusError
 from spnb.evaluate.items import play_suite
@@ -501,34 +502,11 @@ ARMS = {
 }
 
 
-def flat(values, prefix=""):
-    """A nested mapping as {"a.b": value}; without a value: None."""
-    pairs = [
-        flat(value, f"{prefix}{key}.").items()
-        if isinstance(value, dict)
-        else [(prefix + key, value)]
-        for key, value in values.items()
-    ]
-    return {key: value for inner in pairs for key, value in inner if value is not None}
-
-
-WAITING = pytest.mark.skipif("spice" not in papers(), reason="SPICE has no parameter files yet")
-
-
-@WAITING
 @pytest.mark.parametrize("arm", list(ARMS))
 def test_the_variants_differ_only_in_what_they_say(arm):
-    def settings(variant):
-        plan = make_plan("spice", "cpu", variants=[variant], seeds=[0])
-        dumped = plan.params(variant).model_dump()
-        return flat(dumped | {"variant": "", "keep_checkpoints": []})
-
-    own, full = settings(arm), settings("full")
-    changed = {key for key in {*own, *full} if own.get(key) != full.get(key)}
-    assert changed == ARMS[arm]
+    assert differences("spice", arm, "full") == ARMS[arm]
 
 
-@WAITING
 def test_r_zero_needs_its_stages():
     with pytest.raises(
         ParamError,

@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+from arms import differences
 from fakes import CharTokenizer, Scripts
 
 from spnb.core import prompts
@@ -508,3 +509,28 @@ def test_the_oracle_says_where_a_chain_leads(text, level, answerable, right):
     answer = follow(QUEST.links_of("train"), PERSON, ("guide", "host"))[-1]
     told = method().source.judge(Proposal(text, answer), Target("quest", answer, pool="train"))
     assert (told.level, told.answerable, told.right) == (level, answerable, right)
+
+
+OLDER = {"policy"}
+"""The arms of batches and of the penalty have a start of their own."""
+ARMS = {
+    "solver-only": {"roles.proposer.policy", "roles.proposer.trainable"},
+    "proposer-only": {"roles.solver.trainable"},
+    "random": {"paid"},
+    "no-verification": {"verify"},
+    "noise-0": {"noisy_documents"},
+    "three-noise-7": {"noisy_documents", "readings"},
+    "released-rules": {"distinct_queries", "min_searches"},
+    "reset": OLDER,
+    "dummy": OLDER | {"fill"},
+    "full-reuse": OLDER | {"reset_every"},
+    "punished": OLDER | {"reset_every", "invalid_reward"},
+    "rf-rf": {"attempts", "roles.solver.estimator"},
+    "grpo-grpo": {"proposals", "roles.proposer.estimator"},
+    "smaller": {"policy"},
+}
+
+
+@pytest.mark.parametrize("arm", list(ARMS))
+def test_the_arms_differ_only_in_what_they_say(arm):
+    assert differences("ssp", arm, "full") == ARMS[arm]

@@ -310,3 +310,24 @@ def test_an_exhibit_says_whether_its_claims_were_fixed_before_the_runs(monkeypat
     for changed in "cd":
         assert said("a" * 40, changed * 40).startswith("The claims or their measures were changed")
     assert said("a" * 40, "e" * 40) == said("a" * 40, None) == said() == ""
+
+
+def test_the_other_side_may_have_a_measure_of_its_own():
+    """Gains of 10, 20 and 18 points in the first third, of 6, 4 and 14 in the last: +4, +16, +4."""
+    at = {0: (0.1, 0.1, 0.1), 3: (0.2, 0.3, 0.28), 6: (0.4, 0.4, 0.4), 9: (0.46, 0.44, 0.54)}
+    table = pd.concat([ends(step, full=wins) for step, wins in at.items()])
+    early, late = ({"change": "difference", "until": 0.34}, {"change": "difference", "since": 0.66})
+    first, third = (SCORE.model_copy(update=one) for one in (early, late))
+    line = only(table, measure=first, against="full", other=third)
+    assert line["here"].startswith("8.0 [-9.2, 25.2]") and line["P(better)"].startswith("1.00")
+    assert (
+        only(table, measure=first, against="full", other=third, direction="less")["here"][:3]
+        == "8.0"
+    )
+    assert only(table, measure=first, against="full")["here"].startswith("0.0")
+    named = {"first": first.model_dump(), "third": third.model_dump()}
+    entry = {"text": "a", "measure": "first", "other": "third", "of": "full", "against": "full"}
+    claim = {"id": "c", "text": "t", "source": "s", "parts": [{**entry, "direction": "greater"}]}
+    texts = {"exhibit": "x", "caption": "c", "protocol": "p"}
+    (read,) = claims_of({"measures": named, "claims": [claim], **texts}, "scope").claims[0].parts
+    assert (read.measure, read.other) == (first, third)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 import pandas as pd
 
@@ -59,18 +58,17 @@ def swaps(plan: Plan, frames: Frames) -> ExhibitContent | None:
     if not runs:
         return None
     found = pd.concat([swapped(one) for one in runs], ignore_index=True)
-    kinds = list(dict.fromkeys(found["kind"]))
+    wide = found.pivot_table("value", "seed", ["search", "answer", "kind"], sort=False)
+    early = wide["first", "first"]
     lines = []
-    for (search, answer), rows in found.groupby(["search", "answer"], sort=False):
-        line: dict[str, Any] = {"search": search, "answer": answer}
-        for kind in kinds:
-            own = rows[rows["kind"] == kind].set_index("seed")["value"]
-            base = found[(found["kind"] == kind) & (found["search"] == "first")]
-            base = base[base["answer"] == "first"].set_index("seed")["value"]
-            line[kind] = f"{own.mean():.1f}"
-            if (search, answer) != ("first", "first"):
-                gain = mean_interval((own - base).tolist())
-                line[f"{kind}: gain"] = format_interval(*gain[:3])
+    for search, answer in dict.fromkeys((search, answer) for search, answer, _ in wide):
+        own = wide[search, answer]
+        line = {"search": search, "answer": answer} | own.mean().map("{:.1f}".format).to_dict()
+        if (search, answer) != ("first", "first"):
+            gains = own - early
+            gains["multi-hop minus single-hop"] = gains["multi-hop"] - gains["single-hop"]
+            for kind, gain in gains.items():
+                line[f"{kind}: gain"] = format_interval(*mean_interval(gain.tolist())[:3])
         lines.append(line)
     return ExhibitContent(pd.DataFrame(lines).fillna("-"), runs)
 

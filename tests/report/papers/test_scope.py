@@ -62,9 +62,10 @@ def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
 
     def swapped(one):
         rows = [
-            (one.seed, search, answer, "reports", value + one.seed * 10)
+            (one.seed, search, answer, kind, share * value + one.seed * 10)
             for search, answers in values.items()
             for answer, value in answers.items()
+            for kind, share in (("reports", 1), ("single-hop", 0.25), ("multi-hop", 0.5))
         ]
         return pd.DataFrame(rows, columns=["seed", "search", "answer", "kind", "value"])
 
@@ -76,7 +77,10 @@ def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
         ("last", "first"): "65.0", ("last", "last"): "95.0",
     }  # fmt: skip
     assert table.loc[("first", "first"), "reports: gain"] == "-"
-    assert table.loc[("last", "first"), "reports: gain"].startswith("20.0 [20.0")
+    gains = table.loc[("last", "first")]
+    assert gains["reports: gain"].startswith("20.0 [20.0")
+    assert gains["single-hop: gain"][:3] == "5.0"
+    assert gains["multi-hop minus single-hop: gain"].startswith("5.0 [5.0")
     monkeypatch.setattr(Run, "kept", lambda one: {24: 1})
     assert scope.swaps(None, Frames(runs)) is None
 

@@ -384,6 +384,8 @@ class Method(SearchMethod):
             yield from self.answer(usable, params.filter_attempts, of_batch)
             for item in usable:
                 item.reason = item.reason or outside(item.mean)
+            if batch == 0:  # all batches are of the same two policies
+                self.log(**task_numbers(items), **rubric_numbers(usable, self.source))
             reasons.update(item.reason for item in items)
             kept += [
                 [item.proposal.question, item.proposal.kind, list(item.points)]
@@ -391,12 +393,13 @@ class Method(SearchMethod):
                 if not item.reason
             ]
         tasks = kept[:quota]
-        self.log(filled=len(tasks) / quota, candidates=sum(reasons.values()))
-        self.log(**{f"stopped/{reason}": count for reason, count in reasons.items() if reason})
+        candidates = sum(reasons.values())
+        self.log(filled=len(tasks) / quota, candidates=candidates)
+        self.log(**{f"stopped/{why}": n / candidates for why, n in reasons.items() if why})
         if len(tasks) < params.least_filled * quota:
             counts = ", ".join(f"{why}: {n}" for why, n in reasons.most_common() if why)
             raise ValueError(
-                f"{len(tasks)} of {quota} tasks of the stage passed, of {sum(reasons.values())} "
+                f"{len(tasks)} of {quota} tasks of the stage passed, of {candidates} "
                 f"candidates ({counts}); allowed: {params.least_filled:g} of them or more"
             )
         return [tasks[place % len(tasks)] for place in range(quota)]

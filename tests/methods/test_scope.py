@@ -266,7 +266,10 @@ def test_a_stage_begins_with_its_tasks_and_keeps_those_of_middling_grade():
     made, rows = play(world, step=1, stages=STAGES, filter_attempts=4)
     assert {row.role for row in rows} == {"solver"} and len(rows) == 4
     assert len(made.kept) == 4 and made.metrics["method/filled"] == 1
-    assert made.metrics["method/stopped/too easy"] > 0
+    numbers = made.metrics
+    # of the first batch as of a challenger's step; what stopped them as a share of all candidates
+    assert numbers["method/stopped/too easy"] == 1 - 4 / numbers["method/candidates"] > 0
+    assert numbers["method/usable"] == 1 and 0 < numbers["method/middle"] < 1
     first = [task[0] for task in made.kept[:2]]
     asked = {text for text, *_ in made.kept if any(text in prompt for prompt in world.prompts)}
     assert {*first} <= asked
@@ -495,8 +498,8 @@ ALONE = LONGER | {"roles.challenger.trainable"}
 ARMS = {
     "six": LONGER,
     "curated": ALONE | {"tasks"},
-    "frozen": LONGER,
-    "frozen-start": ALONE,
+    "frozen": LONGER | {"eval_every", "least_filled"},
+    "frozen-start": ALONE | {"eval_every"},
     "no-gates": {"gates"},
     "no-length-penalty": {"length_penalty"},
     "grader-oracle": {"grades"},

@@ -213,6 +213,11 @@ def fields(text: str, tag: str) -> list[str]:
     return tagged(outside(text), tag)
 
 
+def points(text: str) -> list[str]:
+    """The points of a rubric; a priority in their tags is passed over."""
+    return fields(re.sub(r"<rubric [^<>]*>", "<rubric>", text), "rubric")
+
+
 def field(text: str, tag: str) -> str | None:
     """The content of the `<tag> ... </tag>` outside of thoughts that begins last; None where there
     is none, and where it is empty or not closed."""

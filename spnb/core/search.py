@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
 from typing import Any, Literal, Protocol
 
 import pydantic.dataclasses
@@ -123,6 +124,11 @@ class Tool:
     max_length: PositiveInt = 2048
     """Tokens of prompt, turns, results and a next turn; documents that do not fit are left out."""
     syntax: Literal["xml", "qwen3", "olmo3"] = "xml"
+    result_tokens: PositiveInt | None = None
+    """Tokens of a search's documents together; the last that fits in part is cut."""
+    hide_thoughts: bool = False
+    """Whether a turn is asked without the thoughts of those before it, as the chat templates of
+    thinking models have it."""
 
     def found(self, queries: list[str]) -> list[list[Hit] | None]:
         """What each query finds; None for all where the retriever fails."""
@@ -158,7 +164,10 @@ def _rollout(request: Request, question: str, tool: Tool) -> Episode[Trajectory]
         return overlong(request)
     row = Trajectory(request.prompt_ids, policy=request.policy)
     while row.finish is None:
-        (completion,) = yield [_turn(request, row, tool)]
+        asked = _turn(request, row, tool)
+        if tool.hide_thoughts:
+            row.contexts.append(asked.prompt_ids)
+        (completion,) = yield [asked]
         row.append_policy(completion)
         if syntax.stop not in completion.text:
             row.finish = completion.finish
@@ -181,10 +190,40 @@ def _turn(request: Request, trajectory: Trajectory, tool: Tool) -> Request:
     turn = len(trajectory.searches)
     return replace(
         request,
-        prompt_ids=(*trajectory.prompt_ids, *trajectory.completion_ids),
+        prompt_ids=(*trajectory.prompt_ids, *_history(trajectory, tool)),
         sampling=replace(request.sampling, stop=(SYNTAXES[tool.syntax].stop,)),
         seed=derive_seed(request.seed, "turn", turn) if turn else request.seed,
     )
+
+
+def _history(trajectory: Trajectory, tool: Tool) -> Sequence[int]:
+    """What a next turn reads after the prompt: all, or all but the thoughts. Words of the policy
+    that stand there without their thoughts are tokenised again; they are no targets."""
+    if not tool.hide_thoughts:
+        return trajectory.completion_ids
+    ids: list[int] = []
+    tokens = zip(trajectory.completion_ids, trajectory.mask, strict=True)
+    for own, part in groupby(tokens, itemgetter(1)):
+        turn = [token for token, _ in part]
+        if own:
+            said = prompts.outside(tool.tokenizer.decode(turn)).lstrip()
+            turn = tool.tokenizer(said, add_special_tokens=False)["input_ids"]
+        ids += turn
+    return ids
+
+
+def _within(documents: list[str], tool: Tool) -> list[str]:
+    """Documents of `result_tokens` together."""
+    if tool.result_tokens is None:
+        return documents
+    kept = []
+    left = tool.result_tokens
+    for document in documents:
+        ids = tool.tokenizer(document, add_special_tokens=False)["input_ids"]
+        if left:
+            kept.append(document if len(ids) <= left else tool.tokenizer.decode(ids[:left]))
+        left = max(0, left - len(ids))
+    return kept
 
 
 def _append_results(
@@ -193,7 +232,7 @@ def _append_results(
     """Appends as many results as `limit` tokens have room for; ends the trajectory if none fits."""
     chat = Chat(tool.tokenizer)
     question = chat.content(question)
-    documents = [chat.content(document) for document in documents]
+    documents = _within([chat.content(document) for document in documents], tool)
     for count in range(len(documents), 0, -1) if documents else [0]:
         text = SYNTAXES[tool.syntax].observation(documents[:count], question)
         ids = tool.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -214,7 +253,8 @@ def samples(
 ) -> list[Sample]:
     """A trajectory as loss rows: one "trajectory", or one for each "turn" of the policy.
 
-    A turn's prompt is all before it, `info["turn"]` its number; only the last can be truncated.
+    A turn's prompt is what it was asked with, `info["turn"]` its number; only the last can be
+    truncated.
     """
     if rows not in ("trajectory", "turn"):
         raise ValueError(f"rows is {rows!r}; allowed: trajectory, turn")
@@ -226,7 +266,11 @@ def samples(
     return [
         replace(
             whole,
-            prompt_ids=(*whole.prompt_ids, *whole.completion_ids[:start]),
+            prompt_ids=(
+                trajectory.contexts[turn]
+                if trajectory.contexts
+                else (*whole.prompt_ids, *whole.completion_ids[:start])
+            ),
             completion_ids=whole.completion_ids[start:end],
             mask=whole.mask[start:end],
             logps=tuple(trajectory.logps[start:end]),

@@ -148,9 +148,9 @@ class Trajectory:
 
     `mask` is 1 for sampled tokens and 0 for observations; `logps` (nats) is 0.0 there. `text` is
     everything, `policy_text` only the policy's own words: answers are read from it, so that a
-    document cannot answer. `documents` are what searches found, as it was shown. `finish` says how
-    it ended, None while it goes on: "stop" (end token), "length" (truncated), or a tool's own
-    reason.
+    document cannot answer. `documents` are what searches found, as it was shown. `contexts` is what
+    each turn was asked with, where that is not all before it. `finish` says how it ended, None
+    while it goes on: "stop" (end token), "length" (truncated), or a tool's own reason.
     """
 
     prompt_ids: tuple[int, ...]
@@ -161,6 +161,7 @@ class Trajectory:
     policy_text: str = ""
     searches: list[str] = field(default_factory=list)
     documents: list[str] = field(default_factory=list)
+    contexts: list[tuple[int, ...]] = field(default_factory=list)
     finish: str | None = None
     policy: str = "policy"
 

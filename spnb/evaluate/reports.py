@@ -58,7 +58,7 @@ def task_numbers(items: Sequence[Any]) -> dict[str, float]:
     numbers: dict[str, float] = {"form": sum(item.form for item in items) / count}
     reasons = Counter(item.reason for item in items if item.reason)
     numbers |= {f"stopped/{why}": number / count for why, number in reasons.items()}
-    measured = [item for item in items if item.answers]
+    measured = [item for item in items if item.answers and not item.lost]
     numbers["usable"] = len(measured) / count
     middle = [item for item in measured if not outside(item.mean)]
     judged = [item.judgement for item in measured if item.judgement]

@@ -339,7 +339,7 @@ class Groups(Readings):
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """Short questions by search: a stop of one person, or one of each of two."""
         limits = params.results, params.max_searches, params.max_length
-        by_search = BySearch(Tool(self.tokenizer, library("heldout"), *limits))
+        by_search = BySearch(Tool(self.tokenizer, library("heldout"), *limits, params.syntax))
         suites = []
         for number, name in SHORT.items():
             seed_of = partial(derive_seed, "short", number)

@@ -15,9 +15,9 @@ cannot be read has grade 0; a turn's row counts as its share of the trajectory.
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from spnb.core.grading import read_answer
 from spnb.core.method import POLICY, MethodParams, Role, SearchMethod, Suite, place_of
 from spnb.core.plugins import foreign
 from spnb.core.rewards import length_factor, tent
-from spnb.core.search import LOST, SYNTAXES, leave_out, samples
+from spnb.core.search import LOST, SYNTAXES, Tool, leave_out, samples
 from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped
 from spnb.corpus.passages import Passages, Reading
 from spnb.evaluate.by_search import BySearch, use_of_search
@@ -105,12 +105,13 @@ class Params(MethodParams):
     long: int = Field(2048, ge=1, description="tokens from which on the least is left")
     least: float = Field(0.05, ge=0, le=1)
     rows: Literal["trajectory", "turn"] = Field(
-        "trajectory", description="turn: for templates that hide earlier thoughts"
+        "trajectory", description="turn: a row a turn, asked without the thoughts before it"
     )
     # search
     max_length: int = Field(2048, ge=16, description="tokens of a trajectory, results included")
     syntax: Literal["xml", "qwen3", "olmo3"] = "xml"
     results: int = Field(3, ge=1, description="documents that a search returns")
+    result_tokens: int | None = Field(None, ge=1, description="of a search's documents together")
     max_searches: int = Field(5, ge=0, description="of a trajectory")
     eval_temperature: float = Field(0.0, ge=0, description="the paper's answers are greedy")
     eval_top_p: float = Field(1.0, gt=0, le=1)
@@ -183,6 +184,11 @@ class Item:
         return fmean([one.grade for one in self.answers if not one.lost] or [0.0])
 
     @property
+    def lost(self) -> bool:
+        """Whether it was answered and every answer's search failed."""
+        return bool(self.answers) and all(one.lost for one in self.answers)
+
+    @property
     def spread(self) -> bool:
         """Whether the answers' grades differ."""
         return len({one.grade for one in self.answers if not one.lost}) > 1
@@ -212,6 +218,17 @@ class Method(SearchMethod):
             "rubric": judge,
             "grader": judge,
         }
+
+    def tool(self, pool: str) -> Tool:
+        """What a search reaches; earlier thoughts are hidden where a turn is a row (appendix E)."""
+        hidden = self.params.rows == "turn"
+        own = {"hide_thoughts": hidden, "result_tokens": self.params.result_tokens}
+        return replace(super().tool(pool), **own)
+
+    def estimate(self, samples: Sequence[Sample]) -> None:
+        """Advantages of trajectories, each also that of its further turns (eq. 2)."""
+        super().estimate(first_turns(samples))
+        as_first_turns(samples, "advantage")
 
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """One step of the stage that is on; without stages one of both roles."""
@@ -271,6 +288,7 @@ class Method(SearchMethod):
         """The mean of three terms: turns with a thought; searches made, of those expected or (0)
         of the turns before the last; whether the last turn has the tag."""
         turns = trajectory.policy_text.split(SYNTAXES[self.params.syntax].stop)
+        turns = turns if turns[-1].strip() else turns[:-1] or turns  # the last turn was a call
         thought = fmean(bool(prompts.tagged(turn, "think")) for turn in turns)
         expected = searches or len(turns) - 1
         tool = min(1.0, len(trajectory.searches) / expected) if expected else 0.0
@@ -319,7 +337,7 @@ class Method(SearchMethod):
             seeds = partial(derive_seed, seed, "rubric")
             groups = yield from self.sample("rubric", asked, 1, seeds)
             texts = [trajectory.policy_text for (trajectory,) in groups]
-            found = [tuple(dict.fromkeys(prompts.fields(text, "rubric"))) for text in texts]
+            found = [tuple(dict.fromkeys(prompts.points(text))) for text in texts]
         for item, points in zip(items, found, strict=True):
             item.points = tuple(filter(None, points))[: params.most_points]
             if len(item.points) < params.fewest_points:
@@ -411,6 +429,7 @@ class Method(SearchMethod):
         groups = yield from self.search("solver", asked, copies, seed, pool)
         for item, group in zip(items, groups, strict=True):
             item.answers = [self.read_report(row) for row in group]
+            item.reason = LOST if item.lost else item.reason
         yield from self.grade(items, seed)
         for item in items:
             for one in item.answers:
@@ -459,7 +478,8 @@ class Method(SearchMethod):
                 about = ("solver", group, one.text is None, facts)
                 rows += self.rows(one.trajectory, one.reward, *about)
         if self.params.reward == "random":
-            permute_rewards(rows, random.Random(derive_seed(seed, "random")))
+            permute_rewards(first_turns(rows), random.Random(derive_seed(seed, "random")))
+            as_first_turns(rows, "reward")
         tasks = [self.source.task(item.proposal, item.context) for item in items]
         self.log(**answer_numbers(items, tasks, self.source))
         return rows
@@ -473,13 +493,14 @@ class Method(SearchMethod):
         invalid: bool,
         facts: dict[str, Any],
     ) -> list[Sample]:
-        """A trajectory as rows, whose weights add up to 1; 0 where its search failed."""
+        """A trajectory as rows, whose weights add up to 1; 0 where its search failed, or that of
+        all answers to its task."""
         made = samples(trajectory, reward, role, group, self.params.rows)
         for row in made:
             row.weight = 1 / len(made)
             row.invalid = invalid
             row.info |= facts
-            leave_out(row, trajectory.finish == LOST)
+            leave_out(row, LOST in (trajectory.finish, facts.get("reason")))
         return made
 
     # --- evaluation
@@ -545,3 +566,15 @@ class Method(SearchMethod):
         said = self.source.oracle(task, one.trajectory.policy_text)
         facts = {"role": task.info["kind"], "difficulty": task.difficulty, "judge": one.grade}
         return facts | said | use_of_search(task, one.trajectory) | {"length": one.tokens}
+
+
+def first_turns(rows: Sequence[Sample]) -> list[Sample]:
+    """One row a trajectory."""
+    return [row for row in rows if not row.info.get("turn")]
+
+
+def as_first_turns(rows: Sequence[Sample], name: str) -> None:
+    """Gives rows of further turns what the row of their trajectory's first turn has."""
+    for before, row in pairwise(rows):
+        if row.info.get("turn"):
+            setattr(row, name, getattr(before, name))

@@ -8,12 +8,13 @@ import pytest
 
 from spnb.core import prompts
 
-TRAINED_ON = "e95f781a350c3390747a46145f465e5d53f124421d333780c596d28a142ca1c3"
+TRAINED_ON = "a98e6320a493bf92bfac03163642287a349a3ab888b6dff9ca775a24d6e332cd"
 """SHA-256 of the prompts that the shipped policies were trained on."""
 
 
 def test_the_words_are_those_that_the_shipped_policies_were_trained_on():
-    words = {k: words for k, words in prompts._WORDS.items() if k not in ("exam", "corpus")}
+    others = ("exam", "corpus", "rubric careful")
+    words = {k: words for k, words in prompts._WORDS.items() if k not in others}
     text = json.dumps(words, sort_keys=True)
     assert hashlib.sha256(text.encode()).hexdigest() == TRAINED_ON
 
@@ -41,6 +42,8 @@ def test_fields_keep_their_order():
     text = "<rubric> a</rubric>x<rubric> b</rubric><think><rubric> c</rubric></think><rubric> d"
     assert prompts.fields(text, "rubric") == ["a", "b"]
     assert prompts.tagged(text, "rubric") == ["a", "b", "c"]
+    ranked = '<rubric priority="critical"> a</rubric><rubric  x> b </rubric><rubrics> c</rubrics>'
+    assert prompts.points(ranked + text) == ["a", "b", "a", "b"]
 
 
 @pytest.mark.parametrize(

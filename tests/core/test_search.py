@@ -257,6 +257,35 @@ def test_one_row_a_trajectory_or_one_a_turn():
         samples(trajectory, 0.5, "solver", 3, "turns")
 
 
+class Plain(Script):
+    """A script whose token ids are its characters."""
+
+    def answer(self, line):
+        return Completion(tuple(ids(line, 0)), (-0.5,) * len(line), line, "stop")
+
+
+def test_hidden_thoughts_are_not_in_the_prompts_of_later_turns():
+    first, second = "<think>a</think>\n<search>1</search>", "<think>b</think><search>2</search>"
+    engine = Plain(a=[first, second, "<think>c</think><answer> d</answer>"])
+    (trajectory,) = play(engine, Shelf(), hide_thoughts=True)
+    told = [prompts.information([f"{number} 0"], "") for number in (1, 2)]
+    read = ["a", f"a<search>1</search>{told[0]}"]
+    read.append(f"{read[1]}<search>2</search>{told[1]}")
+    assert ["".join(map(chr, one.prompt_ids)) for one in engine.requests] == read
+    rows = samples(trajectory, 0.5, "solver", 3, "turn")
+    assert [row.prompt_ids for row in rows] == [one.prompt_ids for one in engine.requests]
+    assert [row.completion_ids for row in rows[:2]] == [tuple(ids(t, 0)) for t in (first, second)]
+    assert trajectory.text.startswith(first + told[0]), "what was written is kept"
+
+
+def test_a_searchs_documents_have_so_many_tokens_together():
+    for most, left in ((7, ["x 0", "x 1"]), (5, ["x 0", "x "]), (3, ["x 0"]), (2, ["x "])):
+        engine = Script(a=["<search>x</search>", "A"])
+        (trajectory,) = play(engine, Shelf(2), k=2, result_tokens=most)
+        assert trajectory.documents == left
+        assert prompts.information(left, "") in trajectory.text
+
+
 def test_the_policy_of_a_request_is_the_trajectorys():
     request = Request((ord("a"),), Sampling(5), seed=1, policy="solver")
     episode = search_rollouts([request], [""], Tool(CharTokenizer(), Shelf()))

@@ -83,7 +83,8 @@ def swapped(one: Run) -> pd.DataFrame:
     source = open_source("lab:groups", params, chat.tokenizer)
     tasks = {"reports": source.heldout(SWAPPED)}
     tasks |= {name: source.short_tasks(number) for number, name in SHORT.items()}
-    tool = Tool(chat.tokenizer, source.retriever("heldout"), params.results, params.max_searches)
+    limits = params.results, params.max_searches, params.max_length, params.syntax
+    tool = Tool(chat.tokenizer, source.retriever("heldout"), *limits)
     rows = []
     for search in engines:
         for kind, asked in tasks.items():

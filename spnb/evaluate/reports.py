@@ -90,7 +90,8 @@ def rubric_numbers(items: Sequence[Any], source: Any) -> dict[str, float]:
 def answer_numbers(items: Sequence[Any], tasks: Sequence[Task], source: Any) -> dict[str, float]:
     """Of a step's answers: mean grade, its variance within a task, tokens, searches, grades that
     could not be read. By the oracle: score, sections told again, how far the judge's grade is above
-    the points that are there, and the share of single grades that are right."""
+    the points that are there, and the shares of single grades that are right, of points given among
+    those that are not there, and withheld among those that are."""
     answers = [
         (task, item, one) for task, item in zip(tasks, items, strict=True) for one in item.answers
     ]
@@ -109,6 +110,8 @@ def answer_numbers(items: Sequence[Any], tasks: Sequence[Task], source: Any) -> 
         "searches": [len(one.trajectory.searches) for *_, one in answers],
         "unreadable grades": [mark is None for mark, _ in marks],
         "grades right": [bool(mark) == right for mark, right in marks if right is not None],
+        "given and not there": [bool(mark) for mark, right in marks if right is False],
+        "withheld and there": [not mark for mark, right in marks if right],
         "oracle": [said["score"] for _, said in told],
         "repeated": [said["repeated"] for _, said in told],
         "judge above points": [one.grade - said["points"] for one, said in told],

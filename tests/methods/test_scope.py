@@ -324,9 +324,14 @@ def test_a_judge_that_errs_or_cannot_be_read_is_seen():
     found = numbers(made)
     assert found["unreadable grades"] == pytest.approx(1 / 3)
     assert found["grades right"] == pytest.approx(1 / 3)
+    assert found["withheld and there"] == pytest.approx(2 / 3)
+    assert "given and not there" not in found, "all points are there"
     assert found["judge above points"] == pytest.approx(-2 / 3)
     play(Scripted(grades=False), step=2, made=made)
     assert numbers(made)["grade"] == 0 and numbers(made)["oracle"] == 1
+    play(Scripted(tells=1 / 3, grades=in_turn(True, False)), step=2, made=made)
+    wrong = numbers(made)
+    assert 0 < wrong["given and not there"] < 1 and 0 < wrong["withheld and there"] < 1
     strict = method(STAGES, grades="oracle")
     strict.kept = made.kept
     world = Scripted()

@@ -10,6 +10,7 @@ from spnb.core import prompts
 from spnb.core.documents import open_source
 from spnb.core.episodes import parallel, run, single_turn
 from spnb.core.grading import grade_text
+from spnb.core.params import variants_at
 from spnb.core.search import Tool, search_rollouts
 from spnb.core.stats import mean_interval
 from spnb.core.types import Engine, Request, Trajectory, derive_seed
@@ -29,10 +30,11 @@ SWAPPED = 2
 
 
 def figure_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
-    """Bars of the oracle's score and the judge's grade, a bar a judge."""
+    """Bars of the oracle's score and the judge's grade, a bar a judge that the scale has."""
     entry = load_own("scope")["scope/figure-4"]
     used = frames.with_own(entry.variants)
-    if not {*entry.variants} <= {*used.variants}:
+    there = variants_at("scope", used.runs[0].scale) if used.runs else {}
+    if not there or not {*entry.variants} & {*there} <= {*used.variants}:
         return None
     measures = load_measures("scope")
     parts = [measures[name].of_runs(used).assign(by=name) for name in ("oracle", "judge")]
@@ -121,48 +123,51 @@ def answered(
 
 
 def rubrics(plan: Plan, frames: Frames) -> ExhibitContent | None:
-    """One held-out task's points by each judge, and whether the oracle would write them."""
+    """One held-out task's points by the runs' judge, and whether the oracle would write them."""
     entry = load_own("scope")["scope/table-10"]
     runs = frames.only(["full"]).runs[:1]
     if not runs:
         return None
     params = run_params(runs[0])
     lines = []
-    for name, path in entry.words["judges"].items():
-        engine, chat = load_engine(path, params)
-        tasks = open_source("lab:groups", params, chat.tokenizer).heldout(1)
-        task = tasks[entry.words["task"] % len(tasks)]
-        request = chat.request(
-            prompts.rubric(task.question, task.info["documents"]), params.eval_sampling, 0
-        )
-        request = replace(request, sampling=replace(request.sampling, temperature=0.0))
-        trajectory = run(single_turn(request), {"policy": engine})
-        for point in prompts.fields(trajectory.policy_text, "rubric"):
-            right = "yes" if point in task.gold else "no"
-            lines.append({"judge": name, "point": point, "the oracle's too": right})
+    engine, chat = load_engine(params.policies["judge"], params)
+    tasks = open_source("lab:groups", params, chat.tokenizer).heldout(1)
+    task = tasks[entry.words["task"] % len(tasks)]
+    asked = prompts.rubric(task.question, task.info["documents"], params.style)
+    request = chat.request(asked, params.eval_sampling, 0)
+    request = replace(request, sampling=replace(request.sampling, temperature=0.0))
+    trajectory = run(single_turn(request), {"policy": engine})
+    for point in prompts.points(trajectory.policy_text):
+        right = "yes" if point in task.gold else "no"
+        lines.append({"judge": "judge", "point": point, "the oracle's too": right})
     lines += [{"judge": "oracle", "point": point, "the oracle's too": "yes"} for point in task.gold]
     table = pd.DataFrame(lines).assign(task=task.question)
     return ExhibitContent(table[["task", "judge", "point", "the oracle's too"]], runs)
 
 
 def tasks_written(plan: Plan, frames: Frames) -> ExhibitContent | None:
-    """A challenger's task on the same held-out document, before training and after it, turn by
-    turn, with the mean grade of the answers to it."""
+    """A challenger's tasks on one held-out document, after the first and the last iteration, turn
+    by turn, with the mean grade of the answers to each."""
     runs = frames.only(["full"]).runs[:1]
+    found = dict(ends(runs[0], TASKS, after=1)) if runs else {}
+    if not found:
+        return None
+    tasks = [{one["item"]: one for one in records} for records in found.values()]
+    usable = {place: sum(not one[place]["reason"] for one in tasks) for place in tasks[0]}
+    chosen = max(usable, key=lambda place: (usable[place], tasks[-1][place]["level"]))
     lines = []
-    for step, records in ends(runs[0], TASKS) if runs else ():
-        usable = [one for one in records if not one["reason"]] or records
-        best = max(usable, key=lambda one: one["level"])
-        who = f"step {step}, level {best['level']}, mean grade {best['success']:.2f}"
-        lines += turns(best["text"], who)
-    return ExhibitContent(pd.DataFrame(lines), runs) if lines else None
+    for step, one in zip(found, tasks, strict=True):
+        about = one[chosen]
+        who = f"step {step}, level {about['level']}, mean grade {about['success']:.2f}"
+        lines += turns(about["text"], who)
+    return ExhibitContent(pd.DataFrame(lines), runs)
 
 
 def answers_written(plan: Plan, frames: Frames) -> ExhibitContent | None:
-    """Answers to the same held-out tasks, before training and after it, turn by turn."""
+    """An answer to one held-out task, after the first and the last iteration, turn by turn."""
     runs = frames.only(["full"]).runs[:1]
     lines = []
-    for step, records in ends(runs[0], SUITE) if runs else ():
+    for step, records in ends(runs[0], SUITE, after=1) if runs else ():
         told = [one for one in records if "text" in one]
         for one in told[len(told) // 2 : len(told) // 2 + 1]:
             who = f"step {step}, {one['role']}, {one['difficulty']}: oracle {one['score']:.2f}"

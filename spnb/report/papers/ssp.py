@@ -78,11 +78,11 @@ def hacks(plan: Plan, frames: Frames) -> ExhibitContent | None:
     return ExhibitContent(pd.DataFrame(lines), made) if lines else None
 
 
-def ends(run: Run, suite: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The records of a suite at a run's first and last evaluation."""
+def ends(run: Run, suite: str, after: int = 0) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The records of a suite at a run's first evaluation, without so many, and at its last."""
     records = [one for one in run.rows("items") if one["suite"] == suite]
     steps = sorted({one["step"] for one in records})
-    for step in dict.fromkeys([*steps[:1], *steps[-1:]]):
+    for step in dict.fromkeys([*steps[after:][:1], *steps[-1:]]):
         yield step, [one for one in records if one["step"] == step]
 
 

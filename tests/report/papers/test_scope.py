@@ -108,8 +108,10 @@ def test_texts_are_of_the_first_and_the_last_evaluation(tmp_path):
     base = {"opponent": "", "decoding": "", "sample": 0, "kind": ""}
     found = "\n<information>\n[1] a note\n</information>\n"
     for step in (0, 24, 72):
-        task = base | {"suite": "tasks", "role": "", "item": "0", "difficulty": "", "points": []}
-        for level, reason in ((2, ""), (5, "too few points"), (1, "")):
+        task = base | {"suite": "tasks", "role": "", "difficulty": "", "points": []}
+        gated = "too few points" if step == 72 else ""
+        for item, (level, reason) in enumerate(((2, ""), (5, ""), (6, gated), (1, ""))):
+            task["item"] = str(item)
             text = f"<search> x</search>{found}<task> level {level}</task>"
             more = {"score": 1.0, "level": level, "success": 0.5, "reason": reason, "text": text}
             one.append("items", task | more | {"step": step})
@@ -119,17 +121,15 @@ def test_texts_are_of_the_first_and_the_last_evaluation(tmp_path):
             "items", told, told | {"text": f"<search> y</search>{found}<answer> {step}</answer>"}
         )
     tasks = scope.tasks_written(None, Frames([one])).item
-    assert (
-        tasks["who"].tolist()
-        == ["step 0, level 2, mean grade 0.50"] * 2 + ["step 72, level 2, mean grade 0.50"] * 2
-    )
+    wanted = [f"step {step}, level 5, mean grade 0.50" for step in (24, 72) for _ in range(2)]
+    assert tasks["who"].tolist() == wanted
     assert tasks["found (not trained)"].tolist() == ["[1] a note", ""] * 2
     answers = scope.answers_written(None, Frames([one])).item
     assert answers["written (trained)"].tolist()[1::2] == [
-        "<answer> 0</answer>",
+        "<answer> 24</answer>",
         "<answer> 72</answer>",
     ]
-    assert answers["who"][0] == "step 0, plan, level 3: oracle 0.25, judge 0.75"
+    assert answers["who"][0] == "step 24, plan, level 3: oracle 0.25, judge 0.75"
     assert (
         scope.tasks_written(None, Frames()) is None
         and scope.answers_written(None, Frames()) is None

@@ -279,3 +279,15 @@ def samples(
         )
         for turn, (start, end) in enumerate(spans)
     ]
+
+
+def first_turns(rows: Sequence[Sample]) -> list[Sample]:
+    """One row a trajectory."""
+    return [row for row in rows if not row.info.get("turn")]
+
+
+def as_first_turns(rows: Sequence[Sample], name: str) -> None:
+    """Gives rows of further turns what the row of their trajectory's first turn has."""
+    for before, row in pairwise(rows):
+        if row.info.get("turn"):
+            setattr(row, name, getattr(before, name))

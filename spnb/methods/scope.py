@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from statistics import fmean
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from spnb.core.grading import read_answer
 from spnb.core.method import POLICY, MethodParams, Role, SearchMethod, Suite, place_of
 from spnb.core.plugins import foreign
 from spnb.core.rewards import length_factor, tent
-from spnb.core.search import LOST, SYNTAXES, Tool, leave_out, samples
+from spnb.core.search import LOST, SYNTAXES, Tool, as_first_turns, first_turns, leave_out, samples
 from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped
 from spnb.corpus.passages import Passages, Reading
 from spnb.evaluate.by_search import BySearch, use_of_search
@@ -221,9 +221,8 @@ class Method(SearchMethod):
 
     def tool(self, pool: str) -> Tool:
         """What a search reaches; earlier thoughts are hidden where a turn is a row (appendix E)."""
-        hidden = self.params.rows == "turn"
-        own = {"hide_thoughts": hidden, "result_tokens": self.params.result_tokens}
-        return replace(super().tool(pool), **own)
+        tool = replace(super().tool(pool), result_tokens=self.params.result_tokens)
+        return replace(tool, hide_thoughts=self.params.rows == "turn")
 
     def estimate(self, samples: Sequence[Sample]) -> None:
         """Advantages of trajectories, each also that of its further turns (eq. 2)."""
@@ -305,10 +304,8 @@ class Method(SearchMethod):
         ]
         verdicts = yield from self.say("gate", [*named, *related], derive_seed(seed, "gate"))
         for item, first, second in zip(open_, verdicts, verdicts[len(open_) :], strict=False):
-            passed = first and second
-            item.reason = (
-                "" if passed else "not about its document" if first else "not identifiable"
-            )
+            if not (first and second):
+                item.reason = "not about its document" if first else "not identifiable"
 
     def say(self, role: str, asked: Sequence[Messages], seed: int) -> Episode[list[bool | None]]:
         """The judge's yes or no to each prompt, None where it cannot be read. At temperature 0 the
@@ -493,8 +490,7 @@ class Method(SearchMethod):
         invalid: bool,
         facts: dict[str, Any],
     ) -> list[Sample]:
-        """A trajectory as rows, whose weights add up to 1; 0 where its search failed, or that of
-        all answers to its task."""
+        """A trajectory as rows, whose weights add up to 1; 0 where the searches failed."""
         made = samples(trajectory, reward, role, group, self.params.rows)
         for row in made:
             row.weight = 1 / len(made)
@@ -566,15 +562,3 @@ class Method(SearchMethod):
         said = self.source.oracle(task, one.trajectory.policy_text)
         facts = {"role": task.info["kind"], "difficulty": task.difficulty, "judge": one.grade}
         return facts | said | use_of_search(task, one.trajectory) | {"length": one.tokens}
-
-
-def first_turns(rows: Sequence[Sample]) -> list[Sample]:
-    """One row a trajectory."""
-    return [row for row in rows if not row.info.get("turn")]
-
-
-def as_first_turns(rows: Sequence[Sample], name: str) -> None:
-    """Gives rows of further turns what the row of their trajectory's first turn has."""
-    for before, row in pairwise(rows):
-        if row.info.get("turn"):
-            setattr(row, name, getattr(before, name))

@@ -1,12 +1,22 @@
-"""The table of what is not decided: from the committed claims, and up to date."""
+"""The table of what is not decided: from the committed seeds and claims, and up to date."""
 
 import pandas as pd
 import pytest
 
-from spnb.core.paths import ROOT
-from spnb.report.claims import NOT_DECIDED
+from spnb.report.claims import NOT_DECIDED, Part, load_claims
+from spnb.report.frame import Measure, load_measures
 from tools import undecided
 from tools.sizes import with_table
+from tools.undecided import FILES, INTERVAL, ends_by_seed, part_of, seed_values, seeds_needed, shown
+
+SCORE = Measure(weights={"accuracy": 100})
+LENGTH = Measure(weights={"length": 1})
+
+
+def a_part(**change) -> Part:
+    """A against b in a score, without margin."""
+    values = {"measure": SCORE, "of": "a", "against": "b", "direction": "greater"}
+    return Part(**values | {"text": "a against b"} | change)
 
 
 def test_the_results_have_todays_table():
@@ -15,12 +25,80 @@ def test_the_results_have_todays_table():
     assert text == now, "run: python -m tools.undecided"
 
 
-@pytest.mark.parametrize("paper", undecided.PAPERS)
-def test_every_undecided_part_is_listed_with_its_price(paper):
-    lines = pd.read_csv(ROOT / "figures" / paper / "claims.csv", dtype=str)
-    alone = lines[(lines["verdict"] == NOT_DECIDED) & (lines["part"] != "all parts")]
-    found = list(undecided.undecided(paper))
-    assert [part for part, *_ in found] == alone["part"].tolist()
-    for (_, seeds, minutes), n in zip(found, alone["n"].astype(int), strict=True):
-        assert seeds == 0 or n < seeds <= undecided.MOST
-        assert (minutes > 0) == (seeds > 0)
+@pytest.mark.parametrize("name", FILES)
+def test_every_undecided_part_is_listed_with_its_price(name):
+    lines = [line for line in shown(load_claims(*FILES[name])) if line["verdict"] == NOT_DECIDED]
+    alone = [line for line in lines if line.get("part") != "all parts"]
+    found = list(undecided.undecided(name))
+    assert len(found) == len(alone) == len({price.part for price in found})
+    for price, line in zip(found, alone, strict=True):
+        assert price.seeds == 0 or int(line["n"]) < price.seeds <= undecided.MOST
+        assert (price.minutes > 0) == (price.seeds > 0) and not (price.own and price.seeds)
+        assert line.get("part", line.get("of")) in price.part
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_committed_seeds_are_those_of_the_claims(name):
+    """All parts that seeds.csv has: the claims' mean and number of seeds, but for rounding."""
+    claims, (paper, _) = load_claims(*FILES[name]), FILES[name]
+    measures, ends = load_measures(paper), ends_by_seed(paper)
+    lines = [line for line in shown(claims) if line.get("part") != "all parts"]
+    known = 0
+    for line in lines:
+        values = seed_values(part_of(claims, line), measures, ends)
+        known += bool(values)
+        if values:
+            mean = float(INTERVAL.match(line["here"])[1])
+            assert sum(values) / len(values) == pytest.approx(mean, abs=0.051), line
+            assert len(values) == int(line["n"]), line
+    assert known == {"SPICE": len(lines) - 2, "SPIRAL": 0}.get(name, len(lines))
+
+
+def test_seeds_are_paired_whatever_their_order():
+    """8 - 5, 6 - 7 of the seeds 10 and 11; 12 has no pair. Beside a constant all three count."""
+    rows = [("score", "a", 12, 1.0), ("score", "a", 11, 6.0), ("score", "a", 10, 8.0)]
+    rows += [("score", "b", 10, 5.0), ("score", "b", 11, 7.0), ("length", "b", 10, 2.0)]
+    ends = pd.DataFrame(rows, columns=["measure", "variant", "seed", "end"])
+    measures = {"score": SCORE, "length": LENGTH}
+    assert sorted(seed_values(a_part(), measures, ends)) == [-1, 3]
+    assert seed_values(a_part(other=LENGTH), measures, ends) == [6]  # 8 - 2
+    assert sorted(seed_values(a_part(against=5.0), measures, ends)) == [1, 6, 8]
+    assert seed_values(a_part(measure=LENGTH), measures, ends) == []  # a has none
+    assert seed_values(a_part(), {"another": SCORE}, ends) == []
+
+
+FIVE = [-1.0, 0.0, 1.0, 2.0, 3.0]
+"""Mean 1, standard deviation sqrt(2.5) = 1.581: t(4) 2.776 x 1.581 / sqrt(5) = 1.963."""
+
+
+def test_the_price_is_of_the_seeds_not_of_rounded_text():
+    """t(11) 2.201 x 1.581 / sqrt(12) = 1.005 is not below 1, t(12) 2.179 x 1.581 / sqrt(13) = .956
+    is."""
+    small = [value / 1000 for value in FIVE]
+    assert seeds_needed(a_part(), "0.0 [-0.0, 0.0] nats", 5, small, 1) == (13, "")
+    assert seeds_needed(a_part(), "0.0 [-0.0, 0.0] nats", 5, [], 1) == (0, "")
+
+
+def test_bound_and_margin_count_in_the_price():
+    """Two below a bound of 3: t(4) 1.963 is below 2, so one more seed is enough; 1.3 from 2.3: t(7)
+    2.365 x 1.581 / sqrt(8) = 1.322, t(8) 2.306 x 1.581 / 3 = 1.215. A margin of 2.3 leaves 1.3."""
+    here = "1.0 [-1.0, 3.0] points"
+    assert seeds_needed(a_part(against=3.0), here, 5, FIVE, 1) == (6, "")
+    assert seeds_needed(a_part(against=2.3), here, 5, FIVE, 1) == (9, "")
+    assert seeds_needed(a_part(margin=2.3), here, 5, FIVE, 1) == (9, "")
+
+
+def test_a_width_of_the_items_is_told_and_has_no_price():
+    """The seeds' own is 1 +- 1.963; ends that rounding can explain are theirs."""
+    part = a_part(against=0.0)
+    for here in ("1.0 [-2.5, 3.0] points", "1.0 [-1.0, 4.1] points"):
+        assert seeds_needed(part, here, 5, FIVE, 1) == (0, "2.0")
+    assert seeds_needed(part, "1.0 [-1.0, 3.0] points", 5, FIVE, 1) == (13, "")
+
+
+def test_without_seeds_the_spread_is_that_of_the_claims():
+    """Half 4.35 with five seeds. With ten, t(9) 2.262 / sqrt(10) to t(4) 2.776 / sqrt(5) of it:
+    2.51, below 2.6; with nine 2.69."""
+    here = "-2.6 [-7.0, 1.7] points"
+    assert seeds_needed(a_part(margin=5), here, 5, [], 1) == (10, "")
+    assert seeds_needed(a_part(margin=5), here, 5, [-2.6], 1) == (10, "")

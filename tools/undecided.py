@@ -2,24 +2,37 @@
 
     python -m tools.undecided    # writes the table of RESULTS.md
 
-A part's interval is taken from the committed claims. It is decided once the interval lies on one
-side of the bound, or within the margin, if mean and spread of the seeds stay what they are.
-Minutes: the seeds that are missing, times those of a run of each of its variants
-(`timings.json`), on two cores.
+A part is decided once its interval lies on one side of the bound, or within the margin, if mean and
+spread of the seeds stay what they are. Both are those of the measure in `figures/<paper>/seeds.csv`
+(differences paired by seed); where that file lacks it, those of the interval that the committed
+claims show, rounded. An interval that the claims show wider than that of the seeds is the items':
+more seeds do not narrow it.
+Minutes: the seeds that are missing, times those of a run of each of its variants (`timings.json`;
+the median of the paper's, where a variant was not timed), on two cores.
 """
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
 from spnb.core.paths import ROOT
-from spnb.core.stats import seeds_to_decide
+from spnb.core.stats import mean_interval, seeds_to_decide
 from spnb.report.claims import NOT_DECIDED, Claims, Part, load_claims
+from spnb.report.frame import Measure, load_measures
+from spnb.report.notebooks import minutes_of
+from spnb.train.plan import make_plan
 from tools.sizes import with_table
 
-PAPERS = ("spell", "spice", "spiral")
+FILES = {
+    "SPELL": ("spell", "claims.yaml"),
+    "SPICE": ("spice", "claims.yaml"),
+    "SPIRAL": ("spiral", "claims.yaml"),
+    "proposer study": ("proposer", "claims-when.yaml"),
+}
+"""Name in the table: paper and its file of claims."""
+FIGURES = ROOT / "figures"
 MARKERS = ("<!-- undecided -->", "<!-- end of undecided -->")
 RESULTS = ROOT / "RESULTS.md"
 MOST = 200
@@ -28,38 +41,107 @@ NUMBER = r"(-?\d+(?:\.\d+)?)"
 INTERVAL = re.compile(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]")
 
 
-def undecided(paper: str) -> Iterator[tuple[str, int, float]]:
-    """Part, seeds (0: more than `MOST`) and minutes of each part that is not decided."""
-    folder = ROOT / "figures"
-    minutes = json.loads((folder / "timings.json").read_text())[paper]["cpu"]
-    lines = pd.read_csv(folder / paper / "claims.csv", dtype=str)
-    open_parts = lines[(lines["verdict"] == NOT_DECIDED) & (lines["part"] != "all parts")]
-    parts = parts_of(load_claims(paper))
-    for line in open_parts.itertuples():
-        part = parts[line.claim, line.part]
-        bound = part.against if isinstance(part.against, float | int) else 0.0
-        mean, low, high = map(float, INTERVAL.match(line.here).groups())
-        n = int(line.n)
-        seeds = seeds_to_decide(mean - bound, (high - low) / 2, n, part.margin, MOST)
-        a_seed = sum(minutes.get(name, minutes["full"]) for name in part.variants)
-        yield line.part, seeds, max(0, seeds - n) * a_seed / 2
+class Price(NamedTuple):
+    """What would decide a part: seeds (0: no number up to `MOST`) and minutes for the missing ones.
+
+    `own`: half the width of the seeds' interval as text, where the part's is that of the items.
+    """
+
+    part: str
+    seeds: int
+    minutes: float
+    own: str = ""
 
 
-def parts_of(claims: Claims) -> dict[tuple[str, str], Part]:
-    """The parts by the texts of claim and part."""
-    return {(claim.text, part.text): part for claim in claims.claims for part in claim.parts}
+def undecided(name: str) -> Iterator[Price]:
+    """The price of each part of `FILES[name]` that is not decided."""
+    paper, file = FILES[name]
+    claims, measures, ends = load_claims(paper, file), load_measures(paper), ends_by_seed(paper)
+    minutes = minutes_of(make_plan(paper, "cpu", variants=claims.variants))
+    for line in shown(claims):
+        if line["verdict"] != NOT_DECIDED or line.get("part") == "all parts":
+            continue
+        part = part_of(claims, line)
+        values = seed_values(part, measures, ends)
+        n = int(line["n"])
+        seeds, own = seeds_needed(part, line["here"], n, values, claims.digits)
+        a_seed = sum(minutes[variant] for variant in part.variants)
+        text = line.get("part", f"{part.of} against {part.against}, {part.text}")
+        yield Price(text, seeds, max(0, seeds - n) * a_seed / 2, own)
+
+
+def shown(claims: Claims) -> list[dict[str, str]]:
+    """The lines of the committed exhibit of some claims, by the columns of `verdicts`."""
+    table = pd.read_csv(FIGURES / f"{claims.exhibit}.csv", dtype=str)
+    return table.rename(columns=claims.columns).to_dict("records")
+
+
+def part_of(claims: Claims, line: Mapping[str, str]) -> Part:
+    """The part that a line of `shown` is of."""
+    for claim in claims.claims:
+        for part in claim.parts:
+            texts = {"claim": claim.text, "part": part.text, "of": part.of}
+            texts["against"] = str(part.against)
+            if all(line[key] == text for key, text in texts.items() if key in line):
+                return part
+    raise ValueError(f"{claims.exhibit} has {line}; allowed: parts of {claims.file}")
+
+
+def ends_by_seed(paper: str) -> pd.DataFrame:
+    """Columns measure, variant, seed, end of a paper's `seeds.csv`; no rows without that file."""
+    path = FIGURES / paper / "seeds.csv"
+    columns = ["measure", "variant", "seed", "end"]
+    return pd.read_csv(path)[columns] if path.exists() else pd.DataFrame(columns=columns)
+
+
+def seed_values(part: Part, measures: Mapping[str, Measure], ends: pd.DataFrame) -> list[float]:
+    """What a part compares, seed by seed: the measure, or differences of pairs; empty where `ends`
+    lacks it."""
+
+    def at_end(measure: Measure, variant: str) -> pd.Series:
+        names = [name for name, each in measures.items() if each == measure]
+        own = ends[ends["measure"].isin(names) & (ends["variant"] == variant)]
+        return own.drop_duplicates("seed").set_index("seed")["end"].astype(float)
+
+    values = at_end(part.measure, part.of)
+    if isinstance(part.against, str):
+        values = values - at_end(part.other or part.measure, part.against)
+    return values.dropna().tolist()
+
+
+def seeds_needed(
+    part: Part, here: str, n: int, values: Sequence[float], digits: int
+) -> tuple[int, str]:
+    """The fewest seeds that would decide a part (0: no number up to `MOST`), and half the width of
+    the seeds' own interval where the one shown is that of the items ("" elsewhere).
+
+    Args:
+        here, n, digits: the interval that the claims show, its seeds, its decimals.
+        values: `seed_values`; with fewer than two, the spread is that of `here`.
+    """
+    bound = part.against if isinstance(part.against, float | int) else 0.0
+    mean, low, high = map(float, INTERVAL.match(here).groups())
+    own = mean_interval(values)
+    if own[3] > 1:
+        if max(own[1] - low, high - own[2]) > 10**-digits:  # what rounding cannot be
+            return 0, f"{(own[2] - own[1]) / 2:.{digits}f}"
+        mean, low, high, n = own
+    return seeds_to_decide(mean - bound, (high - low) / 2, n, part.margin, MOST), ""
 
 
 def table() -> str:
-    """The parts of all papers, in Markdown."""
+    """The parts of all files, in Markdown."""
     rows = [
         "| paper | not decided | seeds that would decide | minutes more |",
         "| --- | --- | --- | --- |",
     ]
-    for paper in PAPERS:
-        for part, seeds, more in undecided(paper):
+    for name in FILES:
+        for part, seeds, more, own in undecided(name):
             numbers = f"about {seeds} | {more:.0f}" if seeds else f"more than {MOST} | -"
-            rows.append(f"| {paper.upper()} | {part} | {numbers} |")
+            if own:
+                width = f"the width is that of the items, not of the seeds (half of theirs: {own})"
+                numbers = f"none: {width} | -"
+            rows.append(f"| {name} | {part} | {numbers} |")
     return "\n".join(rows)
 
 

@@ -1,7 +1,8 @@
 """Runs become exhibits: files, a record of where they come from, and a gallery.
 
 `save_exhibit` writes `<figures>/<paper>/<name>.{png,svg,csv,md}` and a record into
-`<figures>/index.json`: run ids and config hashes, seeds, scale, package versions, commit, date.
+`<figures>/index.json`: run ids and config hashes, seeds, scale, policies, package versions, commit,
+date.
 Every file but the CSV, which is pure data, carries caption and protocol. `gallery` turns the index
 into pages that can be read on the web. The committed folder takes exhibits of a clean commit only.
 """
@@ -37,6 +38,7 @@ from spnb.core.params import unknown
 from spnb.core.paths import resolve
 from spnb.report.plots import DPI
 from spnb.train import provenance
+from spnb.train.policies import policy_fingerprint
 from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run
 
@@ -151,6 +153,7 @@ def save_exhibit(
     protocol: str,
     folder: str | Path = "figures",
     data: pd.DataFrame | None = None,
+    policies: Sequence[str] = (),
 ) -> list[Path]:
     """Writes one exhibit, its record and the gallery; returns the files.
 
@@ -159,6 +162,7 @@ def save_exhibit(
         runs: all that the numbers come from, of one scale; may be empty for a formula's exhibit.
         caption, protocol: what it shows, and how ours differs from the paper's.
         folder: a relative one is taken from the project's root.
+        policies: those that it measures without runs ("embedded/player"), recorded as runs' are.
 
     Raises:
         ValueError: unknown exhibit, what `_check` refuses, or `figures/` without a clean commit.
@@ -169,7 +173,7 @@ def save_exhibit(
     made = ExhibitContent(item, runs, data, caption, protocol)
     _check(info, made)
     check_writable(folder)
-    record = _record(info, made)
+    record = _record(info, made, policies)
     make = _figure_files if isinstance(item, Figure) else _table_files
     files = {folder / info.paper / name: content for name, content in make(record, made).items()}
     record["files"] = [path.relative_to(folder).as_posix() for path in files]
@@ -306,8 +310,9 @@ def _rounded(number: re.Match) -> str:
     return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
 
-def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
+def _record(info: ExhibitInfo, made: ExhibitContent, policies: Sequence[str]) -> dict[str, Any]:
     runs = made.runs
+    asked = {name: policy_fingerprint(name) for name in policies}
     scale = runs[0].scale if runs else None
     return {
         **{"id": info.id, "title": info.title, "kind": info.kind},
@@ -317,7 +322,7 @@ def _record(info: ExhibitInfo, made: ExhibitContent) -> dict[str, Any]:
         "seeds": sorted({run.seed for run in runs}),
         "variants": list(dict.fromkeys(run.variant for run in runs)),
         "runs": _identities(runs),
-        "policies": {name: one for run in runs for name, one in _weights(run).items()},
+        "policies": asked | {name: one for run in runs for name, one in _weights(run).items()},
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "trained_at": sorted({commit for run in runs if (commit := getattr(run, "commit", None))}),

@@ -1,11 +1,13 @@
 """Exhibits: what is written, what is recorded, what is refused, and that nothing is lost when
 things go wrong."""
 
+import hashlib
 import json
 import multiprocessing
 import re
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,7 +33,19 @@ from spnb.report.exhibits import (
     save_exhibit,
     small_svg,
 )
-from spnb.train.policies import policy_fingerprint
+from spnb.train import provenance
+from spnb.train.policies import PolicyError, policy_fingerprint
+
+README = ROOT / "README.md"
+EARLIER = {f"rlvr/{name}" for name in ("learning-curves", "behaviour", "gains", "verdicts")}
+"""Committed exhibits of weights that do not ship any more (README, "Exhibits of earlier policies"):
+RLVR's reading, thinking and searching, alone and among the training dynamics of all papers, the
+ladder by search, SPIRAL from instruct, and what `instruct` was."""
+EARLIER |= {"rlvr/chain", "spiral/table-5", "spiral/table-13"}
+EARLIER |= {"embedded/learning-curve", "embedded/skills"}
+EARLIER |= {f"dynamics/{name}" for name in ("collapse", "length", "entropy", "clip-ratio")}
+EARLIER |= {f"dynamics/{name}" for name in ("rewards", "advantage-mean", "advantage-spread")}
+EARLIER |= {f"dynamics/{name}" for name in ("invalid", "truncated", "results")}
 
 
 @dataclass(frozen=True)
@@ -195,14 +209,66 @@ def test_the_record_says_where_the_numbers_come_from(tmp_path: Path) -> None:
     assert (record["caption"], record["protocol"]) == (TEXTS["caption"], TEXTS["protocol"])
 
 
+def test_the_record_of_policies_without_runs_says_which(tmp_path: Path) -> None:
+    names = ["embedded/games", "embedded/player"]
+    save_exhibit("ssp/start", TABLE, [], folder=tmp_path, policies=names, **TEXTS)
+    found = read_index(tmp_path)[0]["policies"]
+    assert list(found) == names and found["embedded/player"] == policy_fingerprint(names[1])
+    assert len(set(found.values())) == 2
+
+
+def of_policies(record: dict) -> bool:
+    """Whether an exhibit shows what policies do: it has runs, names them, or has a row for each."""
+    (numbers,) = (name for name in record["files"] if name.endswith(".csv"))
+    columns = (ROOT / "figures" / numbers).read_text().partition("\n")[0].split(",")
+    named = "embedded/" in f"{record['id']} {record['caption']} {record['protocol']}"
+    return bool(record["runs"]) or named or "policy" in columns
+
+
+def shipped(policy: str) -> str | None:
+    """The fingerprint of a policy as it is today; None if it does not ship any more."""
+    try:
+        return policy_fingerprint(policy)
+    except PolicyError:
+        return None
+
+
 def test_committed_exhibits_are_of_the_policies_that_ship() -> None:
-    """Each record says which; README names the older ones that do not."""
-    told = [one for one in read_index(ROOT / "figures") if one.get("policies")]
-    for record in told:
-        for name, fingerprint in record["policies"].items():
-            assert policy_fingerprint(name) == fingerprint, (record["id"], name)
-    papers = {record["id"].split("/")[0] for record in told}
-    assert papers >= {"spell", "spice"}
+    """Each record says which, and those of earlier weights are known; README names them."""
+    records = read_index(ROOT / "figures")
+    assert not [one["id"] for one in records if of_policies(one) and not one.get("policies")]
+    pairs = [(one["id"], *pair) for one in records for pair in one.get("policies", {}).items()]
+    assert {exhibit for exhibit, policy, print_ in pairs if shipped(policy) != print_} == EARLIER
+
+
+@cache
+def fingerprint_at(commit: str, policy: str) -> str | None:
+    """`policy_fingerprint` of an embedded policy's files as they were at a commit."""
+
+    def git(*arguments: str) -> bytes:
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True).stdout
+
+    for home in ("spnb/lab/weights", "spnb/testbed/weights"):
+        folder = f"{home}/{policy.removeprefix('embedded/')}"
+        names = git("ls-tree", "--name-only", f"{commit}:{folder}").decode().split()
+        if names:
+            kinds = (r".*\.safetensors", r"tokenizer.*\.json")
+            files = [name for kind in kinds for name in sorted(names) if re.fullmatch(kind, name)]
+            whole = b"".join(git("cat-file", "blob", f"{commit}:{folder}/{one}") for one in files)
+            return hashlib.sha256(whole).hexdigest()[:12]
+    return None
+
+
+def test_recorded_fingerprints_are_of_the_weights_at_the_records_commit() -> None:
+    """An exhibit is made of runs whose hash has the weights of its commit."""
+    records = [one for one in read_index(ROOT / "figures") if one.get("policies")]
+    known = {one["commit"] for one in records if provenance.file_at(one["commit"], README)}
+    if not known:
+        pytest.skip("git has none of the commits that exhibits were made at")
+    for record in records:
+        for policy, print_ in record["policies"].items():
+            if record["commit"] in known:
+                assert fingerprint_at(record["commit"], policy) == print_, (record["id"], policy)
 
 
 def test_saving_again_replaces_and_the_index_is_in_printed_order(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from spnb.lab.pretrain.build import CURVE_FILE
 from spnb.report import plots
 from spnb.report.exhibits import save_exhibit
 from spnb.train.engines.torch import TorchEngine
-from spnb.train.policies import Policy
+from spnb.train.policies import Policy, policy_path
 
 
 def curve_of(folder: Path, title: str) -> tuple[Figure, pd.DataFrame]:
@@ -87,5 +87,13 @@ def skills_table(
         protocol=f"Sampled at temperature 1, names and wordings held out, {count} items a level or "
         "skill. Consistent: each step once, as its note says, in any order. One training seed.",
         folder=figures,
+        policies=[source_of(name, policy) for name, policy in policies.items()],
     )
     return shown
+
+
+def source_of(name: str, policy: Policy) -> str:
+    """Where a policy was loaded from: "embedded/<name>" if it is the shipped one of that name."""
+    shipped = f"embedded/{name}"
+    loaded = policy.model.name_or_path
+    return shipped if loaded == policy_path(shipped) else loaded

@@ -1,11 +1,13 @@
 """What the notebook of the shipped policies shows: curves, tables."""
 
-from types import SimpleNamespace
+import shutil
 
 import pandas as pd
 
 from spnb.lab import embedded_path
 from spnb.lab.pretrain import exhibits
+from spnb.report.exhibits import read_index
+from spnb.train.policies import load_policy
 
 
 def test_a_curve_is_drawn_over_steps_or_tokens():
@@ -27,8 +29,8 @@ def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monk
     for name, table in (("ladder_skills", measured), ("search_skills", found)):
         monkeypatch.setattr(exhibits.skills, name, lambda *given, table=table: table)
     monkeypatch.setattr(exhibits.skill_suites, "measure", lambda engine, suites: suites)
-    nothing = SimpleNamespace(model=None, tokenizer=None)
-    policies = {"learner": nothing, "searcher": nothing}
+    rebuilt = shutil.copytree(embedded_path("searcher"), tmp_path / "searcher")
+    policies = {"learner": load_policy("embedded/learner"), "searcher": load_policy(str(rebuilt))}
     table = exhibits.learner_table(policies, "smoke", str(tmp_path))
     assert table.loc[("searcher", "answer chain: right"), "1"] == 75
     shown = table.loc["learner"]
@@ -37,3 +39,5 @@ def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monk
     assert shown.at["ask journey", "valid"] == 70 and shown.at["ask journey: asks", "1"] == 60
     assert shown.at["judge", "right"] == 40 and list(shown)[:2] == ["1", "2"]
     assert (tmp_path / "embedded/learner.md").is_file()
+    (record,) = read_index(tmp_path)
+    assert list(record["policies"]) == ["embedded/learner", str(rebuilt)], "one is not the shipped"

@@ -464,10 +464,13 @@ class Method(SearchMethod):
 
 
 def facts(question: Question) -> dict[str, Any]:
-    """A held-out proposal's columns: why it did not pass, level, success, pay, texts to read."""
-    level = question.judgement.level if question.judgement and question.rows else 0
+    """A held-out proposal's columns: why it did not pass, success, pay, texts to read; level (0: no
+    oracle, or none that reads it), and where an oracle judged it answerable and right."""
+    said = question.judgement or Judgement()
     paid = 1 - question.success if question.rows else 0.0
-    numbers = {"level": level, "success": question.success, "pay": paid}
+    numbers = {"level": said.level, "success": question.success, "pay": paid}
+    if question.judgement:
+        numbers |= {"answerable": float(said.answerable), "right": float(said.right)}
     attempts = [[row.reward, row.info["text"]] for row in question.rows[:SHOWN]]
     told = {"answer": question.context.name, "text": question.trajectory.text}
     return {"reason": question.reason, **numbers, **told, "attempts": attempts}

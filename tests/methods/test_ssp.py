@@ -353,11 +353,14 @@ def test_a_frozen_role_does_not_learn(grpo):
 
 
 def test_proposals_for_held_out_answers_are_judged_and_solved():
+    """The verifier catches the second, which the oracle reads and finds wrong."""
     world = Scripted(asks=in_turn("two", "wrong", "nonsense"), right=in_turn(True, False))
     *_, suite = method().suites(0)
     records, _ = play_suite(suite, {"policy": world})
     assert [one["score"] for one in records] == [1, 0, 0]
-    assert [one["level"] for one in records] == [2, 0, 0]
+    assert [one["level"] for one in records] == [2, 1, 0]
+    assert [(one["answerable"], one["right"]) for one in records[:2]] == [(1, 1), (1, 0)]
+    assert "right" not in records[2], "nothing to judge"
     assert [one["success"] for one in records] == [0.5, 0, 0] and records[0]["pay"] == 0.5
     assert [one["reason"] for one in records] == ["", UNVERIFIED, "no question"]
     assert [len(texts) for texts in world.read] == [3, 3], "one noisy document, as in training"

@@ -267,11 +267,12 @@ class Method(SearchMethod):
         answer = normal(proposal.answer)
         queries = [normal(query) for query in trajectory.searches]
         rules = {
-            "too short": len(text) < params.min_characters or len(text.split()) < params.min_words,
+            "too short": len(text) < params.min_characters,
+            "too few words": len(text.split()) < params.min_words,
             "too long": len(text) > params.max_characters,
             "answer in the question": answer in normal(text),
-            "nothing found": params.min_searches > 0 and not trajectory.documents,
             "too few searches": len(queries) < params.min_searches,
+            "nothing found": params.min_searches > 0 and not trajectory.documents,
             "a query twice": params.distinct_queries and len({*queries}) < len(queries),
             "answer in a query": params.hidden_answer and any(answer in each for each in queries),
         }

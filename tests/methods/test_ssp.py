@@ -134,7 +134,7 @@ def test_searched_tokens_are_not_trained():
 
 RULES = [
     ({"min_characters": 40}, "too short"),
-    ({"min_words": 9}, "too short"),
+    ({"min_words": 9}, "too few words"),
     ({"max_characters": 20}, "too long"),
     ({"min_searches": 2}, "too few searches"),
     ({"distinct_queries": True}, "a query twice"),
@@ -151,6 +151,16 @@ def test_rules_name_what_they_remove(values, reason):
     found = Trajectory((1,), searches=["guide of Arwyn"] * (1 + twice), documents=["x"])
     assert len(question.question) == 39 and len(question.question.split()) == 8
     assert method(**values).broken_rule(question, found) == reason
+
+
+def test_each_rule_has_a_name_of_its_own():
+    """The paper's second, no search, is no search that found nothing; two words can be long."""
+    made = method()
+    asked = Proposal("Start at Belana: first guide?", "Arwyn")
+    assert made.broken_rule(asked, Trajectory((1,))) == "too few searches"
+    assert made.broken_rule(Proposal("Whose guide's?", "Arwyn"), Trajectory((1,))) == (
+        "too few words"
+    )
 
 
 def test_an_answer_in_the_question_and_nothing_found():

@@ -9,9 +9,11 @@ the answer (eq. 6), the proposer 1 - mean (eq. 7), and 0 for a question that did
 
 Where the released code differs from the paper the paper is the default: the policy verifies, not a
 judge model (`roles.verifier.policy`); noise is single documents (`noise`); one search is enough
-(`min_searches`). The two roles are updated together, by the sum of their means, those of the KL
-included; the code updates one after the other. The proposer's group is its answer, the solver's its
-question, so that "raw" is REINFORCE, "group_zscore" GRPO and "batch_zscore" REINFORCE++ (table 6).
+(`min_searches`). Only the solver's advantage is the code's, (r - mean) / std; eq. 4 does not divide
+(`roles.solver.estimator: group_mean`). The two roles are updated together, by the sum of their
+means, those of the KL included; the code updates one after the other. The proposer's group is its
+answer, the solver's its question, so that "raw" is REINFORCE, "group_zscore" GRPO and
+"batch_zscore" REINFORCE++ (table 6).
 """
 
 import random

@@ -149,8 +149,9 @@ class MethodParams(Settings):
 
     @property
     def frozen(self) -> list[str]:
-        """The roles that are told not to learn."""
-        return sorted(name for name, role in self.roles.items() if role.trainable is False)
+        """The roles that are told not to learn, or are snapshots."""
+        roles = self.roles.items()
+        return sorted(n for n, r in roles if r.trainable is False or r.policy in SNAPSHOTS)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ GENERATED = "lab:targets"
 """The source where there is no corpus."""
 BLOCK = 16
 """Held-out proposals that are made together, so that there is noise to verify them among."""
+GROUPED = ("group_zscore", "group_mean")
+"""Estimators that compare within a group: nothing is learned from one that is alone in it."""
 SHOWN = 2
 """Attempts at a held-out proposal whose texts are kept."""
 UNREAD = "check too long"
@@ -117,7 +119,13 @@ class Params(MethodParams):
         need(not (self.corpus and oracle), "corpus questions verify", "without an oracle")
         if not self.corpus:
             check_source(GENERATED, self)
-        need(proposer or "solver" not in self.frozen, "questions roles", "a role that learns")
+        solver = "solver" not in self.frozen
+        need(proposer or solver, "questions roles", "a role that learns")
+        told = {name: role.estimator for name, role in self.roles.items() if role.estimator}
+        alone = proposer and self.proposals == 1 and told.get("proposer") in GROUPED
+        need(not alone, "proposals roles", "2 or more, to be compared with each other")
+        alone = solver and self.attempts == 1 and told.get("solver", GROUPED[0]) in GROUPED
+        need(not alone, "attempts roles", "2 or more, to be compared with each other")
         need(self.min_characters <= self.max_characters, "min_characters", "up to max_characters")
         need(self.min_searches <= self.max_searches, "min_searches", "up to max_searches")
         keeps = self.fill != "resample"  # every proposal as a row of the batch

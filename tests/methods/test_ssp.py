@@ -392,6 +392,15 @@ def test_proposals_for_held_out_answers_are_judged_and_solved():
             {"questions": "even", "roles": {"solver": {"trainable": False}}},
             "questions is 'even' with roles .*; allowed: a role that learns",
         ),
+        (
+            {"questions": "even", "roles": {"solver": {"policy": "start"}}},
+            "questions is 'even' with roles .*; allowed: a role that learns",
+        ),
+        ({"attempts": 1}, "attempts is 1 with roles {}; allowed: 2 or more, to be compared"),
+        (
+            {"roles": {"proposer": {"estimator": "group_mean"}}},
+            "proposals is 1 with roles .*; allowed: 2 or more, to be compared",
+        ),
     ],
 )
 def test_bad_parameters_are_named(values, message):

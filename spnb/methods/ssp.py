@@ -342,13 +342,14 @@ class Method(SearchMethod):
         return mixed
 
     def check_any(self, slots: Sequence[Question], questions: Sequence[Question]) -> None:
-        """Ends the run where in no process a question passed or can be replayed."""
+        """Ends the run where in no process a question passed or can be replayed, and all were
+        searched for."""
         pool = self.pool if self.params.fill == "replay" else []
-        (left,) = self.share.total(len(questions) + len(pool))
+        counts = Counter(slot.reason for slot in slots)
+        (left,) = self.share.total(len(questions) + len(pool) + counts[LOST])
         if left:
             return
-        counts = Counter(slot.reason for slot in slots).most_common()
-        removed = ", ".join(f"{reason}: {count}" for reason, count in counts)
+        removed = ", ".join(f"{reason}: {count}" for reason, count in counts.most_common())
         raise ValueError(f"no question of {len(slots)} passed the filters ({removed})")
 
     def replay(self, count: int, rng: random.Random) -> list[Question]:

@@ -13,6 +13,7 @@ from spnb.core.documents import Context, Proposal
 from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
+from spnb.core.search import RetrieverError
 from spnb.core.types import Trajectory
 from spnb.evaluate.items import play_suite
 from spnb.lab.chain import QUEST, before, follow
@@ -303,6 +304,31 @@ def test_a_step_without_a_question_says_which_filter_removed_how_many():
     made, _ = play(Scripted())
     play(world, step=1, made=made)
     assert numbers(made)["replayed"] == 1
+
+
+class Down:
+    """A retriever that gives no answer."""
+
+    def search(self, queries, k):
+        raise RetrieverError("down")
+
+
+@pytest.mark.parametrize("fill", ["dummy", "resample", "replay"])
+def test_a_step_without_a_question_for_want_of_searches_ends_no_run(fill, monkeypatch):
+    made = method(fill=fill, resamples=1)
+    monkeypatch.setattr(made.source, "retriever", lambda pool: Down())
+    _, rows = play(Scripted(), made=made)
+    assert {row.info["reason"] for row in rows} <= {"retriever"} and made.pool == []
+    assert {row.weight for row in rows} <= {0.0} and numbers(made)["filter/retriever"] == 1
+
+
+@pytest.mark.parametrize("values", [
+    {"attempts": 1, "roles": {"solver": {"estimator": "raw"}}},
+    {"attempts": 1, "roles": {"solver": {"policy": "start"}}},
+    {"roles": {"proposer": {"estimator": "group_zscore", "trainable": False}}},
+])  # fmt: skip
+def test_who_is_alone_in_a_group_and_compared_with_nobody_is_taken(values):
+    assert method(**values).params.seed == 0
 
 
 PAIRS = {"raw": [0.75, 0.0], "group_zscore": [0.7071, -0.7071], "batch_zscore": None}

@@ -184,6 +184,33 @@ def test_every_reading_has_to_give_the_answer():
     assert numbers(made)["accept/valid"] == 0.75
 
 
+def test_a_judge_reads_what_a_reading_does_not_match():
+    """The second and the fourth reading give another answer; the judge takes the first of them."""
+    world = Scripted(reads=in_turn(True, False), says=in_turn(True, False))
+    _, rows = play(world, grader="judge")
+    assert [row.info["reason"] for row in of(rows, "proposer")] == ["", "", "", UNVERIFIED]
+    assert world.counts["judge"] == 2
+
+
+def test_another_policy_may_verify():
+    world, other = Scripted(reads=False), Scripted(reads=in_turn(True, False))
+    made = method(roles={"verifier": {"policy": "other"}})
+    rows = run(made.rollout(0), {"policy": world, "other": other})
+    assert [row.info["reason"] for row in of(rows, "proposer")] == ["", UNVERIFIED] * 2
+    assert (world.counts["read"], other.counts) == (
+        0,
+        {"ask": 0, "solve": 0, "read": 4, "judge": 0},
+    )
+
+
+def test_a_reading_that_does_not_fit_is_not_asked_and_nothing_passes_unread():
+    """Proposals fit into 1,100 characters, what all twelve found together does not."""
+    world = Scripted()
+    with pytest.raises(ValueError, match=r"\(check too long: 12\)"):
+        play(world, answers_per_step=12, noisy_documents=99, max_length=1100)
+    assert world.counts["ask"] == 12 and not world.read
+
+
 @pytest.mark.parametrize(("unit", "noise", "expected"), [
     ("document", 0, 0), ("document", 3, 3), ("document", 99, 6),
     ("trajectory", 1, 2), ("trajectory", 2, 4),

@@ -122,6 +122,8 @@ class StandIn:
 def said(request, turns, begun):
     """An answer in the form that a prompt asks for; two of three graded ones are right."""
     prompt, number = turns[0][1], request.seed % 1000
+    for tags, call in prompts.CALLS["qwen3"].items():
+        prompt = prompt.replace(call, tags)
     right = request.seed % 3 > 0
     yes = prompts.YES if right else prompts.NO
     for instructions, reply in REPLIES:

@@ -32,8 +32,8 @@ def centred(values: list[float]) -> list[float]:
 def zscores(values: list[float]) -> list[float]:
     """A = (r - mean) / std, sample standard deviation (n - 1); zeros where all values are equal.
 
-    Source: DeepSeekMath's GRPO, as SPELL, SCOPE and SSP use it; over a batch REINFORCE++. TRL adds
-    1e-4 to the standard deviation; we do not.
+    Source: DeepSeekMath's GRPO, as SPELL, SCOPE and SSP's released code use it (SSP's eq. 4 is
+    `centred`); over a batch REINFORCE++. TRL adds 1e-4 to the standard deviation; we do not.
     """
     if max(values) - min(values) < 1e-9:
         return [0.0] * len(values)

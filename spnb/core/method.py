@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core import plugins
+from spnb.core import plugins, prompts
 from spnb.core.advantages import ESTIMATORS, Estimator, assign, make_estimator, skip_zero_advantage
 from spnb.core.episodes import Episode, ask_group, overlong, single_turn
 from spnb.core.params import Settings, StrictData, unknown
@@ -149,8 +149,9 @@ class MethodParams(Settings):
 
     @property
     def frozen(self) -> list[str]:
-        """The roles that are told not to learn."""
-        return sorted(name for name, role in self.roles.items() if role.trainable is False)
+        """The roles that are told not to learn, or are snapshots."""
+        roles = self.roles.items()
+        return sorted(n for n, r in roles if r.trainable is False or r.policy in SNAPSHOTS)
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,8 @@ class SelfPlayMethod(ABC):
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params
-        self.chat = Chat(tokenizer, getattr(params, "thinking", None))
+        words = prompts.CALLS.get(getattr(params, "syntax", ""))
+        self.chat = Chat(tokenizer, getattr(params, "thinking", None), words)
         self.share = Share()
         self.metrics: dict[str, float] = {}
         self.roles = {

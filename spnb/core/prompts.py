@@ -53,6 +53,8 @@ RUBRICS = {"plain": RUBRIC, "careful": _WORDS["rubric careful"]}
 GRADE = _WORDS["grade"]
 EXAMS = _WORDS["exam"]
 BETTER = EXAMS["better"]
+CALLS: dict[str, dict[str, str]] = _WORDS["calls"]
+"""By a tool's syntax, what a request says of it in the place of the tags of xml."""
 
 
 def _user(*parts: str) -> Messages:

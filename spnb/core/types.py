@@ -262,9 +262,11 @@ class Chat:
     of it. The template's own control tokens stay; content without control strings keeps its ids.
     """
 
-    def __init__(self, tokenizer: Any, thinking: bool | None = None):
-        """`thinking`: for templates that know `enable_thinking`; None leaves it to them."""
+    def __init__(self, tokenizer: Any, thinking: bool | None = None, words: dict | None = None):
+        """`thinking`: for templates that know `enable_thinking`; None leaves it to them. `words`:
+        what requests say in the place of others (`spnb.core.prompts.CALLS`)."""
         self.tokenizer = tokenizer
+        self._words = words or {}
         self._controls = control_strings(tokenizer)
         self._template = {} if thinking is None else {"enable_thinking": thinking}
 
@@ -280,7 +282,12 @@ class Chat:
         self, messages: list[dict[str, str]], sampling: Sampling, seed: int, policy: str = "policy"
     ) -> Request:
         """A request that ends where the assistant's turn begins."""
-        written = [message | {"content": self.content(message["content"])} for message in messages]
+        written = []
+        for message in messages:
+            text = message["content"]
+            for usual, instead in self._words.items():
+                text = text.replace(usual, instead)
+            written.append(message | {"content": self.content(text)})
         text = self.tokenizer.apply_chat_template(
             written, tokenize=False, add_generation_prompt=True, **self._template
         )

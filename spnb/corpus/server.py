@@ -177,8 +177,9 @@ def _connection(most: int) -> type:
 class RetrieverClient:
     """A retriever behind a URL that speaks Search-R1's schema; threads may share it.
 
-    A lost connection, a timeout, 429 and 5xx are tried again after 1, 2, 4 … times `wait` seconds,
-    at most 10; other refusals are not. Loopback addresses bypass a configured proxy.
+    A lost connection, a timeout, a body that cannot be unpacked, 429 and 5xx are tried again after
+    1, 2, 4 … times `wait` seconds, at most 10; other refusals are not. Loopback addresses bypass a
+    configured proxy.
 
     Args:
         url: of the server, "http://127.0.0.1:8000", http or https.
@@ -218,8 +219,9 @@ class RetrieverClient:
             part = list(queries[first : first + BATCH])
             reply = self._post({"queries": part, "topk": k, "return_scores": self._return_scores})
             try:
-                hits = [[self._hit(entry) for entry in own] for own in reply.json()["result"]]
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                found = reply.json()["result"]
+                hits = [[self._hit(entry) for entry in own[:k]] for own in found]
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 what = f"answered in another schema ({error!r}): {reply.text[:300]}"
                 raise RetrieverError(f"{self.url} {what}; allowed: Search-R1's") from error
             if len(hits) != len(part):
@@ -234,7 +236,7 @@ class RetrieverClient:
             time.sleep(min(10.0, self._wait * 2 ** (attempt - 1)) if attempt else 0)
             try:
                 reply = self._http.post(self.url, json=body)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 problem = f"{type(error).__name__}: {error}"
                 continue
             if reply.status_code == 200:

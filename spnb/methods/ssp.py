@@ -9,7 +9,8 @@ the answer (eq. 6), the proposer 1 - mean (eq. 7), and 0 for a question that did
 
 Where the released code differs from the paper the paper is the default: the policy verifies, not a
 judge model (`roles.verifier.policy`); noise is single documents (`noise`); one search is enough
-(`min_searches`). The two roles are updated together, by the sum of their means, those of the KL
+(`min_searches`). But the solver's advantage is divided by the deviation as in the code; eq. 4 is
+"group_mean". The two roles are updated together, by the sum of their means, those of the KL
 included; the code updates one after the other. The proposer's group is its answer, the solver's its
 question, so that "raw" is REINFORCE, "group_zscore" GRPO and "batch_zscore" REINFORCE++ (table 6).
 """
@@ -115,7 +116,13 @@ class Params(MethodParams):
         need(not (self.corpus and oracle), "corpus questions verify", "without an oracle")
         if not self.corpus:
             check_source(GENERATED, self)
-        need(proposer or "solver" not in self.frozen, "questions roles", "a role that learns")
+        solver = "solver" not in self.frozen
+        need(proposer or solver, "questions roles", "a role that learns")
+        told = {name: role.estimator for name, role in self.roles.items() if role.estimator}
+        alone = proposer and self.proposals == 1 and told.get("proposer", "").startswith("group")
+        need(not alone, "proposals roles", "2 or more, to be compared with each other")
+        alone = solver and self.attempts == 1 and told.get("solver", "group").startswith("group")
+        need(not alone, "attempts roles", "2 or more, to be compared with each other")
         need(self.min_characters <= self.max_characters, "min_characters", "up to max_characters")
         need(self.min_searches <= self.max_searches, "min_searches", "up to max_searches")
         keeps = self.fill != "resample"  # every proposal as a row of the batch
@@ -267,11 +274,12 @@ class Method(SearchMethod):
         answer = normal(proposal.answer)
         queries = [normal(query) for query in trajectory.searches]
         rules = {
-            "too short": len(text) < params.min_characters or len(text.split()) < params.min_words,
+            "too short": len(text) < params.min_characters,
+            "too few words": len(text.split()) < params.min_words,
             "too long": len(text) > params.max_characters,
             "answer in the question": answer in normal(text),
-            "nothing found": params.min_searches > 0 and not trajectory.documents,
             "too few searches": len(queries) < params.min_searches,
+            "nothing found": params.min_searches > 0 and not trajectory.documents,
             "a query twice": params.distinct_queries and len({*queries}) < len(queries),
             "answer in a query": params.hidden_answer and any(answer in each for each in queries),
         }
@@ -331,13 +339,14 @@ class Method(SearchMethod):
         return mixed
 
     def check_any(self, slots: Sequence[Question], questions: Sequence[Question]) -> None:
-        """Ends the run where in no process a question passed or can be replayed."""
+        """Ends the run where in no process a question passed or can be replayed, and all were
+        searched for."""
         pool = self.pool if self.params.fill == "replay" else []
-        (left,) = self.share.total(len(questions) + len(pool))
+        counts = Counter(slot.reason for slot in slots)
+        (left,) = self.share.total(len(questions) + len(pool) + counts[LOST])
         if left:
             return
-        counts = Counter(slot.reason for slot in slots).most_common()
-        removed = ", ".join(f"{reason}: {count}" for reason, count in counts)
+        removed = ", ".join(f"{reason}: {count}" for reason, count in counts.most_common())
         raise ValueError(f"no question of {len(slots)} passed the filters ({removed})")
 
     def replay(self, count: int, rng: random.Random) -> list[Question]:
@@ -464,10 +473,13 @@ class Method(SearchMethod):
 
 
 def facts(question: Question) -> dict[str, Any]:
-    """A held-out proposal's columns: why it did not pass, level, success, pay, texts to read."""
-    level = question.judgement.level if question.judgement and question.rows else 0
+    """A held-out proposal's columns: why it did not pass, success, pay, texts to read; level (0: no
+    oracle, or none that reads it), and where an oracle judged it answerable and right."""
+    said = question.judgement or Judgement()
     paid = 1 - question.success if question.rows else 0.0
-    numbers = {"level": level, "success": question.success, "pay": paid}
+    numbers = {"level": said.level, "success": question.success, "pay": paid}
+    if question.judgement:
+        numbers |= {"answerable": float(said.answerable), "right": float(said.right)}
     attempts = [[row.reward, row.info["text"]] for row in question.rows[:SHOWN]]
     told = {"answer": question.context.name, "text": question.trajectory.text}
     return {"reason": question.reason, **numbers, **told, "attempts": attempts}

@@ -110,8 +110,8 @@ class Column(StrictData):
             return "-", 0
         interval = self.measure.difference(frames, variant, self.minus)
         _, low, high, n = interval
-        if self.half and n > 1:
-            return f"{(high - low) / 2:.{self.digits}f}", n
+        if self.half:
+            return f"{(high - low) / 2:.{self.digits}f}" if n > 1 else "-", n
         return self.shown(interval), n
 
     def shown(self, interval: Interval) -> str:

@@ -1,12 +1,16 @@
 """The search loop with scripted turns: token ids, masks, limits, one retriever call a round."""
 
+import re
 import time
+from importlib.resources import files
 
 import pytest
 from fakes import CharTokenizer
+from transformers import AutoTokenizer
 
 from spnb.core import prompts
 from spnb.core.episodes import run
+from spnb.core.paths import WEIGHTS
 from spnb.core.search import LONGEST, SYNTAXES, Hit, RetrieverError, Tool, samples, search_rollouts
 from spnb.core.types import Completion, Request, Sampling, Trajectory
 from spnb.corpus.retrieval import make_retriever
@@ -235,6 +239,21 @@ def test_native_calls_are_answered_by_a_message(syntax):
     assert engine.requests[0].sampling.stop == (SYNTAXES[syntax].stop,)
     (malformed,) = play(Script(a=[f"hm{SYNTAXES[syntax].stop}"]), Shelf(), syntax=syntax)
     assert malformed.finish == "malformed"
+
+
+def test_qwens_template_writes_calls_that_are_read_and_results_as_they_come():
+    template = (files("trl") / "chat_templates" / "qwen3.jinja").read_text()
+    call = {"name": "search", "arguments": {"query": 'Who is "é <b>"?'}}
+    messages = [
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": "Hm.", "tool_calls": [{"function": call}]},
+        {"role": "tool", "content": prompts.listing(["One.", "Two."])},
+    ]
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS / "searcher", chat_template=template)
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    _, turn, results = re.split(r"assistant\n(?=Hm)|(?<=</tool_call>)", text)
+    assert SYNTAXES["qwen3"].query(turn) == call["arguments"]["query"]
+    assert SYNTAXES["qwen3"].observation(["One.", "Two."], "") == results
 
 
 def test_one_row_a_trajectory_or_one_a_turn():

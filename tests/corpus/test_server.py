@@ -47,15 +47,17 @@ def running(app):
 
 @contextmanager
 def replying(*replies):
-    """A server that gives these (status, body) replies in order, the last one for ever; yields
-    address and requests."""
+    """A server that gives these (status, body, headers ...) replies in order, the last one for
+    ever; yields address and requests."""
     seen = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             seen.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            status, body = replies[min(len(seen), len(replies)) - 1]
+            status, body, *headers = replies[min(len(seen), len(replies)) - 1]
             self.send_response(status)
+            for header in headers:
+                self.send_header(*header)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -403,6 +405,7 @@ def test_a_slow_server_times_out():
         b'{"result": [[{"id": "a"}]]}',
         b'{"result": [[7]]}',
         b'{"result": [["document"]]}',
+        b'{"result": ' + b"[" * 100_000,
     ],
 )
 def test_another_schema_is_an_error(body):
@@ -411,6 +414,21 @@ def test_another_schema_is_an_error(body):
         pytest.raises(RetrieverError, match="answered in another schema"),
     ):
         RetrieverClient(url).search(["fox"], 1)
+
+
+def test_a_body_that_cannot_be_unpacked_is_tried_again_and_then_an_error():
+    broken = (200, b"no gzip", ("content-encoding", "gzip"))
+    with replying(broken, (200, b'{"result": [[]]}')) as (url, seen):
+        assert RetrieverClient(url, wait=0).search(["fox"], 1) == [[]] and len(seen) == 2
+    with replying(broken) as (url, _), pytest.raises(RetrieverError, match="DecodingError"):
+        RetrieverClient(url, wait=0).search(["fox"], 1)
+
+
+def test_hits_beyond_k_are_cut():
+    hits = [{"id": str(number), "contents": "x"} for number in range(3)]
+    with replying((200, json.dumps({"result": [hits, hits[:1]]}).encode())) as (url, _):
+        found = RetrieverClient(url, return_scores=False).search(["fox", "fish"], 2)
+    assert [[hit.id for hit in each] for each in found] == [["0", "1"], ["0"]]
 
 
 def test_a_missing_answer_is_an_error():

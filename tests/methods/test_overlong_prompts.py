@@ -24,6 +24,7 @@ CASES = {
     "solver": ("proposer", dict(questions="even", trained_questions=2), "solver"),
     "rlvr": ("rlvr", dict(family="journey", prompts_per_step=2), "ladder"),
     "search": ("rlvr", dict(family="chain", prompts_per_step=2), "ladder"),
+    "even": ("ssp", dict(questions="even", answers_per_step=2), "solver"),
     "questions": ("spiral", dict(phases=["answer"], turns_per_step=16), "questions"),
 }
 
@@ -59,6 +60,14 @@ def test_a_prompt_that_is_too_long_is_an_invalid_row(case):
     made.estimate(rows)
     made.select(rows)
     assert not any(row.weight for row in rows if row.advantage), "nothing is learned from them"
+
+
+def test_proposals_by_search_that_are_too_long_leave_their_slots_to_earlier_ones():
+    made = method("ssp", answers_per_step=2, attempts=2)
+    made.pool = [["Who?", "x"]]
+    rows = run(made.rollout(0), {"policy": Silence()})
+    assert [row.role for row in rows] == ["proposer"] * 2 + ["solver"] * 4
+    assert all(row.invalid and not any(row.mask) and not row.reward for row in rows)
 
 
 def test_a_search_that_is_too_long_ends_no_evaluation():

@@ -13,6 +13,7 @@ from spnb.core.documents import Context, Proposal
 from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
+from spnb.core.search import RetrieverError
 from spnb.core.types import Trajectory
 from spnb.evaluate.items import play_suite
 from spnb.lab.chain import QUEST, before, follow
@@ -134,7 +135,7 @@ def test_searched_tokens_are_not_trained():
 
 RULES = [
     ({"min_characters": 40}, "too short"),
-    ({"min_words": 9}, "too short"),
+    ({"min_words": 9}, "too few words"),
     ({"max_characters": 20}, "too long"),
     ({"min_searches": 2}, "too few searches"),
     ({"distinct_queries": True}, "a query twice"),
@@ -151,6 +152,16 @@ def test_rules_name_what_they_remove(values, reason):
     found = Trajectory((1,), searches=["guide of Arwyn"] * (1 + twice), documents=["x"])
     assert len(question.question) == 39 and len(question.question.split()) == 8
     assert method(**values).broken_rule(question, found) == reason
+
+
+def test_each_rule_has_a_name_of_its_own():
+    """The paper's second, no search, is no search that found nothing; two words can be long."""
+    made = method()
+    asked = Proposal("Start at Belana: first guide?", "Arwyn")
+    assert made.broken_rule(asked, Trajectory((1,))) == "too few searches"
+    assert made.broken_rule(Proposal("Whose guide's?", "Arwyn"), Trajectory((1,))) == (
+        "too few words"
+    )
 
 
 def test_an_answer_in_the_question_and_nothing_found():
@@ -171,6 +182,33 @@ def test_every_reading_has_to_give_the_answer():
     assert reasons == ["", "", UNVERIFIED, ""]
     assert len(world.read) == 8 and numbers(made)["filter/not verified"] == 0.25
     assert numbers(made)["accept/valid"] == 0.75
+
+
+def test_a_judge_reads_what_a_reading_does_not_match():
+    """The second and the fourth reading give another answer; the judge takes the first of them."""
+    world = Scripted(reads=in_turn(True, False), says=in_turn(True, False))
+    _, rows = play(world, grader="judge")
+    assert [row.info["reason"] for row in of(rows, "proposer")] == ["", "", "", UNVERIFIED]
+    assert world.counts["judge"] == 2
+
+
+def test_another_policy_may_verify():
+    world, other = Scripted(reads=False), Scripted(reads=in_turn(True, False))
+    made = method(roles={"verifier": {"policy": "other"}})
+    rows = run(made.rollout(0), {"policy": world, "other": other})
+    assert [row.info["reason"] for row in of(rows, "proposer")] == ["", UNVERIFIED] * 2
+    assert (world.counts["read"], other.counts) == (
+        0,
+        {"ask": 0, "solve": 0, "read": 4, "judge": 0},
+    )
+
+
+def test_a_reading_that_does_not_fit_is_not_asked_and_nothing_passes_unread():
+    """Proposals fit into 1,100 characters, what all twelve found together does not."""
+    world = Scripted()
+    with pytest.raises(ValueError, match=r"\(check too long: 12\)"):
+        play(world, answers_per_step=12, noisy_documents=99, max_length=1100)
+    assert world.counts["ask"] == 12 and not world.read
 
 
 @pytest.mark.parametrize(("unit", "noise", "expected"), [
@@ -295,6 +333,31 @@ def test_a_step_without_a_question_says_which_filter_removed_how_many():
     assert numbers(made)["replayed"] == 1
 
 
+class Down:
+    """A retriever that gives no answer."""
+
+    def search(self, queries, k):
+        raise RetrieverError("down")
+
+
+@pytest.mark.parametrize("fill", ["dummy", "resample", "replay"])
+def test_a_step_without_a_question_for_want_of_searches_ends_no_run(fill, monkeypatch):
+    made = method(fill=fill, resamples=1)
+    monkeypatch.setattr(made.source, "retriever", lambda pool: Down())
+    _, rows = play(Scripted(), made=made)
+    assert {row.info["reason"] for row in rows} <= {"retriever"} and made.pool == []
+    assert {row.weight for row in rows} <= {0.0} and numbers(made)["filter/retriever"] == 1
+
+
+@pytest.mark.parametrize("values", [
+    {"attempts": 1, "roles": {"solver": {"estimator": "raw"}}},
+    {"attempts": 1, "roles": {"solver": {"policy": "start"}}},
+    {"roles": {"proposer": {"estimator": "group_zscore", "trainable": False}}},
+])  # fmt: skip
+def test_who_is_alone_in_a_group_and_compared_with_nobody_is_taken(values):
+    assert method(**values).params.seed == 0
+
+
 PAIRS = {"raw": [0.75, 0.0], "group_zscore": [0.7071, -0.7071], "batch_zscore": None}
 
 
@@ -353,11 +416,14 @@ def test_a_frozen_role_does_not_learn(grpo):
 
 
 def test_proposals_for_held_out_answers_are_judged_and_solved():
+    """The verifier catches the second, which the oracle reads and finds wrong."""
     world = Scripted(asks=in_turn("two", "wrong", "nonsense"), right=in_turn(True, False))
     *_, suite = method().suites(0)
     records, _ = play_suite(suite, {"policy": world})
     assert [one["score"] for one in records] == [1, 0, 0]
-    assert [one["level"] for one in records] == [2, 0, 0]
+    assert [one["level"] for one in records] == [2, 1, 0]
+    assert [(one["answerable"], one["right"]) for one in records[:2]] == [(1, 1), (1, 0)]
+    assert "right" not in records[2], "nothing to judge"
     assert [one["success"] for one in records] == [0.5, 0, 0] and records[0]["pay"] == 0.5
     assert [one["reason"] for one in records] == ["", UNVERIFIED, "no question"]
     assert [len(texts) for texts in world.read] == [3, 3], "one noisy document, as in training"
@@ -378,6 +444,15 @@ def test_proposals_for_held_out_answers_are_judged_and_solved():
         (
             {"questions": "even", "roles": {"solver": {"trainable": False}}},
             "questions is 'even' with roles .*; allowed: a role that learns",
+        ),
+        (
+            {"questions": "even", "roles": {"solver": {"policy": "start"}}},
+            "questions is 'even' with roles .*; allowed: a role that learns",
+        ),
+        ({"attempts": 1}, "attempts is 1 with roles {}; allowed: 2 or more, to be compared"),
+        (
+            {"roles": {"proposer": {"estimator": "group_mean"}}},
+            "proposals is 1 with roles .*; allowed: 2 or more, to be compared",
         ),
     ],
 )

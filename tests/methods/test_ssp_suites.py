@@ -11,6 +11,7 @@ from fakes import CharTokenizer
 from spnb.core import prompts
 from spnb.core.documents import Context, Judgement, Proposal, open_source
 from spnb.core.params import validate
+from spnb.core.search import SYNTAXES
 from spnb.core.types import Chat, Completion, Sampling, Trajectory
 from spnb.evaluate.items import RECORD, play_suite
 from spnb.lab.chain import QUEST, before, follow
@@ -59,6 +60,22 @@ def test_a_suite_has_the_runs_syntax():
     assert [one["searches"] for one in records] == [1, 1]
     unread, _ = play_suite(made().suites(0)[0], {"policy": Once("qwen3")})
     assert [one["searches"] for one in unread] == [0, 0]
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+@pytest.mark.parametrize("asked", [
+    prompts.search("Who?"), prompts.search("Who?", "plain"), prompts.ask_search("x", 2),
+    prompts.report("Do.", "careful", 2), prompts.ask_report("A text.", "plan", 2, "careful"),
+])  # fmt: skip
+def test_who_searches_is_told_how_in_the_runs_syntax(asked, syntax):
+    """What a model reads is a call that is read; in tags the prompts stay as they are."""
+    request = made(syntax=syntax).chat.request(asked, Sampling(1), 0)
+    text = "".join(map(chr, request.prompt_ids))
+    if syntax == "xml":
+        assert text == asked[0]["content"]
+    else:
+        assert SYNTAXES[syntax].query(text) == "your query"
+        assert not re.search("search>|information>", text)
 
 
 def test_searches_and_gold_found_are_columns_and_rows():

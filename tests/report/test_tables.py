@@ -1,14 +1,15 @@
 """Tables as data: filled from hand-made rows, in the paper's shape beside its numbers."""
 
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
-from spnb.core.params import ParamError, validate, variants
+from spnb.core.params import ParamError, papers, validate, variants
 from spnb.report import frame
 from spnb.report.exhibits import catalogue
-from spnb.report.frame import Frames, Measure
+from spnb.report.frame import Frames, Measure, read_yaml
 from spnb.report.tables import (
     beside_paper,
     fill_placeholders,
@@ -155,6 +156,13 @@ def test_a_column_may_be_of_another_variant_and_a_table_turned():
     assert cell == "62.5 [62.5, 62.5] (paper 47.1)"
 
 
+@pytest.mark.parametrize("paper", papers())
+def test_a_line_of_settings_has_a_cell_for_each_column(paper):
+    settings = read_yaml(paper, "tables.yaml").get("settings", {"columns": [], "rows": []})
+    for row in settings["rows"]:
+        assert len(row["here"]) == len(row.get("paper", row["here"])) == len(settings["columns"])
+
+
 def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_printed_ones():
     """`other` wins a quarter less often in one of two games; the paper prints two columns."""
     more = rows()
@@ -180,6 +188,9 @@ def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_print
     _, low, high = map(float, re.findall(r"-?\d+\.\d", wider["minus full"].loc["other"]))
     assert high > low
     assert float(wider["visible"].loc["other"]) == pytest.approx((high - low) / 2, abs=0.1)
+    one = replace(more, results=more.results[more.results["seed"] == 0])
+    alone = table.fill(one).loc["other", ["minus full", "visible"]]
+    assert alone.tolist() == ["-22.5 (n = 1)", "-"], "no interval, so nothing to halve"
     with pytest.raises(ParamError, match="half is true without minus in column visible"):
         own_table(columns=[{"name": "visible", "measure": "games", "half": True}])
 

@@ -554,7 +554,7 @@ ARMS = {
     "six": LONGER,
     "curated": ALONE | {"tasks"},
     "frozen": LONGER | {"eval_every", "least_filled"},
-    "frozen-start": ALONE | {"eval_every"},
+    "frozen-start": ALONE,
     "no-gates": {"gates"},
     "no-length-penalty": {"length_penalty"},
     "grader-oracle": {"grades"},

@@ -73,6 +73,11 @@ class Column(StrictData):
             raise ValueError(f"half is true without minus in column {self.name}; allowed: with it")
         return self
 
+    @property
+    def logged(self) -> bool:
+        """Whether it is of the training log."""
+        return self.measure is not None and self.measure.source == "metrics"
+
     def cell(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
         """Text and number of seeds of a variant at a share of its training.
 
@@ -199,20 +204,23 @@ class Table(StrictData):
             at = row.run
             if self.least and at and at[0] not in frames.variants:
                 continue
+            columns = self.columns
             if row.run and not row.name:
                 step, last = evaluated(frames.only([row.run[0]]), row.run[1])
                 name = f"step {step}"
                 at = (row.run[0], step / last)
+            elif at and at[1] == 0:  # what was logged came after the start
+                columns = [each for each in columns if not each.logged]
             if at and name not in lines:
-                cells += [(name, each.name, *each.cell(frames, *at)) for each in self.columns]
+                cells += [(name, each.name, *each.cell(frames, *at)) for each in columns]
             lines.setdefault(name, []).append(row.paper)
         lines |= own
         ours = pd.DataFrame(cells, columns=["row", "column", "text", "n"])
         printed = printed_table(self.printed)
         rows = {name: [label for label in labels if label] for name, labels in lines.items()}
-        columns = {each.name: each.paper for each in self.columns}
+        heads = {each.name: each.paper for each in self.columns}
         printed = printed.T if self.turned else printed
-        return beside_paper(pd.concat([ours, *more]), printed, rows, columns, self.absent)
+        return beside_paper(pd.concat([ours, *more]), printed, rows, heads, self.absent)
 
 
 class CustomExhibit(StrictData):

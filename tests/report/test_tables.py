@@ -215,6 +215,16 @@ def test_further_cells_stand_among_the_others():
     assert (line[AVERAGE], line["seeds"]) == ("1.0 [0.0, 2.0]", "-")
 
 
+def test_a_start_has_nothing_of_the_training_log():
+    """A row of steps has what was logged around each step, the first too (SPIRAL's table 11)."""
+    columns = [{"name": "tokens", "measure": "tokens"}, *ENTRY["columns"]]
+    cells = filled(columns=columns)["tokens"]
+    assert cells["start (paper: Base Model)"] == "-"
+    assert cells["self-play (paper: Multi-Game Model)"].startswith("41.5 [41.2"), "steps 7 and 8"
+    steps = [{"run": ["full", 0.0], "paper": "Base Model"}]
+    assert filled(rows=steps, columns=columns)["tokens"].iloc[0].startswith("8.5 [")
+
+
 def test_digits_are_the_columns_own():
     columns = [{**ENTRY["columns"][0], "digits": 2}]
     assert filled(columns=columns)[AVERAGE].iloc[-1] == "62.50 [62.50, 62.50] (paper 59.5)"

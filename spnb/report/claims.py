@@ -24,6 +24,7 @@ p of the difference, adjusted for the number of the claim's parts (Holm). The co
 end show levels, whose intervals are bootstrapped over seeds and items (`Measure.interval`).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Literal
@@ -60,8 +61,6 @@ MET = "met"
 NOT_MET = "not met"
 COLUMNS = ("claim", "part", "paper", "here", "smallest visible", "P(better)", "p (Holm)", "n")
 COLUMNS += ("verdict", "note")
-DECIDES = ("claims", "measures", "margin")
-"""What of a file decides verdicts."""
 ALONE = ("reaches", "rises", "no gain", "compare")
 """Directions whose parts are judged one by one: their claim has no verdict as a whole."""
 
@@ -134,19 +133,33 @@ class Claims(StrictData):
 
 def fixed(paper: str, runs: Sequence[Run], file: str = "claims.yaml") -> str:
     """Whether a paper's claims were fixed before these runs, in a sentence: the file has the same
-    claims at the commits that the runs were trained at. Empty where git does not know these."""
+    ones at the commits that the runs were trained at, but for texts and the paper's numbers; parts
+    that came later are named. Empty where git does not know these commits."""
     path = reference.sources(file)[paper]
     commits = sorted({run.commit or "" for run in runs})
     then = [commit and file_at(commit, path) for commit in commits]
     if not then or not all(then):
         return ""
-    now, *before = (
-        [yaml.safe_load(text).get(key) for key in DECIDES] for text in (path.read_text(), *then)
-    )
+    now, *before = (_deciding(yaml.safe_load(text)) for text in (path.read_text(), *then))
     names = ", ".join(commit[:9] for commit in commits)
-    if any(each != now for each in before):
+    if any(set(each) - set(now) for each in before):
         return f"The claims or their measures were changed after runs (trained at commit {names})."
-    return f"Claims, measures and margins were committed before the runs, which are of {names}."
+    later = [text for key, text in now.items() if any(key not in each for each in before)]
+    said = f"Claims, measures and margins were committed before the runs, which are of {names}"
+    return f"{said}, but for what was added later: {'; '.join(later)}." if later else f"{said}."
+
+
+def _deciding(content: Mapping[str, Any]) -> dict[str, str]:
+    """Each part's text, by all that decides its verdict."""
+    texts = {}
+    for claim in content["claims"]:
+        for part in claim["parts"]:
+            own = {key: value for key, value in part.items() if key not in ("text", "paper")}
+            for key in {"measure", "other"} & {*own}:
+                own[key] = content["measures"][own[key]]
+            key = json.dumps([claim["id"], content.get("margin"), own], sort_keys=True)
+            texts[key] = part["text"]
+    return texts
 
 
 def load_claims(paper: str, file: str = "claims.yaml") -> Claims:

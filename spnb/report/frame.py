@@ -127,6 +127,7 @@ class Measure(StrictData):
     until: float = Field(1, ge=0, le=1, description="share of the training that counts")
     window: float = Field(0, ge=0, le=1, description="share of the training averaged around a step")
     distance: float | None = Field(None, description="take the distance from this value")
+    given: str = Field("", description="a logged metric: steps at which it is 0 do not count")
     unit: str = ""
 
     @model_validator(mode="after")
@@ -134,6 +135,8 @@ class Measure(StrictData):
         odd = [key for key in KEYS if key != "role" and getattr(self, key) != [""]]
         if self.source == "metrics" and odd:
             raise ValueError(f"{odd[0]} is set with source metrics; allowed: role")
+        if self.source == "evals" and self.given:
+            raise ValueError(f"given is {self.given!r} with source evals; allowed: none")
         if self.change == "steps" and not self.window:
             raise ValueError("window is 0 with change steps; allowed: above 0")
         if self.since >= self.until:
@@ -156,7 +159,8 @@ class Measure(StrictData):
         return rows, ""
 
     def by_step(self, frames: Frames) -> pd.DataFrame:
-        """The measure at every step of every run with all cells that any has: `INDEX`, value."""
+        """The measure at every step of every run with all cells that any has: `INDEX`, value, which
+        is NaN at a step that does not count."""
         rows, missing = self.select(frames)
         if missing:
             return pd.DataFrame(columns=[*INDEX, "value"])
@@ -164,6 +168,9 @@ class Measure(StrictData):
         wide = rows.pivot_table("value", [*INDEX, *keys], "metric").reindex(columns=[*self.weights])
         sums = (wide * pd.Series(self.weights)).sum(axis=1, skipna=False)
         values = sums.unstack(keys).mean(axis=1, skipna=False).dropna()
+        if self.given:
+            given = Measure(source="metrics", weights={self.given: 1}).by_step(frames)
+            values = values.where(given.set_index(INDEX)["value"].reindex(values.index) > 0)
         if self.distance is not None:
             values = (values - self.distance).abs()
         return values.rename("value").reset_index()

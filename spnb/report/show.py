@@ -162,7 +162,7 @@ def exhibit(
         return _save(exhibit_id, made, folder)
     made = make(info, plan, frames) if plan else None
     if made is None:
-        needed = needed_variants(exhibit_id)
+        needed = needed_variants(exhibit_id, plan.scale if plan else "")
         absent = [name for name in needed if name not in frames.variants]
         return committed(exhibit_id, absent, frames)
     return _save(exhibit_id, made, folder)
@@ -207,10 +207,14 @@ def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None
     return entry.content(adds(frames)) if entry else None
 
 
-def needed_variants(exhibit_id: str) -> list[str]:
-    """The variants whose runs an exhibit takes; none where it needs no run."""
-    entry = described(exhibit_id.split("/")[0]).get(exhibit_id)
-    return list(entry.variants) if entry else []
+def needed_variants(exhibit_id: str, scale: str = "") -> list[str]:
+    """The variants whose runs an exhibit takes; of these the ones that a scale has, if it has any.
+    None where the exhibit needs no run."""
+    paper = exhibit_id.split("/")[0]
+    entry = described(paper).get(exhibit_id)
+    names = list(entry.variants) if entry else []
+    there = params.variants_at(paper, scale) if names and scale else {}
+    return [name for name in names if name in there] or names
 
 
 def _lost(exhibit_id: str, frames: Frames, folder: Path) -> list[str]:
@@ -329,7 +333,7 @@ def searched(paper: str, scale: str = "cpu", folder: str | Path | None = None) -
 
 def _trained(info: ExhibitInfo, scale: str, say: Callable[[str], None]) -> Plan:
     """The plan of the runs that an exhibit takes, all of them finished."""
-    plan = make_plan(info.paper, scale, variants=needed_variants(info.id) or None)
+    plan = make_plan(info.paper, scale, variants=needed_variants(info.id, scale) or None)
     check_writable(plan.figures)
     say(f"{info.id} takes these runs at scale {scale}:\n{notebooks.announce(plan, rest=False)}")
     if why := plan.why_not_committed():

@@ -2,9 +2,9 @@
 
 `reference/<paper>/tables.yaml` lists measures by name, and the tables that are made of them. A
 table has the paper's shape, a line a model and a column a benchmark; a cell is ours with the
-paper's number behind it. It needs all of its variants: a plan without them leaves an earlier table
-as it is. A user's own variant is a further row, under its name, and what was not run beside it a
-dash.
+paper's number behind it. It needs all of its variants that the scale has: a plan without them
+leaves an earlier table as it is. A user's own variant is a further row, under its name, and what
+was not run beside it a dash.
 """
 
 import re
@@ -17,7 +17,7 @@ import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
-from spnb.core.params import ParamError, StrictData, unknown, validate, variants
+from spnb.core.params import ParamError, StrictData, unknown, validate, variants, variants_at
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
     Frames,
@@ -72,6 +72,11 @@ class Column(StrictData):
         if self.half and not self.minus:
             raise ValueError(f"half is true without minus in column {self.name}; allowed: with it")
         return self
+
+    @property
+    def logged(self) -> bool:
+        """Whether it is of the training log."""
+        return self.measure is not None and self.measure.source == "metrics"
 
     def cell(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
         """Text and number of seeds of a variant at a share of its training.
@@ -161,9 +166,14 @@ class Table(StrictData):
         columns = [name for each in self.columns for name in (each.variant, each.minus) if name]
         return list(dict.fromkeys([*rows, *columns]))
 
-    def missing(self, variants: Sequence[str]) -> list[str]:
-        """Those of its variants that are not among `variants`."""
-        return [variant for variant in self.variants if variant not in variants]
+    def there(self, frames: Frames) -> list[str]:
+        """Its variants, but for those that the scale of these runs does not have."""
+        known = [variants_at(run.paper, run.scale) for run in frames.runs[:1]]
+        return [name for name in self.variants if not known or name in known[0]]
+
+    def missing(self, frames: Frames) -> list[str]:
+        """Those of its variants that the scale has and these runs lack."""
+        return [name for name in self.there(frames) if name not in frames.variants]
 
     def content(self, frames: Frames, more: Sequence[pd.DataFrame] = ()) -> ExhibitContent | None:
         """The exhibit of these runs; None where they lack its variants and have none of one's own
@@ -177,7 +187,8 @@ class Table(StrictData):
         """Whether these runs have its variants, or some of one's own that it can show."""
         if self.least:
             return len(frames.with_own(self.variants).variants) >= self.least
-        return not self.missing(frames.variants) or bool(self.own_cells(frames))
+        whole = self.there(frames) and not self.missing(frames)
+        return bool(whole or self.own_cells(frames))
 
     def own_cells(self, frames: Frames) -> list[tuple[str, str, str, int]]:
         """Cells of a user's own variants after training, as `fill` has them; of those that have a
@@ -194,25 +205,29 @@ class Table(StrictData):
         cells = self.own_cells(frames)
         own = {name: [] for name, *_ in cells}
         lines = {}
+        there = frames.variants if self.least else self.there(frames)
         for row in self.rows:
             name = row.name
             at = row.run
-            if self.least and at and at[0] not in frames.variants:
+            if at and at[0] not in there:
                 continue
+            columns = self.columns
             if row.run and not row.name:
                 step, last = evaluated(frames.only([row.run[0]]), row.run[1])
                 name = f"step {step}"
                 at = (row.run[0], step / last)
+            elif at and at[1] == 0:  # what was logged came after the start
+                columns = [each for each in columns if not each.logged]
             if at and name not in lines:
-                cells += [(name, each.name, *each.cell(frames, *at)) for each in self.columns]
+                cells += [(name, each.name, *each.cell(frames, *at)) for each in columns]
             lines.setdefault(name, []).append(row.paper)
         lines |= own
         ours = pd.DataFrame(cells, columns=["row", "column", "text", "n"])
         printed = printed_table(self.printed)
         rows = {name: [label for label in labels if label] for name, labels in lines.items()}
-        columns = {each.name: each.paper for each in self.columns}
+        heads = {each.name: each.paper for each in self.columns}
         printed = printed.T if self.turned else printed
-        return beside_paper(pd.concat([ours, *more]), printed, rows, columns, self.absent)
+        return beside_paper(pd.concat([ours, *more]), printed, rows, heads, self.absent)
 
 
 class CustomExhibit(StrictData):

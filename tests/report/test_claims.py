@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import yaml
 
 from spnb.core.params import ParamError, variants
 from spnb.report import claims, frame
@@ -289,14 +290,22 @@ def test_claims_of_an_unknown_paper():
 
 
 def test_an_exhibit_says_whether_its_claims_were_fixed_before_the_runs(monkeypatch):
-    """By the file at the runs' commits: texts may change later, what decides a verdict may not."""
+    """By the file at the runs' commits: texts and the paper's numbers may change later, what
+    decides a verdict may not; a part that came later is named."""
     path = claims.reference.sources("claims.yaml")["spice"]
     now = path.read_text()
+    fewer = yaml.safe_load(now)
+    added = fewer["claims"][0]["parts"].pop()["text"]
+    fewer["claims"][0]["parts"][0] |= {"text": "another", "paper": {"of": 1}}
+    changed = yaml.safe_load(now)
+    changed["measures"][fewer["claims"][0]["parts"][0]["measure"]]["window"] = 0.77
     files = {
         "a" * 40: now,
         "b" * 40: now.replace("caption:", "# another text\ncaption:"),
         "c" * 40: now.replace("direction: less", "direction: greater", 1),
         "d" * 40: now.replace("margin: 5", "margin: 50", 1),
+        "f" * 40: yaml.safe_dump(changed),
+        "9" * 40: yaml.safe_dump(fewer),
     }
     monkeypatch.setattr(claims, "file_at", lambda commit, _: files.get(commit))
 
@@ -307,8 +316,9 @@ def test_an_exhibit_says_whether_its_claims_were_fixed_before_the_runs(monkeypat
         "Claims, measures and margins were committed before the runs, which are of aaaaaaaaa, "
         "bbbbbbbbb."
     )
-    for changed in "cd":
-        assert said("a" * 40, changed * 40).startswith("The claims or their measures were changed")
+    assert said("a" * 40, "9" * 40).endswith(f"aaaaaaaaa, but for what was added later: {added}.")
+    for odd in "cdf":
+        assert said("a" * 40, odd * 40).startswith("The claims or their measures were changed")
     assert said("a" * 40, "e" * 40) == said("a" * 40, None) == said() == ""
 
 

@@ -137,6 +137,21 @@ def test_a_change_is_taken_from_the_first_to_the_last_steps():
     assert values(off, frames)["full", 3] == pytest.approx(sum(abs(s - 12) for s in steps) / 20)
 
 
+def test_steps_at_which_a_metric_is_0_do_not_count():
+    """A share of what does not occur is logged as 0: of the last ten steps two have any."""
+    shares = [1.0] * 10 + [0.0] * 6 + [0.5, 0.0, 1.0, 0.0]
+    hacked = [0.1] * 10 + [0.0] * 6 + [0.2, 0.0, 0.4, 0.0]
+    of = {"source": "metrics", "role": "answerable", "weights": {"hacked": 100}, "window": 0.5}
+    frames = log(hacked__answerable=shares, hacked=hacked)
+    assert values(Measure(**of), frames)["full", 3] == pytest.approx(100 * 1.5 / 10)
+    given = Measure(**of, given="hacked")
+    assert values(given, frames)["full", 3] == pytest.approx(75)
+    assert given.interval(frames, "full")[0] == pytest.approx(75)
+    assert values(given, log(hacked__answerable=shares, hacked=[0.0] * 20)) == {}
+    with pytest.raises(ParamError, match="given is 'hacked' with source evals; allowed: none"):
+        validate(Measure, {"weights": {"win": 1}, "given": "hacked"})
+
+
 def test_the_step_nearest_to_a_share_or_all_within_a_window():
     rows = pd.DataFrame({"step": range(1, 11)})
     assert rows_nearest_step(rows, 0)["step"].tolist() == [1] and rows_nearest_step(rows, 1)[

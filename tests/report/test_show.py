@@ -32,7 +32,8 @@ def rlvr(root, *variants, steps=(0, 2)):
                     run.append("evals", {**row, "metric": "accuracy"}, {**row, "metric": "thinks"})
             run.finish(seconds=1, resumed=False)
             runs.append(run)
-    return SimpleNamespace(all=lambda: runs, figures=root / "figures", variants=list(variants))
+    own = {"figures": root / "figures", "variants": list(variants), "scale": "smoke"}
+    return SimpleNamespace(all=lambda: runs, **own)
 
 
 def committed_in(monkeypatch, folder):
@@ -138,6 +139,11 @@ def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypat
     assert "lacks the variants" in shown._repr_html_() and ">start<" in shown._repr_html_()
     assert "lacks" not in repr(exhibit("spiral/table-12"))
     assert not (tmp_path / "figures").exists()
+    at_cpu = ["full", "continued", "smaller", "even", "oracle", "random"]
+    assert needed_variants("ssp/table-1", "cpu") == at_cpu, "the others have no run there"
+    assert "search-r1" in needed_variants("ssp/table-1", "paper")
+    quest = needed_variants("rlvr/quest")
+    assert quest and needed_variants("rlvr/quest", "gpu") == quest, "so that a plan refuses them"
     nothing = exhibit("spiral/table-3", plan)
     assert repr(nothing).startswith("spiral/table-3: not made yet; this plan lacks the variants")
     assert "spnb exhibit spiral/table-3" in nothing._repr_html_()

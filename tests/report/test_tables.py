@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -18,6 +19,7 @@ from spnb.report.tables import (
     printed_table,
     table_of,
 )
+from spnb.train.runs import Run
 
 MEASURES = {
     "games": {"suite": ["a", "b"], "opponent": "random", "weights": {"win": 100, "draw": 50}},
@@ -139,7 +141,7 @@ def test_printed_steps_that_share_an_evaluation_are_one_line():
 
 def test_a_column_may_be_of_another_variant_and_a_table_turned():
     table = own_table(columns=[{**ENTRY["columns"][0], "variant": "other"}])
-    assert table.variants == ["full", "other"] and table.missing(["full"]) == ["other"]
+    assert table.variants == ["full", "other"]
     alone = table.fill(rows().only(["full"]))[AVERAGE]
     assert alone.iloc[0] == "- (paper 18.7)"
     turned = table_of(
@@ -226,6 +228,41 @@ def test_further_cells_stand_among_the_others():
     assert (line[AVERAGE], line["seeds"]) == ("1.0 [0.0, 2.0]", "-")
 
 
+def test_a_table_takes_the_variants_that_its_scale_has():
+    """SSP's table 1: at cpu scale one family, at paper scale the paper's policies, no oracle."""
+    table = load_tables("ssp")["ssp/table-1"]
+
+    def frames(scale, *names, paper="ssp"):
+        each = {"paper": paper, "scale": scale, "seed": 0}
+        return Frames([Run(Path(), each | {"variant": name}) for name in names])
+
+    at_cpu = ["full", "continued", "smaller", "even", "oracle", "random"]
+    assert table.there(frames("cpu", "full")) == at_cpu
+    assert table.missing(frames("cpu", *at_cpu[1:])) == ["full"]
+    assert table.shows(frames("cpu", *at_cpu)) and not table.shows(frames("cpu", *at_cpu[1:]))
+    others = ["base", "other-family", "qwen3", "zerosearch", "search-r1", "r-search"]
+    at_paper = frames("paper", "full", *others, "larger", "largest", "random")
+    assert table.shows(at_paper) and table.missing(frames("paper", "full"))[:2] == others[:2]
+    lines = list(table.fill(at_paper).index)
+    assert "Search-R1 (paper: Search-R1-7B)" in lines and "control: rewards permuted" in lines
+    assert not any("oracle" in line or "smaller" in line or "not run" in line for line in lines)
+    lines = list(table.fill(frames("cpu", *at_cpu)).index)
+    assert "not run, no such policy at this scale (paper: Qwen3-8B + SSP)" in lines
+    assert not any(line.startswith("Search-R1") for line in lines) and len(lines) == 18 + 5
+    quest = load_tables("rlvr")["rlvr/quest"]
+    assert not quest.shows(frames("gpu", "think", paper="rlvr")), "of two cores alone"
+
+
+def test_a_start_has_nothing_of_the_training_log():
+    """A row of steps has what was logged around each step, the first too (SPIRAL's table 11)."""
+    columns = [{"name": "tokens", "measure": "tokens"}, *ENTRY["columns"]]
+    cells = filled(columns=columns)["tokens"]
+    assert cells["start (paper: Base Model)"] == "-"
+    assert cells["self-play (paper: Multi-Game Model)"].startswith("41.5 [41.2"), "steps 7 and 8"
+    steps = [{"run": ["full", 0.0], "paper": "Base Model"}]
+    assert filled(rows=steps, columns=columns)["tokens"].iloc[0].startswith("8.5 [")
+
+
 def test_digits_are_the_columns_own():
     columns = [{**ENTRY["columns"][0], "digits": 2}]
     assert filled(columns=columns)[AVERAGE].iloc[-1] == "62.50 [62.50, 62.50] (paper 59.5)"
@@ -253,7 +290,7 @@ def test_a_label_that_is_not_printed_is_named():
         filled(rows=wrong)
 
 
-@pytest.mark.parametrize("paper", ["spiral", "spell", "spice", "rlvr", "proposer"])
+@pytest.mark.parametrize("paper", ["spiral", "spell", "spice", "scope", "ssp", "rlvr", "proposer"])
 def test_every_entry_has_its_variants_its_exhibit_and_the_papers_labels(paper):
     known = set(variants(paper))
     for exhibit, entry in load_tables(paper).items():

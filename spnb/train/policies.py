@@ -325,12 +325,13 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
 
     model, tokenizer = FastLanguageModel.from_pretrained(
         model_name=path,
+        use_exact_model_name=True,  # else the files of a repository of its own
         max_seq_length=params.max_length,
         dtype=getattr(torch, params.dtype),
         load_in_4bit=False,
         fast_inference=params.engine == "vllm",
         max_lora_rank=params.lora_rank or 64,
-        max_num_seqs=params.sequences,
+        max_num_seqs=params.sequences + (params.sequences == 256),  # 256: as many as it chooses
         max_loras=ADAPTERS,
         full_finetuning=params.lora_rank == 0,
         gpu_memory_utilization=params.gpu_memory,

@@ -4,8 +4,6 @@ A part gets a `Bench` (where it runs, with which policy) and notes in a `Result`
 CPU the smoke scale's engines take the place of Unsloth and vLLM.
 """
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +18,9 @@ from spnb.train.cards import GB
 from spnb.train.checks import PACKAGES
 from spnb.train.config import flat
 from spnb.train.plan import Plan, make_plan
+from spnb.train.policies import import_unsloth
 from spnb.train.runs import Run
+from spnb.train.server import last_lines, start
 
 PASSED, FAILED, LEFT_OUT = "passed", "failed", "left out"
 POLL = 0.05
@@ -85,12 +85,14 @@ class Bench:
 
     def stage(self, result: Result, **values: Any) -> Any:
         """A run's policy, trainer and engines, loaded as for training; notes the seconds."""
-        from spnb.train.run import StageRun
-        from spnb.train.trainer import Stage
-
         started = time.perf_counter()
         plan = self.plan("spiral", **KUHN | values)
         params, sources = plan.params("full"), {POLICY: self.policy}
+        if params.backend == "unsloth":
+            import_unsloth(params.vllm_sleep)
+        from spnb.train.run import StageRun
+        from spnb.train.trainer import Stage
+
         stage = Stage(POLICY, 0, params.steps)
         loaded = StageRun(plan.open("full"), params, stage, 0, (sources, sources))
         loaded.build(None)
@@ -122,25 +124,23 @@ def train(run: Run, until: Callable[[], bool] = lambda: False) -> float:
     """
     import torch
 
-    log = run.folder / "log.txt"
     peak = 0.0
-    with log.open("a") as file:
-        command = [sys.executable, "-m", "spnb.train.run", str(run.folder)]
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        while process.poll() is None and not until():
-            if torch.cuda.is_available():
-                free, total = torch.cuda.mem_get_info()
-                peak = max(peak, (total - free) / GB)
-            else:
-                with suppress(OSError, StopIteration):
-                    status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                    line = next(each for each in status if each.startswith("VmHWM"))
-                    peak = max(peak, 1024 * int(line.split()[1]) / GB)
-            time.sleep(POLL)
-        process.kill()
-        if process.wait() > 0:
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            raise RuntimeError(lines[-1] if lines else "a run ended without a word")
+    process = start(run.folder, forked=False)
+    while process.is_alive() and not until():
+        if torch.cuda.is_available():
+            free, total = torch.cuda.mem_get_info()
+            peak = max(peak, (total - free) / GB)
+        else:
+            with suppress(OSError, StopIteration):
+                status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                line = next(each for each in status if each.startswith("VmHWM"))
+                peak = max(peak, 1024 * int(line.split()[1]) / GB)
+        time.sleep(POLL)
+    process.kill()
+    process.join()
+    if process.exitcode > 0:
+        lines = [line for line in last_lines(run.folder, 1) if line.strip()]
+        raise RuntimeError(lines[-1] if lines else "a run ended without a word")
     return peak
 
 

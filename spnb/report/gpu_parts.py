@@ -16,7 +16,7 @@ from spnb.report.gpu_bench import KUHN, Bench, Result, missing, room, train, tra
 from spnb.report.gpu_engines import adapter, each_its_own, load, noisy, speed
 from spnb.train.cards import GB, need
 from spnb.train.doctor import checks, look
-from spnb.train.policies import set_aside
+from spnb.train.policies import import_unsloth, set_aside
 from spnb.train.progress import kept_steps
 from spnb.train.runs import Run
 
@@ -163,17 +163,18 @@ def loss(bench: Bench, result: Result) -> None:
 def fixed_loss(bench: Bench, backend: str) -> None:
     """Writes loss and gradient norm of one update, with rows and an adapter that are always the
     same, to `<backend>.json`."""
+    folder = bench.folder / backend
+    values = {"backend": backend, "engine": "vllm" if backend == "unsloth" else "torch"}
+    one = {"steps": 1, "grpo": {"num_iterations": 1}}
+    params = bench.plan("spiral", **KUHN | values | one).params("full")
+    if backend == "unsloth":
+        import_unsloth(params.vllm_sleep)
     import torch
 
     from spnb.core.advantages import make_estimator
     from spnb.core.method import Role, SelfPlayMethod
     from spnb.train.policies import load_policy
     from spnb.train.trainer import Hooks, Stage, make_trainer
-
-    folder = bench.folder / backend
-    values = {"backend": backend, "engine": "vllm" if backend == "unsloth" else "torch"}
-    one = {"steps": 1, "grpo": {"num_iterations": 1}}
-    params = bench.plan("spiral", **KUHN | values | one).params("full")
 
     class Fixed(SelfPlayMethod):
         """Sixteen rows of plain tokens, half of them good."""

@@ -292,7 +292,7 @@ class StageRun:
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
         if params.engine == "vllm" and params.lora_rank:
             self.check_adapter()
-        if self.adapters:
+        if params.lora_rank:
             self.new_adapter = trained_weights(self.model)
         names = {role.policy for role in self.method.roles.values()}
         for name in sorted(names - {self.stage.policy, *self.partners, *SNAPSHOTS}):
@@ -316,9 +316,12 @@ class StageRun:
 
     def beside(self, name: str, tokenizer: Any) -> Any:
         """An engine of a policy that does not learn in this stage: where adapters are trained and
-        it began as the same weights, another adapter of the one model, or none."""
-        origin = self.origins[self.stage.policy]
-        if not self.adapters or self.origins[name] != origin or name in self.params.servers:
+        it began as the same weights, another adapter of the one model, or none; vLLM's without its
+        adapter where these are the weights below it."""
+        first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
+        below = self.params.engine == "vllm" and self.params.lora_rank and not has_adapter(now)
+        same = self.origins[name] == first if self.adapters else below and self.sources[name] == now
+        if not same or name in self.params.servers:
             return fixed_engine(name, self.sources[name], self.params, tokenizer)
         return self.snapshot(name, self.adapter(name))
 

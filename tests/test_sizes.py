@@ -20,7 +20,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "train": 4_800,
     "games": 1_300,
     "corpus": 1_600,
-    "evaluate": 1_400,
+    "evaluate": 1_450,
     "lab": 4_750,
     "report": 5_600,
     "reference": 100,
@@ -28,7 +28,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
 }
 HELPER = 10_350
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_300
+EVERYTHING = 25_350
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

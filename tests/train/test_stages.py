@@ -1,5 +1,6 @@
 """Several policies, stages, kept checkpoints, and runs that start from other runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,9 +12,10 @@ from rzero import make_run
 from safetensors.torch import load_file
 
 from spnb.core.params import ParamError
+from spnb.core.types import Completion, Sampling
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_all, run_one
-from spnb.train.policies import load_policy, policy_path
+from spnb.train.policies import PLAIN, load_policy, policy_path
 from spnb.train.runs import RunError
 from spnb.train.weights import trained_weights
 
@@ -271,3 +273,36 @@ def test_vllm_answers_without_its_adapter_for_a_policy_of_the_weights_below_it(
     assert [*made.kept] == ["solver"] * once
     adapter = made.kept.get("solver", {})
     assert not any(values.any() for name, values in adapter.items() if "lora_B" in name)
+
+
+class Asked:
+    """An engine that writes a word, and notes how many requests come at once."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def generate(self, requests):
+        self.sizes.append(len(requests))
+        return [Completion((0,), (0.0,), str(one.seed % 3), "stop") for one in requests]
+
+
+def test_vllm_gets_all_suites_of_an_evaluation_at_once(tmp_path, tokenizer):
+    """With the same records and rows as one after another, as the torch engine gets them."""
+    found, sizes = [], []
+    for engine in ("torch", "vllm"):
+        params = SimpleNamespace(seed=0, sampling=Sampling(4), roles={})
+        method = rzero.Method(params, tokenizer)
+        (suite,) = method.suites(0)
+        method.suites = lambda step, one=suite: [one, replace(one, parts=[7, 8]), one]
+        run, asked = make_run(tmp_path / engine), Asked()
+        stage = rzero.run_module.StageRun(run, PLAIN, None, 0, ({}, {}))
+        stage.params = PLAIN.model_copy(
+            update={"engine": engine, "paper": "rzero", "benchmarks": {}}
+        )
+        stage.method, stage.main, stage.snapshots = method, True, set()
+        stage.engines = {"solver": asked}
+        stage.evaluate(4)
+        found.append({name: run.rows(name) for name in ("items", "evals")})
+        sizes.append(asked.sizes)
+    assert sizes == [[5, 2, 5], [12]] and found[0] == found[1]
+    assert [row["step"] for row in found[0]["items"]] == [4] * 12 and len(found[0]["evals"]) == 3

@@ -14,9 +14,9 @@ from typing import Any
 
 from spnb.core.method import POLICY
 from spnb.core.types import Completion, Engine, Request, Sampling
-from spnb.train.cards import GB
+from spnb.train.cards import GB, refuse_small
 from spnb.train.checks import PACKAGES
-from spnb.train.config import flat
+from spnb.train.config import TrainerError, flat
 from spnb.train.plan import Plan, make_plan
 from spnb.train.policies import import_unsloth
 from spnb.train.runs import Run
@@ -70,7 +70,8 @@ class Bench:
     gpu: bool
 
     def plan(self, paper: str, variant: str = "full", **values: Any) -> Plan:
-        """One run, without benchmarks; LeftOut where it needs a package that is not here."""
+        """One run, without benchmarks; LeftOut where a package that it needs is not here, or the
+        card is too small for it."""
         own = {"policy": self.policy, "runs": str(self.folder), "seeds": [0], "thinking": False}
         if not self.gpu:
             own |= {"max_length": 8192, "max_new_tokens": 16}
@@ -81,6 +82,11 @@ class Bench:
             named = flat(dict(params))
             for key, packages in PACKAGES.items():
                 missing(packages.get(named[key]))
+            try:
+                if self.gpu:
+                    refuse_small(params, room(self))
+            except TrainerError as error:
+                raise LeftOut(str(error)) from None
         return replace(plan, runs=runs)
 
     def stage(self, result: Result, **values: Any) -> Any:

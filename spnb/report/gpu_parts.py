@@ -60,7 +60,8 @@ def full(bench: Bench, result: Result) -> None:
 
     values = KUHN | {"steps": 3, "eval_every": 3, "lora_rank": 0, "grpo": {"learning_rate": 1e-6}}
     few = {"turns_per_step": 16, "micro_tokens": 4096}  # chunks, also with a small vocabulary
-    values |= {"backend": "transformers", "turns_per_step": 32} if bench.gpu else few
+    own = {"backend": "transformers", "turns_per_step": 32, "max_length": 2048, "gpu_memory": 0.3}
+    values |= own if bench.gpu else few  # for a card of 24 GB
     run = bench.plan("spiral", **values).open("full")
     peak = train(run)
     trained(result, "full weights", run, 3)
@@ -138,6 +139,8 @@ def pairs(bench: Bench, result: Result) -> None:
     if Path(bench.policy).is_dir():
         bench = replace(bench, policy=READER, gpu=False)
         values |= {"max_new_tokens": 64, "max_length": 1024}
+    else:
+        values |= {"max_length": 2048, "eval_documents": [8]}  # for a card of 24 GB
     run = bench.plan("spell", "longpo", **values).open("longpo")
     peak = train(run)
     trained(result, "longpo", run, 2)

@@ -332,6 +332,11 @@ def test_the_load_part_on_a_gpu_with_a_stand_in_for_vllm(bench, stage, monkeypat
     def ranked(seen):
         seen.params = seen.params.model_copy(update={"lora_rank": 4})
 
+    def one_more(seen):
+        """As Unsloth is asked for."""
+        seen.params = seen.params.model_copy(update={"backend": "unsloth"})
+        seen.config.scheduler_config.max_num_seqs = 9
+
     def forgetful(seen):
         def sleep():
             seen.engine.used = seen.engine.asleep
@@ -343,6 +348,7 @@ def test_the_load_part_on_a_gpu_with_a_stand_in_for_vllm(bench, stage, monkeypat
     scheduler, adapters = "config.scheduler_config.", "config.lora_config."
     for bar, place, value in (
         ("answers at once, max_num_seqs", f"{scheduler}max_num_seqs", 4),
+        ("answers at once, max_num_seqs", f"{scheduler}max_num_seqs", 9),
         ("adapters at once, max_loras", f"{adapters}max_loras", 1),
         ("room of an adapter, max_lora_rank", f"{adapters}max_lora_rank", 4),
         ("steps of the engine for them", "engine.at_once", 4),
@@ -351,6 +357,7 @@ def test_the_load_part_on_a_gpu_with_a_stand_in_for_vllm(bench, stage, monkeypat
     ):
         assert found(partial(changed, place=place, value=value)) == {bar}
     assert found(ranked) == {"rank of the adapter"}
+    assert found(one_more) == set()
     assert found(forgetful) == {"after it, engine against model (nats)"}
 
 

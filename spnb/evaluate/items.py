@@ -7,7 +7,8 @@ decoding ("sampled", "greedy"), the difficulty. A column that does not apply is 
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain, product
+from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -150,15 +151,29 @@ def play_suite(
     share: Share | None = None,
     gather: Callable[[list[Any]], list[Any]] = list,
 ) -> tuple[Records, Rows]:
-    """Plays this process's part of a suite; records of all processes in order, and their rows.
+    """Plays one suite as `play_suites` does."""
+    return play_suites([suite], engines, share, gather)[0]
+
+
+def play_suites(
+    suites: Sequence[Suite],
+    engines: Mapping[str, Engine],
+    share: Share | None = None,
+    gather: Callable[[list[Any]], list[Any]] = list,
+) -> list[tuple[Records, Rows]]:
+    """Plays this process's part of every suite, all side by side; of each suite the records of all
+    processes in order, and their rows.
 
     `gather` takes a process's list and gives the lists of all put together.
     """
-    places = (share or Share()).part(range(len(suite.parts)))
-    played = run(parallel(*(suite.ask(suite.parts[place]) for place in places)), engines)
-    pieces = gather(list(zip(places, played, strict=True)))
-    records = list(chain.from_iterable(part for _, part in sorted(pieces, key=lambda p: p[0])))
-    return records, suite.summarise(records)
+    own = [(share or Share()).part(range(len(suite.parts))) for suite in suites]
+    places = [(number, place) for number, part in enumerate(own) for place in part]
+    asked = (suites[number].ask(suites[number].parts[place]) for number, place in places)
+    pieces = gather(list(zip(places, run(parallel(*asked), engines), strict=True)))
+    records: list[Records] = [[] for _ in suites]
+    for (number, _), part in sorted(pieces, key=itemgetter(0)):
+        records[number] += part
+    return [(rows, suite.summarise(rows)) for suite, rows in zip(suites, records, strict=True)]
 
 
 def require_positive(**counts: int) -> None:

@@ -4,8 +4,6 @@ A part gets a `Bench` (where it runs, with which policy) and notes in a `Result`
 CPU the smoke scale's engines take the place of Unsloth and vLLM.
 """
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,11 +14,13 @@ from typing import Any
 
 from spnb.core.method import POLICY
 from spnb.core.types import Completion, Engine, Request, Sampling
-from spnb.train.cards import GB
+from spnb.train.cards import GB, refuse_small
 from spnb.train.checks import PACKAGES
-from spnb.train.config import flat
+from spnb.train.config import TrainerError, flat
 from spnb.train.plan import Plan, make_plan
+from spnb.train.policies import import_unsloth
 from spnb.train.runs import Run
+from spnb.train.server import last_lines, start
 
 PASSED, FAILED, LEFT_OUT = "passed", "failed", "left out"
 POLL = 0.05
@@ -70,7 +70,8 @@ class Bench:
     gpu: bool
 
     def plan(self, paper: str, variant: str = "full", **values: Any) -> Plan:
-        """One run, without benchmarks; LeftOut where it needs a package that is not here."""
+        """One run, without benchmarks; LeftOut where a package that it needs is not here, or the
+        card is too small for it."""
         own = {"policy": self.policy, "runs": str(self.folder), "seeds": [0], "thinking": False}
         if not self.gpu:
             own |= {"max_length": 8192, "max_new_tokens": 16}
@@ -81,16 +82,23 @@ class Bench:
             named = flat(dict(params))
             for key, packages in PACKAGES.items():
                 missing(packages.get(named[key]))
+            try:
+                if self.gpu:
+                    refuse_small(params, room(self))
+            except TrainerError as error:
+                raise LeftOut(str(error)) from None
         return replace(plan, runs=runs)
 
     def stage(self, result: Result, **values: Any) -> Any:
         """A run's policy, trainer and engines, loaded as for training; notes the seconds."""
-        from spnb.train.run import StageRun
-        from spnb.train.trainer import Stage
-
         started = time.perf_counter()
         plan = self.plan("spiral", **KUHN | values)
         params, sources = plan.params("full"), {POLICY: self.policy}
+        if params.backend == "unsloth":
+            import_unsloth(params.vllm_sleep)
+        from spnb.train.run import StageRun
+        from spnb.train.trainer import Stage
+
         stage = Stage(POLICY, 0, params.steps)
         loaded = StageRun(plan.open("full"), params, stage, 0, (sources, sources))
         loaded.build(None)
@@ -122,25 +130,23 @@ def train(run: Run, until: Callable[[], bool] = lambda: False) -> float:
     """
     import torch
 
-    log = run.folder / "log.txt"
     peak = 0.0
-    with log.open("a") as file:
-        command = [sys.executable, "-m", "spnb.train.run", str(run.folder)]
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        while process.poll() is None and not until():
-            if torch.cuda.is_available():
-                free, total = torch.cuda.mem_get_info()
-                peak = max(peak, (total - free) / GB)
-            else:
-                with suppress(OSError, StopIteration):
-                    status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                    line = next(each for each in status if each.startswith("VmHWM"))
-                    peak = max(peak, 1024 * int(line.split()[1]) / GB)
-            time.sleep(POLL)
-        process.kill()
-        if process.wait() > 0:
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            raise RuntimeError(lines[-1] if lines else "a run ended without a word")
+    process = start(run.folder, forked=False)
+    while process.is_alive() and not until():
+        if torch.cuda.is_available():
+            free, total = torch.cuda.mem_get_info()
+            peak = max(peak, (total - free) / GB)
+        else:
+            with suppress(OSError, StopIteration):
+                status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                line = next(each for each in status if each.startswith("VmHWM"))
+                peak = max(peak, 1024 * int(line.split()[1]) / GB)
+        time.sleep(POLL)
+    process.kill()
+    process.join()
+    if process.exitcode > 0:
+        lines = [line for line in last_lines(run.folder, 1) if line.strip()]
+        raise RuntimeError(lines[-1] if lines else "a run ended without a word")
     return peak
 
 

@@ -48,7 +48,8 @@ def read_back(result: Result, stage: Any) -> None:
 
     config = stage.trainer.vllm_generation.llm.llm_engine.vllm_config
     at_once = config.scheduler_config.max_num_seqs
-    result.bar("answers at once, max_num_seqs", at_once, params.sequences, params.sequences)
+    most = params.sequences + (params.backend == "unsloth")  # see `_load_unsloth`
+    result.bar("answers at once, max_num_seqs", at_once, params.sequences, most)
     result.bar("adapters at once, max_loras", config.lora_config.max_loras, ADAPTERS, ADAPTERS)
     result.bar("room of an adapter, max_lora_rank", config.lora_config.max_lora_rank, rank)
 

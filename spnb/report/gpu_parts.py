@@ -16,7 +16,7 @@ from spnb.report.gpu_bench import KUHN, Bench, Result, missing, room, train, tra
 from spnb.report.gpu_engines import adapter, each_its_own, load, noisy, speed
 from spnb.train.cards import GB, need
 from spnb.train.doctor import checks, look
-from spnb.train.policies import set_aside
+from spnb.train.policies import import_unsloth, set_aside
 from spnb.train.progress import kept_steps
 from spnb.train.runs import Run
 
@@ -60,7 +60,8 @@ def full(bench: Bench, result: Result) -> None:
 
     values = KUHN | {"steps": 3, "eval_every": 3, "lora_rank": 0, "grpo": {"learning_rate": 1e-6}}
     few = {"turns_per_step": 16, "micro_tokens": 4096}  # chunks, also with a small vocabulary
-    values |= {"backend": "transformers", "turns_per_step": 32} if bench.gpu else few
+    own = {"backend": "transformers", "turns_per_step": 32, "max_length": 2048, "gpu_memory": 0.3}
+    values |= own if bench.gpu else few  # for a card of 24 GB
     run = bench.plan("spiral", **values).open("full")
     peak = train(run)
     trained(result, "full weights", run, 3)
@@ -138,6 +139,8 @@ def pairs(bench: Bench, result: Result) -> None:
     if Path(bench.policy).is_dir():
         bench = replace(bench, policy=READER, gpu=False)
         values |= {"max_new_tokens": 64, "max_length": 1024}
+    else:
+        values |= {"max_length": 2048, "eval_documents": [8]}  # for a card of 24 GB
     run = bench.plan("spell", "longpo", **values).open("longpo")
     peak = train(run)
     trained(result, "longpo", run, 2)
@@ -163,17 +166,18 @@ def loss(bench: Bench, result: Result) -> None:
 def fixed_loss(bench: Bench, backend: str) -> None:
     """Writes loss and gradient norm of one update, with rows and an adapter that are always the
     same, to `<backend>.json`."""
+    folder = bench.folder / backend
+    values = {"backend": backend, "engine": "vllm" if backend == "unsloth" else "torch"}
+    one = {"steps": 1, "grpo": {"num_iterations": 1}}
+    params = bench.plan("spiral", **KUHN | values | one).params("full")
+    if backend == "unsloth":
+        import_unsloth(params.vllm_sleep)
     import torch
 
     from spnb.core.advantages import make_estimator
     from spnb.core.method import Role, SelfPlayMethod
     from spnb.train.policies import load_policy
     from spnb.train.trainer import Hooks, Stage, make_trainer
-
-    folder = bench.folder / backend
-    values = {"backend": backend, "engine": "vllm" if backend == "unsloth" else "torch"}
-    one = {"steps": 1, "grpo": {"num_iterations": 1}}
-    params = bench.plan("spiral", **KUHN | values | one).params("full")
 
     class Fixed(SelfPlayMethod):
         """Sixteen rows of plain tokens, half of them good."""

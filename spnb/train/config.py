@@ -215,6 +215,8 @@ class RunParams(MethodParams):
             raise ValueError(f"retriever is {retriever!r}; allowed: {allowed}")
         if retriever not in ("", KINDS[0]) and not corpus:
             raise ValueError(f"retriever is {retriever!r}; allowed: {KINDS[0]} without a corpus")
+        thinks = getattr(self, "syntax", "xml") == "xml" or self.thinking is not False
+        self.need(thinks, "thinking syntax", "none, or xml: turns after a search think")
         for name in self.benchmarks:
             if BENCHMARKS[name].prompt in BY_SEARCH and not found:
                 allowed = "in a run with a corpus and a retriever"

@@ -312,38 +312,48 @@ def _lora(params: Any) -> dict[str, Any]:
 
 
 def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
-    """Unsloth's model, LoRA applied; the import also rebinds `trl.GRPOTrainer`.
-
-    Whether vLLM sleeps is told to it by the environment, and that `gpu_memory` counts then too.
-    """
-    standby = str(int(bool(params.vllm_sleep)))
-    os.environ |= {"UNSLOTH_VLLM_STANDBY": standby, "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1"}
+    """Unsloth's model, LoRA applied."""
+    loader = import_unsloth(params.vllm_sleep)
     import torch
-    from unsloth import FastLanguageModel
 
     from spnb.train.engines.vllm import ADAPTERS
 
-    model, tokenizer = FastLanguageModel.from_pretrained(
+    model, tokenizer = loader.from_pretrained(
         model_name=path,
+        use_exact_model_name=True,  # else the files of a repository of its own
         max_seq_length=params.max_length,
         dtype=getattr(torch, params.dtype),
         load_in_4bit=False,
         fast_inference=params.engine == "vllm",
         max_lora_rank=params.lora_rank or 64,
-        max_num_seqs=params.sequences,
+        max_num_seqs=params.sequences + (params.sequences == 256),  # 256: as many as it chooses
         max_loras=ADAPTERS,
         full_finetuning=params.lora_rank == 0,
         gpu_memory_utilization=params.gpu_memory,
         trust_remote_code=False,
     )
     if params.lora_rank and trained:
-        model = FastLanguageModel.get_peft_model(
+        model = loader.get_peft_model(
             model,
             **_lora(params),
             use_gradient_checkpointing="unsloth" if params.gradient_checkpointing else False,
             random_state=params.seed,
         )
     return Policy(model, tokenizer)
+
+
+def import_unsloth(sleeps: bool | None) -> Any:
+    """Unsloth's `FastLanguageModel`; the import also rebinds `trl.GRPOTrainer`.
+
+    A process that trains with it has it before transformers, peft and trl, which it rewrites, and
+    before CUDA starts, whose allocator it sets. Whether vLLM sleeps is told to it by the
+    environment, and that `gpu_memory` counts then too.
+    """
+    standby = str(int(bool(sleeps)))
+    os.environ |= {"UNSLOTH_VLLM_STANDBY": standby, "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1"}
+    from unsloth import FastLanguageModel
+
+    return FastLanguageModel
 
 
 def make_engine(params: Any, trainer: Any) -> Engine:

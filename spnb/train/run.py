@@ -28,7 +28,7 @@ from spnb.core.disk import digests, move, sync, write_json
 from spnb.core.method import POLICY, SNAPSHOTS
 from spnb.core.params import ParamError, unknown, validate
 from spnb.core.types import Sample, Sampling, role_label
-from spnb.evaluate.items import play_suite
+from spnb.evaluate.items import play_suites
 from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
 from spnb.train import guards
@@ -292,7 +292,7 @@ class StageRun:
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
         if params.engine == "vllm" and params.lora_rank:
             self.check_adapter()
-        if self.adapters:
+        if params.lora_rank:
             self.new_adapter = trained_weights(self.model)
         names = {role.policy for role in self.method.roles.values()}
         for name in sorted(names - {self.stage.policy, *self.partners, *SNAPSHOTS}):
@@ -316,9 +316,12 @@ class StageRun:
 
     def beside(self, name: str, tokenizer: Any) -> Any:
         """An engine of a policy that does not learn in this stage: where adapters are trained and
-        it began as the same weights, another adapter of the one model, or none."""
-        origin = self.origins[self.stage.policy]
-        if not self.adapters or self.origins[name] != origin or name in self.params.servers:
+        it began as the same weights, another adapter of the one model, or none; vLLM's without its
+        adapter where these are the weights below it."""
+        first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
+        below = self.params.engine == "vllm" and self.params.lora_rank and not has_adapter(now)
+        same = self.origins[name] == first if self.adapters else below and self.sources[name] == now
+        if not same or name in self.params.servers:
             return fixed_engine(name, self.sources[name], self.params, tokenizer)
         return self.snapshot(name, self.adapter(name))
 
@@ -398,17 +401,19 @@ class StageRun:
         }
 
     def evaluate(self, step: int) -> None:
-        """Every process plays its share of the suites; then the weights become the past policy."""
+        """Every process plays its share of the suites, with vLLM of all at once, as it takes what
+        it has room for; then the weights become the past policy."""
         params = self.params
         end = step in (0, self.params.steps)
         plain = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
         how = (params.paper, plain, end, self.method.by_search)
         published = run_suites(params.benchmarks, self.method.chat, *how)
-        for suite in [*self.method.suites(step), *published]:
-            records, rows = play_suite(suite, self.engines, self.method.share, gather_object)
-            if self.main:
-                self.run.append("items", *({"step": step, **record} for record in records))
-                self.run.append("evals", *({**row, "step": step} for row in rows))
+        suites = [*self.method.suites(step), *published]
+        for group in [suites] if params.engine == "vllm" else [[suite] for suite in suites]:
+            for records, rows in play_suites(group, self.engines, self.method.share, gather_object):
+                if self.main:
+                    self.run.append("items", *({"step": step, **record} for record in records))
+                    self.run.append("evals", *({**row, "step": step} for row in rows))
         if "past" in self.snapshots:
             self.keep_past(trained_weights(self.model))
 

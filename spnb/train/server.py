@@ -2,7 +2,8 @@
 
 There, `multiprocessing`'s fork server imports what a run needs (`spnb.train.preload`) when the
 first run starts, runs no tensor operation, and forks all runs that this process ever starts.
-Elsewhere each run is spawned. Either way it is what `python -m spnb.train.run FOLDER` is.
+Elsewhere each run is spawned, and imports Unsloth first where that is its backend (a forked one
+sees no GPU, which Unsloth needs). Either way it is what `python -m spnb.train.run FOLDER` is.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
@@ -119,9 +120,22 @@ def _run(folder: Path, method: str, card: str | None, place: dict[str, str]) -> 
     log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(log, stream)
+    if method == "spawn":
+        _import_first(folder)
     from spnb.train.run import main
 
     main(folder)
+
+
+def _import_first(folder: Path) -> None:
+    """Unsloth, where it is the run's backend, before `spnb.train.run` imports what it rewrites."""
+    from spnb.train.policies import import_unsloth
+    from spnb.train.runs import read_run
+
+    with suppress(Exception):  # it is told where the run is read, or its policy loaded
+        params = read_run(folder).params
+        if params["backend"] == "unsloth":
+            import_unsloth(params["vllm_sleep"])
 
 
 def _end_with_parent() -> None:

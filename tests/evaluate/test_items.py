@@ -15,6 +15,7 @@ from spnb.evaluate.items import (
     mean_row,
     pass_at_k_rows,
     play_suite,
+    play_suites,
     record,
     row,
     score_row,
@@ -179,12 +180,49 @@ def test_processes_share_the_parts_and_agree_on_records_and_rows():
             suite_of(),
             {"policy": pupils[-1]},
             Share(rank, 2),
-            lambda new: pieces.append(new) or [(0, [record("sums", "0", 0.0, parsed=True)])],
+            lambda new: pieces.append(new) or [((0, 0), [record("sums", "0", 0.0, parsed=True)])],
         )
     assert [len(pupil.batches[0]) for pupil in pupils] == [2, 1]
     together = pieces[1] + pieces[0]  # in whatever order they come
     last = Pupil(**{k: [v] for k, v in texts.items()})
     assert play_suite(suite_of(), {"policy": last}, Share(1, 2), lambda new: together) == alone
+
+
+class Echo:
+    """Answers by the request alone, whatever is asked beside it."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def generate(self, requests):
+        self.sizes.append(len(requests))
+        texts = [answer((one.seed + sum(one.prompt_ids)) % 3) for one in requests]
+        return [Completion((0,), (0.0,), text, "stop") for text in texts]
+
+
+def twice(one, request):
+    """Two turns, of which the second counts."""
+    yield [request]
+    return (yield from single_turn(request))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_suites_side_by_side_give_what_they_give_one_after_another_in_fewer_calls(processes):
+    suites = [suite_of(3, answer=twice), suite_of(tasks=TASKS[1:]), suite_of(2, answer=twice)]
+    after, beside = Echo(), Echo()
+    alone = [play_suite(suite, {"policy": after}) for suite in suites]
+    alike = [((number, 0), records) for number, (records, _) in enumerate(alone)]
+    pieces = []
+    for rank in reversed(range(processes)):
+        found = play_suites(
+            suites,
+            {"policy": beside},
+            Share(rank, processes),
+            lambda new: pieces.extend(new) or (pieces if len(pieces) == 17 else alike),
+        )
+    assert found == alone and [len(records) for records, _ in found] == [9, 2, 6]
+    assert after.sizes == [9, 9, 2, 6, 6]
+    assert beside.sizes == ([17, 15] if processes == 1 else [8, 7, 9, 8])
 
 
 def test_pass_at_k_by_hand():

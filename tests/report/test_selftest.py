@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from spnb.cli import app
 from spnb.core.params import ParamError
 from spnb.lab.tiny import tiny_qwen
+from spnb.report import gpu_bench, gpu_parts
 from spnb.report import selftest as module
 from spnb.report.gpu_bench import FAILED, LEFT_OUT, PASSED, Bench, LeftOut, Result, trained
 from spnb.report.gpu_engines import adapter, each_its_own, load, noisy, spread
@@ -331,6 +332,11 @@ def test_the_load_part_on_a_gpu_with_a_stand_in_for_vllm(bench, stage, monkeypat
     def ranked(seen):
         seen.params = seen.params.model_copy(update={"lora_rank": 4})
 
+    def one_more(seen):
+        """As Unsloth is asked for."""
+        seen.params = seen.params.model_copy(update={"backend": "unsloth"})
+        seen.config.scheduler_config.max_num_seqs = 9
+
     def forgetful(seen):
         def sleep():
             seen.engine.used = seen.engine.asleep
@@ -342,6 +348,7 @@ def test_the_load_part_on_a_gpu_with_a_stand_in_for_vllm(bench, stage, monkeypat
     scheduler, adapters = "config.scheduler_config.", "config.lora_config."
     for bar, place, value in (
         ("answers at once, max_num_seqs", f"{scheduler}max_num_seqs", 4),
+        ("answers at once, max_num_seqs", f"{scheduler}max_num_seqs", 9),
         ("adapters at once, max_loras", f"{adapters}max_loras", 1),
         ("room of an adapter, max_lora_rank", f"{adapters}max_lora_rank", 4),
         ("steps of the engine for them", "engine.at_once", 4),
@@ -350,6 +357,7 @@ def test_the_load_part_on_a_gpu_with_a_stand_in_for_vllm(bench, stage, monkeypat
     ):
         assert found(partial(changed, place=place, value=value)) == {bar}
     assert found(ranked) == {"rank of the adapter"}
+    assert found(one_more) == set()
     assert found(forgetful) == {"after it, engine against model (nats)"}
 
 
@@ -368,6 +376,26 @@ def test_the_peak_of_logits_is_halved_where_they_are_in_chunks_alone(bench, monk
     for name, value in counted.items():
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     assert logits_peak(replace(bench, gpu=True), stage, trl.GRPOTrainer) == 3
+
+
+@pytest.mark.parametrize("part", ["spiral", "full", "papers", "pairs"])
+def test_parts_that_train_fit_a_card_of_24_gb_and_are_left_out_on_a_smaller_one(
+    tmp_path, monkeypatch, part
+):
+    """By the estimate, with the model of the self-test; L4 and A10 have 23.7 GB for it."""
+    started = []
+    card = SimpleNamespace(total_memory=23.7e9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    monkeypatch.setattr(gpu_bench, "missing", lambda package: None)
+    monkeypatch.setattr(gpu_parts, "train", lambda run, **_: started.append(run.params) or 1 / 0)
+    bench = Bench(tmp_path, module.MODEL, gpu=True)
+    with pytest.raises(ZeroDivisionError):
+        PARTS[part].check(bench, Result("x"))
+    assert started[0]["max_length"] >= 2048 and started[0]["policy"] == module.MODEL
+    card.total_memory = 6e9
+    with pytest.raises(LeftOut, match="needs about .* GB .*and the GPU has 6|leaves vLLM"):
+        PARTS[part].check(bench, Result("x"))
+    assert len(started) == 1
 
 
 def test_the_rows_of_the_loss_part_give_a_gradient_that_repeats(bench, tmp_path):

@@ -10,9 +10,19 @@ from spnb.train import server
 REAL = server._run
 
 
+UNSLOTH = """
+import os, sys
+
+before = {*sys.modules} & {"transformers", "peft", "trl"}
+print("unsloth", os.environ["UNSLOTH_VLLM_STANDBY"], *before)
+FastLanguageModel = None
+"""
+
+
 def noted_run(folder, method, card, place):
     sys.modules["spnb.train.run"] = fake = ModuleType("spnb.train.run")
     fake.main = _note
+    sys.path.insert(0, str(folder))  # where there may be an unsloth.py
     REAL(folder, method, card, place)
 
 

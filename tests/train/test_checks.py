@@ -89,3 +89,15 @@ def test_policies_of_other_tokens_are_told_apart_by_their_files(tmp_path):
     (other / "tokenizer.json").write_text(json.dumps(tokens))
     with pytest.raises(PolicyError, match="whose vocabulary is not that of the policy in training"):
         check_needs(params)
+
+
+@pytest.mark.parametrize("paper", ["scope", "ssp"])
+def test_thoughts_are_not_off_where_turns_after_a_search_have_them(tmp_path, paper):
+    """A model's own calls are answered in its chat format, with a turn that opens as thinking's."""
+    plan_of = lambda **values: make_plan(paper, "smoke", runs=str(tmp_path), **values)  # noqa: E731
+    with pytest.raises(
+        ParamError, match="thinking is False with syntax 'qwen3'; allowed: none, or"
+    ):
+        plan_of(syntax="qwen3", thinking=False)
+    for fine in ({"syntax": "qwen3"}, {"thinking": False}, {"syntax": "olmo3", "thinking": True}):
+        assert plan_of(**fine).runs

@@ -234,8 +234,11 @@ def test_unsloth_is_told_what_a_run_wants(tmp_path, tiny_model, tokenizer, monke
     assert model["dtype"] is torch.bfloat16 and not model["load_in_4bit"]
     assert (model["max_seq_length"], model["gpu_memory_utilization"]) == (99, 0.3)
     assert model["fast_inference"] and not model["full_finetuning"]
-    assert (model["max_lora_rank"], model["max_loras"], model["max_num_seqs"]) == (4, 3, 256)
+    assert (model["max_lora_rank"], model["max_loras"], model["max_num_seqs"]) == (4, 3, 257)
+    assert model["use_exact_model_name"] and model["model_name"] == policy_path("embedded/games")
     assert (adapter["r"], adapter["random_state"]) == (4, 7)
+    load_policy("embedded/games", params(**values, max_num_seqs=32), folder=tmp_path)
+    assert told[2]["max_num_seqs"] == 32
 
 
 def test_the_engine_of_a_run_is_the_trainers_model(tiny_model, tokenizer):

@@ -19,7 +19,7 @@ from spnb.train import server
 from spnb.train.plan import make_plan, run_all
 from spnb.train.runs import RunError
 from spnb.train.server import LOG, PRELOAD, start
-from tests.train.noted_run import noted_run
+from tests.train.noted_run import UNSLOTH, noted_run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="runs are forked on Linux alone")
 SMALL = dict(steps=1, eval_every=1, eval_items=1, family="journey", mix=[1, 1], fixed=8)
@@ -170,6 +170,21 @@ def test_the_log_of_a_failed_run_ends_the_error(tmp_path):
     (run.folder / "checkpoints").write_text("in the way")
     with pytest.raises(RunError, match="rlvr/smoke/ladder-even/seed-0 failed; its log ends"):
         run_all(plan)
+
+
+@pytest.mark.parametrize(("backend", "first"), [("unsloth", "unsloth 1"), ("transformers", None)])
+def test_unsloth_is_imported_before_what_it_rewrites(tmp_path, monkeypatch, backend, first):
+    """Once it knows whether its vLLM sleeps; not where it is not the run's backend."""
+    monkeypatch.setattr(server, "_run", noted_run)
+    plan = make_plan(
+        "spiral", "gpu", seeds=[0], runs=str(tmp_path), backend=backend, vllm_sleep=True
+    )
+    run = plan.open("full")
+    (run.folder / "unsloth.py").write_text(UNSLOTH)
+    process = start(run.folder, forked=False)
+    process.join()
+    *said, noted = (run.folder / LOG).read_text().splitlines()
+    assert said == ([first] if first else []) and noted.startswith("noted")
 
 
 @pytest.mark.slow

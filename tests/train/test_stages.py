@@ -1,6 +1,8 @@
 """Several policies, stages, kept checkpoints, and runs that start from other runs."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import rzero
@@ -10,9 +12,10 @@ from rzero import make_run
 from safetensors.torch import load_file
 
 from spnb.core.params import ParamError
+from spnb.core.types import Completion, Sampling
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_all, run_one
-from spnb.train.policies import load_policy, policy_path
+from spnb.train.policies import PLAIN, load_policy, policy_path
 from spnb.train.runs import RunError
 from spnb.train.weights import trained_weights
 
@@ -218,3 +221,88 @@ def test_lora_policies_that_began_as_one_are_adapters_of_one_model(tmp_path, mon
     assert any(values.any() for name, values in asked.items() if "lora_B" in name)
     final = load_file(run.model / "challenger" / "adapter_model.safetensors")
     assert same({name.replace(".default.", "."): asked_on[name] for name in asked_on}, final)
+
+
+class Adapters:
+    """A stand-in for vLLM: notes whose weights it keeps."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def snapshot(self, name, weights):
+        self.kept[name] = weights
+        return self
+
+
+@pytest.mark.parametrize(
+    ("engine", "rank", "changed", "once"),
+    [
+        ("vllm", 4, {}, True),
+        ("torch", 4, {}, False),
+        ("vllm", 0, {}, False),
+        ("vllm", 4, {"solver": "another"}, False),
+        ("vllm", 4, {"challenger": "an earlier stage's"}, False),
+        ("vllm", 4, dict.fromkeys(["challenger", "solver"], "an adapter"), False),
+    ],
+)
+def test_vllm_answers_without_its_adapter_for_a_policy_of_the_weights_below_it(
+    tmp_path, monkeypatch, engine, rank, changed, once
+):
+    """They are loaded once; `changed`: where weights are now, the challenger being in training."""
+    module, made, load = rzero.run_module, Adapters(), rzero.run_module.load_policy
+    on_cpu = lambda params: params.model_copy(update={"engine": "torch"})  # noqa: E731
+    make = module.make_trainer
+    for name, other in {
+        "method_module": lambda paper: SimpleNamespace(Method=rzero.Method),
+        "method_class": lambda paper, params: rzero.Method,
+        "has_adapter": lambda source: source == "an adapter",
+        "load_policy": lambda source, *more, **named: load("embedded/games", *more, **named),
+        "make_trainer": lambda params, *more: make(on_cpu(params), *more),
+        "make_engine": lambda *_: made,
+        "fixed_engine": lambda name, source, *_: source,
+    }.items():
+        monkeypatch.setattr(module, name, other)
+    monkeypatch.setattr(module.StageRun, "check_adapter", lambda stage: None)
+    run = make_run(tmp_path, lora_rank=rank)
+    params = module.run_params(run).model_copy(update={"engine": engine})
+    first = dict.fromkeys(("challenger", "solver"), "embedded/games")
+    steps = module.Stage("challenger", 0, 2)
+    stage = module.StageRun(run, params, steps, 0, (first, first | changed))
+    stage.build(None)
+    assert stage.engines["solver"] == (made if once else (first | changed)["solver"])
+    assert [*made.kept] == ["solver"] * once
+    adapter = made.kept.get("solver", {})
+    assert not any(values.any() for name, values in adapter.items() if "lora_B" in name)
+
+
+class Asked:
+    """An engine that writes a word, and notes how many requests come at once."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def generate(self, requests):
+        self.sizes.append(len(requests))
+        return [Completion((0,), (0.0,), str(one.seed % 3), "stop") for one in requests]
+
+
+def test_vllm_gets_all_suites_of_an_evaluation_at_once(tmp_path, tokenizer):
+    """With the same records and rows as one after another, as the torch engine gets them."""
+    found, sizes = [], []
+    for engine in ("torch", "vllm"):
+        params = SimpleNamespace(seed=0, sampling=Sampling(4), roles={})
+        method = rzero.Method(params, tokenizer)
+        (suite,) = method.suites(0)
+        method.suites = lambda step, one=suite: [one, replace(one, parts=[7, 8]), one]
+        run, asked = make_run(tmp_path / engine), Asked()
+        stage = rzero.run_module.StageRun(run, PLAIN, None, 0, ({}, {}))
+        stage.params = PLAIN.model_copy(
+            update={"engine": engine, "paper": "rzero", "benchmarks": {}}
+        )
+        stage.method, stage.main, stage.snapshots = method, True, set()
+        stage.engines = {"solver": asked}
+        stage.evaluate(4)
+        found.append({name: run.rows(name) for name in ("items", "evals")})
+        sizes.append(asked.sizes)
+    assert sizes == [[5, 2, 5], [12]] and found[0] == found[1]
+    assert [row["step"] for row in found[0]["items"]] == [4] * 12 and len(found[0]["evals"]) == 3

@@ -4,6 +4,7 @@ Not in the ordinary suite: its packages are in a folder of their own, which only
 on the path. Where the set of a GPU is installed they are there too, and it runs.
 """
 
+import ast
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,6 +56,30 @@ def test_entropy_clipping_and_kl_are_in_the_metrics(runs, setting):
             assert found["kl"] == pytest.approx(expected["kl"], rel=0.05, abs=1e-6)
             assert found["kl/r"] == pytest.approx(expected["kl/r"], rel=1e-4, abs=1e-6)
             assert found["step"] == 1 or found["kl/r"] > 0.001
+
+
+def test_the_source_of_unsloth_has_what_its_loader_is_told():
+    """256 answers at once are no wish of ours there (`policies._load_unsloth` wants 257), and both
+    loaders take a policy's own files."""
+    nodes = {
+        name: [*ast.walk(ast.parse(Path(find_spec(name).origin).parent.joinpath(file).read_text()))]
+        for name, file in (("unsloth_zoo", "vllm_utils.py"), ("unsloth", "models/loader.py"))
+    }
+    assigned = [node for node in nodes["unsloth_zoo"] if isinstance(node, ast.Assign)]
+    (rule,) = (
+        ast.unparse(node.value)
+        for node in assigned
+        if ast.unparse(node.targets[0]) == "explicit_max_num_seqs"
+    )
+    assert [eval(rule, {"max_num_seqs": n}) for n in (256, 257, 32)] == [False, True, True]
+    loaders = {
+        node.name: next(one for one in node.body if getattr(one, "name", "") == "from_pretrained")
+        for node in nodes["unsloth"]
+        if isinstance(node, ast.ClassDef) and node.name in ("FastLanguageModel", "FastModel")
+    }
+    for loader in loaders.values():
+        assert "use_exact_model_name" in [one.arg for one in loader.args.args]
+    assert len(loaders) == 2
 
 
 def test_the_settings_differ(runs):

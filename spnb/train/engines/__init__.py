@@ -3,11 +3,15 @@
 Shared by all of them: which tokens end a completion, and how many new ones a request may have.
 """
 
+import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from spnb.core.types import Request
 
+os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+"""vLLM's first model runner, until a GPU's self-test has passed with the second. Its tests on a CPU
+run the first; on a GPU vLLM would take the second for models without experts."""
 MARK = "spnb"
 """An assistant's words in the rendering that shows how the chat template ends a turn."""
 

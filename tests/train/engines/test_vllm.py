@@ -165,6 +165,11 @@ def moved(model, scale=0.05):
                 parameter.add_(scale * torch.randn_like(parameter))
 
 
+def test_vllm_reads_the_model_runner_that_is_named(engine):
+    assert vllm.envs.VLLM_USE_V2_MODEL_RUNNER is False
+    assert not engine._vllm.vllm_config.use_v2_model_runner
+
+
 def test_greedy_equals_transformers_generate(engine, trainer):
     asked = requests(Sampling(12, temperature=0))
     answers = engine.generate(asked)

@@ -1,6 +1,8 @@
 """What of the vLLM engine needs no vLLM: a stand-in takes its place."""
 
 import math
+import os
+import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -87,6 +89,18 @@ def trainer(tiny_model, tokenizer, tmp_path):
 @pytest.fixture
 def llm(trainer):
     return trainer.vllm_generation.llm
+
+
+@pytest.mark.parametrize("wanted", [None, "1"])
+def test_the_model_runner_is_named_before_vllm_is_there_unless_it_is_by_the_user(tmp_path, wanted):
+    name = "VLLM_USE_V2_MODEL_RUNNER"
+    (tmp_path / "vllm.py").write_text(f"import os\nprint(os.environ['{name}'])\n")
+    code = "import sys, spnb.train.policies\nassert 'vllm' not in sys.modules\nimport vllm"
+    own = {key: value for key, value in os.environ.items() if key != name}
+    own |= {name: wanted} if wanted else {}
+    own["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    run = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True)
+    assert (run.stdout.strip(), run.stderr) == (wanted or "0", "")
 
 
 def test_requests_in_vllms_words():

@@ -138,9 +138,9 @@ def _searches(params: RunParams) -> bool:
 def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, float]:
     """GB of a run on a card of so many GB, by what takes them; {} where a shape is not known.
 
-    `processes` share out gradients, optimiser and float32 copies of the weights (ZeRO-2). Of an
-    update and a rollout, which take turns, only the larger counts in `need`. `snapshots` are in the
-    memory of the machine, not of the card.
+    `processes` share out gradients, optimiser and float32 copies of the weights (ZeRO-2), from the
+    first step on. Of an update and a rollout, which take turns, only the larger counts in `need`.
+    `snapshots` are in the memory of the machine, not of the card.
     """
     shapes = {name: shape_of(name) for name in {*params.loaded.values()}}
     own = shapes[params.policy]
@@ -152,8 +152,10 @@ def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, floa
     shared = params.backend == "unsloth" and vllm  # the trainer's weights are vLLM's
     lora = params.lora_rank
     width = 4 if params.dtype == "float32" or not lora else 2
-    state = 2 if "8bit" in params.grpo["optim"] else 8
     trained = own.adapter(lora) if lora else own.parameters
+    optimiser = 8 * trained
+    if "8bit" in params.grpo["optim"]:  # transformers keeps embeddings' states in 32 bit
+        optimiser = 2 * trained + (0 if lora else 6 * own.vocab_size * own.hidden_size)
     rows, positions = piece(params)
     tokens = rows * params.max_length
     tokens = max(min(tokens, params.micro_tokens or tokens), params.max_length)
@@ -170,7 +172,7 @@ def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, floa
     numbers = {
         "weights": weights,
         "gradients": 4 * trained / processes,
-        "optimiser": state * trained / processes,
+        "optimiser": optimiser / processes,
         "KL reference": again,
         "weights of vLLM": 2 * own.parameters if vllm and not shared else 0,
         "logits": positions * own.vocab_size * assumed["logit"],
@@ -210,7 +212,9 @@ def need(params: RunParams, card: float, processes: int = 1) -> float:
         return 0.0
     update = sum(parts[name] for name in UPDATE)
     passing = params.engine == "torch" or params.vllm_sleep
-    rollout = parts["KV cache"] if passing else 0.0
+    whole = memory(params, card)["weights"]  # until the first step, which has the optimiser too
+    start = max(0.0, whole - parts["weights"] - parts["optimiser"])
+    rollout = start + (parts["KV cache"] if passing else 0.0)
     apart = {*UPDATE, "snapshots"} | ({"KV cache"} if passing else set())
     return sum(gb for name, gb in parts.items() if name not in apart) + max(update, rollout)
 

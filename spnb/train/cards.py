@@ -254,6 +254,17 @@ def refuse_small(params: RunParams, card: float, processes: int = 1) -> None:
     )
 
 
+def refuse_taken(params: RunParams, card: float, free: float, processes: int = 1) -> None:
+    """Raises TrainerError where a run does not fit what other processes leave free of a card of so
+    many GB; some of this process's own context may be taken already."""
+    whole = need(params, card, processes)
+    if whole > free + data()["memory"]["context"]:
+        raise TrainerError(
+            f"variant {params.variant!r} needs about {whole:.0f} GB, and another process has taken "
+            f"{card - free:.0f} of the GPU's {card:.0f}; allowed: {free:.0f}, or end it first"
+        )
+
+
 def hours(params: RunParams) -> dict[str, float]:
     """Hours of a run on one H100 for answers, updates and evaluations, and in all; {} where its
     method or a shape is not known."""

@@ -3,6 +3,7 @@ parameter file."""
 
 import json
 import struct
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -167,8 +168,9 @@ def test_eight_processes_share_out_what_one_card_does_not_hold(paper, monkeypatc
     assert asked == [1, 8]
 
 
-def put_in(monkeypatch, **card):
-    """A GPU with these properties."""
+def put_in(monkeypatch, free=10**12, **card):
+    """A GPU with these properties, and so many bytes free."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, card["total_memory"]))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda place: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: SimpleNamespace(**card))
@@ -211,6 +213,23 @@ def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path, 
     text = str(error.value)
     assert text.startswith("variant 'think' needs about ") and "optimiser 32.2" in text
     assert "the GPU has 26; allowed: lora_rank above 0, a smaller policy, max_length" in text
+
+
+def test_a_card_that_another_process_fills_is_refused_before_anything_is_loaded(
+    tmp_path, monkeypatch
+):
+    """13.2 GB are needed; what of the context is there already is not counted twice."""
+    plan = make_plan("rlvr", "gpu", variants=["think"], runs=str(tmp_path))
+    card = dict(total_memory=24 * 10**9, major=8, minor=0)
+    put_in(monkeypatch, free=10 * 10**9, **card)
+    monkeypatch.setattr(run, "train_stages", None)
+    message = "needs about 13 GB, and another process has taken 14 of the GPU's 24; allowed: 10, or"
+    with pytest.raises(TrainerError, match=message):
+        run.train_run(plan.open("think"))
+    for free, enough in ((12.0, True), (11.4, False)):
+        put_in(monkeypatch, free=free * 10**9, **card)
+        with nullcontext() if enough else pytest.raises(TrainerError, match="allowed: 11, or"):
+            guards.check_card(params_of())
 
 
 def test_a_share_of_the_card_that_vllm_cannot_start_with_does_not_fit():

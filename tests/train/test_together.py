@@ -121,7 +121,7 @@ def test_each_run_has_gpus_of_its_own(tmp_path, monkeypatch, jobs):
     monkeypatch.setattr(plans, "start_together", started)
     monkeypatch.setattr(plans, "have_ended", lambda group: False)
     monkeypatch.setattr(plans, "visible_cards", lambda: ["2", "3", "5", "7", "9"])
-    for check in ("check_needs", "check_processes"):
+    for check in ("check_needs", "check_gpu", "check_processes"):
         monkeypatch.setattr(plans, check, lambda *_: None)
     how = dict(variants=["think"], seeds=[0, 1, 2], runs=str(tmp_path))
     with pytest.raises(Stopped):

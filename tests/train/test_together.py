@@ -205,6 +205,22 @@ def test_zero_2_takes_the_step_of_one_process(tmp_path, config, micro_tokens, cl
 
 
 @pytest.mark.slow
+def test_what_is_below_bfloat16s_last_place_lasts_from_stage_to_stage(tmp_path):
+    """Two steps of 1e-6 in two stages: one and two learning rates a weight, as in float32."""
+    pytest.importorskip("deepspeed")
+    script = (HERE / "zero.py", f"bf16:{ZERO2}", HERE / "two_stages.py")
+    out = tmp_path / "out.json"
+    done = finish_together(tmp_path / "log.txt", *script, tmp_path / "run", out)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(out.read_text())
+    script = (HERE / "two_stages.py", tmp_path / "alone", tmp_path / "alone.json")
+    assert finish(tmp_path / "log.txt", *script).returncode == 0
+    alone = json.loads((tmp_path / "alone.json").read_text())["moved"]
+    assert found["moved"] == pytest.approx(alone, rel=0.1) and alone[1] > 1.5 * alone[0] > 0.5
+    assert found["gradients added in"] == "torch.float32"
+
+
+@pytest.mark.slow
 def test_zero_2_killed_and_started_again(tmp_path):
     """A run of two stages whose second process dies in a step of the first."""
     pytest.importorskip("deepspeed")

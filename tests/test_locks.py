@@ -11,15 +11,17 @@ from test_setup import ROOT, canonical, read_asked, read_lock
 PACKAGE = ROOT / "spnb"
 TESTS = {path.stem: path for path in (ROOT / "tests").rglob("*.py")}
 ON_VLLM = ["test_vllm", "test_vllm_processes", "test_unsloth_vllm", "vllm_cpu"]
-ON_VLLM += ["vllm_processes", "unsloth_vllm_runs"]
+ON_VLLM += ["vllm_processes", "unsloth_vllm_runs", "test_zero", "zero", "two_stages", "rzero"]
 """What `make vllm` runs."""
 STOOD_IN = PACKAGE / "report" / "__init__.py"
 """Has a stand-in there: it loads packages for figures."""
-NOT_INSTALLED = {"vllm": {"vllm", "vllm-cpu"}, "unsloth": {"unsloth"}}
+NOT_INSTALLED = {"vllm": {"vllm", "vllm-cpu"}}
+NOT_INSTALLED |= {name: {name} for name in ("unsloth", "deepspeed")}
 """What the environment of the tests lacks, so that its metadata cannot be asked."""
 GPU_ONLY = {
     "vllm": "the engine of the GPU set; imported where a run asks for it",
     "unsloth": "loads policies on a GPU; imported where a run asks for it",
+    "deepspeed": "shares out what trains on several GPUs; imported there",
 }
 
 

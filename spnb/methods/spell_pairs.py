@@ -34,11 +34,15 @@ def preference(params: Any) -> Preference | None:
     return name and Preference(name, batch=params.groups, beta=0.1, weight=WEIGHTS[name])
 
 
-def make_pairs(method: Any) -> Episode[list[Pair]]:
+def make_pairs(method: Any, attempt: int = 0) -> Episode[list[Pair]]:
     """The pairs of `alignment` that the responder's answers to static questions give; of the
     questions a process takes its share. `method` is SPELL's."""
     params = method.params
-    seed = derive_seed(params.seed, "pairs", method.share.rank)
+    sampling = method.roles["responder"].sampling
+    if attempt and not sampling.temperature:
+        return []  # the answers would be the same again
+    again = (attempt,) if attempt else ()
+    seed = derive_seed(params.seed, "pairs", method.share.rank, *again)
     questions = list(map(method.static_question, method.share.part(method.static[0])))
     short = [short_prompt(method, question) for question in questions]
     long = [method.prompt(question) for question in questions]
@@ -52,7 +56,6 @@ def make_pairs(method: Any) -> Episode[list[Pair]]:
         groups = [[*first, *second] for first, second in zip(chosen, rejected, strict=True)]
     else:
         groups = yield from answers(short, params.group_size, "short")
-    sampling = method.roles["responder"].sampling
     pairs = []
     for *asking, question, group in zip(short, long, questions, groups, strict=True):
         question.answers = group

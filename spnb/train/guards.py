@@ -11,7 +11,7 @@ import torch
 
 from spnb.core.method import SelfPlayMethod
 from spnb.core.types import Engine, Request, Sample, Trajectory
-from spnb.train.cards import GB, refuse_small
+from spnb.train.cards import GB, refuse_small, refuse_taken
 from spnb.train.config import RunParams, TrainerError, processes, trl_names
 from spnb.train.doctor import CAPABILITY
 from spnb.train.metrics import mean_of
@@ -149,7 +149,7 @@ def take_card() -> None:
 
 def check_card(params: RunParams) -> None:
     """Raises TrainerError where the GPU, if there is one, is too old for the run's dtype (Unsloth
-    would go on in float16), or smaller than its estimate."""
+    would go on in float16), or has less memory in all, or free, than its estimate."""
     if not torch.cuda.is_available():
         return
     card = torch.cuda.get_device_properties(None)  # of the one in use
@@ -160,7 +160,9 @@ def check_card(params: RunParams) -> None:
             f"{CAPABILITY} (Ampere) or later, or float32 with engine torch and backend transformers"
         )
     zero = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
-    refuse_small(params, card.total_memory / GB, processes() if zero else 1)
+    count = processes() if zero else 1
+    refuse_small(params, card.total_memory / GB, count)
+    refuse_taken(params, card.total_memory / GB, torch.cuda.mem_get_info()[0] / GB, count)
 
 
 def refuse_sharded(accelerator: Any) -> None:

@@ -29,7 +29,7 @@ from spnb.core.params import (
 from spnb.core.paths import ROOT, resolve
 from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
-from spnb.train.checks import check_needs, check_processes, check_work
+from spnb.train.checks import check_gpu, check_needs, check_processes, check_work
 from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
 from spnb.train.doctor import visible_cards
 from spnb.train.policies import data_fingerprint, policy_fingerprint, set_aside
@@ -316,6 +316,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         on_poll: called every half second, for instance to draw live curves.
 
     Raises:
+        ParamError: runs need a GPU, and torch can use none.
         RunError: a run failed; the message ends with its last lines. Other runs in progress are
             brought to their end.
         Stopped: a person interrupted it, or a signal; the processes are stopped.
@@ -330,6 +331,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         if on_poll is not None:
             on_poll(plan)
         return _checked(plan)
+    check_gpu([plan.runs[key] for key in waiting])
     forked = {params.scale for params in plan.runs.values()} <= FORKED
     cards = [] if forked else visible_cards()
     set_aside()

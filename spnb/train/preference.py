@@ -53,6 +53,8 @@ from spnb.train.trainer import Hooks, RunMixin, Stage, attach
 
 ANSWERS = ("chosen", "rejected")
 """Roles of the rows of a pair."""
+ATTEMPTS = 4
+"""How often all questions are asked, with new seeds, until the answers give a pair."""
 ROUNDING = 1e-4
 """Nats below which a distance of rewards is none: at the start it is 0 up to rounding, whose sign
 would else give a gradient of full size."""
@@ -224,9 +226,13 @@ def starting_pairs(path: Path, trainer: Any, engines: dict[str, Engine]) -> list
     if not path.is_file():
         model = trainer.accelerator.unwrap_model(trainer.model)
         model.eval()
-        with trainer.accelerator.autocast():
-            own = [with_reference(p, model) for p in run(trainer.method.pairs(), engines)]
-        every = gather_object(own)
+        for attempt in range(ATTEMPTS):
+            with trainer.accelerator.autocast():
+                made = run(trainer.method.pairs(attempt), engines)
+                every = gather_object([with_reference(pair, model) for pair in made])
+            if every:
+                break
+            print(f"attempt {attempt + 1} of {ATTEMPTS} gave no preference pair", flush=True)
         if trainer.accelerator.is_main_process:
             write_lines(path, map(asdict, every))
         trainer.accelerator.wait_for_everyone()

@@ -39,6 +39,7 @@ from spnb.train.config import RunParams, check_settings, grpo_arguments, process
 from spnb.train.engines.vllm import starting, vllm_settings
 from spnb.train.guards import TrainerError
 from spnb.train.logps import EntropyMixin, logps_mixin
+from spnb.train.masters import MastersMixin
 from spnb.train.metrics import kl_sums, mean_of, ratio_sums, role_sums, rollout_metrics
 from spnb.train.partners import Partner
 from spnb.train.role_kl import IN_KL, KL_WEIGHT, RoleKLMixin, WeightedKLMixin
@@ -73,7 +74,7 @@ class Hooks:
     on_state: Callable[[Path], dict[str, Any]] = lambda checkpoint: {}
 
 
-class RunMixin(StatesMixin):
+class RunMixin(MastersMixin, StatesMixin):
     """Mixed in over the trainer of TRL named `trl`: our part of its checkpoints. A subclass has
     `updated`, which takes TRL's numbers of an update and may change what trackers get."""
 

@@ -50,9 +50,9 @@ def method(**values):
     return Method(validate(Params, SMALL | values), CharTokenizer())
 
 
-def pairs_of(one, say):
+def pairs_of(one, say, attempt=0):
     engine = Scripted(one.static[0], say)
-    return run(one.pairs(), {"policy": engine}), engine
+    return run(one.pairs(attempt), {"policy": engine}), engine
 
 
 def right(task):
@@ -126,10 +126,10 @@ def test_a_pair_needs_two_rewards():
 
 @pytest.mark.parametrize("alignment", ["longpo", "solopo"])
 def test_pairs_depend_on_the_seed_alone_and_processes_share_them(alignment):
-    def seeds(rank=0, processes=1, **values):
+    def seeds(rank=0, processes=1, attempt=0, **values):
         one = method(alignment=alignment, **values)
         one.share = Share(rank, processes)
-        _, engine = pairs_of(one, lambda task, *_: ("x", "stop"))
+        _, engine = pairs_of(one, lambda task, *_: ("x", "stop"), attempt)
         return [(request.prompt_ids, request.seed) for request in engine.requests]
 
     assert seeds() == seeds()
@@ -137,5 +137,9 @@ def test_pairs_depend_on_the_seed_alone_and_processes_share_them(alignment):
     parts = [seeds(rank, 2) for rank in range(2)]
     assert {prompt for part in parts for prompt, _ in part} == {prompt for prompt, _ in seeds()}
     assert not {seed for _, seed in parts[0]} & {seed for _, seed in parts[1]}
+    first, second = seeds(attempt=1), seeds(attempt=2)
+    assert [ids for ids, _ in first] == [ids for ids, _ in second] == [ids for ids, _ in seeds()]
+    assert len({seed for _, seed in (*seeds(), *first, *second)}) == 3 * len(seeds())
+    assert not seeds(attempt=1, roles={"responder": {"temperature": 0}})  # the same answers again
     other = method(alignment=alignment, seed=1).static[0]
     assert isinstance(other[0], Task) and other != method(alignment=alignment).static[0]

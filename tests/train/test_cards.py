@@ -3,6 +3,7 @@ parameter file."""
 
 import json
 import struct
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -118,6 +119,28 @@ def test_the_hours_of_a_run_by_hand():
     assert amount(params_of(), "prompts_per_step * mix + 7 + fixed") == 32 * 3 + 7
 
 
+def test_8_bit_adam_keeps_states_of_embeddings_in_32_bit():
+    """2 bytes a weight, 8 of one of the input's embeddings, which a tied head is too."""
+    bits = {"backend": "transformers", "grpo": {"optim": "adamw_8bit"}}
+    full = params_of(lora_rank=0, **bits)
+    expected = 2 * 596_049_920 + 6 * 151_936 * 1024
+    assert memory(full, 80)["optimiser"] == pytest.approx(expected / 1e9)
+    assert memory(full, 80, 8)["optimiser"] == pytest.approx(expected / 8e9)
+    assert memory(params_of(**bits), 80)["optimiser"] == pytest.approx(2 * 20_185_088 / 1e9)
+
+
+@pytest.mark.parametrize("asleep", [True, False])
+def test_processes_have_whole_weights_until_the_first_step(asleep):
+    """4 bytes a weight beside vLLM with its keys and values, no optimiser yet."""
+    params = params_of("full", "spell", "paper", vllm_sleep=asleep)
+    parts, billions = memory(params, 80, 8), shape_of(params.policy).parameters / 1e9
+    names = ("weights of vLLM", "KV cache", "further policies", "context")
+    start = 4 * billions + sum(parts[name] for name in names)
+    update = sum(gb for name, gb in parts.items() if name != "snapshots")
+    assert need(params, 80, 8) == pytest.approx(start if asleep else update)
+    assert (start > update - parts["KV cache"]) and fits(params, 80, 8) is asleep
+
+
 @pytest.mark.parametrize("paper", ["spiral", "spice"])
 def test_eight_processes_share_out_what_one_card_does_not_hold(paper, monkeypatch):
     """By hand: 16 bytes a weight; among eight, 16 shared out and 2, in bfloat16, whole."""
@@ -145,8 +168,9 @@ def test_eight_processes_share_out_what_one_card_does_not_hold(paper, monkeypatc
     assert asked == [1, 8]
 
 
-def put_in(monkeypatch, **card):
-    """A GPU with these properties."""
+def put_in(monkeypatch, free=10**12, **card):
+    """A GPU with these properties, and so many bytes free."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, card["total_memory"]))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda place: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: SimpleNamespace(**card))
@@ -173,7 +197,7 @@ def test_all_weights_fit_one_card_with_8_bit_adam_as_the_files_say(paper, scale,
     variant = make_plan(paper, scale).variants[0]
     full = {"lora_rank": 0, "grpo": {"optim": "adamw_8bit"}}
     found = need(params_of(variant, paper, scale, **full), card)
-    assert found <= card and need(params_of(variant, paper, scale, lora_rank=0), card) > found + 3
+    assert found <= card and need(params_of(variant, paper, scale, lora_rank=0), card) > found + 2
     said = (ROOT / "params" / paper / f"{scale}.yaml").read_text().replace("\n# ", " ")
     assert "optim: adamw_8bit" in said and f"{found:.0f} of {card} GB" in said
 
@@ -189,6 +213,23 @@ def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path, 
     text = str(error.value)
     assert text.startswith("variant 'think' needs about ") and "optimiser 32.2" in text
     assert "the GPU has 26; allowed: lora_rank above 0, a smaller policy, max_length" in text
+
+
+def test_a_card_that_another_process_fills_is_refused_before_anything_is_loaded(
+    tmp_path, monkeypatch
+):
+    """13.2 GB are needed; what of the context is there already is not counted twice."""
+    plan = make_plan("rlvr", "gpu", variants=["think"], runs=str(tmp_path))
+    card = dict(total_memory=24 * 10**9, major=8, minor=0)
+    put_in(monkeypatch, free=10 * 10**9, **card)
+    monkeypatch.setattr(run, "train_stages", None)
+    message = "needs about 13 GB, and another process has taken 14 of the GPU's 24; allowed: 10, or"
+    with pytest.raises(TrainerError, match=message):
+        run.train_run(plan.open("think"))
+    for free, enough in ((12.0, True), (11.4, False)):
+        put_in(monkeypatch, free=free * 10**9, **card)
+        with nullcontext() if enough else pytest.raises(TrainerError, match="allowed: 11, or"):
+            guards.check_card(params_of())
 
 
 def test_a_share_of_the_card_that_vllm_cannot_start_with_does_not_fit():

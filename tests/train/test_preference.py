@@ -213,14 +213,14 @@ def test_pairs_are_made_once_with_the_starts_log_probabilities(tmp_path, tiny_mo
     params, file, calls = run_params(LONGPO), tmp_path / "pairs.jsonl", []
     trainer = make(tmp_path, tiny_model, tokenizer, params)
 
-    def episode():
-        calls.append(1)
+    def episode(attempt):
+        calls.append(attempt)
         yield from ()
         return ragged_pairs()
 
     trainer.method.pairs = episode
     made = starting_pairs(file, trainer, {})
-    assert starting_pairs(file, trainer, {}) == made and calls == [1]
+    assert starting_pairs(file, trainer, {}) == made and calls == [0]
     assert [pair.chosen_ids for pair in made] == [pair.chosen_ids for pair in ragged_pairs()]
     pair = made[0]
     with torch.no_grad():
@@ -233,6 +233,31 @@ def test_pairs_are_made_once_with_the_starts_log_probabilities(tmp_path, tiny_mo
     file.write_text('{"short_ids": [1]}\n')
     with pytest.raises(RunError, match=r"pairs.jsonl cannot be read .*it is made again"):
         starting_pairs(file, trainer, {})
+
+
+@pytest.mark.parametrize("found_at", [2, 9])
+def test_without_a_pair_the_questions_are_asked_again(
+    tmp_path, tiny_model, tokenizer, capsys, found_at
+):
+    """Three more times at most, then the run ends; each is said."""
+    trainer = make(tmp_path, tiny_model, tokenizer, run_params(LONGPO))
+    calls = []
+
+    def episode(attempt):
+        calls.append(attempt)
+        yield from ()
+        return ragged_pairs() if attempt == found_at else []
+
+    trainer.method.pairs = episode
+    made = starting_pairs(tmp_path / "pairs.jsonl", trainer, {})
+    assert len(made) == (6 if found_at == 2 else 0)
+    assert calls == ([0, 1, 2] if found_at == 2 else [0, 1, 2, 3])
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == (2 if found_at == 2 else 4)
+    assert said[1] == "attempt 2 of 4 gave no preference pair"
+    if not made:
+        with pytest.raises(TrainerError, match="gave no preference pair; allowed: one at least"):
+            trainer.take(made)
 
 
 def test_bad_input_is_named(tmp_path, tiny_model, tokenizer):

@@ -1,12 +1,11 @@
 """Several processes train one run: as `spnb run --processes` starts, stops and goes on with them;
-DeepSpeed's ZeRO-2, where it is installed; sharded weights by the side door."""
+sharded weights by the side door."""
 
 import json
 from pathlib import Path
 
 import pytest
-from processes import RUN, finish, finish_together, left_by
-from rzero import make_run
+from processes import RUN, finish_together, left_by
 from typer.testing import CliRunner
 
 from spnb.cli import app
@@ -121,7 +120,7 @@ def test_each_run_has_gpus_of_its_own(tmp_path, monkeypatch, jobs):
     monkeypatch.setattr(plans, "start_together", started)
     monkeypatch.setattr(plans, "have_ended", lambda group: False)
     monkeypatch.setattr(plans, "visible_cards", lambda: ["2", "3", "5", "7", "9"])
-    for check in ("check_needs", "check_processes"):
+    for check in ("check_needs", "check_gpu", "check_processes"):
         monkeypatch.setattr(plans, check, lambda *_: None)
     how = dict(variants=["think"], seeds=[0, 1, 2], runs=str(tmp_path))
     with pytest.raises(Stopped):
@@ -161,63 +160,10 @@ def test_no_parameter_shards_weights(tmp_path, name):
         plan_of(tmp_path, grpo={name: "x"})
 
 
-def fixed_rows(tmp_path, config, *micro_tokens):
-    """Nine fixed rows trained by two processes under a sharding (`two_processes.py`)."""
-    script = (HERE / "zero.py", config, HERE / "two_processes.py")
-    out = tmp_path / "out.json"
-    given = (tmp_path / "run", out, *micro_tokens)
-    return finish_together(tmp_path / "log.txt", *script, *given), out
-
-
 @pytest.mark.slow
 def test_fsdp_by_the_side_door_is_refused(tmp_path):
-    done, out = fixed_rows(tmp_path, "fsdp")
+    script = (HERE / "zero.py", "fsdp", HERE / "two_processes.py")
+    out = tmp_path / "out.json"
+    done = finish_together(tmp_path / "log.txt", *script, tmp_path / "run", out)
     assert done.returncode and "weights are sharded by FSDP; allowed: DDP" in done.stderr
     assert not out.exists()
-
-
-@pytest.mark.slow
-def test_zero_3_by_the_side_door_is_refused(tmp_path):
-    pytest.importorskip("deepspeed")
-    values = json.loads(ZERO2.read_text()) | {"zero_optimization": {"stage": 3}}
-    (tmp_path / "zero3.json").write_text(json.dumps(values))
-    done, out = fixed_rows(tmp_path, tmp_path / "zero3.json")
-    assert done.returncode and "sharded by DeepSpeed ZeRO-3; allowed: DDP" in done.stderr
-    assert not out.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("config", "micro_tokens", "close"), [(ZERO2, (), 1e-4), (f"bf16:{ZERO2}", ("30",), 0.02)]
-)
-def test_zero_2_takes_the_step_of_one_process(tmp_path, config, micro_tokens, close):
-    """In float32, and as on a GPU: in bfloat16, with updates cut by tokens."""
-    pytest.importorskip("deepspeed")
-    done, out = fixed_rows(tmp_path, config, *micro_tokens)
-    assert done.returncode == 0, done.stderr[-3000:]
-    both = json.loads(out.read_text())
-    script = (HERE / "two_processes.py", tmp_path / "alone", tmp_path / "alone.json")
-    assert finish(tmp_path / "log.txt", *script).returncode == 0
-    one = json.loads((tmp_path / "alone.json").read_text())
-    for key in ("grad_norm", "reward/r", "samples"):
-        assert both[key] == pytest.approx(one[key], rel=close), key
-    assert both["moved"] == pytest.approx(one["moved"], rel=1e-4 if config == ZERO2 else 0.3)
-
-
-@pytest.mark.slow
-def test_zero_2_killed_and_started_again(tmp_path):
-    """A run of two stages whose second process dies in a step of the first."""
-    pytest.importorskip("deepspeed")
-    stages = [{"policy": "challenger", "steps": 2}, {"policy": "solver", "steps": 1}]
-    runs = [make_run(tmp_path / name, stages=stages, steps=3) for name in ("whole", "killed")]
-
-    def start(run, *event):
-        script = (HERE / "zero.py", ZERO2, HERE / "rzero.py")
-        return finish_together(run.folder / "log.txt", *script, run.folder, *event)
-
-    whole, killed = runs
-    assert start(whole).returncode == 0, start(whole).stderr[-3000:]
-    assert start(killed, "1:1").returncode != 0 and not killed.finished
-    done = start(killed)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert left_by(killed) == left_by(whole)

@@ -17,7 +17,7 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_650,
     "methods": 3_000,
-    "train": 4_850,
+    "train": 4_900,
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_450,

@@ -86,7 +86,8 @@ def test_runs_that_need_a_gpu_are_spawned(tmp_path, monkeypatch, scale, forked):
 
     monkeypatch.setattr(plans, "start_together", started)
     monkeypatch.setattr(plans, "visible_cards", lambda: ["5"])
-    monkeypatch.setattr(plans, "check_needs", lambda params: None)
+    for name in ("check_needs", "check_gpu"):
+        monkeypatch.setattr(plans, name, lambda _: None)
     with pytest.raises(Stopped):
         run_all(make_plan("rlvr", scale, variants=["think"], seeds=[0], runs=str(tmp_path)))
     assert calls == [(forked, "" if forked else "5")]

@@ -60,11 +60,14 @@ def swaps(plan: Plan, frames: Frames) -> ExhibitContent | None:
     if not runs:
         return None
     found = pd.concat([swapped(one) for one in runs], ignore_index=True)
-    wide = found.pivot_table("value", "seed", ["search", "answer", "kind"], sort=False)
-    early = wide["first", "first"]
+    kinds = list(dict.fromkeys(found["kind"]))
+    parts = {
+        pair: rows.pivot(index="seed", columns="kind", values="value")[kinds]
+        for pair, rows in found.groupby(["search", "answer"], sort=False)
+    }
+    early = parts["first", "first"]
     lines = []
-    for search, answer in dict.fromkeys((search, answer) for search, answer, _ in wide):
-        own = wide[search, answer]
+    for (search, answer), own in parts.items():
         line = {"search": search, "answer": answer} | own.mean().map("{:.1f}".format).to_dict()
         if (search, answer) != ("first", "first"):
             gains = own - early

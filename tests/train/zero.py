@@ -23,6 +23,9 @@ else:
     os.environ |= {"ACCELERATE_USE_DEEPSPEED": "true", "DS_ACCELERATOR": "cpu"}
     os.environ |= {"ACCELERATE_DEEPSPEED_CONFIG_FILE": config_file}
     kind = DistributedType.MULTI_CPU
+    from deepspeed.comm import torch as collectives
+
+    collectives.build_shm_op = lambda: None  # else DeepSpeed compiles one, and waits for its lock
 owned = config.owned_arguments
 config.owned_arguments = lambda *given: owned(*given) | {"use_cpu": False, "bf16": bf16}
 training_args.is_torch_bf16_gpu_available = lambda: True

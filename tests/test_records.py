@@ -39,7 +39,7 @@ def test_a_packed_run_comes_back_without_weights_and_counts_as_finished(packed, 
     (folder,) = (tmp_path / "new").glob("p/cpu/full/*")
     run = read_run(folder)
     assert run.finished and train_run(run) == run and not run.has_weights
-    assert run.rows("metrics")[1] == {"step": 2, "kl": 1, "loss": 0.3333}
+    assert run.rows("metrics")[1] == {"step": 2, "kl": 1, "loss": 0.333}
     assert run.rows("rollouts") == [ROLLOUT]
     facts = read_run(tmp_path / "runs/p/cpu/full/seed-3").facts()
     changed = {"weights": False, "model": {}, "digests": run.noted()["digests"]}

@@ -7,8 +7,8 @@ Training takes hours; what it wrote down is some kB a run. With the records an e
 again, a claim computed otherwise or seeds added, and no run that is there is trained again. Weights
 are not kept: before a run that starts from another one's, that one has to be deleted.
 
-To keep it small, metrics have four digits, the texts of a variant's evaluations are those of its
-first seed, sampled rollouts those of the first seed of `full`, and rows are packed by column.
+To keep it small, metrics have three or four digits, the texts of a variant's evaluations are those
+of its first seed, sampled rollouts those of the first seed of `full`, and rows are packed by column.
 """
 
 import json
@@ -54,7 +54,7 @@ def keep(runs: Path, paper: str, target: Path) -> int:
         for run in found:
             records = {name: run.rows(name) for name in RECORDS}
             records["metrics"] = [
-                {key: short(row[key]) for key in row} for row in run.rows("metrics")
+                {key: short(key, row[key]) for key in row} for row in run.rows("metrics")
             ]
             if run.variant in read or run.variant != FULL:
                 records["rollouts"] = []
@@ -91,9 +91,10 @@ def unpack(target: Path, runs: Path) -> int:
     return count
 
 
-def short(value: Any) -> Any:
-    """A float with four digits; anything else as it is."""
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+def short(name: str, value: Any) -> Any:
+    """A metric's float with three digits, a method's own with four; anything else as it is."""
+    digits = 4 if name.startswith("method/") else 3
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def columns(rows: Iterable[Row]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ Training takes hours; what it wrote down is some kB a run. With the records an e
 again, a claim computed otherwise or seeds added, and no run that is there is trained again. Weights
 are not kept: before a run that starts from another one's, that one has to be deleted.
 
-To keep it small, metrics have three or four digits, the texts of a variant's evaluations are those
-of its first seed, sampled rollouts those of the first seed of `full`, and rows are packed by column.
+To keep it small, metrics have three or four digits, texts of a variant's evaluations are those of
+its first seed, sampled rollouts those of the first seed of `full`, and rows are packed by column.
 """
 
 import json

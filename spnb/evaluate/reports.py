@@ -1,14 +1,17 @@
 """Open-ended tasks in numbers: what reports are worth to an oracle and to a judge, what tasks are.
 
-An item is a task in the making, an answer what a solver wrote for it (`spnb.methods.scope`).
+An item is a task in the making, with the answers that a solver wrote for it.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, pvariance
 from typing import Any
 
-from spnb.core.types import Task, grouped
+from spnb.core.documents import Context, Judgement, Proposal
+from spnb.core.search import LOST
+from spnb.core.types import Task, Trajectory, grouped
 from spnb.evaluate.items import Records, Rows, mean_row, share_row, task_rows
 
 SUITE = "reports"
@@ -20,6 +23,60 @@ for (without one whether it passed the gates); it has the level, the mean grade 
 that stopped it, its text and its rubric."""
 LOW, HIGH = 0.2, 0.8
 """Mean grades between which a task is for the solver (SCOPE, section 3.3)."""
+
+
+@dataclass
+class Answer:
+    """A solver's trajectory and what it is worth: the rubric's grade, points given one by one (None
+    where a grade could not be read), and the reward."""
+
+    trajectory: Trajectory
+    text: str | None = None
+    given: list[bool | None] = field(default_factory=list)
+    tokens: int = 0
+    reward: float = 0.0
+
+    @property
+    def grade(self) -> float:
+        """The share of points given."""
+        return fmean(map(bool, self.given)) if self.given else 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Whether the retriever failed."""
+        return self.trajectory.finish == LOST
+
+
+@dataclass
+class Item:
+    """A task in the making: what the challenger wrote, which gate stopped it, its rubric, answers.
+
+    `form` is the challenger's format reward; `reason` says what stopped the task, "" for nothing.
+    """
+
+    context: Context
+    trajectory: Trajectory | None = None
+    form: float = 0.0
+    proposal: Proposal | None = None
+    reason: str = ""
+    points: tuple[str, ...] = ()
+    judgement: Judgement | None = None
+    answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """The mean grade of the answers whose search did not fail."""
+        return fmean([one.grade for one in self.answers if not one.lost] or [0.0])
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was answered and every answer's search failed."""
+        return bool(self.answers) and all(one.lost for one in self.answers)
+
+    @property
+    def spread(self) -> bool:
+        """Whether the answers' grades differ."""
+        return len({one.grade for one in self.answers if not one.lost}) > 1
 
 
 def report_rows(records: Records) -> Rows:

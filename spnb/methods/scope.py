@@ -15,7 +15,7 @@ cannot be read has grade 0; a turn's row counts as its share of the trajectory.
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from statistics import fmean
@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 
 from spnb.core import prompts
 from spnb.core.advantages import make_estimator, permute_rewards
-from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
+from spnb.core.documents import Proposal, check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import read_answer
 from spnb.core.method import POLICY, MethodParams, Role, SearchMethod, Suite, place_of
@@ -39,6 +39,8 @@ from spnb.evaluate.items import Records, record
 from spnb.evaluate.reports import (
     SUITE,
     TASKS,
+    Answer,
+    Item,
     answer_numbers,
     outside,
     report_rows,
@@ -138,60 +140,6 @@ class Params(MethodParams):
             fits = stage.policy in (POLICY, CHALLENGER)
             need(fits, f"stages {index}", f"stages of {POLICY} and {CHALLENGER}")
         return self
-
-
-@dataclass
-class Answer:
-    """A solver's trajectory and what it is worth: the rubric's grade, points given one by one (None
-    where a grade could not be read), and the reward."""
-
-    trajectory: Trajectory
-    text: str | None = None
-    given: list[bool | None] = field(default_factory=list)
-    tokens: int = 0
-    reward: float = 0.0
-
-    @property
-    def grade(self) -> float:
-        """The share of points given."""
-        return fmean(map(bool, self.given)) if self.given else 0.0
-
-    @property
-    def lost(self) -> bool:
-        """Whether the retriever failed."""
-        return self.trajectory.finish == LOST
-
-
-@dataclass
-class Item:
-    """A task in the making: what the challenger wrote, which gate stopped it, its rubric, answers.
-
-    `form` is the challenger's format reward; `reason` says what stopped the task, "" for nothing.
-    """
-
-    context: Context
-    trajectory: Trajectory | None = None
-    form: float = 0.0
-    proposal: Proposal | None = None
-    reason: str = ""
-    points: tuple[str, ...] = ()
-    judgement: Judgement | None = None
-    answers: list[Answer] = field(default_factory=list)
-
-    @property
-    def mean(self) -> float:
-        """The mean grade of the answers whose search did not fail."""
-        return fmean([one.grade for one in self.answers if not one.lost] or [0.0])
-
-    @property
-    def lost(self) -> bool:
-        """Whether it was answered and every answer's search failed."""
-        return bool(self.answers) and all(one.lost for one in self.answers)
-
-    @property
-    def spread(self) -> bool:
-        """Whether the answers' grades differ."""
-        return len({one.grade for one in self.answers if not one.lost}) > 1
 
 
 class Method(SearchMethod):

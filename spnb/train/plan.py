@@ -317,8 +317,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
 
     Raises:
         ParamError: runs need a GPU, and torch can use none.
-        RunError: a run failed; the message ends with its last lines. Other runs in progress are
-            brought to their end.
+        RunError: a run failed, with its last lines; others in progress are brought to their end.
         Stopped: a person interrupted it, or a signal; the processes are stopped.
     """
     plan.check_needs(plan.runs)

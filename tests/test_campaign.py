@@ -24,6 +24,7 @@ NOT_READ = {
     "core/formulas.py": "the graders' expressions, in a process of its own",
     "core/grading.py variants": "writes",
     "core/search.py _append_results": "tokens",
+    "core/search.py _history": "calls `outside`, which `fields` calls too",
     "core/search.py _turn": "tokens",
     "core/search.py samples": "tokens",
     "core/types.py": "writes",

@@ -279,7 +279,7 @@ def test_held_out_questions_are_answered_greedily_unless_it_is_said_otherwise():
 @pytest.mark.slow
 def test_the_oracle_is_right_at_every_level():
     world = World(None, lambda level, index: index % 2)
-    for step in range(20):
+    for step in range(10):
         frozen = {"challenger": {"trainable": False}}
         made, samples = rollout(world, step=step, writer="oracle", roles=frozen)
         assert {one.role for one in samples} == {"reasoner"} and len(samples) == 12

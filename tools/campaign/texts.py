@@ -185,7 +185,7 @@ def readers() -> dict[str, Reader]:
     plain = {
         "selection": spice_prompts.read_selection,
         "options": prompts.read_options,
-        "rubric": partial(prompts.fields, tag="rubric"),
+        "rubric": prompts.points,
         "labels": patterns.parse_labels,
         "patterns": lambda text: patterns.label_by_rules([text]),
         "move": partial(base.parse_action, legal=["0", "[bet]", "Fact 1"]),

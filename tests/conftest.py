@@ -19,6 +19,12 @@ def no_plugins(monkeypatch):
     monkeypatch.setattr(plugins, "LOADED", {})
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """No power is cut during a test; those about `fsync` put their own in its place."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     """The shipped policy's tokenizer."""

@@ -82,6 +82,7 @@ def test_bad_input_is_one_clear_message(arguments, message):
     assert message in printed.stderr and "Traceback" not in printed.stderr
 
 
+@pytest.mark.slow
 def test_a_corpus_is_kept_free_of_the_texts_that_are_named(tmp_path):
     """Documents that these texts stand in are dropped, others stay."""
     rng = random.Random(0)

@@ -19,6 +19,7 @@ def a_part(**change) -> Part:
     return Part(**values | {"text": "a against b"} | change)
 
 
+@pytest.mark.slow
 def test_the_results_have_todays_table():
     text = undecided.RESULTS.read_text()
     now = with_table(text, undecided.table(), undecided.MARKERS)

@@ -52,6 +52,8 @@ class Frames:
     results: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RESULTS))
     metrics: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=METRICS))
     cache: dict[Path, Answers] = field(default_factory=dict, repr=False, compare=False)
+    intervals: dict[Any, "Interval"] = field(default_factory=dict, repr=False, compare=False)
+    """Those of `Measure.interval`: a table of claims asks for the same one again and again."""
 
     variants = property(lambda self: list(dict.fromkeys(run.variant for run in self.runs)))
 
@@ -69,7 +71,7 @@ class Frames:
         """Those of some variants."""
         runs = [run for run in self.runs if run.variant in variants]
         tables = [t[t["variant"].isin(variants)] for t in (self.results, self.metrics)]
-        return Frames(runs, *tables, cache=self.cache)
+        return Frames(runs, *tables, self.cache, self.intervals)
 
     def answers(self, run: Run) -> Answers:
         """A run's graded answers; read once, when they are first asked for."""
@@ -212,6 +214,13 @@ class Measure(StrictData):
         chance, a difference of levels that have items is at least as wide as theirs together.
         """
         own = frames.only([variant])
+        asked = (repr(self), variant, share, len(own.results), len(own.metrics))
+        if asked not in own.intervals:
+            own.intervals[asked] = self._interval(own, share)
+        return own.intervals[asked]
+
+    def _interval(self, own: Frames, share: float) -> "Interval":
+        """`interval` of the one variant that is there."""
         steps = self.by_step(own)
         if self.change == "none":
             return self._level(own, steps, share)

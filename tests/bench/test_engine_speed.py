@@ -23,6 +23,7 @@ def test_both_models_are_measured_against_both_libraries():
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.slow
 def test_requests_are_different_prompts_each_in_a_group():
     policy = bench.small_policy()
     asked = bench.requests(policy, 6, 3)

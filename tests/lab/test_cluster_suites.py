@@ -77,6 +77,7 @@ def test_documents_levels_and_names_of_a_suite(family, count):
     assert len({request.seed for request in engine.requests}) == len(engine.requests)
 
 
+@pytest.mark.slow
 def test_questions_are_the_same_at_every_step_and_for_every_number_of_samples():
     def asked(**values):
         return played(made(**values)["journey-2"])[2].prompts["responder"]

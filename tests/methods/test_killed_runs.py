@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 
 from spnb.train.metrics import TIMINGS
-from spnb.train.plan import make_plan, run_all, run_one
+from spnb.train.plan import make_plan, run_one
 
 DYING = """
 import importlib, os, sys
@@ -37,12 +37,12 @@ def test_a_run_that_is_killed_goes_on_to_the_same_numbers(tmp_path, paper, varia
         make_plan(paper, "smoke", variants=[variant], seeds=[0], runs=str(tmp_path / name))
         for name in ("whole", "killed")
     ]
-    run_all(plans[0])
+    whole = run_one(plans[0], variant, 0)
     killed = plans[1].open(variant, 0)
     done = subprocess.run([sys.executable, "-c", DYING, str(killed.folder), paper])
     assert done.returncode == 9 and not killed.finished
     assert [row["step"] for row in killed.rows("metrics")] == [1]
-    runs = [plans[0].open(variant, 0), run_one(plans[1], variant, 0)]
+    runs = [whole, run_one(plans[1], variant, 0)]
     metrics = [
         [
             {key: value for key, value in row.items() if not timing(key)}
@@ -73,6 +73,12 @@ def planned(root):
     return make_plan("scope", "smoke", exact=exact, variants=["full"], seeds=[0], runs=str(root))
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The run that nobody kills."""
+    return run_one(planned(tmp_path_factory.mktemp("whole")), "full", 0)
+
+
 def compared(run):
     rows = [{k: v for k, v in row.items() if not timing(k)} for row in run.rows("metrics")]
     return rows, [run.rows(name) for name in ("evals", "items", "rollouts")]
@@ -80,16 +86,15 @@ def compared(run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 2])
-def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path, step):
+def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path, first, step):
     """Killed where a solver's stage begins, and in its second step, whose tasks the first made."""
-    whole, killed = planned(tmp_path / "whole"), planned(tmp_path / "killed")
-    run_all(whole)
+    killed = planned(tmp_path / "killed")
     folder = killed.open("full", 0).folder
     script = DYING.replace("step == 1", f"step == {step}")
     done = subprocess.run([sys.executable, "-c", script, str(folder), "scope"])
     assert done.returncode == 9 and not killed.open("full", 0).finished
     assert len(killed.open("full", 0).rows("metrics")) == step
-    first, second = whole.open("full", 0), run_one(killed, "full", 0)
+    second = run_one(killed, "full", 0)
     assert compared(first) == compared(second)
     rows, (_, items, _) = compared(first)
     assert [row["step"] for row in rows] == [1, 2, 3] and items

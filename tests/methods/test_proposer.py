@@ -362,6 +362,7 @@ def test_the_arms_differ_only_in_what_they_say(arm):
     assert differences("proposer", arm, "learning") == ARMS[arm]
 
 
+@pytest.mark.slow
 def test_the_gate_of_the_starting_policy():
     """What the ladder needs: level 1 known, the hardest out of reach, mixed answers between."""
     start = load_policy("embedded/learner")

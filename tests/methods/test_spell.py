@@ -701,6 +701,7 @@ def loss_of_equation_12(model, reference, rows, old, params, free, weighted, tok
     return loss + params.grpo["beta"] * sum(held) / max(len(held), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [0.0, 3.0])
 def test_loss_and_gradient_of_a_step_are_equation_12(tmp_path, monkeypatch, beta):
     """Two steps, so that the policy has left its start."""

@@ -44,6 +44,7 @@ def test_a_variant_with_an_oracle_is_named(variant):
         make_plan("spell", "smoke", variants=[variant], corpus="own.jsonl")
 
 
+@pytest.mark.slow
 def test_a_run_of_full_on_a_corpus_finishes(tmp_path):
     plan = make_plan(
         "spell",

@@ -186,6 +186,7 @@ def test_the_subsample_keeps_the_share_of_valid_attempts(valid, count, size, sta
     assert places == sorted(places) and len(set(places)) == len(places)
 
 
+@pytest.mark.slow
 def test_types_are_those_that_the_document_allows():
     seen = Counter()
     for step in range(12):

@@ -645,6 +645,7 @@ def test_every_variant_is_valid_at_every_scale(paper, scale):
         assert params.grpo["num_iterations"] == expected
 
 
+@pytest.mark.slow
 def test_a_plan_of_tested_games_does_without_the_slow_import_of_textarena():
     code = "import sys, spnb; spnb.make_plan('spiral'); sys.exit('textarena' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

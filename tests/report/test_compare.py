@@ -84,6 +84,7 @@ def test_the_plot_has_a_panel_a_measure_and_a_row_a_variant(tmp_path):
     assert plt.get_fignums() == before
 
 
+@pytest.mark.slow
 def test_without_reference_numbers_the_scores_of_the_suites(tmp_path):
     """A method that no folder of the reference has; and a paper's run without its main measures."""
     for paper in ("nobody", "spice"):

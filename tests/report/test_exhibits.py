@@ -259,6 +259,7 @@ def fingerprint_at(commit: str, policy: str) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_recorded_fingerprints_are_of_the_weights_at_the_records_commit() -> None:
     """An exhibit is made of runs whose hash has the weights of its commit."""
     records = [one for one in read_index(ROOT / "figures") if one.get("policies")]

@@ -223,6 +223,7 @@ def test_answers_that_are_all_right_leave_room_for_one_that_is_wrong(tmp_path):
     assert frame.format_interval(*gain[:3]) == "0.0 [-0.7, 0.7]"
 
 
+@pytest.mark.slow
 def test_before_training_all_seeds_are_one_measurement(tmp_path):
     """Equal answers of equal weights count once; other weights are another seed."""
     runs = [answered(tmp_path, "a", seed, 50, 60, weights={"p": "1"}) for seed in range(4)]

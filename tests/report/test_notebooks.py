@@ -418,6 +418,7 @@ def test_all_stands_for_every_variant_of_each_paper(monkeypatch):
     assert asked[-1][1] == asked[-2][1] == {"variants": ["full"]}
 
 
+@pytest.mark.slow
 def test_with_all_papers_notebooks_that_need_no_run_are_executed_too(monkeypatch):
     asked = []
     monkeypatch.setattr(

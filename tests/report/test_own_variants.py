@@ -111,6 +111,7 @@ def seconds(root, variant):
     return run
 
 
+@pytest.mark.slow
 def test_what_code_makes_has_it_as_well(tmp_path):
     made = spell.figure_7(None, gather([seconds(tmp_path, name) for name in ("full", "mine")]))
     assert set(made.data["variant"]) == {"full", "mine"}

@@ -51,6 +51,7 @@ def displayed(shown, monkeypatch):
     return outputs
 
 
+@pytest.mark.slow
 def test_a_figure_is_made_saved_and_shown_as_saved(tmp_path, monkeypatch):
     shown = exhibit("rlvr/learning-curves", rlvr(tmp_path, "think", "think-random"))
     assert isinstance(shown.item, Figure) and len(shown.item.axes) >= 2

@@ -165,6 +165,7 @@ def test_a_line_of_settings_has_a_cell_for_each_column(paper):
         assert len(row["here"]) == len(row.get("paper", row["here"])) == len(settings["columns"])
 
 
+@pytest.mark.slow
 def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_printed_ones():
     """`other` wins a quarter less often in one of two games; the paper prints two columns."""
     more = rows()
@@ -228,6 +229,7 @@ def test_further_cells_stand_among_the_others():
     assert (line[AVERAGE], line["seeds"]) == ("1.0 [0.0, 2.0]", "-")
 
 
+@pytest.mark.slow
 def test_a_table_takes_the_variants_that_its_scale_has():
     """SSP's table 1: at cpu scale one family, at paper scale the paper's policies, no oracle."""
     table = load_tables("ssp")["ssp/table-1"]

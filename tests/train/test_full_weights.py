@@ -46,15 +46,18 @@ def share_that_moves(folder, tmp_path, masters=None, learning_rate=1e-6):
     return changed / sum(value.numel() for value in before.values()), computed
 
 
+@pytest.mark.slow
 def test_three_steps_move_the_float32_masters(folder, tmp_path, bf16):
     share, computed = share_that_moves(folder, tmp_path)
     assert share > 0.9 and computed == {torch.bfloat16}
 
 
+@pytest.mark.slow
 def test_masters_in_bfloat16_would_stay_where_they_are(folder, tmp_path, bf16):
     assert share_that_moves(folder, tmp_path, torch.bfloat16)[0] < 0.1
 
 
+@pytest.mark.slow
 def test_the_share_is_that_of_the_learning_rate(folder, tmp_path, bf16):
     """Steps below what float32 tells apart move less."""
     assert share_that_moves(folder, tmp_path, learning_rate=1e-10)[0] < 0.5

@@ -87,6 +87,7 @@ def test_an_engine_with_other_weights_is_caught_the_second_time_in_a_row(tiny_mo
         watch.gap(tiny_model, samples)
 
 
+@pytest.mark.slow
 def test_a_few_rows_that_are_far_off_are_not_the_engines_fault(tiny_model):
     """The first four rows differ by 1 nat, the other sixty not: in 2,000 tokens that is little."""
     samples = rows(tiny_model) * 32

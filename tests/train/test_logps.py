@@ -100,6 +100,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "grpo",
     [
@@ -200,6 +201,7 @@ def peak(trainer, model, ids, counts=lambda tensor: True):
 VOCABULARY = 1999
 
 
+@pytest.mark.slow
 def test_logits_of_a_row_of_4096_and_a_vocabulary_of_152000_stay_below_4_gb():
     """Counted with a small vocabulary: every tensor that has one number for each of its tokens."""
     model = Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **SIZES | {"num_hidden_layers": 1}))

@@ -471,6 +471,7 @@ def test_a_fixed_rival_belongs_to_the_runs_identity_and_plays_the_other_seat(tmp
     assert rewards and run.rows("metrics")[0]["samples"] > 0
 
 
+@pytest.mark.slow
 def test_snapshots_exist_only_where_a_method_asks_for_them(tmp_path):
     values = dict(
         runs=str(tmp_path), variants=["think"], seeds=[0], steps=1, prompts_per_step=2,

@@ -308,6 +308,7 @@ def test_a_fixed_engine_has_its_own_weights_and_must_read_the_same_tokens():
         fixed_engine("rival", "embedded/player", params(), learner.tokenizer)
 
 
+@pytest.mark.slow
 def test_outside_of_a_run_a_gpu_has_bfloat16_and_gives_its_room_to_runs(monkeypatch, tmp_path):
     """Cells of a notebook decode in half the memory, and have left the GPU when a run starts."""
     loaded = load_policy("embedded/games").model

@@ -155,6 +155,7 @@ def test_a_changed_loss_would_be_seen(tiny_model, loss, changed):
     assert any(a != pytest.approx(b, rel=2e-3) for a, b in zip(right, wrong, strict=True))
 
 
+@pytest.mark.slow
 def test_a_steps_row_and_records(tmp_path, tiny_model, tokenizer):
     rows, params = [], run_params(SOLOPO, steps=3)
     trainer = make(tmp_path, tiny_model, tokenizer, params, rows)
@@ -197,6 +198,7 @@ def test_resumed_is_bit_identical(tmp_path, tiny_model, tokenizer, loss):
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_lora_trains_the_adapter_against_the_weights_below(tmp_path, tiny_model, tokenizer):
     rows, before = [], copy.deepcopy(tiny_model)
     adapter = LoraConfig(r=4, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")

@@ -63,6 +63,7 @@ def test_loss_and_gradient_are_the_oracles(tmp_path, tiny_model, tokenizer, grpo
     assert abs(history[-1][0] - everywhere[-1][0]) > 1e-3  # the roles differ in something
 
 
+@pytest.mark.slow
 def test_a_rows_kl_has_its_weight_where_the_method_wants_that(tmp_path, tiny_model, tokenizer):
     tiny_model.save_pretrained(tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
@@ -76,6 +77,7 @@ def test_a_rows_kl_has_its_weight_where_the_method_wants_that(tmp_path, tiny_mod
     assert abs(history[-1][0] - alike[-1][0]) > 1e-3
 
 
+@pytest.mark.slow
 def test_the_free_roles_kl_is_still_measured(tmp_path, tiny_model, tokenizer):
     tiny_model.save_pretrained(tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")

@@ -173,6 +173,7 @@ def test_the_log_of_a_failed_run_ends_the_error(tmp_path):
         run_all(plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "first"), [("unsloth", "unsloth 1"), ("transformers", None)])
 def test_unsloth_is_imported_before_what_it_rewrites(tmp_path, monkeypatch, backend, first):
     """Once it knows whether its vLLM sleeps; not where it is not the run's backend."""

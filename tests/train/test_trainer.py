@@ -85,6 +85,7 @@ def trained(
     return trainer, rows
 
 
+@pytest.mark.slow
 def test_an_engine_that_can_sleep_does_so_after_each_rollout(tmp_path, tiny_model, tokenizer):
     noted = []
 
@@ -192,6 +193,7 @@ def test_masked_tokens_and_inert_rows_teach_nothing(tmp_path, tiny_model, tokeni
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_rows_of_another_policy_are_not_trained(tmp_path, tiny_model, tokenizer):
     rows = ragged_rows(3, count=4)
     for row in rows[:3]:
@@ -337,6 +339,7 @@ def test_ratios_of_trainer_and_engine_by_hand():
     assert not ratio_sums(rows, {"completion_ids": torch.zeros(2, 3)}, 3.0)
 
 
+@pytest.mark.slow
 def test_ratios_of_an_engine_that_is_off_are_in_the_metrics(tmp_path, tiny_model, tokenizer):
     """TRL's mean where it cuts none: the engine has four times the trainer's probabilities in one
     row, and a quarter in the other."""
@@ -375,6 +378,7 @@ def test_metrics_of_a_step(tmp_path, tiny_model, tokenizer):
     assert row["seconds/step"] >= row["seconds/generate"]
 
 
+@pytest.mark.slow
 def test_trackers_get_the_rollouts_metrics_and_no_constant_reward(tmp_path, tiny_model, tokenizer):
     rows = [sample(0.5, 2.0, logps=None), sample(1.0, -1.0, logps=None)]
     params, tracked = run_params(1), []
@@ -427,6 +431,7 @@ def test_a_setting_that_trl_changes_stops_the_run(tmp_path, tiny_model, tokenize
         trained(tmp_path, tiny_model, tokenizer, [ragged_rows(1)])
 
 
+@pytest.mark.slow
 def test_the_learning_rate_follows_its_schedule(tmp_path, tiny_model, tokenizer):
     batches = [ragged_rows(seed) for seed in range(4)]
     grpo = {"lr_scheduler_type": "linear", "warmup_steps": 2}
@@ -437,6 +442,7 @@ def test_the_learning_rate_follows_its_schedule(tmp_path, tiny_model, tokenizer)
 # --- checkpoints
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_saving_is_told_and_the_checkpoint_before_stays(
     tmp_path, tiny_model, tokenizer
 ):
@@ -459,6 +465,7 @@ def test_a_full_disk_while_saving_is_told_and_the_checkpoint_before_stays(
     assert {path.suffix for path in files} <= {".safetensors", ".json", ".jinja", ".md"}
 
 
+@pytest.mark.slow
 def test_a_later_stage_goes_on_counting(tmp_path, tiny_model, tokenizer):
     rows, steps = [], []
 

@@ -70,6 +70,7 @@ def test_rows_are_dealt_at_random_and_each_is_trained_once(tmp_path, saved_model
     assert order != [row.completion_ids for row in rows]
 
 
+@pytest.mark.slow
 def test_one_update_is_what_none_is(tmp_path, saved_model, tokenizer):  # noqa: F811
     batches = [ragged_rows(1), ragged_rows(2, count=7)]
     plain, one = (

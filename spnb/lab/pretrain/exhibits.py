@@ -71,8 +71,8 @@ def reporter_table(policies: Mapping[str, Policy], scale: str, figures: str) -> 
 def skills_table(
     exhibit: str, what: str, policies: Mapping[str, Policy], scale: str, figures: str
 ) -> pd.DataFrame:
-    """The skills of policies, 200 items behind each number (12 at smoke scale); saved."""
-    count = 12 if scale == "smoke" else 200
+    """The skills of policies, 200 items behind each number (2 at smoke scale); saved."""
+    count = 2 if scale == "smoke" else 200
     tables = {}
     for name, policy in policies.items():
         engine = TorchEngine(policy.model, policy.tokenizer, max_batch=256)

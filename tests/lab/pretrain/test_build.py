@@ -82,6 +82,7 @@ def test_any_text_comes_back_as_it_was(tokenizer, text):
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
+@pytest.mark.slow
 def test_random_characters_and_real_prompts_come_back(tokenizer, sample):
     rng = random.Random(0)
     known = [

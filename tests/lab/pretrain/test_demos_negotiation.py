@@ -239,6 +239,7 @@ def test_a_third_each_has_no_a_short_and_a_full_remark(turns):
     assert all(within(details[detail] / len(turns), 1 / 3, len(turns)) for detail in (0, 1, 2))
 
 
+@pytest.mark.slow
 def test_either_seat_wins_matches(matches):
     """The last demonstrated answer is played too, so the result is known only from a replay."""
     game, results = make_game(NEGOTIATION), Counter()

@@ -98,6 +98,7 @@ def test_lessons_come_as_often_as_stated():
         assert rows[name] / 2000 == pytest.approx(0.9 * share, abs=0.04)
 
 
+@pytest.mark.slow
 def test_words_of_the_ladder_and_of_games_are_few_tokens(tokenizer):
     ladder.check_names(tokenizer)
     for word in (*ladder.ORDINALS, "0", "99", *CHAIN.relations):

@@ -69,6 +69,7 @@ def test_every_arm_is_a_variant_with_its_seeds_and_is_claimed():
         assert seeds == list(range(10, 15 if arm.endswith("easy") else 13))
 
 
+@pytest.mark.slow
 def test_the_claims_are_judged_beside_frozen_and_one_minus(frames):
     table = verdict_table(load_claims("proposer", "claims-when.yaml"), frames)
     found = {(row.reward, row.against): row.verdict for row in table.itertuples()}

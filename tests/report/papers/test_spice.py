@@ -47,6 +47,7 @@ def test_methods_are_compared_by_group_and_the_start_is_one_policy(tmp_path):
     assert values["r-zero"].unique().tolist() == [50] and len(data) == 3 * (2 + 1 + 1)
 
 
+@pytest.mark.slow
 def test_figure_1_marks_the_papers_numbers_on_the_bars_of_all_suites(tmp_path):
     runs = [spice_run(tmp_path), spice_run(tmp_path, "fixed-challenger")]
     runs += [spice_run(tmp_path, name) for name in ("random-reward", "absolute-zero")]

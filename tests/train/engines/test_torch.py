@@ -102,6 +102,7 @@ def test_seeds_decide(engine, tokenizer):
     assert first != other
 
 
+@pytest.mark.slow
 def test_sampling_frequencies_follow_the_model(engine, tokenizer):
     prompt = tuple(tokenizer(TEXTS[0])["input_ids"])
     answers = engine.generate(

@@ -83,6 +83,25 @@ def test_texts_are_kept_of_a_first_seed_and_rollouts_of_fulls(packed, tmp_path, 
     assert train_run(later) == later
 
 
+def test_texts_are_kept_of_the_first_two_evaluations_and_the_last(tmp_path):
+    run = open_run(tmp_path / "runs", PARAMS)
+    run.append("metrics", {"step": 1})
+    run.append("items", *({**ITEM, "step": step} for step in (0, 3, 6, 9, 9)))
+    run.finish(seconds=1)
+    records.keep(tmp_path / "runs", "p", tmp_path / "p.jsonl.xz")
+    records.unpack(tmp_path / "p.jsonl.xz", tmp_path / "new")
+    (new,) = records.finished(tmp_path / "new" / "p" / "cpu")
+    assert ["text" in row for row in new.rows("items")] == [True, True, False, True, True]
+    assert [row["step"] for row in new.rows("items")] == [0, 3, 6, 9, 9]
+
+
+def test_numbers_that_no_claim_is_computed_from_have_fewer_digits():
+    names = {"seconds/step": 0.12, "tokens_per_second": 0.12, "loss": 0.123, "method/x": 0.1235}
+    names |= {"low": 0.1235, "high": 0.1235, "value": 0.123456, "suite": "s", "n": 123456}
+    row = {name: 0.123456 if isinstance(v, float) else v for name, v in names.items()}
+    assert {name: records.short(name, value) for name, value in row.items()} == names
+
+
 def test_the_command_says_how_it_is_used_and_what_it_did(packed, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(records, "archive", lambda paper: packed)
     monkeypatch.setattr(records, "resolve", lambda name: tmp_path / name)

@@ -7,8 +7,9 @@ Training takes hours; what it wrote down is some kB a run. With the records an e
 again, a claim computed otherwise or seeds added, and no run that is there is trained again. Weights
 are not kept: before a run that starts from another one's, that one has to be deleted.
 
-To keep it small, metrics have three or four digits, texts of a variant's evaluations are those of
-its first seed, sampled rollouts those of the first seed of `full`, and rows are packed by column.
+To keep it small, metrics and ends of intervals have two to four digits, texts of a variant's
+evaluations are those of its first seed at the first two evaluations and the last, sampled rollouts
+those of the first seed of `full`, and rows are packed by column.
 """
 
 import json
@@ -29,6 +30,8 @@ NO_WEIGHTS = {"model": {}, "kept": {}, "weights": False}
 """What `finished.json` notes of a run that is unpacked."""
 TEXTS = {"text", "attempts"}
 """Columns of an evaluation's records that are long texts."""
+EXACT = {"value"}
+"""Columns of floats that claims are computed from."""
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 """Settings of LZMA for text: a seventh smaller than its preset alone."""
 Row = Mapping[str, Any]
@@ -53,15 +56,18 @@ def keep(runs: Path, paper: str, target: Path) -> int:
     with lzma.open(target, "wt", filters=XZ) as file:
         for run in found:
             records = {name: run.rows(name) for name in RECORDS}
-            records["metrics"] = [
-                {key: short(key, row[key]) for key in row} for row in run.rows("metrics")
-            ]
+            for name in ("metrics", "evals"):
+                records[name] = [
+                    {key: short(key, value) for key, value in row.items()} for row in records[name]
+                ]
             if run.variant in read or run.variant != FULL:
                 records["rollouts"] = []
-            if run.variant in read:
-                records["items"] = [
-                    {key: row[key] for key in row if key not in TEXTS} for row in records["items"]
-                ]
+            steps = sorted({row["step"] for row in records["items"]})
+            told = {*steps[:2], *steps[-1:]} if run.variant not in read else {}
+            records["items"] = [
+                {key: row[key] for key in row if key not in TEXTS or row["step"] in told}
+                for row in records["items"]
+            ]
             read.add(run.variant)
             packed = {
                 "folder": run.folder.relative_to(runs).as_posix(),
@@ -92,9 +98,13 @@ def unpack(target: Path, runs: Path) -> int:
 
 
 def short(name: str, value: Any) -> Any:
-    """A metric's float with three digits, a method's own with four; anything else as it is."""
-    digits = 4 if name.startswith("method/") else 3
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+    """A float with fewer digits: timings two, a method's own numbers and ends of intervals four,
+    other metrics three. The numbers of an evaluation, and anything else, stay as they are."""
+    if not isinstance(value, float) or name in EXACT:
+        return value
+    timing = name.startswith("seconds/") or name == "tokens_per_second"
+    four = name.startswith("method/") or name in ("low", "high")
+    return float(f"{value:.{2 if timing else 4 if four else 3}g}")
 
 
 def columns(rows: Iterable[Row]) -> dict[str, Any]:

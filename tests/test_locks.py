@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -64,9 +65,15 @@ def reached(start: Path) -> set[str]:
     return names
 
 
+@cache
+def packages():
+    """The packages that bring each import name; asking takes half a second."""
+    return packages_distributions() | NOT_INSTALLED
+
+
 def distributions(name):
     """The packages, as a lock writes them, that bring an import name."""
-    known = packages_distributions() | NOT_INSTALLED
+    known = packages()
     assert name in known, f"{name} is imported, and no installed package brings it"
     return {canonical(each) for each in known[name]}
 
@@ -74,7 +81,6 @@ def distributions(name):
 IMPORTED = third_party(one for path in PACKAGE.rglob("*.py") for one in imports(path))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("lock", "without"), [("cpu.txt", GPU_ONLY), ("gpu.txt", {})])
 def test_what_is_imported_is_locked(lock, without):
     pins = read_lock(lock)
@@ -83,7 +89,6 @@ def test_what_is_imported_is_locked(lock, without):
     assert missing == set(without)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file", ON_VLLM)
 def test_what_the_vllm_tests_load_is_in_their_lock(file):
     beside = read_asked("unsloth-cpu.txt")

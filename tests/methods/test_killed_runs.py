@@ -65,11 +65,11 @@ def timing(key):
     return key in TIMINGS or "seconds/" in key
 
 
-STAGES = [{"policy": "challenger", "steps": 1}, {"policy": "policy", "steps": 2}]
+STAGES = [{"policy": "challenger", "steps": 2}, {"policy": "policy", "steps": 2}]
 
 
 def planned(root):
-    exact = {"stages": STAGES, "steps": 3, "eval_every": 3, "eval_tasks": 2, "short_items": 1}
+    exact = {"stages": STAGES, "steps": 4, "eval_every": 4, "eval_tasks": 2, "short_items": 1}
     return make_plan("scope", "smoke", exact=exact, variants=["full"], seeds=[0], runs=str(root))
 
 
@@ -85,9 +85,10 @@ def compared(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path, first, step):
-    """Killed where a solver's stage begins, and in its second step, whose tasks the first made."""
+    """Killed in a challenger's second step, where a solver's stage begins, and in its second step,
+    whose tasks the first made."""
     killed = planned(tmp_path / "killed")
     folder = killed.open("full", 0).folder
     script = DYING.replace("step == 1", f"step == {step}")
@@ -97,10 +98,10 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path, first, step):
     second = run_one(killed, "full", 0)
     assert compared(first) == compared(second)
     rows, (_, items, _) = compared(first)
-    assert [row["step"] for row in rows] == [1, 2, 3] and items
-    assert rows[0]["kl/challenger"] == pytest.approx(0, abs=1e-5)
-    assert "method/filled" in rows[1]
-    assert "method/filled" not in rows[2] and rows[2]["method/tokens"] > 0
+    assert [row["step"] for row in rows] == [1, 2, 3, 4] and items
+    assert rows[0]["kl/challenger"] == pytest.approx(0, abs=1e-5) and rows[1]["kl/challenger"] > 0
+    assert "method/filled" in rows[2]
+    assert "method/filled" not in rows[3] and rows[3]["method/tokens"] > 0
     for policy in ("challenger", "policy"):
         one, other = (
             load_file(run.model / policy / "model.safetensors") for run in (first, second)

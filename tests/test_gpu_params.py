@@ -108,7 +108,7 @@ def changes(params, home):
     own |= {"grpo": {"gradient_accumulation_steps": pieces}, "max_new_tokens": 256}
     own |= {
         "spiral": {"eval_games": []},
-        "scope": {"least_filled": 0.2},
+        "scope": {"filled_at_least": 0.2},
         "ssp": {"results": 2},  # as the seeker that answers has learned to read
         "proposer": {"trained_questions": 8},
     }.get(params.paper, {})

@@ -89,7 +89,9 @@ class Params(MethodParams):
     filter_attempts: int = Field(4, ge=1, description="answers by which a task is kept")
     batch_documents: int = Field(256, ge=1, description="candidates made together")
     most_batches: int = Field(100, ge=1, description="of candidates in a stage")
-    least_filled: float = Field(1, gt=0, le=1, description="share of the tasks that there must be")
+    filled_at_least: float = Field(
+        1, gt=0, le=1, description="share of the tasks that there must be"
+    )
     tasks: Literal["challenger", "even", "hardest"] = Field(
         "challenger", description="even: the oracle's, of all levels alike (curated tasks)"
     )
@@ -359,11 +361,12 @@ class Method(SearchMethod):
         candidates = sum(reasons.values())
         self.log(filled=len(tasks) / quota, candidates=candidates)
         self.log(**{f"stopped/{why}": n / candidates for why, n in reasons.items() if why})
-        if len(tasks) < params.least_filled * quota:
+        if len(tasks) < params.filled_at_least * quota:
             counts = ", ".join(f"{why}: {n}" for why, n in reasons.most_common() if why)
             raise ValueError(
                 f"{len(tasks)} of {quota} tasks of the stage passed, of {candidates} "
-                f"candidates ({counts}); allowed: {params.least_filled:g} of them or more"
+                f"candidates ({counts}); allowed: {params.filled_at_least:g} of them or more "
+                "(filled_at_least; with a smaller one the run goes on)"
             )
         return [tasks[place % len(tasks)] for place in range(quota)]
 

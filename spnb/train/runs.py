@@ -47,6 +47,9 @@ PAIRS = "pairs"
 NOTED = {"rows": dict.fromkeys(RECORDS, int)}
 """The shape of what notes how many rows each record has."""
 CONFIG = {"hash": str, "params": dict}
+BOUNDS = {"filled_at_least"}
+"""Parameters that decide whether a run stops, and no number of one that does not: no part of its
+identity, so that a run that has stopped goes on with another."""
 WEIGHTS = ("model", "kept")
 """The folders of a run's weights: the final ones, and those at chosen steps."""
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
@@ -287,7 +290,11 @@ def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
             sync(folder, root.parent)
         facts = read_json(folder / "config.json", CONFIG)
         if facts["hash"] == config_hash(params):
-            return Run(folder, dict(params))
+            run = Run(folder, dict(params))
+            moved = any(facts["params"].get(name) != params.get(name) for name in BOUNDS)
+            if make and moved and not run.finished:
+                write_json(folder / "config.json", facts | {"params": run.params})
+            return run
         there = facts["params"]
         if odd := sorted(set(there) - set(current(there))):
             raise RunError(
@@ -313,9 +320,10 @@ def config_hash(params: Mapping[str, Any]) -> str:
     """12 hex digits over the parameters that are set, independent of their order.
 
     What is empty (None, "", [], {}) does not count, at any depth: a parameter that is added later,
-    and empty by default, leaves earlier runs what they are.
+    and empty by default, leaves earlier runs what they are. Nor do `BOUNDS`.
     """
-    text = json.dumps(_set(params), sort_keys=True, default=str)
+    counted = {name: value for name, value in params.items() if name not in BOUNDS}
+    text = json.dumps(_set(counted), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

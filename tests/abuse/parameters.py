@@ -61,7 +61,7 @@ OWN_NUMBERS = {
     "proposer": ["proposals", "answers", "sources", "highest", "eval_proposals"],
     "spell": ["clusters", "questions_per_round", "rounds", "documents", "judgments_per_answer"],
     "spice": ["attempts", "documents_per_step", "answers", "documents", "writer_wrong"],
-    "scope": ["proposals", "tasks_per_step", "most_batches", "tau", "least_filled"],
+    "scope": ["proposals", "tasks_per_step", "most_batches", "tau", "filled_at_least"],
     "ssp": ["answers_per_step", "attempts", "readings", "noisy_documents", "highest"],
 }
 

@@ -371,7 +371,7 @@ def test_a_quota_that_is_not_filled_says_which_gate_removed_how_many():
     with pytest.raises(ValueError, match=message):
         play(world, step=1, stages=STAGES)
     easy = Scripted(tells=in_turn(*[2 / 3] * 4, *[1] * 60))
-    made, _ = play(easy, step=1, stages=STAGES, least_filled=0.25, filter_attempts=4)
+    made, _ = play(easy, step=1, stages=STAGES, filled_at_least=0.25, filter_attempts=4)
     assert made.metrics["method/filled"] == 0.25, "the one that passed comes four times"
     assert [task[0] for task in made.kept] == [made.kept[0][0]] * 4
 
@@ -553,7 +553,7 @@ ALONE = LONGER | {"roles.challenger.trainable"}
 ARMS = {
     "six": LONGER,
     "curated": ALONE | {"tasks"},
-    "frozen": LONGER | {"eval_every", "least_filled"},
+    "frozen": LONGER | {"eval_every"},
     "frozen-start": ALONE,
     "no-gates": {"gates"},
     "no-length-penalty": {"length_penalty"},

@@ -59,6 +59,23 @@ def test_a_finished_run_is_recognised_and_one_with_other_parameters_lies_beside_
     assert open_run(tmp_path, {**PARAMS, "learning_rate": 0.2}).finished
 
 
+def test_a_run_that_has_stopped_goes_on_with_another_bound_and_a_finished_one_keeps_its_own(
+    tmp_path,
+):
+    bounded = PARAMS | {"filled_at_least": 0.5}
+    run = open_run(tmp_path, bounded)
+    run.append("metrics", {"step": 1})
+    assert run.config_hash == config_hash(PARAMS), "a bound changes no number"
+    looked = open_run(tmp_path, bounded | {"filled_at_least": 0.1}, make=False)
+    assert looked.folder == run.folder and read_run(run.folder).params["filled_at_least"] == 0.5
+    again = open_run(tmp_path, bounded | {"filled_at_least": 0.1})
+    assert again.folder == run.folder and again.rows("metrics") == [{"step": 1}]
+    assert read_run(run.folder).params == again.params == bounded | {"filled_at_least": 0.1}
+    again.finish(seconds=1)
+    open_run(tmp_path, bounded | {"filled_at_least": 0.2})
+    assert read_run(run.folder).params["filled_at_least"] == 0.1
+
+
 def test_rows_survive_a_cut_off_last_line_and_rewind_drops_what_came_later(tmp_path):
     run = open_run(tmp_path, PARAMS)
     for step in (1, 2, 3):

@@ -291,8 +291,7 @@ def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
         facts = read_json(folder / "config.json", CONFIG)
         if facts["hash"] == config_hash(params):
             run = Run(folder, dict(params))
-            moved = any(facts["params"].get(name) != params.get(name) for name in BOUNDS)
-            if make and moved and not run.finished:
+            if make and not run.finished and _set(facts["params"]) != _set(run.params):
                 write_json(folder / "config.json", facts | {"params": run.params})
             return run
         there = facts["params"]
@@ -322,8 +321,8 @@ def config_hash(params: Mapping[str, Any]) -> str:
     What is empty (None, "", [], {}) does not count, at any depth: a parameter that is added later,
     and empty by default, leaves earlier runs what they are. Nor do `BOUNDS`.
     """
-    counted = {name: value for name, value in params.items() if name not in BOUNDS}
-    text = json.dumps(_set(counted), sort_keys=True, default=str)
+    counted = _set({name: params[name] for name in params.keys() - BOUNDS})
+    text = json.dumps(counted, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -30,6 +30,7 @@ NO_WEIGHTS = {"model": {}, "kept": {}, "weights": False}
 """What `finished.json` notes of a run that is unpacked."""
 TEXTS = {"text", "attempts"}
 """Columns of an evaluation's records that are long texts."""
+ROUGH = {"loss", "grad_norm", "tokens_per_second", "seconds/generate", "seconds/update"}
 EXACT = {"value"}
 """Columns of floats that claims are computed from."""
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
@@ -98,13 +99,12 @@ def unpack(target: Path, runs: Path) -> int:
 
 
 def short(name: str, value: Any) -> Any:
-    """A float with fewer digits: timings two, a method's own numbers and ends of intervals four,
-    other metrics three. The numbers of an evaluation, and anything else, stay as they are."""
+    """A float with fewer digits: a method's own numbers and ends of intervals four, `ROUGH` ones
+    two, other metrics three. The numbers of an evaluation, and anything else, stay as they are."""
     if not isinstance(value, float) or name in EXACT:
         return value
-    timing = name.startswith("seconds/") or name == "tokens_per_second"
     four = name.startswith("method/") or name in ("low", "high")
-    return float(f"{value:.{2 if timing else 4 if four else 3}g}")
+    return float(f"{value:.{2 if name in ROUGH else 4 if four else 3}g}")
 
 
 def columns(rows: Iterable[Row]) -> dict[str, Any]:

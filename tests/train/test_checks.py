@@ -42,10 +42,10 @@ def test_what_a_run_writes_is_counted(tmp_path):
 
 def test_a_benchmark_counts(tmp_path):
     uses = {"gsm8k": {"samples": 4, "count": 9, "path": "x", "max_new_tokens": 5}}
-    params = small(tmp_path, benchmarks=uses).params("think")
+    params = small(tmp_path, benchmarks=uses, eval_every=1).params("think")
     assert math.prod(written(params)[-1].values()) == 4 * 9 * 5
     uses["gsm8k"]["every"] = True
-    params = small(tmp_path, benchmarks=uses).params("think")
+    params = small(tmp_path, benchmarks=uses, eval_every=1).params("think")
     assert math.prod(written(params)[-1].values()) == 4 * 9 * 5 * 3
 
 

@@ -43,7 +43,7 @@ figures: $(READY) ## rebuild the gallery figures/README.md from figures/index.js
 store: $(READY) ## put the outputs of the committed run into notebooks/, after `make reproduce` (NAME=04_spiral: one)
 	$(BIN)/python -m tools.stored $(NAME)
 
-# The tests' compiled files are kept between two calls, also where Python is told to write none: a quarter of the fast lane.
+# The tests' compiled files are kept between two calls, also where Python is told to write none: to collect them takes 14 s instead of 22.
 test: lint ## lint, then run all tests; FAST=1: without the slow ones, under 90 seconds
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 \
 	  $(if $(filter 1,$(FAST)),-m 'not slow' --dist worksteal,--dist loadfile)

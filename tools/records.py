@@ -31,8 +31,9 @@ NO_WEIGHTS = {"model": {}, "kept": {}, "weights": False}
 TEXTS = {"text", "attempts"}
 """Columns of an evaluation's records that are long texts."""
 ROUGH = {"loss", "grad_norm", "tokens_per_second", "seconds/generate", "seconds/update"}
+"""Metrics that are drawn and no claim is computed from."""
 EXACT = {"value"}
-"""Columns of floats that claims are computed from."""
+"""Columns of an evaluation's numbers that claims are computed from."""
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 """Settings of LZMA for text: a seventh smaller than its preset alone."""
 Row = Mapping[str, Any]

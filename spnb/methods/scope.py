@@ -90,7 +90,7 @@ class Params(MethodParams):
     batch_documents: int = Field(256, ge=1, description="candidates made together")
     most_batches: int = Field(100, ge=1, description="of candidates in a stage")
     filled_at_least: float = Field(
-        1, gt=0, le=1, description="share of the tasks that there must be"
+        1, gt=0, le=1, description="share of a stage's tasks without which the run stops"
     )
     tasks: Literal["challenger", "even", "hardest"] = Field(
         "challenger", description="even: the oracle's, of all levels alike (curated tasks)"

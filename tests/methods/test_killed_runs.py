@@ -68,8 +68,9 @@ def timing(key):
 STAGES = [{"policy": "challenger", "steps": 2}, {"policy": "policy", "steps": 2}]
 
 
-def planned(root):
+def planned(root, **values):
     exact = {"stages": STAGES, "steps": 4, "eval_every": 4, "eval_tasks": 2, "short_items": 1}
+    exact |= values
     return make_plan("scope", "smoke", exact=exact, variants=["full"], seeds=[0], runs=str(root))
 
 
@@ -107,3 +108,18 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path, first, step):
             load_file(run.model / policy / "model.safetensors") for run in (first, second)
         )
         assert all((one[name] == other[name]).all() for name in one)
+
+
+@pytest.mark.slow
+def test_a_run_with_too_few_tasks_goes_on_with_a_smaller_bound_to_the_same_numbers(tmp_path):
+    """Eight candidates for sixteen tasks stop the run; all else is that of one with that bound."""
+    few = {"tasks_per_step": 8, "most_batches": 1}
+    bold, modest = few | {"filled_at_least": 1.0}, few | {"filled_at_least": 0.01}
+    message = r"of 16 tasks .* allowed: 1 of them or more \(filled_at_least; with a smaller one"
+    with pytest.raises(ValueError, match=message):
+        run_one(planned(tmp_path / "stopped", **bold), "full", 0)
+    stopped = planned(tmp_path / "stopped", **modest).open("full", 0)
+    assert [row["step"] for row in stopped.rows("metrics")] == [1, 2] and not stopped.finished
+    runs = [run_one(planned(tmp_path / name, **modest), "full", 0) for name in ("stopped", "whole")]
+    assert compared(runs[0]) == compared(runs[1])
+    assert runs[0].folder == stopped.folder and 0 < runs[0].rows("metrics")[2]["method/filled"] < 1

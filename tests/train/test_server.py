@@ -101,7 +101,8 @@ def test_finished_runs_start_no_process(tmp_path, monkeypatch):
     assert run_all(plan) == ["finished"]
 
 
-@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("forked", [True, False])
 def test_a_run_that_fails_says_so_in_its_log(tmp_path, forked):
     (tmp_path / "config.json").write_text("{}")
     for count in (1, 2) if forked else (1,):

@@ -213,6 +213,7 @@ def test_poker_is_played_without_regard_to_the_card():
             assert n > 300 and within(actions[betting] / n, 0.5, n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [KUHN, TICTACTOE, TICTACTOE_PLAIN])
 def test_a_third_each_has_no_a_short_and_a_full_remark(turns, source):
     details = Counter(detail(demo) for demo in turns if demo.source == source)

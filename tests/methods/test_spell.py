@@ -639,13 +639,13 @@ def test_every_variant_is_valid_at_every_scale(scale):
         assert params.grpo["num_iterations"] == 1  # on-policy, eq. 12
 
 
-STATIC = {"question_source", "judgments_per_answer"}
 EXTERNALS = {"policies.external"}
+FIXED = EXTERNALS | {"question_source", "judgments_per_answer", "static_levels", "static_wrong"}
 JOURNEYS = EXTERNALS | {"tasks"}
 ARMS = {
-    "rlvr": STATIC | EXTERNALS,
-    "rlvr-few-steps": STATIC | EXTERNALS | {"static_levels"},
-    "rlvr-third-wrong": STATIC | EXTERNALS | {"static_levels", "static_wrong"},
+    "rlvr": FIXED,
+    "rlvr-no-wrong": FIXED - {"static_wrong"},
+    "rlvr-all-levels": FIXED - {"static_levels", "static_wrong"},
     "no-format-penalty": EXTERNALS | {"format_penalty"},
     "no-grounding": EXTERNALS | {"grounding"},
     "questioner-frozen": {"roles.questioner.trainable"},
@@ -669,9 +669,9 @@ ARMS = {
     "journeys": JOURNEYS,
     "journeys-no-verifier": JOURNEYS | {"judgments_per_answer"},
     "journeys-verifier-frozen": JOURNEYS | {"roles.verifier.trainable"},
-    "qwenlong-l1": EXTERNALS
-    | STATIC
-    | {"context", "roles.verifier.policy", "roles.verifier.trainable"},
+    "longpo": FIXED | {"alignment", "roles.responder.temperature"},
+    "solopo": FIXED | {"alignment"},
+    "qwenlong-l1": FIXED | {"context", "roles.verifier.policy", "roles.verifier.trainable"},
 }
 
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from collections import Counter
+from math import factorial, prod
 
 import pytest
 from transformers import AutoTokenizer
@@ -26,6 +27,7 @@ from spnb.lab.pretrain.vocabulary import reasoner_words
 from spnb.lab.segments import HIGHEST, KINDS, judge, order_of, read_segment, suite_tasks
 from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
+from spnb.train.plan import make_plan
 from spnb.train.policies import load_policy
 
 GATES = TABLES["gates"]
@@ -216,6 +218,16 @@ def test_the_shipped_policies_reach_their_gates(name):
     for suite, parts in GATES[name].items():
         for part, least in parts.items():
             assert value[suite, part] >= least, (suite, part)
+
+
+@pytest.mark.parametrize(("arm", "chance"), TABLES["chance_hits"].items())
+def test_what_chance_gives_of_the_hardest_level(arm, chance):
+    """A ladder has less than .3 in a run; the three that have more are named as such."""
+    paper, variant = arm.split("/")
+    params = make_plan(paper, "cpu", variants=[variant]).params(variant)
+    answers = prod(name if isinstance(name, int) else getattr(params, name) for name in chance["answers"])
+    assert answers / factorial(chance["level"]) == pytest.approx(chance["expected"], rel=0.05)
+    assert (chance["expected"] > 0.3) == (arm in {"spell/full", "spice/full", "rlvr/chain-even"})
 
 
 @pytest.mark.slow

@@ -9,12 +9,16 @@ continues as if it had never stopped.
 import math
 import random
 import statistics
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from spnb.core.types import Sample, grouped
+
+Totals = Callable[[Counter], Counter]
+"""Adds counts up over all processes, all of which have to call it (`spnb.core.method.Share`)."""
 
 
 def raw(values: list[float]) -> list[float]:
@@ -190,42 +194,52 @@ def assign(samples: Sequence[Sample], estimators: Mapping[Hashable, Estimator]) 
 
 
 def skip_zero_advantage(
-    samples: Sequence[Sample], counts: Callable[[Sample], Any] = lambda sample: sample.advantage
+    samples: Sequence[Sample],
+    counts: Callable[[Sample], Any] = lambda sample: sample.advantage,
+    total: Totals = Counter,
 ) -> None:
     """Gives rows that add nothing to the gradient the weight 0, the others the share that stays.
 
-    The mean over the rows that stay, so weighted, is the mean over all that had a weight: the
-    gradient is the same and costs less. It holds for losses that are means over rows.
+    The mean over the rows of a policy that stay, so weighted, is the mean over all of its rows that
+    had a weight: the gradient is the same and costs less. It holds for losses that are means over
+    rows.
 
     Args:
         counts: whether a row adds to the gradient; by its advantage, where there is no KL term.
+        total: counts of all processes, from those of this one.
     """
     weighted = [sample for sample in samples if sample.weight]
-    staying = sum(bool(counts(sample)) for sample in weighted)
+    number = total(Counter((sample.policy, bool(counts(sample))) for sample in weighted))
     for sample in weighted:
-        sample.weight *= staying / len(weighted) if counts(sample) else 0.0
+        staying, others = number[sample.policy, True], number[sample.policy, False]
+        sample.weight *= staying / (staying + others) if counts(sample) else 0.0
 
 
-def sum_of_means(groups: Collection[Sequence[Sample]]) -> None:
-    """Scales weights so that a mean over all rows that have one is the sum of the groups' means,
-    each over those of its rows."""
+def sum_of_means(groups: Collection[Sequence[Sample]], total: Totals = Counter) -> None:
+    """Scales weights so that a policy's mean over all of its rows that have one is the sum of its
+    groups' means, each over those of its rows. `total` as in `skip_zero_advantage`."""
     weighted = [[sample for sample in group if sample.weight] for group in groups]
-    rows = sum(map(len, weighted))
-    for group in weighted:
+    own = Counter((place, one.policy) for place, group in enumerate(weighted) for one in group)
+    number = total(own)
+    rows: Counter[str] = Counter()
+    for (_, policy), count in number.items():
+        rows[policy] += count
+    for place, group in enumerate(weighted):
         for sample in group:
-            sample.weight *= rows / len(group)
+            sample.weight *= rows[sample.policy] / number[place, sample.policy]
 
 
-def token_mean(groups: Collection[Sequence[Sample]], rows: int) -> None:
+def token_mean(groups: Collection[Sequence[Sample]], rows: int, count: int) -> None:
     """Sets weights that turn a mean over `rows` rows' token means into SPELL's eq. 12.
 
-    Each group is the mean over all of its tokens; groups count alike. The result is the mean over
-    groups: weight = the row's share of its group's tokens, times rows / groups.
+    Each group is the mean over all of its tokens; the `count` groups, of which other processes may
+    have some, weigh alike. The result is the mean over groups: weight = the row's share of its
+    group's tokens, times rows / count.
     """
     for group in groups:
         tokens = sum(sum(sample.mask) for sample in group)
         for sample in group:
-            sample.weight = sum(sample.mask) / max(tokens, 1) * rows / len(groups)
+            sample.weight = sum(sample.mask) / max(tokens, 1) * rows / count
 
 
 def permute(items: Sequence[Any], rng: random.Random, name: str = "reward") -> None:

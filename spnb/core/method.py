@@ -5,6 +5,7 @@ everything around it (estimating, training, evaluating, saving) is done by `spnb
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -177,6 +178,10 @@ class Share:
         """Each number added up over all processes; all of them have to ask."""
         return [sum(column) for column in zip(*self.gather([numbers]), strict=True)]
 
+    def counts(self, own: Counter) -> Counter:
+        """Counts added up over all processes; all of them have to ask."""
+        return sum(self.gather([own]), Counter())
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -308,9 +313,8 @@ class SelfPlayMethod(ABC):
         grpo = self.params.grpo
         held = {name for name, role in self.roles.items() if role.kl and grpo.get("beta")}
         if grpo.get("loss_type", "dr_grpo") in ROW_MEAN_LOSSES:
-            skip_zero_advantage(
-                samples, lambda sample: sample.advantage or self.role_of(sample) in held
-            )
+            counts = lambda sample: sample.advantage or self.role_of(sample) in held  # noqa: E731
+            skip_zero_advantage(samples, counts, self.share.counts)
 
     def suites(self, step: int) -> list[Suite]:
         """What is measured after `step` steps."""

@@ -237,7 +237,8 @@ class Method(SelfPlayMethod):
         return graded(tasks, groups, "solver")
 
     def select(self, samples: Sequence[Sample]) -> None:
-        """The mean over the proposer's rows plus the mean over the solver's chosen ones."""
+        """The mean over the proposer's rows plus the mean over the solver's chosen ones; where each
+        has weights of its own, one mean each."""
         parts = []
         for name, role in self.roles.items():
             rows = [sample for sample in samples if sample.role == name]
@@ -245,10 +246,10 @@ class Method(SelfPlayMethod):
                 trained = name == "proposer" or row.group in self.chosen
                 row.weight *= trained and role.trainable
             rows = [row for row in rows if row.weight]
-            if rows and not role.kl:
-                skip_zero_advantage(rows)
+            if not role.kl:
+                skip_zero_advantage(rows, total=self.share.counts)
             parts.append(rows)
-        sum_of_means(parts)
+        sum_of_means(parts, self.share.counts)
 
     def suites(self, step: int) -> list[Suite]:
         """Held-out questions of every level, sampled; proposals about held-out sources."""

@@ -473,15 +473,19 @@ class Method(SelfPlayMethod):
         mean over its tokens; a questioner's proposal is a group of its own. With `balance: counts`
         as many times the mean over the groups of all roles as there are roles."""
         trained = [sample for sample in samples if sample.weight]
-        roles = []
+        roles = {}
         for role, rows in grouped(trained, attrgetter("role")).items():
             groups = grouped(rows, attrgetter("group")).values()
-            roles.append([[row] for row in rows] if role == "questioner" else [*groups])
-        if self.params.balance == "counts":
-            token_mean([group for groups in roles for group in groups], len(roles) * len(trained))
-        else:
-            for groups in roles:
-                token_mean(groups, len(trained))
+            roles[role] = [[row] for row in rows] if role == "questioner" else [*groups]
+        policies = {name: role.policy for name, role in self.roles.items()}
+        number = self.share.counts(Counter({role: len(groups) for role, groups in roles.items()}))
+        trained_rows = self.share.counts(Counter(sample.policy for sample in trained))
+        for role, groups in roles.items():
+            rows, count = trained_rows[policies[role]], number[role]
+            if self.params.balance == "counts":
+                beside = [n for each, n in number.items() if policies[each] == policies[role]]
+                rows, count = len(beside) * rows, sum(beside)
+            token_mean(groups, rows, count)
 
     def state_dict(self) -> dict[str, Any]:
         """The memory."""

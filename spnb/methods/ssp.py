@@ -429,21 +429,24 @@ class Method(SearchMethod):
         """The mean over the proposer's rows plus the mean over the solver's, in which empty slots
         count as rows without an advantage; rows that add nothing are left out. Over the rows of all
         processes."""
-        parts = []
-        sizes = []
+        filled, slots = self.filled
+        number: Counter = Counter(filled=filled, slots=slots)
+        parts = {}
         for name in ("proposer", "solver"):
             role = self.roles[name]
             held = role.kl and self.params.grpo.get("beta")
             rows = [row for row in samples if row.role == name and row.weight]
-            sizes.append(len(rows))
+            number[name] = len(rows)
             for row in rows:
                 row.weight *= bool(held or row.advantage)
-            parts.append([row for row in rows if row.weight])
-        kept = sum(map(len, parts))
-        kept, proposer, solver, filled, slots = self.share.total(kept, *sizes, *self.filled)
-        for rows, size in zip(parts, (proposer, solver * slots / max(filled, 1)), strict=True):
+            parts[name] = [row for row in rows if row.weight]
+            number["kept", role.policy] += len(parts[name])
+        number = self.share.counts(number)
+        slots = number["solver"] * number["slots"] / max(number["filled"], 1)
+        sizes = {"proposer": number["proposer"], "solver": slots}
+        for name, rows in parts.items():
             for row in rows:
-                row.weight *= kept / size
+                row.weight *= number["kept", row.policy] / sizes[name]
 
     def suites(self, step: int) -> list[Suite]:
         """The source's suites; proposals for held-out answers, each solved as it is."""

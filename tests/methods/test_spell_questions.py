@@ -314,12 +314,12 @@ def test_token_mean_by_hand():
     """Groups of 2 + 6 and of 4 tokens among 5 rows: a group's shares are 1/4 and 3/4, and 1; times
     5 rows by 2 groups."""
     first, second = [row("r", 0, 2, 0), row("r", 0, 6, 0, outside=3)], [row("r", 1, 4, 0)]
-    token_mean([first, second], 5)
+    token_mean([first, second], 5, 2)
     weights = [one.weight for one in first + second]
     assert weights == pytest.approx([0.625, 1.875, 2.5])
-    token_mean([], 5)  # no group, nothing to do
+    token_mean([], 5, 0)  # no group, nothing to do
     nothing = row("r", 0, 0, 0, outside=1)
-    token_mean([[nothing]], 5)  # no token of the policy
+    token_mean([[nothing]], 5, 1)  # no token of the policy
     assert nothing.weight == 0
 
 
@@ -336,8 +336,8 @@ def test_the_weighted_mean_of_row_means_is_equation_12():
     asked = [row("que", "batch", 5, 1.0), row("que", "batch", 1, -1.0)]
     estimator = make_estimator("group_zscore")
     assign(rows + asked, {"res": estimator, "que": estimator})
-    token_mean([rows[:2], rows[2:]], 6)
-    token_mean([[one] for one in asked], 6)
+    token_mean([rows[:2], rows[2:]], 6, 2)
+    token_mean([[one] for one in asked], 6, 2)
     terms = [[1], [1, 2, 3], [1, 2], [3, 0], [1, 2, 3, 4, 5], [1]]
     loss = fmean(
         one.weight * one.advantage * fmean(x) for one, x in zip(rows + asked, terms, strict=True)

@@ -1,0 +1,88 @@
+"""A step's weights where its rows lie in several processes, or belong to several policies."""
+
+import copy
+import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from fakes import CharTokenizer
+
+from spnb.core.method import Share
+from spnb.core.types import Sample
+from spnb.methods import method_class
+from spnb.train.plan import make_plan
+
+METHODS = ("spell/full", "spell/counts", "ssp/full", "proposer/learning", "proposer/learning-two")
+METHODS += ("spice/full", "scope/simultaneous", "rlvr/think")
+
+
+def a_method(name):
+    paper, variant = name.split("/")
+    params = make_plan(paper, "smoke", variants=[variant], seeds=[0]).params(variant)
+    made = method_class(paper, params)(params, CharTokenizer())
+    made.filled = (3, 8)  # questions and slots of an SSP step, in each process
+    made.chosen = {0, 2, 3, 5, 6}  # the groups that train the solver, in the proposer study
+    return made
+
+
+def rows_of(made):
+    """Seven groups a role of one to four rows, in a third of which no row has an advantage."""
+    rng = random.Random(0)
+    rows = []
+    for role, what in made.roles.items():
+        for group in range(7):
+            for _ in range(rng.randint(1, 4)):
+                mask = (1,) * rng.randint(1, 9)
+                row = Sample((1,), mask, mask, None, 0.0, role, group, policy=what.policy)
+                row.advantage = rng.uniform(-1, 1) if group % 3 else 0.0
+                rows.append(row)
+    return rows
+
+
+def selected(made, *parts):
+    """Each row's part of its policy's mean, with a process for each part of a step's rows."""
+    barrier, given = Barrier(len(parts), timeout=20), [[]] * len(parts)
+
+    def work(rank):
+        def gather(own):
+            given[rank] = own
+            barrier.wait()
+            everything = [each for part in given for each in part]
+            barrier.wait()
+            return everything
+
+        one = copy.copy(made)
+        one.share = Share(rank, len(parts), gather)
+        one.select(parts[rank])
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(work, range(len(parts))))
+    rows = [row for part in parts for row in part]
+    number = Counter(row.policy for row in rows if row.weight)
+    return [row.weight / max(number[row.policy], 1) for row in rows]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_processes_weigh_rows_as_one_does(name):
+    """The second has no row of the first role: it asks for the totals all the same."""
+    made = a_method(name)
+    first = next(iter(made.roles))
+    rows = sorted(rows_of(made), key=lambda row: row.group > 1 and row.role != first)
+    cut = sum(row.group <= 1 or row.role == first for row in rows)
+    whole = selected(made, copy.deepcopy(rows))
+    assert any(whole)
+    assert selected(made, rows[:cut], rows[cut:]) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("name", ["proposer/learning-two", "scope/simultaneous"])
+def test_a_policy_is_weighed_by_its_own_rows_alone(name):
+    """As if the other policy's rows were not there."""
+    made = a_method(name)
+    rows = rows_of(made)
+    whole = selected(made, copy.deepcopy(rows))
+    for policy in {row.policy for row in rows if row.weight}:
+        own = [copy.deepcopy(row) for row in rows if row.policy == policy]
+        expected = [w for w, row in zip(whole, rows, strict=True) if row.policy == policy]
+        assert selected(made, own) == pytest.approx(expected)

@@ -152,6 +152,12 @@ def check_corpus(corpus: str | os.PathLike[str]) -> Path:
     return path
 
 
+def told_by(corpus: str | os.PathLike[str]) -> Path:
+    """The file whose content tells one corpus from another: itself, or a folder's summary."""
+    path = resolve(corpus)
+    return next((path / name for name in (SAVED, BUILT) if (path / name).is_file()), path)
+
+
 def load_corpus(folder: str | os.PathLike[str]) -> Any:
     """A corpus that `build_corpus` finished, or one of `datasets`, memory-mapped; CorpusError as
     `check_corpus`."""

@@ -6,6 +6,7 @@ of their own. A run that starts from another one waits for it. Finished runs are
 ones go on where they were.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from spnb.core.params import (
     variants_at,
 )
 from spnb.core.paths import ROOT, resolve
+from spnb.corpus.store import told_by
 from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
 from spnb.train.checks import check_gpu, check_needs, check_processes, check_work
@@ -128,12 +130,14 @@ class Plan:
         return self.runs[variant, self.seeds_of(variant)[0] if seed is None else seed]
 
     def identity(self, variant: str, seed: int) -> dict[str, Any]:
-        """Everything that decides a run's numbers: parameters, weights, the runs it starts from."""
+        """Everything that decides a run's numbers: parameters, weights, data, its start's runs."""
         params = self.params(variant, seed)
         identity = params.model_dump(mode="json")
         identity["weights"] = {name: self.fingerprints[name] for name in policy_paths(params)}
         local = {name: use.path for name, use in params.benchmarks.items() if use.path != HUB}
         identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}
+        for source in itertools.chain(*params.paths.values()):
+            identity["data"][source] = data_fingerprint(told_by(source))
         if params.plugins:
             identity["data"]["plugins"] = self.fingerprints[params.plugins]
         if params.chat_template:

@@ -85,7 +85,7 @@ def policy_fingerprint(source: str) -> str:
     return total.hexdigest()[:12]
 
 
-def data_fingerprint(source: str) -> str:
+def data_fingerprint(source: str | os.PathLike[str]) -> str:
     """12 hex digits over a local file, or over all in a folder, so that a changed one counts as
     another."""
     path = resolve(source)

@@ -510,3 +510,29 @@ def test_published_benchmarks_are_measured_at_both_ends_and_belong_to_the_runs_i
     hashes |= {measured.open("think", 0).config_hash}
     assert len(hashes) == 4
     assert plan.identity("think", 0)["data"] == {}
+
+
+@pytest.mark.parametrize(("paper", "key"), [("spice", "corpus"), ("ssp", "answers")])
+def test_a_changed_file_of_documents_is_another_run(tmp_path, paper, key):
+    file = tmp_path / "own.jsonl"
+
+    def hash_of(source, text, time):
+        file.write_text(json.dumps({"id": "0", "title": "A", "text": text}))
+        os.utime(file, (time, time))
+        values = {"corpus": str(file)} | {key: str(source)}
+        plan = make_plan(paper, "smoke", variants=["full"], seeds=[0], runs=str(tmp_path), **values)
+        return plan.open("full", 0, make=False).config_hash
+
+    first = hash_of(file, "one", 1)
+    assert hash_of(file, "one", 2) == first != hash_of(file, "two", 3)
+
+
+def test_a_corpus_in_a_folder_is_known_by_its_summary(tmp_path):
+    """An index beside it, which a run builds, makes it no other."""
+    (tmp_path / "corpus.json").write_text('{"key": "a"}')
+    plan = make_plan("spice", "smoke", seeds=[0], corpus=str(tmp_path))
+    before = plan.identity("full", 0)["data"]
+    (tmp_path / "bm25").write_text("x")
+    assert plan.identity("full", 0)["data"] == before and set(before) == {str(tmp_path)}
+    (tmp_path / "corpus.json").write_text('{"key": "another"}')
+    assert plan.identity("full", 0)["data"] != before

@@ -87,8 +87,8 @@ class StatesMixin:
             save_state(Path(output_dir) / OPTIMIZER, [each.state_dict() for each in parts])
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)  # TRL's entropy controller too
         if self.is_deepspeed_enabled or checkpoint is None:
-            super()._load_optimizer_and_scheduler(checkpoint)
             return
         parts = (self.optimizer, self.lr_scheduler)
         for part, state in zip(parts, load_state(Path(checkpoint) / OPTIMIZER), strict=True):

@@ -13,7 +13,16 @@ from spnb.train.states import StatesMixin, load_state, save_state
 PARTS = ("_save_optimizer_and_scheduler", "_load_optimizer_and_scheduler")
 
 
-class Trainer(StatesMixin):
+class Loads:
+    """What TRL's trainer loads by itself from a checkpoint."""
+
+    loaded = ()
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        self.loaded = (*self.loaded, checkpoint)
+
+
+class Trainer(StatesMixin, Loads):
     """As much of a trainer as states need."""
 
     is_deepspeed_enabled = False
@@ -57,7 +66,7 @@ def test_training_goes_on_where_it_was(tmp_path):
     first._save_optimizer_and_scheduler(str(tmp_path))
     second.model.load_state_dict(first.model.state_dict())
     second._load_optimizer_and_scheduler(str(tmp_path))
-    assert second.lr_scheduler.get_last_lr() == [0.1 / 3]
+    assert second.lr_scheduler.get_last_lr() == [0.1 / 3] and second.loaded == (str(tmp_path),)
     for one in (first, second):
         one.step()
     assert torch.equal(first.model.weight, second.model.weight)

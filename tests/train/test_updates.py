@@ -84,7 +84,9 @@ def test_one_update_is_what_none_is(tmp_path, saved_model, tokenizer):  # noqa: 
 @pytest.mark.slow
 def test_killed_between_two_steps_and_started_again(tmp_path):
     stages = [{"policy": "challenger", "steps": 1}, {"policy": "solver", "steps": 2}]
-    small = {"stages": stages, "steps": 3, "eval_every": 3, "updates": 3}
+    entropy = {"use_adaptive_entropy": True, "entropy_target": 9.0, "entropy_coef_max": 1.0}
+    grpo = {"learning_rate": 1e-3, "entropy_coef_delta": 0.1, **entropy}  # TRL's own state
+    small = {"stages": stages, "steps": 3, "eval_every": 3, "updates": 3, "grpo": grpo}
     script = str(make_run.__globals__["__file__"])
     whole, killed = (make_run(tmp_path / name, **small) for name in ("whole", "killed"))
     done = finish(whole.folder / "log.txt", script, whole.folder)

@@ -340,15 +340,19 @@ class SearchMethod(SelfPlayMethod):
     source: Any
 
     def search(
-        self, role: str, prompts: Sequence[Messages], copies: int, seed: int, pool: str
+        self,
+        role: str,
+        prompts: Sequence[Messages],
+        copies: int,
+        seed: int,
+        pool: str,
+        sampling: Sampling | None = None,
     ) -> Episode[list[list[Trajectory]]]:
         """`copies` trajectories of a role with searches to each prompt; one call of the retriever a
-        round."""
-        settings = self.roles[role]
+        round. `sampling`: in place of the role's."""
+        policy, sampling = self.roles[role].policy, sampling or self.roles[role].sampling
         requests = [
-            self.chat.request(
-                messages, settings.sampling, derive_seed(seed, role, place, copy), settings.policy
-            )
+            self.chat.request(messages, sampling, derive_seed(seed, role, place, copy), policy)
             for place, messages in enumerate(prompts)
             for copy in range(copies)
         ]

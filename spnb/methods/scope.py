@@ -32,7 +32,7 @@ from spnb.core.method import POLICY, MethodParams, Role, SearchMethod, Suite, pl
 from spnb.core.plugins import foreign
 from spnb.core.rewards import length_factor, tent
 from spnb.core.search import LOST, SYNTAXES, Tool, as_first_turns, first_turns, leave_out, samples
-from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped
+from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed, grouped
 from spnb.corpus.passages import Passages, Reading
 from spnb.evaluate.by_search import BySearch, use_of_search
 from spnb.evaluate.items import Records, record
@@ -370,11 +370,13 @@ class Method(SearchMethod):
             )
         return [tasks[place % len(tasks)] for place in range(quota)]
 
-    def answer(self, items: Sequence[Item], copies: int, seed: int) -> Episode[None]:
-        """Answers by search to each task, graded point by point."""
+    def answer(
+        self, items: Sequence[Item], copies: int, seed: int, sampling: Sampling | None = None
+    ) -> Episode[None]:
+        """Answers by search to each task, graded point by point; `sampling`: not as in training."""
         asked = [self.source.task(item.proposal, item.context).messages for item in items]
         pool = items[0].context.pool if items else "train"
-        groups = yield from self.search("solver", asked, copies, seed, pool)
+        groups = yield from self.search("solver", asked, copies, seed, pool, sampling)
         for item, group in zip(items, groups, strict=True):
             item.answers = [self.read_report(row) for row in group]
             item.reason = LOST if item.lost else item.reason
@@ -499,7 +501,7 @@ class Method(SearchMethod):
             for task in tasks
         ]
         seed = self.params.eval_seed(SUITE, block)
-        yield from self.answer(items, 1, seed)
+        yield from self.answer(items, 1, seed, self.params.eval_sampling)
         records = [
             record(SUITE, str(block * BLOCK + at), **self.facts(task, item.answers[0]))
             for at, (task, item) in enumerate(zip(tasks, items, strict=True))

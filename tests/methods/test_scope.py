@@ -524,6 +524,22 @@ def test_held_out_reports_have_the_oracles_score_beside_the_judges():
     assert sum(kinds.values()) / 4 == pytest.approx(mean)
 
 
+def test_held_out_reports_are_sampled_as_evaluations_are():
+    """The judge that grades them is asked as in training."""
+    asked = []
+
+    class Noted(Scripted):
+        def generate(self, requests):
+            asked.extend(requests)
+            return super().generate(requests)
+
+    made = method(temperature=0.9, eval_temperature=0.25, eval_top_p=0.5)
+    play_suite(made.suites(0)[0], dict.fromkeys(NAMES, Noted()))
+    grades = {prompts.GRADE in "".join(map(chr, one.prompt_ids)): one.sampling for one in asked}
+    assert (grades[False].temperature, grades[False].top_p) == (0.25, 0.5)
+    assert {one.sampling for one in asked} == {*grades.values()} and grades[True].temperature == 0.9
+
+
 def test_tasks_on_held_out_documents_are_kept_with_text_and_rubric():
     made = method(eval_tasks=3, filter_attempts=2)
     world = Scripted(asks=in_turn(2, None, 1), tells=in_turn(2 / 3, 1 / 3, 1, 1))

@@ -179,6 +179,22 @@ class Method(SearchMethod):
         super().estimate(first_turns(samples))
         as_first_turns(samples, "advantage")
 
+    @property
+    def kl_weighted(self) -> bool:
+        """A turn's KL counts as much as its reward."""
+        return self.params.rows == "turn"
+
+    def select(self, samples: Sequence[Sample]) -> None:
+        """A mean over trajectories, however many rows one has: the weights of these add up to 1."""
+        own: dict[str, Counter] = {"rows": Counter(), "trajectories": Counter()}
+        for row in samples:
+            own["rows"][row.policy] += bool(row.weight)
+            own["trajectories"][row.policy] += row.weight
+        rows, trajectories = map(self.share.counts, own.values())
+        for row in samples:
+            row.weight *= rows[row.policy] / (trajectories[row.policy] or 1)
+        super().select(samples)
+
     def rollout(self, step: int) -> Episode[list[Sample]]:
         """One step of the stage that is on; without stages one of both roles."""
         seed = self.step_seed(step)

@@ -414,7 +414,7 @@ def test_turns_as_rows_share_a_trajectorys_weight():
     made = method(STAGES, rows="turn")
     made.kept = [task_of(1), task_of(2)] * 2
     _, rows = play(Scripted(tells=in_turn(1, 1 / 3)), step=2, made=made)
-    assert len(rows) == 8 and {row.weight for row in rows} == {0.5}
+    assert len(rows) == 8 and {row.weight for row in rows} == {1.0}  # a half, 8 rows by 4 answers
     assert [row.advantage for row in rows[:2]] == [rows[0].advantage] * 2
 
 
@@ -422,17 +422,23 @@ TURNS = [(1.0, 0), (1.0, 1), (0.0, 0), (0.0, 1), (0.0, 2)]
 
 
 def test_a_trajectory_counts_once_however_many_turns_it_has():
-    """Eq. 2: of two answers of 2 and 3 turns one is ahead; as rows of turns they would differ."""
+    """Eq. 2: of two answers of 2 and 3 turns one is ahead; as rows of turns they would differ. The
+    mean over 5 rows of turns that have 1, 3 and 2, 4, 6 of something is (2 - 4) / 2 of it."""
     rows = [
-        Sample((1,), (2,), (1,), None, reward, "solver", 0, info={"turn": turn})
-        for reward, turn in TURNS
+        Sample((1,), (2,), (1,), None, reward, "solver", 0, info={"turn": turn}, weight=weight)
+        for (reward, turn), weight in zip(TURNS, [1 / 2] * 2 + [1 / 3] * 3, strict=True)
     ]
-    method(STAGES, rows="turn").estimate(rows)
+    made = method(STAGES, rows="turn")
+    made.estimate(rows)
     assert [row.advantage for row in rows] == pytest.approx([0.707] * 2 + [-0.707] * 3, abs=1e-3)
+    made.select(rows)
+    terms = [r.weight * r.advantage * x for r, x in zip(rows, (1, 3, 2, 4, 6), strict=True)]
+    assert sum(terms) / 5 == pytest.approx(-0.7071068)
 
 
 def test_permuted_rewards_go_to_whole_trajectories():
     made = method(STAGES, rows="turn", reward="random", answers=4)
+    assert made.kl_weighted and not method(STAGES).kl_weighted
     made.kept = [task_of(1), task_of(2)] * 2
     _, rows = play(Scripted(tells=in_turn(1, 1 / 3, 2 / 3, 0)), step=2, made=made)
     first, second = ([row.reward for row in rows if row.info["turn"] == turn] for turn in (0, 1))

@@ -286,6 +286,10 @@ def _plain(text: str) -> tuple[str, str]:
     return text, re.sub(r"[\s{}]", "", "".join(part or "" for part in parts))
 
 
+def _letter(text: str) -> str:
+    return text.strip(" .()").upper()
+
+
 RULES: dict[str, Callable[[str, str], bool]] = {
     "numeric": _same_number,
     "literal": lambda gold, prediction: gold.strip() == prediction.strip(),
@@ -293,7 +297,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "words": _same_words,
     "cover": _covers,
     "integer": _same_integer,
-    "letter": lambda gold, prediction: prediction.strip(" .()").upper() == gold,
+    "letter": lambda gold, prediction: _letter(prediction) == _letter(gold) != "",
     "verdict": lambda gold, prediction: prediction.strip(" .").lower() == gold,
     "expression": same_expression,
 }

@@ -163,6 +163,8 @@ def test_normalising_takes_linear_time():
         ("integer", "12.5", "12.5", 0),
         ("integer", "1200%", "12", 0),
         ("letter", "(b)", "B", 1),
+        ("letter", "B", "b.", 1),  # a label by majority, as it was written
+        ("letter", ".", ".", 0),
         ("letter", "B. blue", "B", 0),
         ("verdict", "Yes.", "yes", 1),
         ("verdict", "no", "yes", 0),

@@ -6,6 +6,7 @@ a variant and the caller are merged in this order (`grpo`, `roles` and `policies
 validated once.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Mapping
@@ -291,7 +292,21 @@ class RunParams(MethodParams):
         self.need(total == self.steps, "steps stages", f"{total}, as many as the stages have")
         one = len(trained) < 2 or self.engine == "torch"
         self.need(one, "engine stages", "torch where several policies are trained")
+        last = self.all_stages[-1].policy
+        kept = {self.all_stages[self.stage_of(step)].policy for step in self.kept_steps}
+        fits = f"shares at whose steps {last} is trained, as at the end"
+        self.need(kept <= {last}, "keep_checkpoints stages", fits)
         return self
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """The steps after which the policy in training is kept."""
+        return [max(1, round(share * self.steps)) for share in self.keep_checkpoints]
+
+    def stage_of(self, step: int) -> int:
+        """The index of the stage that a step, counted from 1, belongs to."""
+        ends = itertools.accumulate(stage.steps for stage in self.all_stages)
+        return next(index for index, end in enumerate(ends) if step <= end)
 
     @property
     def sequences(self) -> int:

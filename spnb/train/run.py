@@ -303,7 +303,7 @@ class StageRun:
             put_weights(self.model, self.adapter(self.stage.policy))
         self.snapshots = {*self.method.snapshots, *names} & {*SNAPSHOTS}
         if "start" in self.snapshots:
-            self.engines["start"] = self.snapshot("start", trained_weights(self.model))
+            self.engines["start"] = self.starting_engine(policy.tokenizer)
         if params.preference:
             file = self.run.folder / "pairs.jsonl"
             self.trainer.take(starting_pairs(file, self.trainer, self.engines))
@@ -324,6 +324,15 @@ class StageRun:
         if not same or name in self.params.servers:
             return fixed_engine(name, self.sources[name], self.params, tokenizer)
         return self.snapshot(name, self.adapter(name))
+
+    def starting_engine(self, tokenizer: Any) -> Any:
+        """The policy in training as it was before the run's first step, in a later stage too."""
+        first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
+        if self.adapters:
+            return self.snapshot("start", self.new_adapter)
+        if now == first:
+            return self.snapshot("start", trained_weights(self.model))
+        return fixed_engine("start", first, self.params, tokenizer)
 
     def adapter(self, name: str) -> Weights:
         """A policy's adapter as it is now: that of its last stage, or the new one, which changes
@@ -380,8 +389,7 @@ class StageRun:
                 chosen = samples[:: max(1, len(samples) // SAMPLES_KEPT)]
                 self.run.append("rollouts", *(self.record(step, sample) for sample in chosen))
             self.evaluate(step)
-        shares = self.params.keep_checkpoints
-        if step in [max(1, round(share * self.params.steps)) for share in shares]:
+        if step in self.params.kept_steps:
             kept = self.run.folder / "kept" / f"step-{step}"
             save_policy(self.trainer, kept)
             if self.main:

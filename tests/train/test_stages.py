@@ -145,9 +145,41 @@ def test_what_a_lora_run_saves_is_what_it_trained_also_after_another(
     torch.testing.assert_close(said, second, atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "to_start"), [(0, False), (4, False), (4, True)])
+def test_a_later_stage_has_the_runs_start(tmp_path, monkeypatch, in_place, rank, to_start):
+    said = {"start": [], "solver": []}
+    finish = rzero.run_module.StageRun.finish
+
+    def at_the_end(self):
+        for name, texts in said.items():
+            request = self.method.request("solver", "Ask.", "said")
+            asked = replace(request, policy=name, sampling=replace(request.sampling, temperature=0))
+            (answer,) = self.engines[name].generate([asked])
+            texts.append(answer.logps)
+        return finish(self)
+
+    monkeypatch.setattr(rzero.run_module.StageRun, "finish", at_the_end)
+    monkeypatch.setattr(rzero.Method, "snapshots", ("start",))
+    monkeypatch.setattr(rzero.Method, "kl_to_start", to_start)
+    grpo = {"learning_rate": 1e-2, "beta": 0.1}
+    stages = [{"policy": "solver", "steps": 1}] * 2
+    rzero.train(make_run(tmp_path, stages=stages, steps=2, lora_rank=rank, grpo=grpo))
+    assert said["start"][0] == pytest.approx(said["start"][1], abs=1e-4)
+    assert said["solver"][1] != pytest.approx(said["start"][1], abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        (
+            {
+                "stages": [{"policy": "other", "steps": 1}, {"policy": "policy", "steps": 1}],
+                "policies": {"other": "embedded/games"},
+                "keep_checkpoints": [0.5, 1.0],
+            },
+            "keep_checkpoints is .*allowed: shares at whose steps policy is trained, as at the end",
+        ),
         ({"start_from": "fulll"}, "start_from is 'fulll', which is unknown; did you mean 'full'?"),
         (
             {"start_from": {"solver": "no-rae"}},

@@ -225,7 +225,9 @@ def test_what_chance_gives_of_the_hardest_level(arm, chance):
     """A ladder has less than .3 in a run; the three that have more are named as such."""
     paper, variant = arm.split("/")
     params = make_plan(paper, "cpu", variants=[variant]).params(variant)
-    answers = prod(name if isinstance(name, int) else getattr(params, name) for name in chance["answers"])
+    answers = prod(
+        name if isinstance(name, int) else getattr(params, name) for name in chance["answers"]
+    )
     assert answers / factorial(chance["level"]) == pytest.approx(chance["expected"], rel=0.05)
     assert (chance["expected"] > 0.3) == (arm in {"spell/full", "spice/full", "rlvr/chain-even"})
 

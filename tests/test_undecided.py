@@ -7,7 +7,16 @@ from spnb.report.claims import NOT_DECIDED, Part, load_claims
 from spnb.report.frame import Measure, load_measures
 from tools import undecided
 from tools.sizes import with_table
-from tools.undecided import FILES, INTERVAL, ends_by_seed, part_of, seed_values, seeds_needed, shown
+from tools.undecided import (
+    FILES,
+    INTERVAL,
+    ends_by_seed,
+    part_of,
+    seed_values,
+    seeds_needed,
+    shown,
+    to_decision,
+)
 
 SCORE = Measure(weights={"accuracy": 100})
 LENGTH = Measure(weights={"length": 1})
@@ -29,7 +38,7 @@ def test_the_results_have_todays_table():
 @pytest.mark.parametrize("name", FILES)
 def test_every_undecided_part_is_listed_with_its_price(name):
     lines = [line for line in shown(load_claims(*FILES[name])) if line["verdict"] == NOT_DECIDED]
-    alone = [line for line in lines if line.get("part") != "all parts"]
+    alone = [line for line in lines if line.get("part") != "all parts" and line["n"] != "1"]
     found = list(undecided.undecided(name))
     assert len(found) == len(alone) == len({price.part for price in found})
     for price, line in zip(found, alone, strict=True):
@@ -43,7 +52,8 @@ def test_committed_seeds_are_those_of_the_claims(name):
     """All parts that seeds.csv has: the claims' mean and number of seeds, but for rounding."""
     claims, (paper, _) = load_claims(*FILES[name]), FILES[name]
     measures, ends = load_measures(paper), ends_by_seed(paper)
-    lines = [line for line in shown(claims) if line.get("part") != "all parts"]
+    shown_parts = [line for line in shown(claims) if line.get("part") != "all parts"]
+    lines = [line for line in shown_parts if line["n"] != "1"]
     known = 0
     for line in lines:
         values = seed_values(part_of(claims, line), measures, ends)
@@ -87,6 +97,19 @@ def test_bound_and_margin_count_in_the_price():
     assert seeds_needed(a_part(against=3.0), here, 5, FIVE, 1) == (6, "")
     assert seeds_needed(a_part(against=2.3), here, 5, FIVE, 1) == (9, "")
     assert seeds_needed(a_part(margin=2.3), here, 5, FIVE, 1) == (9, "")
+
+
+def test_a_part_is_as_far_as_from_where_it_would_be_settled():
+    """1 is 2 below a least effect of 3, where less is claimed -1 is 4 below it; 1 is 1 within a
+    margin of 2, .6 outside one of .4, .1 above a gain of .9."""
+    assert to_decision(a_part(minimal_effect=3), 1.0) == 2
+    assert to_decision(a_part(minimal_effect=3, direction="less"), 1.0) == 4
+    near = [to_decision(a_part(direction="near", margin=margin), 1.0) for margin in (2, 0.4)]
+    assert near == pytest.approx([1, 0.6])
+    assert to_decision(a_part(direction="no gain", margin=0.9), 1.0) == pytest.approx(0.1)
+    assert to_decision(a_part(margin=5), -1.0) == 4, "equal within the margin is settled, too"
+    here = "1.0 [-1.0, 3.0] points"
+    assert seeds_needed(a_part(minimal_effect=3), here, 5, FIVE, 1) == (6, "")
 
 
 def test_a_width_of_the_items_is_told_and_has_no_price():

@@ -2,8 +2,9 @@
 
     python -m tools.undecided    # writes the table of RESULTS.md
 
-A part is decided once its interval lies on one side of the bound, or within the margin, if mean and
-spread of the seeds stay what they are. Both are those of the measure in `figures/<paper>/seeds.csv`
+A part is decided once its interval lies on one side of the bound and its least effect, or within
+the margin (a part that is to be near: within or without), if mean and spread of the seeds stay what
+they are. Both are those of the measure in `figures/<paper>/seeds.csv`
 (differences paired by seed); where that file lacks it, those of the interval that the committed
 claims show, rounded. An interval that the claims show wider than that of the seeds is the items':
 more seeds do not narrow it.
@@ -29,6 +30,8 @@ FILES = {
     "SPELL": ("spell", "claims.yaml"),
     "SPICE": ("spice", "claims.yaml"),
     "SPIRAL": ("spiral", "claims.yaml"),
+    "SSP": ("ssp", "claims.yaml"),
+    "SCOPE": ("scope", "claims.yaml"),
     "proposer study": ("proposer", "claims-when.yaml"),
 }
 """Name in the table: paper and its file of claims."""
@@ -54,12 +57,13 @@ class Price(NamedTuple):
 
 
 def undecided(name: str) -> Iterator[Price]:
-    """The price of each part of `FILES[name]` that is not decided."""
+    """The price of each part of `FILES[name]` that is not decided; of one with one seed nothing is
+    known."""
     paper, file = FILES[name]
     claims, measures, ends = load_claims(paper, file), load_measures(paper), ends_by_seed(paper)
     minutes = minutes_of(make_plan(paper, "cpu", variants=claims.variants))
     for line in shown(claims):
-        if line["verdict"] != NOT_DECIDED or line.get("part") == "all parts":
+        if line["verdict"] != NOT_DECIDED or line.get("part") == "all parts" or line["n"] == "1":
             continue
         part = part_of(claims, line)
         values = seed_values(part, measures, ends)
@@ -126,7 +130,17 @@ def seeds_needed(
         if max(own[1] - low, high - own[2]) > 10**-digits:  # what rounding cannot be
             return 0, f"{(own[2] - own[1]) / 2:.{digits}f}"
         mean, low, high, n = own
-    return seeds_to_decide(mean - bound, (high - low) / 2, n, part.margin, MOST), ""
+    return seeds_to_decide(to_decision(part, mean - bound), (high - low) / 2, n, MOST), ""
+
+
+def to_decision(part: Part, mean: float) -> float:
+    """How far the mean of a difference is from where `spnb.report.claims.decide` would settle."""
+    if part.direction == "near":
+        return abs(part.margin - abs(mean))
+    if part.direction == "no gain":
+        return abs(part.margin - mean)
+    claimed = -mean if part.direction == "less" else mean
+    return max(abs(claimed - part.minimal_effect), part.margin - abs(mean))
 
 
 def table() -> str:

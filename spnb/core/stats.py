@@ -140,9 +140,9 @@ def p_value(interval: tuple[float, float, float, int], zero: float = 0.0) -> flo
     return float(2 * stats.t.sf(abs(mean - zero) / error, n - 1))
 
 
-def seeds_to_decide(mean: float, half: float, n: int, margin: float = 0.0, most: int = 200) -> int:
-    """The fewest seeds, more than `n`, whose 95 % t-interval would leave out 0 or lie within a
-    margin around it, if mean and spread stay; 0 where `most` are too few.
+def seeds_to_decide(distance: float, half: float, n: int, most: int = 200) -> int:
+    """The fewest seeds, more than `n`, whose 95 % t-interval would have half a width below a
+    distance, if mean and spread stay; 0 where `most` are too few.
 
     `half`: of the interval that `n` seeds have.
     """
@@ -150,7 +150,7 @@ def seeds_to_decide(mean: float, half: float, n: int, margin: float = 0.0, most:
 
     counts = np.arange(n, most + 1)
     widths = stats.t.ppf(0.975, counts - 1) / np.sqrt(counts)
-    enough = counts[half * widths / widths[0] < max(abs(mean), margin - abs(mean))]
+    enough = counts[half * widths / widths[0] < distance]
     return int(enough[enough > n][0]) if (enough > n).any() else 0
 
 

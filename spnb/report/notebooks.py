@@ -173,13 +173,15 @@ def fit(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def note_times(plan: Plan, rest: float | None) -> None:
-    """Keeps the minutes of a plan's runs (the median seed) and of the rest, given in seconds."""
+    """Keeps the minutes of a plan's finished runs (of the quickest seed: others may have shared the
+    machine) and of the rest, given in seconds."""
     known = timings()
     entry = known.setdefault(plan.paper, {}).setdefault(plan.scale, {})
+    finished = [run for run in plan.all() if run.finished]
     for variant in plan.variants:
-        facts = [run.facts() for run in plan.all() if run.variant == variant]
+        facts = [run.facts() for run in finished if run.variant == variant]
         whole = [fact["seconds"] / 60 for fact in facts if not fact["resumed"]]
-        entry |= {variant: round(median(whole), 1)} if whole else {}
+        entry |= {variant: round(min(whole), 1)} if whole else {}
     entry |= {"cores": os.cpu_count()} | ({} if rest is None else {"rest": round(rest / 60, 1)})
     write_json(resolve(TIMINGS), known)
 

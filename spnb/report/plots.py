@@ -22,6 +22,7 @@ import seaborn as sns
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from spnb.core.stats import bootstrap_interval
@@ -41,6 +42,10 @@ LINES: tuple[Any, ...] = (
 )
 """Line styles for more variants than colours; plain dashes are the paper's."""
 DASHED = (0, (4, 2.2))
+GAP = 3
+"""Where so many times the usual number of steps were not measured, a line is broken: at stages."""
+OUTLINE = {"path_effects": [withStroke(linewidth=2.8, foreground="white")]}
+"""Keeps an interval visible on a dark bar."""
 FEW = 8
 """Up to so many steps a panel has dots and error bars, with more thin lines and bands."""
 TICKS = 5
@@ -152,7 +157,8 @@ def _inches(labels: Sequence[str], columns: int) -> float:
 def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
     """Draws each variant by step: its seeds, their mean, and the mean's interval.
 
-    With few steps the variants stand side by side at each of them.
+    With few steps the variants stand side by side at each of them; with many, lines are broken
+    where steps were not measured (`GAP`).
 
     Args:
         frame: columns variant, seed, step, value; rows of one seed and step are averaged.
@@ -179,10 +185,13 @@ def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
             }
         elif n > 1:
             thin = {"units": "seed", "estimator": None, "lw": 0.6, "alpha": 0.3}
-            sns.lineplot(rows, **own, **thin)
+            for _, spell in rows.groupby("spell"):
+                sns.lineplot(spell, **own, **thin)
             interval = {"errorbar": _interval, "err_kws": {"alpha": 0.15, "lw": 0}}
-        label = f"{look.label} (n={n})"
-        sns.lineplot(rows, **own, **interval, linestyle=look.line, label=label, zorder=3)
+        own |= {"linestyle": look.line, "zorder": 3}
+        for number, spell in rows.groupby("spell"):
+            label = None if number else f"{look.label} (n={n})"
+            sns.lineplot(spell, **own, **interval, label=label)
     steps = sorted(frame["step"].unique())
     if 1 < len(steps) <= TICKS:
         ax.set_xticks(steps)
@@ -239,10 +248,12 @@ def bars(
     rows[hue] = rows[hue].map(label)
     own = {"x": x, "y": y, "hue": hue, "ax": ax, "hue_order": list(label.values())}
     colours = [look.colour for look in looks.values()]
-    interval = {"errorbar": _interval, "capsize": 0.15, "err_kws": {"lw": 1.3, "color": "0.2"}}
+    interval = {"errorbar": _interval, "capsize": 0.15}
+    interval["err_kws"] = {"lw": 1.3, "color": "0.2", **OUTLINE}
     sns.barplot(rows, **own, palette=colours, saturation=1, alpha=0.75, **interval)
     if seeds.max() > 1:
-        dots = {"palette": ["0.2"] * len(looks), "size": 2.5, "alpha": 0.6, "legend": False}
+        dots = {"palette": ["0.2"] * len(looks), "size": 2.8, "alpha": 0.7, "legend": False}
+        dots |= {"linewidth": 0.4, "edgecolor": "white"}
         sns.stripplot(rows, **own, **dots, dodge=True, jitter=False)
     names = [text.get_text() for text in ax.get_xticklabels()]
     marks = {"color": "0.1", "linestyles": [DASHED], "linewidth": 1.5, "label": "paper"}
@@ -254,10 +265,15 @@ def bars(
 
 
 def _smooth(rows: pd.DataFrame, window: int) -> pd.DataFrame:
-    """Rows by seed and step, each seed a running mean over `window` of its points."""
-    by_seed = rows.groupby(["seed", "step"])["value"].mean().dropna()
-    smooth = by_seed.groupby("seed", group_keys=False).rolling(window, min_periods=1).mean()
-    return smooth.droplevel(0).reset_index()
+    """Rows by seed, spell and step, each seed a running mean over `window` of a spell's points; a
+    spell ends where steps were not measured."""
+    means = rows.groupby(["seed", "step"])["value"].mean().dropna().reset_index()
+    steps = pd.Series(sorted(means["step"].unique()))
+    gaps = steps.diff()
+    spells = (gaps > GAP * gaps.median()).cumsum()
+    means["spell"] = means["step"].map(dict(zip(steps, spells, strict=True)))
+    by_spell = means.set_index("step").groupby(["seed", "spell"])["value"]
+    return by_spell.rolling(window, min_periods=1).mean().reset_index()
 
 
 def _interval(values: Any) -> tuple[float, float]:

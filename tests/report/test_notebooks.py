@@ -315,6 +315,17 @@ def test_the_estimate_counts_what_is_to_do(tmp_path, monkeypatch):
     assert estimate(plan) == "Not measured yet on any machine: the notebook."
 
 
+def test_the_quickest_seed_is_what_a_variant_takes(tmp_path, monkeypatch):
+    """The others may have shared the machine; a run that was resumed says nothing."""
+    monkeypatch.setattr(notebooks, "TIMINGS", tmp_path / "timings.json")
+    plan = small(tmp_path, variants=["full", "no-rae"], seeds=[0, 1, 2])
+    for seed, seconds in enumerate((300, 90, 30)):
+        plan.open("full", seed).finish(seconds=seconds, resumed=seconds == 30)
+    plan.open("no-rae", 0).finish(seconds=60, resumed=True)
+    notebooks.note_times(plan, 120)
+    assert notebooks.timings()["spiral"]["smoke"] == {"full": 1.5, "cores": 2, "rest": 2.0}
+
+
 def test_every_paper_and_analysis_has_its_notebook():
     assert "spiral" in with_notebook()
     assert notebook_of("dynamics").name == "12_training_dynamics.ipynb"

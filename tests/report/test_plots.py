@@ -103,6 +103,17 @@ def test_the_window_is_a_running_mean_within_a_seed(ax) -> None:
     assert ax.lines[0].get_ydata().tolist() == [0.0, 1.0, 3.0]
 
 
+def test_a_line_is_broken_where_steps_were_not_measured(ax) -> None:
+    """Steps 1 to 8, then 13 to 20: two lines, and no mean over both; a gap of 3 breaks nothing."""
+    steps = [*range(1, 9), *range(13, 19), 21]
+    rows = [{"variant": "a", "seed": 0, "step": s, "value": float(s > 9)} for s in steps]
+    plots.curve(ax, pd.DataFrame(rows), ["a"], 3)
+    first, second = (line.get_ydata().tolist() for line in ax.lines)
+    assert first == [0.0] * 8 and second == [1.0] * 7
+    plots.legend_below(ax.figure)
+    assert labels(ax) == ["a (n=1)"]
+
+
 def test_a_variant_keeps_its_look_where_another_is_missing(ax) -> None:
     plots.curve(ax, frame({("b", 0): [1.0, 2.0]}), ["a", "b"])
     assert ax.lines[0].get_color() == PALETTE[1]

@@ -191,7 +191,8 @@ def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
         own |= {"linestyle": look.line, "zorder": 3}
         for number, spell in rows.groupby("spell"):
             label = None if number else f"{look.label} (n={n})"
-            sns.lineplot(spell, **own, **interval, label=label)
+            alone = {"marker": "o"} if spell["step"].nunique() == 1 and not few else {}
+            sns.lineplot(spell, **own, **interval, **alone, label=label)
     steps = sorted(frame["step"].unique())
     if 1 < len(steps) <= TICKS:
         ax.set_xticks(steps)

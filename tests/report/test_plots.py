@@ -104,12 +104,13 @@ def test_the_window_is_a_running_mean_within_a_seed(ax) -> None:
 
 
 def test_a_line_is_broken_where_steps_were_not_measured(ax) -> None:
-    """Steps 1 to 8, then 13 to 20: two lines, and no mean over both; a gap of 3 breaks nothing."""
-    steps = [*range(1, 9), *range(13, 19), 21]
+    """Two lines, and no mean over both; a gap of 3 breaks nothing; a step alone is a dot."""
+    steps = [*range(1, 9), *range(13, 19), 21, 40]
     rows = [{"variant": "a", "seed": 0, "step": s, "value": float(s > 9)} for s in steps]
     plots.curve(ax, pd.DataFrame(rows), ["a"], 3)
-    first, second = (line.get_ydata().tolist() for line in ax.lines)
-    assert first == [0.0] * 8 and second == [1.0] * 7
+    lines = [line.get_ydata().tolist() for line in ax.lines]
+    assert lines == [[0.0] * 8, [1.0] * 7, [1.0]]
+    assert [line.get_marker() for line in ax.lines] == ["None", "None", "o"]
     plots.legend_below(ax.figure)
     assert labels(ax) == ["a (n=1)"]
 

@@ -306,7 +306,7 @@ def corpus(
         texts = Path(benchmarks).read_text().splitlines() if benchmarks else []
         report = build_corpus(source, folder, settings, texts)
         print(report)
-        if warning := report.why_too_small(max(scale_values("spell", "cpu")["documents"])):
+        if warning := report.why_too_small(scale_values("spell", "paper")["documents_read"]):
             typer.echo(warning, err=True)
 
 

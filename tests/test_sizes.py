@@ -17,12 +17,12 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_650,
     "methods": 3_000,
-    "train": 4_900,
+    "train": 4_950,
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_500,
     "lab": 4_750,
-    "report": 5_650,
+    "report": 5_700,
     "reference": 100,
     "cli": 400,
 }

@@ -82,13 +82,14 @@ def agrees(family: str, answer: str | None, proposal: Proposal) -> bool:
 
 
 def read_clusters(
-    corpus: str, types: Sequence[str], counts: Sequence[int], seed: int
+    corpus: str, types: Sequence[str], counts: Sequence[int], seed: int, least: int = 1
 ) -> list[Context]:
     """The clusters of a corpus, so many documents of each, drawn by the seed; `counts` take turns.
+    Of a cluster with fewer, all.
 
     Raises:
         CorpusError: documents without a cluster, an unknown task type, or a cluster with fewer
-            documents than its count.
+            documents than `least`, which a questioner reads.
     """
     members: dict[str, list[Mapping[str, Any]]] = {}
     for number, row in enumerate(_rows(corpus)):
@@ -100,12 +101,14 @@ def read_clusters(
     made = []
     for place, (name, rows) in enumerate(sorted(members.items())):
         count = counts[place // len(types) % len(counts)]
-        if len(rows) < count:
+        if len(rows) < least:
             message = f"cluster {name!r} of {corpus!r} has {len(rows)} documents"
-            raise CorpusError(f"{message}; allowed: documents ({count}) or more")
+            raise CorpusError(f"{message}; allowed: documents_read ({least}) or more")
         family = (rows[0].get("metadata") or {}).get("task", types[place % len(types)])
         check_type(family)
-        drawn = random.Random(derive_seed(seed, "cluster", name)).sample(rows, count)
+        drawn = random.Random(derive_seed(seed, "cluster", name)).sample(
+            rows, min(count, len(rows))
+        )
         documents = tuple(Document(row["text"]) for row in drawn)
         made.append(Context(kind=family, documents=documents, name=name))
     return made
@@ -182,7 +185,8 @@ class CorpusClusters(Clusters):
     """The clusters of a corpus of one's own (`params.corpus`), as `read_clusters` reads them."""
 
     def __init__(self, params: Any, tokenizer: Any = None):
-        every = read_clusters(params.corpus, params.tasks, params.documents, params.seed)
+        few = params.documents_read
+        every = read_clusters(params.corpus, params.tasks, params.documents, params.seed, few)
         if params.document_tokens:
             every = [shortened(one, tokenizer, params.document_tokens) for one in every]
         super().__init__(every, params.tasks)

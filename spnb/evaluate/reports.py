@@ -22,7 +22,7 @@ TASKS = "tasks"
 for (without one whether it passed the gates); it has the level, the mean grade of answers, the gate
 that stopped it, its text and its rubric."""
 LOW, HIGH = 0.2, 0.8
-"""Mean grades between which a task is for the solver (SCOPE, section 3.3)."""
+"""Mean grades between which a task is for the solver (SCOPE, section 3.1)."""
 
 
 @dataclass

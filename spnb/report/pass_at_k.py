@@ -3,7 +3,7 @@
 `passes` makes it a column of the items, by variant, seed, step, suite and k; `ends` has start and
 end of training, `curve` what a figure draws of them, `gains` says in numbers whether training
 sharpened (one answer is right more often) or extended (more is right at least once). SPELL, eq. 11
-and section 4.3, figure 3; Chen et al. 2021, arXiv 2107.03374.
+and section 5.2, figure 3; Chen et al. 2021, arXiv 2107.03374.
 """
 
 import re

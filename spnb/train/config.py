@@ -116,6 +116,9 @@ class GRPOParams(GRPOExtras):
             which = f"with lr_scheduler_type {self.lr_scheduler_type!r}"
             names = ", ".join(allowed) or "nothing"
             raise ValueError(f"{shown} {which}; allowed: {names}")
+        if self.warmup_steps and self.lr_scheduler_type == "constant":
+            ignored = f"grpo.warmup_steps is {self.warmup_steps} with lr_scheduler_type 'constant'"
+            raise ValueError(f"{ignored}, which has none; allowed: 0, or constant_with_warmup")
         return self
 
     def resolved(self) -> dict[str, Any]:

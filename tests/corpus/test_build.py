@@ -394,7 +394,7 @@ def test_domains_and_clusters_of_a_corpus(tmp_path):
     )  # equal vectors stay together
     assert report.smallest_cluster == 9
     assert report.why_too_small(9) == ""
-    assert "smallest cluster has 9 documents, and SPELL reads 10" in report.why_too_small(10)
+    assert "cluster has 9 documents, and SPELL's questioner reads 10" in report.why_too_small(10)
     older = report.model_copy(update={"smallest_cluster": 0})  # of a report without the number
     assert older.why_too_small(10) == ""
 

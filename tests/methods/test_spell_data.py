@@ -34,6 +34,7 @@ PARAMS = dict(
     static_levels=[],
     static_wrong=None,
     context=[],
+    documents_read=2,
 )
 SIX = Context("journey", tuple(Document(f"Text {number}.") for number in range(6)), "c")
 
@@ -125,6 +126,8 @@ def test_clusters_of_a_jsonl_corpus(tmp_path):
     assert first.records[0] == first.texts[0]
     turns = read_clusters(path, ["choice", "journey"], [3, 2], 0)
     assert [len(one.texts) for one in turns] == [3, 3, 2]  # each number for every task type
+    whole = read_clusters(path, ["choice", "journey"], [4], 0)
+    assert [len(one.texts) for one in whole] == [3, 4, 3], "all of a smaller cluster"
     drawn = {read_clusters(path, ["journey"], [3], seed)[1].texts for seed in range(20)}
     assert len(drawn) > 5 and read_clusters(path, ["journey"], [3], 4)[1].texts in drawn
     made = library(corpus=path, tasks=["ledger", "journey"], documents=[2])
@@ -171,7 +174,7 @@ def test_separators_of_unicode_stay_in_their_document(tmp_path):
     [
         ([{"text": "A."}], "document 0 of .* has no cluster; allowed: a corpus of `spnb corpus`"),
         ([*rows_of(2), {"text": "A.", "metadata": {}}], "document 2 of .* has no cluster"),
-        (rows_of(2, 1), r"cluster '1' of .* has 1 documents; allowed: documents \(2\) or more"),
+        (rows_of(2, 1), r"cluster '1' of .* has 1 documents; allowed: documents_read \(2\) or"),
         (rows_of(2, task="novel"), "task type is 'novel', which is unknown; .*choice, journey"),
         ([{"metadata": {"cluster": 1}}], "line 1 of .* is no document; allowed: an object with"),
         ([{"text": "A.", "metadata": "x"}], "line 1 of .* is no document"),

@@ -132,7 +132,8 @@ def test_8_bit_adam_keeps_states_of_embeddings_in_32_bit():
 @pytest.mark.parametrize("asleep", [True, False])
 def test_processes_have_whole_weights_until_the_first_step(asleep):
     """4 bytes a weight beside vLLM with its keys and values, no optimiser yet."""
-    params = params_of("full", "spell", "paper", vllm_sleep=asleep)
+    beside = {"external": "Qwen/Qwen2.5-7B-Instruct"}
+    params = params_of("full", "spell", "paper", vllm_sleep=asleep, policies=beside)
     parts, billions = memory(params, 80, 8), shape_of(params.policy).parameters / 1e9
     names = ("weights of vLLM", "KV cache", "further policies", "context")
     start = 4 * billions + sum(parts[name] for name in names)

@@ -116,6 +116,10 @@ def test_only_what_differs_is_left():
         ({"grpo": {"delta": float("nan")}}, "grpo.delta is nan; allowed: a finite number"),
         ({"grpo": {"adam_beta1": 2}}, "grpo.adam_beta1 is 2; allowed: less than 1"),
         ({"grpo": {"loss_type": "ppo"}}, "grpo.loss_type is 'ppo'; allowed: 'grpo', 'dr_grpo'"),
+        (
+            {"grpo": {"warmup_steps": 5}},
+            "grpo.warmup_steps is 5 with lr_scheduler_type 'constant', .*allowed: 0, or constant_w",
+        ),
         ({"grpo": {"learnin_rate": 1}}, "'grpo.learnin_rate', .*did you mean 'grpo.learning_rate'"),
         ({"grpo": {"temperature": 1}}, "grpo.temperature is 1; allowed: nothing, temperature dec"),
         ({"temperature": float("inf")}, "temperature is inf; allowed: a finite number"),

@@ -15,7 +15,7 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_650,
+    "core": 2_700,
     "methods": 3_000,
     "train": 4_950,
     "games": 1_300,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_490
+HELPER = 10_520
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_600
+EVERYTHING = 25_650
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

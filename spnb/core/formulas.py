@@ -31,6 +31,8 @@ FUNCTIONS = "sqrt|arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ex
 GREEK = (
     "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|xi|rho|sigma|tau|phi|psi|omega|Delta|Omega"
 )
+SPELLED = "|".join(name for name in GREEK.split("|") if len(name) > 2) + "|pi|infty"
+"""Letters whose names are no products of two variables."""
 COMMAND = re.compile(
     rf"\\(?:{FUNCTIONS}|{GREEK}|pi|infty|[dtc]?frac|binom|cdot|times|div|pm|le|leq|ge|geq|lt|gt|ne"
     r"|neq|in|cup|cap|emptyset)(?![a-zA-Z])|\\(?:begin|end)\{[bp]?matrix\}|\\[\\{}%]"
@@ -44,14 +46,18 @@ NO_FORMULA = re.compile(
     r"|[0-9]{5,}\s*!|\^[{(\s]*-?[0-9]{5,}"  # larger than anybody can compare
 )
 WORD = re.compile(r"[^0-9+\-*/^=<>_\\]*[a-zA-Z]{2}[^0-9+\-*/^=<>_\\]*")
+NAME = re.compile(rf"(?<![\\a-zA-Z])(?:(?:{FUNCTIONS})(?=\s*\()|(?:{SPELLED})(?![a-zA-Z]))")
 LATEX = (
     (r"(?<=[0-9)])\s*\\?%", r"\\cdot\\frac{1}{100}"),
-    (r"(?<![0-9.,(\[])([0-9]{1,3}(?:,[0-9]{3})+)(?![0-9,])", lambda at: at[1].replace(",", "")),
+    (
+        r"(?<![0-9.,(\[])([0-9]{1,3}(?:,[0-9]{3})+)(?![0-9]|,[0-9])",
+        lambda at: at[1].replace(",", ""),
+    ),
     (r"(?<=[0-9.])[eE]([+-]?[0-9]{1,3})\b", r"\\cdot 10^{\1}"),
     (r"\*\*", "^"),
     (r"[*·×]", r"\\cdot "),
     (r"π", r"\\pi "),
-    (rf"(?<![\\a-zA-Z])({FUNCTIONS}|pi|infty)(?![a-zA-Z])", r"\\\1 "),
+    (rf"(?<![\\a-zA-Z])({FUNCTIONS}|{SPELLED})(?![a-zA-Z])", r"\\\1 "),
     (r"\^\s*(-\s*[0-9a-zA-Z.]+)", r"^{\1}"),
     (r"(?<![\\a-zA-Z])([a-zA-Z]{1,2}|[0-9)])\s*\(", r"\1\\cdot ("),  # 3(4) is no 3 + 4
 )
@@ -67,7 +73,7 @@ def latex(text: str) -> str | None:
     Variables have one letter, and two of them may stand together where anything else shows that
     they are factors: "xy + x" is a formula, "is" and "no" are words.
     """
-    if WORD.fullmatch(text):
+    if WORD.fullmatch(NAME.sub("", text)):
         return None
     for pattern, replacement in LATEX:
         text = re.sub(pattern, replacement, text)

@@ -6,8 +6,9 @@ r"""Answers: how one is read out of a policy's text, and how it is graded agains
 Kinds with one answer, right where any of the gold texts fits: literal (the same text), exact (the
 same after `normal`), words (the same words), cover (gold's words stand in it), numeric (the same
 number: 1,234.5, 12 %, 3/4, $5), integer, letter (of an option), verdict (yes or no), expression
-(`same_expression`). Kinds with several parts, gold having a text for each, graded by the share that
-is right: shares (a list of answers), statements (sentences). `register` adds a kind.
+(`same_expression`), ordered (`same_in_order`). Kinds with several parts, gold having a text for
+each, graded by the share that is right: shares (a list of answers), statements (sentences).
+`register` adds a kind.
 """
 
 import re
@@ -235,6 +236,8 @@ WRAPPED = r"\\(?:text|textrm|mathrm|mbox)\{([^{}]*)\}"
 UNIT = re.compile(
     rf"(?<=[0-9)}}])\s*(?:{WRAPPED}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
 )
+BASE = re.compile(r"[0-9][0-9A-F]*_\{?([0-9]+)\}?")
+NAME = re.compile(r"\\?[a-zA-Z]+(?:_\{?\w+\}?)?(?:\([a-zA-Z]\))?")
 PLAIN = (
     (r"(?:,\\!|\{,\})\s*(?=[0-9]{3})", ","),  # 10,\!000 and 10{,}000
     (r"\\(?:left|right)(?![a-zA-Z])|(?<!\\)\\[,!$]|\$", ""),
@@ -248,7 +251,8 @@ def same_expression(gold: str, prediction: str) -> bool:
 
     Numbers and fractions have to be equal, other values to 1e-9, relatively: sqrt(x^2) is not x,
     1/0 equals nothing, 50% is 0.5 and not 50. Where both have a unit (or degrees) it has to be the
-    same. A text that is no formula (`formulas.latex`) has to be the same after `normal`.
+    same; so has a number's base. An equation is more than its right side, but x = 2 is 2. A text
+    that is no formula (`formulas.latex`) has to be the same after `normal`.
     """
     if max(len(gold), len(prediction)) > LONGEST:
         return same(gold, prediction)
@@ -263,7 +267,29 @@ def same_expression(gold: str, prediction: str) -> bool:
     other = formulas.latex(second)
     if one is None or other is None:
         return same(gold, prediction) or same(first.replace(" ", ""), second.replace(" ", ""))
+    if _is_equation(first) != _is_equation(second) or _base(first) != _base(second):
+        return False
     return formulas.are_equal(one, other)
+
+
+def _is_equation(text: str) -> bool:
+    """Whether something else than a name is on the left, so that the right alone is no answer."""
+    left, sign, _ = text.partition("=")
+    return bool(sign) and left[-1:] not in "<>!" and not NAME.fullmatch(left.strip())
+
+
+def _base(text: str) -> str:
+    """What stands below a number, such as 8 in 2516_8; math-verify does not look at it."""
+    match = BASE.fullmatch(text.strip())
+    return match[1] if match else ""
+
+
+def same_in_order(gold: str, prediction: str) -> bool:
+    """`same_expression` of each part between commas, in order: "1, 0" is not "0, 1"."""
+    if None not in (_number(gold), _number(prediction)):  # the commas of thousands
+        return _same_number(gold, prediction)
+    parts = [_plain(text)[0].strip("()[] ").split(",") for text in (gold, prediction)]
+    return len(parts[0]) == len(parts[1]) and all(map(same_expression, *parts))
 
 
 def is_expression(text: str) -> bool:
@@ -300,5 +326,6 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "letter": lambda gold, prediction: _letter(prediction) == _letter(gold) != "",
     "verdict": lambda gold, prediction: prediction.strip(" .").lower() == gold,
     "expression": same_expression,
+    "ordered": same_in_order,
 }
 PARTS: dict[str, PartsGrader] = {"shares": _shares, "statements": _statements}

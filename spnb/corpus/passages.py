@@ -14,7 +14,7 @@ from spnb.core.method import Suite
 from spnb.core.search import Retriever
 from spnb.core.types import Chat, Messages, Task
 from spnb.corpus.store import CorpusError, open_store
-from spnb.corpus.targets import open_retriever
+from spnb.corpus.targets import HELD_OUT, open_retriever
 
 SEARCHES = {1: 4, 2: 3, 3: 2}
 """How often a challenger has to search, and in which proportions (SCOPE, appendix)."""
@@ -61,7 +61,7 @@ class Passages(Readings):
     `params.kinds`: types of tasks, `params.style` and `params.max_searches`: for the prompts.
 
     Raises:
-        CorpusError: no such corpus, or no document in it.
+        CorpusError: no such corpus, or fewer than `HELD_OUT` documents in it.
     """
 
     def __init__(self, params: Any, tokenizer: Any):
@@ -69,13 +69,22 @@ class Passages(Readings):
         self.tokenizer = tokenizer
         self.kinds: Sequence[str] = params.kinds
         self.store = open_store(params.corpus)
-        if not len(self.store):
-            raise CorpusError(f"corpus {params.corpus!r} has 0 documents; allowed: 1 or more")
+        if (count := len(self.store)) < HELD_OUT:
+            there = f"corpus {params.corpus!r} has {count} documents"
+            raise CorpusError(
+                f"{there}; allowed: {HELD_OUT} or more, one in {HELD_OUT} is held out"
+            )
         self._retriever = open_retriever(params.retriever, params.corpus)
 
     def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Reading:
-        """A document; types of tasks take turns with the place."""
-        hit = self.store[rng.randrange(len(self.store))]
+        """A document, a held-out one in `HELD_OUT`; types of tasks take turns with the place."""
+        heldout = range(0, len(self.store), HELD_OUT)
+        if pool == "heldout":
+            row = rng.choice(heldout)
+        else:
+            number = rng.randrange(len(self.store) - len(heldout))
+            row = number + number // (HELD_OUT - 1) + 1
+        hit = self.store[row]
         ids = self.tokenizer(hit.text, add_special_tokens=False)["input_ids"]
         text = self.tokenizer.decode(ids[: self.params.document_tokens])
         document = Document(f"{hit.title}: {text}")

@@ -141,9 +141,10 @@ def by_pairs(answered: Answered, records: Records, judge: Judge, seed: int) -> E
 
 
 def rubric_score(given: Sequence[bool], weights: Sequence[float]) -> float:
-    """The weight of the points that are there, of all weight above 0; at least 0 (HealthBench)."""
+    """The weight of the points that are there, of all weight above 0; below 0 where more counts
+    against an answer (HealthBench, which has its mean, not this, at 0 or more)."""
     total = sum(weight for weight, mark in zip(weights, given, strict=True) if mark)
-    return max(0.0, total / sum(weight for weight in weights if weight > 0))
+    return total / sum(weight for weight in weights if weight > 0)
 
 
 def report_suite(name: str, tasks: Sequence[Task], *arguments: Any, **more: Any) -> Suite:

@@ -9,8 +9,10 @@ it. Any run may name some in its parameter `benchmarks`: they are measured at bo
 
 import glob
 import json
+import os
 import random
 import re
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
@@ -141,8 +143,8 @@ def _first_rows(entry: Benchmark, path: str | None) -> Any:
     import datasets
 
     if path is not None:
-        names = entry.names
-        return _local_rows(entry, resolve(path) / names[0] if names else resolve(path))
+        with TemporaryDirectory() as unpacked:
+            return _local_rows(entry, _named(entry, resolve(path), unpacked))
     options = {"revision": entry.revision} if entry.revision else {}
     options |= {"data_files": entry.files} if entry.files else {}
     return datasets.load_dataset(entry.dataset, entry.config, split=entry.split, **options)
@@ -164,6 +166,22 @@ def _joined(rows: Any, entry: Benchmark, beside: Beside, path: str | None) -> An
             raise BenchmarkError(f"a row has no {beside.column!r}; it has {', '.join(names)}")
     texts = {other[beside.column]: _filled(beside.text, other) for other in others}
     return rows.add_column("beside", [texts.get(key) for key in rows[beside.column]])
+
+
+def _named(entry: Benchmark, path: Path, cache: str) -> Path:
+    """The file of a folder that the entry names, unpacked where it is in an archive; else the path
+    itself."""
+    if not (entry.files and path.is_dir()) or (path / "state.json").is_file():
+        return path
+    inside, *archives = entry.files.removeprefix("zip://").split("::")
+    for file in sorted(path.rglob(os.path.basename(inside))):
+        return file
+    for archive in archives:
+        for file in sorted(path.rglob(os.path.basename(archive))):
+            with zipfile.ZipFile(file) as packed:
+                if inside in packed.namelist():
+                    return Path(packed.extract(inside, cache))
+    raise FileNotFoundError(f"no file there with the name {os.path.basename(inside)}")
 
 
 def _local_rows(entry: Benchmark, path: Path) -> Any:

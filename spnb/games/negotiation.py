@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spnb.games.base import Match
+from spnb.games.textarena import sent
 
 NEGOTIATION = "SimpleNegotiation-v0"
 Goods = Mapping[str, int]
@@ -68,7 +69,7 @@ def position(match: Match) -> Position:
     if seat is None:
         raise ValueError(f"{match.name}: the match is over, no seat has a position")
     offer = None
-    if current and current["to_player"] == seat and "[offer" in match.history[-1].lower():
+    if current and current["to_player"] == seat and "[offer" in sent(match.history[-1]).lower():
         offer = Offer(gets=current["offered_resources"], gives=current["requested_resources"])
     return Position(seat, state["player_resources"][seat], state["player_values"][seat], offer)
 

@@ -255,7 +255,7 @@ class TextArenaMatch(Match):
             allowed = ", ".join(legal or []) or "none, the match is over"
             raise InvalidAction(f"{self.name}: action {action!r}; legal: {allowed}")
         with self._own_random():
-            self._env.step(action if "[" in action else f"[{action}]")
+            self._env.step(sent(action))
             info = self._env.state.game_info[seat]
             self._refused = info["invalid_move"]
             if self._refused:
@@ -271,6 +271,11 @@ class TextArenaMatch(Match):
         rewards = (self._env.state.rewards if self._env.state.done else None) or {}
         sign = float(np.sign(rewards.get(0, 0) - rewards.get(1, 0)))
         return sign, -sign
+
+
+def sent(action: str) -> str:
+    """An action as the environment reads it: in square brackets."""
+    return action if "[" in action else f"[{action}]"
 
 
 def _reset(name: str, seed: int) -> Any:

@@ -162,6 +162,13 @@ def test_normalising_takes_linear_time():
         ("integer", "12.0", "12", 1),
         ("integer", "12.5", "12.5", 0),
         ("integer", "1200%", "12", 0),
+        ("ordered", "1,0,0", "1, 0, 0", 1),
+        ("ordered", "0, 1, 0", "1, 0, 0", 0),
+        ("ordered", "0", "0, 0", 0),
+        ("ordered", "(A, c)", "A, C", 1),
+        ("ordered", "(A)", "A", 1),
+        ("ordered", "1,200", "1200", 1),
+        ("ordered", "0.5, 2", "1/2, 2", 1),
         ("letter", "(b)", "B", 1),
         ("letter", "B", "b.", 1),  # a label by majority, as it was written
         ("letter", ".", ".", 0),
@@ -235,6 +242,15 @@ def test_a_tolerance_is_relative_to_gold_and_includes_its_end():
         (r"5\text{ cm}", r"5\,\mathrm{cm}"),
         ("90°", "90"),
         (r"\infty", r"\infty"),
+        (r"\sqrt{x}", "sqrt(x)"),
+        (r"\sin(x)", "sin(x)"),
+        (r"\pi", "pi"),
+        (r"2\alpha", "2alpha"),
+        ("y = 2x + 1", "2x + 1"),
+        ("f(x) = x^2", "x^2"),
+        ("2516_8", "2516_8"),
+        ("1000, 2000", "1,000, 2,000"),
+        ("tan", "tan"),
     ],
 )
 def test_equal_expressions(gold, prediction):
@@ -287,6 +303,10 @@ def test_equal_expressions(gold, prediction):
         ("1", "[" * 190),
         ("1", "x" + "!" * 100),
         ("1", "2^99999"),
+        ("x + y + z = 0", "0"),
+        ("x + y = 2", "2"),
+        ("2516_8", "2516_7"),
+        ("11_2", "11"),
     ],
 )
 def test_other_expressions_and_what_is_none(gold, prediction):

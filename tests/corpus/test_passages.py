@@ -18,6 +18,7 @@ from spnb.corpus.store import CorpusError
 from spnb.methods.scope import Method, Params
 
 PAGES = {"Reed": "a novel by Ada Orr " * 9, "Tarn": "a town on the Elde", "Vell": "a firm in Tarn"}
+PAGES |= {f"Page {number}": f"of no interest, {number}" for number in range(9)}
 
 
 @pytest.fixture
@@ -38,7 +39,9 @@ def test_documents_are_cut_types_take_turns_and_searches_come_as_four_to_three_t
     made = source(corpus)
     drawn = [made.draw(random.Random(seed), seed) for seed in range(300)]
     texts = {context.texts[0] for context in drawn}
-    assert texts == {f"{name}: {text[:30]}" for name, text in PAGES.items()}
+    named = [f"{name}: {text[:30]}" for name, text in PAGES.items()]
+    kept = {made.draw(random.Random(seed), 0, "heldout").texts[0] for seed in range(30)}
+    assert kept == {named[0], named[10]} and texts == {*named} - kept
     assert [context.kind for context in drawn[:3]] == ["summary", "plan", "summary"]
     rng = random.Random(0)
     counts = Counter(draw_searches(rng) for _ in range(900))
@@ -63,6 +66,14 @@ def test_prompts_name_type_searches_and_document(corpus):
     assert made.rubric(proposal, context) is None and made.oracle(task, "x") == {}
     assert made.states("a", "a") is None and made.heldout(3) == []
     assert made.suites(None, made.params, True) == []
+
+
+def test_a_small_corpus_is_named(tmp_path):
+    nine = tmp_path / "nine.jsonl"
+    rows = [{"id": str(n), "title": f"T{n}", "text": "x"} for n in range(9)]
+    nine.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(CorpusError, match="has 9 documents; allowed: 10 or more"):
+        source(str(nine))
 
 
 def test_an_empty_corpus_is_named(tmp_path):

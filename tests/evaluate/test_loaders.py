@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zipfile
 
 import pandas as pd
 import pytest
@@ -276,6 +277,22 @@ def test_texts_of_lists_and_their_templates(tmp_path):
     assert chat.question == "Prepend Xy7 to the 2nd poem about moss."
     assert "assistant: Green and low.\n\nuser: Write" in chat.messages[0]["content"]
     assert chat.messages[0]["content"].count("Prepend") == 1
+
+
+def test_a_folder_of_several_benchmarks_gives_the_one_that_is_named(tmp_path):
+    """As LongBench's repository has them, in an archive or unpacked."""
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n")
+    rows = {name: json.dumps(LONGBENCH | {"input": name}) for name in ("2wikimqa", "hotpotqa")}
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        for name, row in rows.items():
+            archive.writestr(f"data/{name}.jsonl", row + "\n")
+    (task,) = load("longbench-2wikimqa", TOKENIZER, path=str(tmp_path))
+    assert task.question == "2wikimqa"
+    with pytest.raises(BenchmarkError, match="musique.jsonl"):
+        load("longbench-musique", TOKENIZER, path=str(tmp_path))
+    (tmp_path / "musique.jsonl").write_text(json.dumps(LONGBENCH | {"input": "unpacked"}))
+    (task,) = load("longbench-musique", TOKENIZER, path=str(tmp_path))
+    assert task.question == "unpacked"
 
 
 def test_gold_answers(tmp_path):

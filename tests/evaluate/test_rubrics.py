@@ -172,7 +172,7 @@ def test_a_row_without_a_rubric_is_named(name, changes, message, tmp_path):
 def test_a_rubrics_score_is_the_weight_that_is_there():
     assert rubric_score([True, False], [3, -2]) == 1
     assert rubric_score([True, True], [3, -2]) == pytest.approx(1 / 3)
-    assert rubric_score([False, True], [3, -2]) == 0
+    assert rubric_score([False, True], [3, -2]) == pytest.approx(-2 / 3)
     assert rubric_score([True, False, True], [1, 1, 2]) == 0.75
 
 

@@ -98,6 +98,15 @@ def test_a_position_is_what_the_seat_to_move_knows():
     )
 
 
+@pytest.mark.parametrize("text", ["Offer: 1 Wheat -> 2 Ore", "offer 1 Wheat -> 2 Ore"])
+def test_an_offer_in_a_box_needs_no_square_brackets(text):
+    """TextArena gets them added, and scripted players see what it sees."""
+    here = position(negotiated(text))
+    assert here.offer == Offer(gets={"Wheat": 1}, gives={"Ore": 2})
+    later = position(negotiated(text, "[I have no ore.]", "Then not."))
+    assert later.offer is None
+
+
 def test_worth_and_what_can_be_paid():
     assert worth({"Wheat": 3, "Ore": 2}, VALUES) == 3 * 5 + 2 * 37
     here = Position(0, STOCK, VALUES, Offer({"Ore": 1}, {"Wood": 2}))

@@ -118,7 +118,7 @@ def may_be_right(kind: str, answer: str, golds: Sequence[str]) -> bool:
     """Whether an answer can be right for one of the golds at all, by this reading."""
     if kind in ("numeric", "integer"):
         return number(answer) is not None and number(answer) in map(number, golds)
-    if kind == "expression":
+    if kind in ("expression", "ordered"):
         value = number(answer) or arithmetic(answer)
         return value is None or value in [number(gold) for gold in golds]
     if kind == "input":

@@ -37,7 +37,12 @@ METHODS = ("spell/full", "spell/code", "spice/full", "spice/r-zero", "ssp/full",
 METHODS += tuple(f"proposer/{each}" for each in ("learning", "ledger-even", "choice-even"))
 METHODS += ("proposer/report-even",)
 GOLDS = {"numeric": ("1234.5", "0.75"), "integer": ("7", "1,200"), "letter": ("B",)}
-GOLDS |= {"verdict": ("yes",), "expression": ("3/4", "12"), "shares": ("steel", "47")}
+GOLDS |= {
+    "verdict": ("yes",),
+    "expression": ("3/4", "12"),
+    "ordered": ("12",),
+    "shares": ("steel", "47"),
+}
 GOLDS |= {"input": ("x * 2 + 3", "13"), "program": ("5 13", "1 5")}
 NAMES = ("Arnford", "47")
 """Right answers by the kind of grading, and of all others."""
@@ -173,7 +178,7 @@ def readers() -> dict[str, Reader]:
     for kind in (*grading.RULES, *grading.PARTS):
         golds = GOLDS.get(kind, NAMES)
         read = partial(grading.grade, gold=golds, kind=kind)
-        every = BATCH if kind == "expression" else 1
+        every = BATCH if kind in ("expression", "ordered") else 1
         found[f"grade {kind}"] = Reader(read, partial(_possible, kind, golds), every)
     for name, syntax in SYNTAXES.items():
         found[f"call {name}"] = Reader(syntax.query, _query_possible)

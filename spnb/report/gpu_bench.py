@@ -95,7 +95,7 @@ class Bench:
         plan = self.plan("spiral", **KUHN | values)
         params, sources = plan.params("full"), {POLICY: self.policy}
         if params.backend == "unsloth":
-            import_unsloth(params.vllm_sleep)
+            import_unsloth(params.vllm_sleep, self.folder)
         from spnb.train.run import StageRun
         from spnb.train.trainer import Stage
 

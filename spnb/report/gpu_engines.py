@@ -137,9 +137,9 @@ def each_its_own(bench: Bench, result: Result, stage: Any, kept: Mapping[str, An
     if stage.params.engine == "vllm" and stage.params.lora_rank:
         result.bar("calls for all policies", calls, 1, 1)
     gaps: dict[tuple[str, str], list[list[float]]] = {}
-    with stage.trainer.accelerator.autocast():
-        for holder, weights in kept.items():
-            put_weights(stage.model, weights)
+    for holder, weights in kept.items():
+        put_weights(stage.model, weights)
+        with stage.trainer.accelerator.autocast():  # keeps casts of weights while it lasts
             for name in kept:
                 gaps[name, holder] = [token_gaps(stage.model, row) for row in rows[name]]
     limit = tolerance(dict(stage.params))

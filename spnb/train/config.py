@@ -239,6 +239,10 @@ class RunParams(MethodParams):
         own = "empty: Unsloth's loss cuts an update itself"
         self.need(not (unsloth and self.micro_tokens), "micro_tokens backend", own)
         self.need(not (unsloth and self.parts > 1), "updates backend", "1, or transformers")
+        alone = {*self.loaded.values()} == {self.policy}
+        rewritten = "the run's own weights, what a server has, or backend transformers: Unsloth"
+        rewritten += " rewrites the classes of all models in the process"
+        self.need(alone or not unsloth, "policies backend", rewritten)
         return self
 
     @field_validator("chat_template")
@@ -293,8 +297,8 @@ class RunParams(MethodParams):
         self.need(alone or not self.co_trained, "co_trained stages engine", "no stages, torch")
         total = sum(stage.steps for stage in self.all_stages)
         self.need(total == self.steps, "steps stages", f"{total}, as many as the stages have")
-        one = len(trained) < 2 or self.engine == "torch"
-        self.need(one, "engine stages", "torch where several policies are trained")
+        one = len(self.stages) < 2 or self.engine == "torch"
+        self.need(one, "engine stages", "torch where there are several: a process has one vLLM")
         last = self.all_stages[-1].policy
         kept = {self.all_stages[self.stage_of(step)].policy for step in self.kept_steps}
         fits = f"shares at whose steps {last} is trained, as at the end"

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -162,9 +163,7 @@ class Policy:
         return TorchEngine(self.model, self.tokenizer)
 
 
-def load_policy(
-    source: str, params: Any = None, *, trained: bool = True, folder: Path | None = None
-) -> Policy:
+def load_policy(source: str, params: Any = None, *, trained: bool = True) -> Policy:
     """A policy in train mode, with a chat template, an end token and a pad token of its own.
 
     Where all weights are trained they are float32, whatever `params.dtype`: a step of 1e-6 is less
@@ -175,7 +174,6 @@ def load_policy(
         params: a run's parameters; None: outside of a run, plain weights that stay as they are,
             float32 on a CPU and bfloat16 on a GPU, which they leave when runs start (`set_aside`).
         trained: False for weights that stay as they are.
-        folder: where Unsloth may write its generated code; None: in the working directory.
 
     Raises:
         PolicyError: it cannot be loaded, or has no chat template, no end token, no room for a pad.
@@ -185,8 +183,6 @@ def load_policy(
         params, trained = plain_params(), False
     path = policy_path(source)
     load = _load_unsloth if params.backend == "unsloth" else _load_transformers
-    if folder is not None:
-        os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", str(folder / "unsloth_compiled_cache"))
     try:
         policy = load(path, params, trained)
     except ImportError as error:
@@ -315,6 +311,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     """Unsloth's model, LoRA applied."""
     loader = import_unsloth(params.vllm_sleep)
     import torch
+    from transformers import GenerationConfig
 
     from spnb.train.engines.vllm import ADAPTERS
 
@@ -339,18 +336,23 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
             use_gradient_checkpointing="unsloth" if params.gradient_checkpointing else False,
             random_state=params.seed,
         )
+    with suppress(OSError):  # beside vLLM it makes one of its own, with the first of the end tokens
+        model.generation_config = GenerationConfig.from_pretrained(path)
     return Policy(model, tokenizer)
 
 
-def import_unsloth(sleeps: bool | None) -> Any:
+def import_unsloth(sleeps: bool | None, folder: Path | None = None) -> Any:
     """Unsloth's `FastLanguageModel`; the import also rebinds `trl.GRPOTrainer`.
 
     A process that trains with it has it before transformers, peft and trl, which it rewrites, and
     before CUDA starts, whose allocator it sets. Whether vLLM sleeps is told to it by the
-    environment, and that `gpu_memory` counts then too.
+    environment, and that `gpu_memory` counts then too; so is the `folder` for its generated code,
+    else the working directory.
     """
     standby = str(int(bool(sleeps)))
     os.environ |= {"UNSLOTH_VLLM_STANDBY": standby, "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1"}
+    if folder is not None:
+        os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", str(folder / "unsloth_compiled_cache"))
     from unsloth import FastLanguageModel
 
     return FastLanguageModel

@@ -7,6 +7,7 @@ and gives bit-identical numbers on a CPU. Under `accelerate launch` every proces
 evaluates its share; only the main one records.
 """
 
+import gc
 import os
 import shutil
 import sys
@@ -113,6 +114,7 @@ def train_stages(run: Run, params: RunParams, sources: dict[str, str]) -> None:
         steps = Stage(stage.policy, first, stage.steps)
         part = StageRun(run, params, steps, index, (origins, sources))
         before = part.go(before)
+        part.close()
         sources = sources | {stage.policy: str(part.folder)}
         first += stage.steps
     if _rank() == 0:
@@ -252,6 +254,14 @@ class StageRun:
             raise RunError(unreadable(checkpoint, error)) from error
         return self.finish()
 
+    def close(self) -> None:
+        """Lets go of the stage's policies, so that the next stage has the card for itself."""
+        for name in ("engines", "partners", "trainer", "model", "method"):
+            self.__dict__.pop(name, None)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
     def check_first(self) -> None:
         """Raises RunError where a later stage has begun although this one is not done."""
         for later in range(self.index + 1, len(self.params.all_stages)):
@@ -271,7 +281,7 @@ class StageRun:
         first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
         method = method_class(params.paper, params)
         self.adapters = params.lora_rank > 0 and method.kl_to_start and not has_adapter(first)
-        policy = load_policy(first if self.adapters else now, params, folder=self.run.folder)
+        policy = load_policy(first if self.adapters else now, params)
         self.method = method(params, policy.tokenizer)
         if method_state is not None:
             self.method.load_state_dict(method_state)
@@ -346,7 +356,7 @@ class StageRun:
         changed = self.params.grpo | self.params.co_trained[name]
         changed = validate(GRPOParams, changed, f"co_trained.{name}.").resolved()
         params = self.params.model_copy(update={"grpo": changed})
-        policy = load_policy(self.sources[name], params, folder=self.run.folder)
+        policy = load_policy(self.sources[name], params)
         same_tokens(self.sources[name], policy.tokenizer, self.method.chat.tokenizer)
         stage = replace(self.stage, policy=name)
         output = self.partner_checkpoints(name)

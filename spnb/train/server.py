@@ -135,7 +135,7 @@ def _import_first(folder: Path) -> None:
     with suppress(Exception):  # it is told where the run is read, or its policy loaded
         params = read_run(folder).params
         if params["backend"] == "unsloth":
-            import_unsloth(params["vllm_sleep"])
+            import_unsloth(params["vllm_sleep"], folder)
 
 
 def _end_with_parent() -> None:

@@ -131,6 +131,25 @@ def test_only_what_differs_is_left():
         ({"report_to": "nonsense"}, "report_to is 'nonsense'; allowed: 'none', 'tensorboard'"),
         ({"engine": "vllm"}, "dtype is 'float32' with engine 'vllm'; allowed: bfloat16"),
         (
+            {
+                "backend": "unsloth",
+                "engine": "vllm",
+                "dtype": "bfloat16",
+                "lora_rank": 8,
+                "policies": {"rival": "other/model"},
+            },
+            "policies is .*rival.* with backend 'unsloth'; allowed: the run's own weights, what a",
+        ),
+        (
+            {
+                "stages": [{"policy": "policy", "steps": 1}] * 2,
+                "steps": 2,
+                "engine": "vllm",
+                "dtype": "bfloat16",
+            },
+            "engine is 'vllm' with stages .*; allowed: torch where there are several",
+        ),
+        (
             {"backend": "unsloth", "lora_rank": 8},
             "engine is 'torch' with backend 'unsloth'; allowed",
         ),

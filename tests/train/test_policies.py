@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, GenerationConfig
 
 from spnb.core.types import Request, Sampling
 from spnb.lab import embedded_path
@@ -21,6 +21,7 @@ from spnb.train.policies import (
     PolicyError,
     fixed_engine,
     give_pad,
+    import_unsloth,
     load_policy,
     make_engine,
     plain_params,
@@ -229,7 +230,10 @@ def test_unsloth_is_told_what_a_run_wants(tmp_path, tiny_model, tokenizer, monke
     )
     monkeypatch.setattr("os.environ", dict(os.environ))
     values = dict(backend="unsloth", engine="vllm", dtype="bfloat16", lora_rank=4, seed=7)
-    load_policy("embedded/games", params(**values, max_length=99, gpu_memory=0.3), folder=tmp_path)
+    tiny_model.generation_config.eos_token_id = -1
+    load_policy("embedded/games", params(**values, max_length=99, gpu_memory=0.3))
+    shipped = GenerationConfig.from_pretrained(policy_path("embedded/games"))
+    assert tiny_model.generation_config.eos_token_id == shipped.eos_token_id != -1
     model, adapter = told
     assert model["dtype"] is torch.bfloat16 and not model["load_in_4bit"]
     assert (model["max_seq_length"], model["gpu_memory_utilization"]) == (99, 0.3)
@@ -237,8 +241,11 @@ def test_unsloth_is_told_what_a_run_wants(tmp_path, tiny_model, tokenizer, monke
     assert (model["max_lora_rank"], model["max_loras"], model["max_num_seqs"]) == (4, 3, 257)
     assert model["use_exact_model_name"] and model["model_name"] == policy_path("embedded/games")
     assert (adapter["r"], adapter["random_state"]) == (4, 7)
-    load_policy("embedded/games", params(**values, max_num_seqs=32), folder=tmp_path)
+    load_policy("embedded/games", params(**values, max_num_seqs=32))
     assert told[2]["max_num_seqs"] == 32
+    import_unsloth(True, tmp_path)
+    assert os.environ["UNSLOTH_COMPILE_LOCATION"] == str(tmp_path / "unsloth_compiled_cache")
+    assert os.environ["UNSLOTH_VLLM_STANDBY"] == "1"
 
 
 def test_the_engine_of_a_run_is_the_trainers_model(tiny_model, tokenizer):

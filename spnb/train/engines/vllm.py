@@ -22,6 +22,7 @@ The random numbers are vLLM's own: a seed gives other completions here than with
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +160,21 @@ class VLLMEngine:
         if self._by_adapter:
             self._adapter = self._written_adapter("in_training", trained_weights(self._model))
         else:
+            below = self._below
             self.trainer.vllm_generation.sync_weights()
+            for name, weight in self._model.named_parameters():
+                if name in below:
+                    weight.data.copy_(below[name])
         self._weights = self._in_training()
+
+    @cached_property
+    def _below(self) -> Weights:
+        """The weights below an adapter that TRL merges to give vLLM all: to add and to subtract it
+        in bfloat16 leaves others."""
+        if not self.trainer.merged:
+            return {}
+        weights = self._model.named_parameters()
+        return {n: w.detach().to("cpu", copy=True) for n, w in weights if ".base_layer." in n}
 
     def _written_adapter(self, name: str, weights: Weights) -> Any:
         """Adapter weights as a `vllm.lora.request.LoRARequest`, None for those that change nothing.

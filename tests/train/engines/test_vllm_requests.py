@@ -82,6 +82,7 @@ def trainer(tiny_model, tokenizer, tmp_path):
         processing_class=tokenizer,
         args=SimpleNamespace(output_dir=str(tmp_path)),
         state=SimpleNamespace(global_step=0),
+        merged=False,
         pushed=pushed,
     )
 
@@ -124,6 +125,27 @@ def test_any_end_token_ends_and_is_not_in_the_text(trainer, llm, tokenizer):
         assert answer.logps == (-1.0, -2.0, -3.0) and answer.finish == "stop"
     llm.finish = "length"
     assert engine.generate([Request((5,), Sampling(), 0)])[0].finish == "length"
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_what_is_below_an_adapter_stays_as_it_is_where_trl_merges_it(trainer, tiny_model, merged):
+    """A stand-in for TRL's push, which adds and subtracts in bfloat16."""
+    trainer.model = get_peft_model(tiny_model, LoraConfig(r=2, target_modules=["q_proj"]))
+    layers = [w for name, w in trainer.model.named_parameters() if ".base_layer." in name]
+    before = [weight.detach().clone() for weight in layers]
+
+    def push():
+        for weight in layers:
+            weight.data.add_(0.1)
+
+    trainer.vllm_generation.sync_weights = push
+    trainer.merged = merged
+    engine = VLLMEngine(trainer)
+    engine._by_adapter = False
+    for _ in range(2):
+        engine.sync()
+    kept = [torch.equal(own, first) for own, first in zip(layers, before, strict=True)]
+    assert kept == [merged] * len(layers) and layers
 
 
 def test_requests_get_what_fits(trainer, llm):

@@ -144,7 +144,7 @@ def test_sizes():
         "spell.py": 500,  # Algorithm 1, its memory, its parameters
         "ssp.py": 480,  # Algorithm 1, its filters and batch strategies, its parameters
         "scope.py": 500,  # Algorithm 1, three roles and their rewards, its parameters
-        "run.py": 420,  # a run from its parameters to final weights: stages, evaluation, resume
+        "run.py": 430,  # a run from its parameters to final weights: stages, evaluation, resume
         "skills.py": 420,  # every start's skills, suite by suite
         "frame.py": 450,  # every reader of items and logs, and the one measure on them
     }

@@ -47,12 +47,9 @@ NO_FORMULA = re.compile(
 )
 WORD = re.compile(r"[^0-9+\-*/^=<>_\\]*[a-zA-Z]{2}[^0-9+\-*/^=<>_\\]*")
 NAME = re.compile(rf"(?<![\\a-zA-Z])(?:(?:{FUNCTIONS})(?=\s*\()|(?:{SPELLED})(?![a-zA-Z]))")
+THOUSANDS = re.compile(r"(?<![0-9.,(\[])([0-9]{1,3}(?:,[0-9]{3})+)(?![0-9]|,[0-9])")
 LATEX = (
     (r"(?<=[0-9)])\s*\\?%", r"\\cdot\\frac{1}{100}"),
-    (
-        r"(?<![0-9.,(\[])([0-9]{1,3}(?:,[0-9]{3})+)(?![0-9]|,[0-9])",
-        lambda at: at[1].replace(",", ""),
-    ),
     (r"(?<=[0-9.])[eE]([+-]?[0-9]{1,3})\b", r"\\cdot 10^{\1}"),
     (r"\*\*", "^"),
     (r"[*·×]", r"\\cdot "),
@@ -75,6 +72,7 @@ def latex(text: str) -> str | None:
     """
     if WORD.fullmatch(NAME.sub("", text)):
         return None
+    text = without_thousands(text)
     for pattern, replacement in LATEX:
         text = re.sub(pattern, replacement, text)
     rest = COMMAND.sub("|", text)
@@ -82,6 +80,11 @@ def latex(text: str) -> str | None:
     if NO_FORMULA.search(rest) or not SYMBOLS.fullmatch(rest) or depth > DEEPEST:
         return None
     return _with_braces(IMAGINARY.sub(r"\1 i \2", text))
+
+
+def without_thousands(text: str) -> str:
+    """Numbers without the commas between their thousands, in a list too."""
+    return THOUSANDS.sub(lambda at: at[1].replace(",", ""), text)
 
 
 def _with_braces(text: str) -> str:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from spnb.core import formulas, prompts
 from spnb.core.params import unknown
@@ -267,7 +267,7 @@ def same_expression(gold: str, prediction: str) -> bool:
     other = formulas.latex(second)
     if one is None or other is None:
         return same(gold, prediction) or same(first.replace(" ", ""), second.replace(" ", ""))
-    if _is_equation(first) != _is_equation(second) or _base(first) != _base(second):
+    if (_is_equation(first) and not _is_equation(second)) or _base(first) != _base(second):
         return False
     return formulas.are_equal(one, other)
 
@@ -286,10 +286,20 @@ def _base(text: str) -> str:
 
 def same_in_order(gold: str, prediction: str) -> bool:
     """`same_expression` of each part between commas, in order: "1, 0" is not "0, 1"."""
-    if None not in (_number(gold), _number(prediction)):  # the commas of thousands
-        return _same_number(gold, prediction)
-    parts = [_plain(text)[0].strip("()[] ").split(",") for text in (gold, prediction)]
-    return len(parts[0]) == len(parts[1]) and all(map(same_expression, *parts))
+    first, second = (_parts(_plain(text)[0]) for text in (gold, prediction))
+    if len(first) == len(second) == 1 or same(gold, prediction):
+        return same(gold, prediction) or same_expression(gold, prediction)
+    return len(first) == len(second) and all(map(same_expression, first, second))
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between the commas outside of brackets, but for a pair around all."""
+    text = formulas.without_thousands(text)
+    depths = list(accumulate(formulas.OPENING.get(letter, 0) for letter in text))
+    if len(depths) > 1 and depths[0] and depths[-1] == 0 and min(depths[:-1]):
+        return _parts(text[1:-1].strip().strip("\\"))
+    cuts = [at for at, letter in enumerate(text) if letter == "," and not depths[at]]
+    return [text[before + 1 : cut] for before, cut in pairwise([-1, *cuts, len(text)])]
 
 
 def is_expression(text: str) -> bool:

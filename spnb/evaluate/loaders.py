@@ -129,7 +129,7 @@ def _rows(entry: Benchmark, path: str | None) -> Any:
     import datasets
     import httpx
 
-    failures = (OSError, ValueError, RuntimeError, httpx.HTTPError)  # the last: no network
+    failures = (OSError, ValueError, RuntimeError, zipfile.BadZipFile, httpx.HTTPError)
     try:
         rows = _first_rows(entry, path)
         return _joined(rows, entry, entry.beside, path) if entry.beside else rows
@@ -174,14 +174,18 @@ def _named(entry: Benchmark, path: Path, cache: str) -> Path:
     if not (entry.files and path.is_dir()) or (path / "state.json").is_file():
         return path
     inside, *archives = entry.files.removeprefix("zip://").split("::")
-    for file in sorted(path.rglob(os.path.basename(inside))):
-        return file
+    name = os.path.basename(inside)
+    for file in (path / inside, path / name, *sorted(path.rglob(name))):
+        if file.is_file():
+            return file
     for archive in archives:
         for file in sorted(path.rglob(os.path.basename(archive))):
             with zipfile.ZipFile(file) as packed:
                 if inside in packed.namelist():
                     return Path(packed.extract(inside, cache))
-    raise FileNotFoundError(f"no file there with the name {os.path.basename(inside)}")
+    if len([file for file in path.rglob("*") if _suffix(file) in {*FORMATS, ".zip"}]) > 1:
+        raise FileNotFoundError(f"several files there, and none with the name {name}")
+    return path
 
 
 def _local_rows(entry: Benchmark, path: Path) -> Any:

@@ -178,6 +178,7 @@ class Method(SearchMethod):
         """Advantages of trajectories, each also that of its further turns (eq. 2)."""
         super().estimate(first_turns(samples))
         as_first_turns(samples, "advantage")
+        as_first_turns(samples, "weight")
 
     @property
     def kl_weighted(self) -> bool:

@@ -157,7 +157,7 @@ def _inches(labels: Sequence[str], columns: int) -> float:
 def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
     """Draws each variant by step: its seeds, their mean, and the mean's interval.
 
-    With few steps the variants stand side by side at each of them; with many, lines are broken
+    With few steps the variants stand side by side at each of them; with more, lines are broken
     where steps were not measured (`GAP`).
 
     Args:
@@ -171,6 +171,7 @@ def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
     names = {"xlabel": ax.get_xlabel(), "ylabel": ax.get_ylabel()}
     for place, (name, look) in enumerate(looks.items()):
         rows = _smooth(frame[frame["variant"] == name], window)
+        rows["spell"] *= not few
         rows["step"] = rows["step"] + apart * (place - (len(looks) - 1) / 2)
         n = rows["seed"].nunique()
         own = {"x": "step", "y": "value", "ax": ax, "color": look.colour, "legend": False}

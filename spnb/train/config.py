@@ -6,7 +6,6 @@ a variant and the caller are merged in this order (`grpo`, `roles` and `policies
 validated once.
 """
 
-import itertools
 import math
 import os
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from pydantic import (
 )
 
 from spnb.core.errors import OneLine
-from spnb.core.method import POLICY, SNAPSHOTS, MethodParams
+from spnb.core.method import POLICY, SNAPSHOTS, MethodParams, place_of
 from spnb.core.params import StrictData, unknown, validate
 from spnb.core.paths import resolve
 from spnb.corpus.retrieval import KINDS
@@ -118,7 +117,8 @@ class GRPOParams(GRPOExtras):
             raise ValueError(f"{shown} {which}; allowed: {names}")
         if self.warmup_steps and self.lr_scheduler_type == "constant":
             ignored = f"grpo.warmup_steps is {self.warmup_steps} with lr_scheduler_type 'constant'"
-            raise ValueError(f"{ignored}, which has none; allowed: 0, or constant_with_warmup")
+            allowed = "0, or a schedule that has one, such as constant_with_warmup"
+            raise ValueError(f"{ignored}, which has none; allowed: {allowed}")
         return self
 
     def resolved(self) -> dict[str, Any]:
@@ -239,7 +239,9 @@ class RunParams(MethodParams):
         own = "empty: Unsloth's loss cuts an update itself"
         self.need(not (unsloth and self.micro_tokens), "micro_tokens backend", own)
         self.need(not (unsloth and self.parts > 1), "updates backend", "1, or transformers")
-        alone = {*self.loaded.values()} == {self.policy}
+        alone = len(self.loaded) == 1 or (
+            {*self.loaded.values()} == {self.policy} and not self.start_from
+        )
         rewritten = "the run's own weights, what a server has, or backend transformers: Unsloth"
         rewritten += " rewrites the classes of all models in the process"
         self.need(alone or not unsloth, "policies backend", rewritten)
@@ -299,21 +301,15 @@ class RunParams(MethodParams):
         self.need(total == self.steps, "steps stages", f"{total}, as many as the stages have")
         one = len(self.stages) < 2 or self.engine == "torch"
         self.need(one, "engine stages", "torch where there are several: a process has one vLLM")
-        last = self.all_stages[-1].policy
-        kept = {self.all_stages[self.stage_of(step)].policy for step in self.kept_steps}
+        last, *kept = (place_of(self, step - 1)[0] for step in (self.steps, *self.kept_steps))
         fits = f"shares at whose steps {last} is trained, as at the end"
-        self.need(kept <= {last}, "keep_checkpoints stages", fits)
+        self.need({*kept} <= {last}, "keep_checkpoints stages", fits)
         return self
 
     @property
     def kept_steps(self) -> list[int]:
         """The steps after which the policy in training is kept."""
         return [max(1, round(share * self.steps)) for share in self.keep_checkpoints]
-
-    def stage_of(self, step: int) -> int:
-        """The index of the stage that a step, counted from 1, belongs to."""
-        ends = itertools.accumulate(stage.steps for stage in self.all_stages)
-        return next(index for index, end in enumerate(ends) if step <= end)
 
     @property
     def sequences(self) -> int:

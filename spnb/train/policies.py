@@ -336,6 +336,8 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
             use_gradient_checkpointing="unsloth" if params.gradient_checkpointing else False,
             random_state=params.seed,
         )
+    if has_adapter(path):
+        path = json.loads((Path(path) / ADAPTER).read_text())["base_model_name_or_path"]
     with suppress(OSError):  # beside vLLM it makes one of its own, with the first of the end tokens
         model.generation_config = GenerationConfig.from_pretrained(path)
     return Policy(model, tokenizer)

@@ -114,9 +114,12 @@ def train_stages(run: Run, params: RunParams, sources: dict[str, str]) -> None:
         steps = Stage(stage.policy, first, stage.steps)
         part = StageRun(run, params, steps, index, (origins, sources))
         before = part.go(before)
-        part.close()
         sources = sources | {stage.policy: str(part.folder)}
         first += stage.steps
+        del part  # its policies leave the card before the next stage's come
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
     if _rank() == 0:
         write_json(run.folder / TRAINED, run.noted())
 
@@ -253,14 +256,6 @@ class StageRun:
                 raise
             raise RunError(unreadable(checkpoint, error)) from error
         return self.finish()
-
-    def close(self) -> None:
-        """Lets go of the stage's policies, so that the next stage has the card for itself."""
-        for name in ("engines", "partners", "trainer", "model", "method"):
-            self.__dict__.pop(name, None)
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
     def check_first(self) -> None:
         """Raises RunError where a later stage has begun although this one is not done."""

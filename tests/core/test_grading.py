@@ -169,6 +169,15 @@ def test_normalising_takes_linear_time():
         ("ordered", "(A)", "A", 1),
         ("ordered", "1,200", "1200", 1),
         ("ordered", "0.5, 2", "1/2, 2", 1),
+        ("ordered", "f(x)", "f(x)", 1),
+        ("ordered", "(A), (C)", "(A), (C)", 1),
+        ("ordered", "A, C", "(A), (C)", 1),
+        ("ordered", "(1,2),(3,4)", "(1,2),(3,4)", 1),
+        ("ordered", "(2,1),(3,4)", "(1,2),(3,4)", 0),
+        ("ordered", "2", "sqrt(4)", 1),
+        ("ordered", "{1, 2}", "1, 2", 1),
+        ("ordered", "1,000, 2", "1000, 2", 1),
+        ("ordered", "x (y), z (w)", "x (y), z (w)", 1),
         ("letter", "(b)", "B", 1),
         ("letter", "B", "b.", 1),  # a label by majority, as it was written
         ("letter", ".", ".", 0),
@@ -251,6 +260,8 @@ def test_a_tolerance_is_relative_to_gold_and_includes_its_end():
         ("2516_8", "2516_8"),
         ("1000, 2000", "1,000, 2,000"),
         ("tan", "tan"),
+        ("25", "m + n = 25"),
+        ("6", "f(2) = 6"),
     ],
 )
 def test_equal_expressions(gold, prediction):

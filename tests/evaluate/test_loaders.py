@@ -288,11 +288,20 @@ def test_a_folder_of_several_benchmarks_gives_the_one_that_is_named(tmp_path):
             archive.writestr(f"data/{name}.jsonl", row + "\n")
     (task,) = load("longbench-2wikimqa", TOKENIZER, path=str(tmp_path))
     assert task.question == "2wikimqa"
-    with pytest.raises(BenchmarkError, match="musique.jsonl"):
+    written(tmp_path, [LONGBENCH], "other.jsonl")
+    with pytest.raises(BenchmarkError, match="several files there, and none .* musique.jsonl"):
         load("longbench-musique", TOKENIZER, path=str(tmp_path))
-    (tmp_path / "musique.jsonl").write_text(json.dumps(LONGBENCH | {"input": "unpacked"}))
+    written(tmp_path, [LONGBENCH | {"input": "unpacked"}], "musique.jsonl")
     (task,) = load("longbench-musique", TOKENIZER, path=str(tmp_path))
     assert task.question == "unpacked"
+    (tmp_path / "data.zip").write_text("version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(BenchmarkError, match="not a zip file"):
+        load("longbench-2wikimqa", TOKENIZER, path=str(tmp_path))
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    written(alone, [LONGBENCH | {"input": "mine"}], "rows.jsonl")
+    (task,) = load("longbench-2wikimqa", TOKENIZER, path=str(alone))
+    assert task.question == "mine"
 
 
 def test_gold_answers(tmp_path):

@@ -118,7 +118,7 @@ def test_only_what_differs_is_left():
         ({"grpo": {"loss_type": "ppo"}}, "grpo.loss_type is 'ppo'; allowed: 'grpo', 'dr_grpo'"),
         (
             {"grpo": {"warmup_steps": 5}},
-            "grpo.warmup_steps is 5 with lr_scheduler_type 'constant', .*allowed: 0, or constant_w",
+            "grpo.warmup_steps is 5 with lr_scheduler_type 'constant', .*allowed: 0, or a schedule",
         ),
         ({"grpo": {"learnin_rate": 1}}, "'grpo.learnin_rate', .*did you mean 'grpo.learning_rate'"),
         ({"grpo": {"temperature": 1}}, "grpo.temperature is 1; allowed: nothing, temperature dec"),

@@ -32,6 +32,8 @@ TEXTS = {"text", "attempts"}
 """Columns of an evaluation's records that are long texts."""
 ROUGH = {"loss", "grad_norm", "tokens_per_second", "seconds/generate", "seconds/update"}
 """Metrics that are drawn and no claim is computed from."""
+DIGITS = {"length": 5, "method": 4, "low": 4, "high": 4}
+"""Of metrics, by what stands before a slash, and of intervals' ends; others have three."""
 EXACT = {"value"}
 """Columns of an evaluation's numbers that claims are computed from."""
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
@@ -100,12 +102,13 @@ def unpack(target: Path, runs: Path) -> int:
 
 
 def short(name: str, value: Any) -> Any:
-    """A float with fewer digits: a method's own numbers and ends of intervals four, `ROUGH` ones
-    two, other metrics three. The numbers of an evaluation, and anything else, stay as they are."""
+    """A float with fewer digits: lengths have five, a method's own numbers and ends of intervals
+    four, `ROUGH` ones two, other metrics three. The numbers of an evaluation, and anything else,
+    stay as they are."""
     if not isinstance(value, float) or name in EXACT:
         return value
-    four = name.startswith("method/") or name in ("low", "high")
-    return float(f"{value:.{2 if name in ROUGH else 4 if four else 3}g}")
+    digits = 2 if name in ROUGH else DIGITS.get(name.partition("/")[0], 3)
+    return float(f"{value:.{digits}g}")
 
 
 def columns(rows: Iterable[Row]) -> dict[str, Any]:

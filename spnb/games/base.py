@@ -84,6 +84,11 @@ def messages(match: Match) -> Messages:
     return [{"role": "user", "content": f"{OPENING}\n\n{match.observation()}\n\n{CLOSING}"}]
 
 
+def sent(action: str) -> str:
+    """An action as TextArena reads it: in square brackets."""
+    return action if "[" in action else f"[{action}]"
+
+
 def parse_action(text: str, legal: Sequence[str] | None) -> str | None:
     """The action in the last box of an answer, in its legal spelling; None if it is not legal.
 

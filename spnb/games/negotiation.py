@@ -9,8 +9,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spnb.games.base import Match
-from spnb.games.textarena import sent
+from spnb.games.base import Match, sent
 
 NEGOTIATION = "SimpleNegotiation-v0"
 Goods = Mapping[str, int]

@@ -33,7 +33,7 @@ from textarena.envs.SimpleNegotiation.env import SimpleNegotiationEnv
 from textarena.envs.TicTacToe.env import TicTacToeEnv
 from textarena.state import TwoPlayerState
 
-from spnb.games.base import InvalidAction, Match
+from spnb.games.base import InvalidAction, Match, sent
 
 TURN_CAP = 50
 """Turns after which a match is a draw; twice the environment's own limit where that is more."""
@@ -271,11 +271,6 @@ class TextArenaMatch(Match):
         rewards = (self._env.state.rewards if self._env.state.done else None) or {}
         sign = float(np.sign(rewards.get(0, 0) - rewards.get(1, 0)))
         return sign, -sign
-
-
-def sent(action: str) -> str:
-    """An action as the environment reads it: in square brackets."""
-    return action if "[" in action else f"[{action}]"
 
 
 def _reset(name: str, seed: int) -> Any:

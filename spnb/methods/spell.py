@@ -305,7 +305,7 @@ class Method(SelfPlayMethod):
         roles = {name: Role(sampling, zscore(), kl=False) for name in ("responder", "verifier")}
         if self.params.question_source == "policy":
             roles["questioner"] = Role(sampling, zscore())
-        if "external" in getattr(self.params, "policies", {}):
+        if "external" in {*getattr(self.params, "policies", {}), *self.params.roles}:
             roles["external"] = Role(sampling, zscore(), "external", trainable=False)
         return roles
 

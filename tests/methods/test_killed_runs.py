@@ -70,6 +70,7 @@ STAGES = [{"policy": "challenger", "steps": 2}, {"policy": "policy", "steps": 2}
 
 def planned(root, **values):
     exact = {"stages": STAGES, "steps": 4, "eval_every": 4, "eval_tasks": 2, "short_items": 1}
+    exact |= {"keep_checkpoints": [1.0]}
     exact |= values
     return make_plan("scope", "smoke", exact=exact, variants=["full"], seeds=[0], runs=str(root))
 

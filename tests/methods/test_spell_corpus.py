@@ -29,7 +29,7 @@ def test_a_corpus_leaves_out_default_variants_with_an_oracle(scale):
     plan = make_plan("spell", scale, corpus="own.jsonl", policy="embedded/reader-large")
     assert plan.variants == ["full"] and plan.left_out == ("rlvr",)
     params = plan.params("full")
-    external = set() if scale == "paper" else {"external"}
+    external = {"external"} if scale in ("smoke", "cpu") else set()
     assert params.start_from == {} and set(params.policies) == external
     assert "Without rlvr, which a corpus of one's own does not allow." in plan.destination()
     whole = make_plan("spell", "smoke")

@@ -313,8 +313,11 @@ class SelfPlayMethod(ABC):
         grpo = self.params.grpo
         held = {name for name, role in self.roles.items() if role.kl and grpo.get("beta")}
         if grpo.get("loss_type", "dr_grpo") in ROW_MEAN_LOSSES:
-            counts = lambda sample: sample.advantage or self.role_of(sample) in held  # noqa: E731
-            skip_zero_advantage(samples, counts, self.share.counts)
+            skip_zero_advantage(
+                samples,
+                lambda sample: sample.advantage or self.role_of(sample) in held,
+                self.share.counts,
+            )
 
     def suites(self, step: int) -> list[Suite]:
         """What is measured after `step` steps."""

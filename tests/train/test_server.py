@@ -116,6 +116,7 @@ def test_a_run_that_fails_says_so_in_its_log(tmp_path, forked):
         )
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_ends_by_the_signal(tmp_path):
     os.mkfifo(tmp_path / "config.json")  # who reads it waits
     run = start(tmp_path, forked=True)

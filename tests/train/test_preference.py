@@ -118,6 +118,7 @@ def make(folder, model, tokenizer, params, rows=None, peft_config=None, pairs=No
 
 @pytest.mark.parametrize("loss", [LONGPO, SOLOPO], ids=["longpo", "solopo"])
 @pytest.mark.parametrize("pieces", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
 def test_loss_gradient_and_weights_are_the_written_out_ones(
     tmp_path, tiny_model, tokenizer, loss, pieces
 ):

@@ -52,6 +52,7 @@ def make(tmp_path, model, tokenizer, params, method=None, rows=None):
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_loss_and_gradient_are_the_oracles(tmp_path, tiny_model, tokenizer, grpo):
     tiny_model.save_pretrained(tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")

@@ -32,6 +32,7 @@ def sizes_of(count, parts, pieces):
 
 
 @pytest.mark.parametrize("grpo", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.slow
 def test_each_update_equals_the_oracles(tmp_path, saved_model, tokenizer, monkeypatch, grpo):  # noqa: F811
     """In the order of rows: without TRL's shuffle, so that it is known which are in which."""
     monkeypatch.setattr("trl.trainer.grpo_trainer.shuffle_sequence_dict", lambda rows: rows)

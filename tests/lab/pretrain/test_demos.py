@@ -164,6 +164,7 @@ def test_the_stakes_in_kuhn_remarks_are_the_games():
 
 
 @pytest.mark.parametrize(("who", "at_least"), [("I", 3000), ("They", 2500)])
+@pytest.mark.slow
 def test_actions_do_not_follow_what_was_remarked(tictactoe, who, at_least):
     """After "I can win at 4" the move is 4 as often as any other: the sum over turns of 1 / number
     of legal moves."""

@@ -397,7 +397,7 @@ def beside_paper(
 
     Lines and columns stand in the printed order, those that only we have after the one that they
     follow in ours. Columns that only the paper has are named so and hold its numbers alone. The
-    last column has the number of seeds.
+    last column has the number of seeds, all of them where cells have different ones.
 
     Args:
         ours: long, a line a cell: row, column, text, n (seeds; 0 where it is not of runs).
@@ -411,7 +411,7 @@ def beside_paper(
     """
     texts = ours.pivot(index="row", columns="column", values="text")
     texts = texts.reindex(index=[*rows], columns=[*columns]).fillna("-").T.to_dict()
-    seeds = ours.groupby("row")["n"].max()
+    seeds = ours[ours["n"] > 0].groupby("row")["n"].agg(lambda n: sorted(set(n)))
     lines = _in_order("row", rows, list(printed.index))
     heads = _in_order("column", columns, list(printed.columns))
     table: dict[str, list[str]] = {}
@@ -422,7 +422,7 @@ def beside_paper(
             values = [printed.at[cell] for cell in product(labels, above)]
             own = texts.get(name, {}).get(head, "-") if head else ""
             table[title].append(_cell(own, values))
-    table["seeds"] = [f"{seeds.get(name, 0) or '-'}" for name, _ in lines]
+    table["seeds"] = [", ".join(map(str, seeds.get(name, ["-"]))) for name, _ in lines]
     index = [_label(name or _reason(absent or {}, *labels), labels) for name, labels in lines]
     return pd.DataFrame(table, index=pd.Index(index, name="policy"))
 

@@ -350,14 +350,14 @@ def test_printed_tables_stand_side_by_side_under_the_first_ones_rows():
 
 def test_both_sides_of_every_cell():
     printed = pd.DataFrame({"B": [52.3], "A": [0.0]}, index=["Step 16"])
-    cells = [("early", "a", "10.0", 3), ("extra", "a", "1.0", 1)]
+    cells = [("early", "a", "10.0", 3), ("extra", "a", "1.0", 1), ("extra", "c", "2.0", 10)]
     ours = pd.DataFrame(cells, columns=["row", "column", "text", "n"])
-    labels = {"early": ["Step 16"], "extra": []}, {"a": ["A"]}
+    labels = {"early": ["Step 16"], "extra": []}, {"a": ["A"], "c": []}
     table = beside_paper(ours, printed, *labels)
-    assert list(table.columns) == ["paper only: B", "a (paper: A)", "seeds"]
+    assert list(table.columns) == ["paper only: B", "a (paper: A)", "c", "seeds"]
     assert table.reset_index().to_numpy().tolist() == [
-        ["early (paper: Step 16)", "52.3", "10.0 (paper 0)", "3"],
-        ["extra", "-", "1.0", "1"],
+        ["early (paper: Step 16)", "52.3", "10.0 (paper 0)", "-", "3"],
+        ["extra", "-", "1.0", "2.0", "1, 10"],
     ]
     with pytest.raises(ValueError, match="duplicate entries"):
         beside_paper(pd.concat([ours, ours]), printed, *labels)

@@ -12,7 +12,8 @@ of each role's mean over groups, a group being the mean over its tokens.
 Where the released code differs from the paper, the paper is the default and the code's way a named
 option (`tie`, `malformed`, `memory_rule`, `normalise`). `question_source: static` is the RLVR
 baseline: a fixed set that an oracle wrote, no questioner; with `judgments_per_answer` above 0 it is
-QwenLong-L1's reward. `alignment` learns from preference pairs on that set (`spell_pairs`).
+QwenLong-L1's reward. `alignment` learns from preference pairs on that set (`spell_pairs`). With
+`question_source: start` the start writes the fixed set, which needs no oracle.
 """
 
 import random
@@ -34,6 +35,7 @@ from spnb.core.documents import Context, Judgement, Proposal, check_source, open
 from spnb.core.episodes import Episode
 from spnb.core.grading import read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
+from spnb.core.params import ParamError
 from spnb.core.plugins import foreign, reward, reward_name
 from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped
 from spnb.corpus import clusters
@@ -75,8 +77,8 @@ class Params(MethodParams):
     documents_read: int = Field(2, ge=1, description="m, new ones that a questioner reads")
     memory: int = Field(3, ge=0, description="L, solvable questions that a questioner sees")
     memory_rule: Literal["paper", "code"] = "paper"
-    question_source: Literal["policy", "static"] = "policy"
-    static_questions: int = Field(96, ge=1, description="of the static set")
+    question_source: Literal["policy", "static", "start"] = "policy"
+    static_questions: int = Field(96, ge=1, description="of a fixed set; start: it is asked for")
     static_levels: list[int] = Field([], description="of the static set; empty: all, evenly")
     static_wrong: float | None = Field(None, ge=0, le=1, description="its share of wrong answers")
     context: list[int] = Field([], description="static: documents in equal parts of the training")
@@ -111,7 +113,11 @@ class Params(MethodParams):
         need(static or not self.context, "context question_source", "with static")
         of_static = self.static_levels or self.static_wrong
         need(static or not of_static, "static_levels static_wrong question_source", "with static")
-        need(not (self.corpus and static), "question_source corpus", "policy, there is no oracle")
+        own = "policy, start; there is no oracle"
+        need(not (self.corpus and static), "question_source corpus", own)
+        asks = self.roles.get("questioner")
+        needs = self.question_source != "start" or (asks and asks.policy == "start")
+        need(needs, "question_source roles", "start with questioner: {policy: start}")
         need(not self.corpus or self.judge == "rule", "judge corpus", "rule, there is no oracle")
         need(static or not self.alignment, "question_source alignment", "static")
         need(not (self.alignment and self.judgments), "judgments_per_answer alignment", "0")
@@ -296,6 +302,7 @@ class Method(SelfPlayMethod):
         self.seconds = dict.fromkeys(PHASES, 0.0)
         static = params.question_source == "static"
         self.static: list[list[Task]] = self.source.static_set() if static else []
+        self.written: list[tuple[Proposal, Context]] = []
 
     def default_roles(self) -> dict[str, Role]:
         """Answers and judgments are compared within their group (eq. 8), questioners within the
@@ -303,7 +310,7 @@ class Method(SelfPlayMethod):
         sampling = self.params.sampling
         zscore = partial(make_estimator, "group_zscore")
         roles = {name: Role(sampling, zscore(), kl=False) for name in ("responder", "verifier")}
-        if self.params.question_source == "policy":
+        if self.params.question_source != "static":
             roles["questioner"] = Role(sampling, zscore())
         if "external" in {*getattr(self.params, "policies", {}), *self.params.roles}:
             roles["external"] = Role(sampling, zscore(), "external", trainable=False)
@@ -315,6 +322,8 @@ class Method(SelfPlayMethod):
         seed = self.step_seed(step)
         self.seconds = dict.fromkeys(PHASES, 0.0)
         count = self.share.of(params.groups)
+        if params.question_source == "start" and not self.written:
+            yield from self.write()
         questions: list[Question] = []
         for number in range(params.rounds):
             questions += yield from self.play_round(step, derive_seed(seed, number))
@@ -337,18 +346,17 @@ class Method(SelfPlayMethod):
         if params.question_source == "policy":
             turns = [self.share.rank + place * self.share.processes for place in range(count)]
             questions = yield from self.ask(turns, rng, seed)
+        elif params.question_source == "start":
+            drawn = rng.choices(self.written, k=count)
+            questions = [Question(context, proposal=proposal) for proposal, context in drawn]
         else:
             part = len(self.static) * step // params.steps
             questions = list(map(self.static_question, rng.choices(self.static[part], k=count)))
 
         # 2 Filter: a question is not grounded if the rule accepts one answer without documents.
         formed = [question for question in questions if question.proposal]
-        if params.grounding and params.question_source == "policy":
-            closed = [self.prompt(question, documents=False) for question in formed]
-            groups = yield from self.phase("ground", "responder", closed, 1, seed)
-            for question, (answer,) in zip(formed, groups, strict=True):
-                text = read_answer(answer.policy_text)
-                question.grounded = not self.source.agrees(question.proposal, text)
+        if params.question_source == "policy":
+            yield from self.ground(formed, "responder", seed)
 
         # 3 Respond: G answers from all documents of the cluster.
         grounded = [question for question in formed if question.grounded]
@@ -399,6 +407,36 @@ class Method(SelfPlayMethod):
             question.read = new if self.params.memory_rule == "paper" else context.places
             questions.append(question)
         return questions
+
+    def ground(self, questions: Sequence[Question], role: str, seed: int) -> Episode[None]:
+        """Sets `grounded` of proposals by one answer without documents each, where it filters."""
+        if not self.params.grounding:
+            return
+        closed = [self.prompt(question, documents=False) for question in questions]
+        groups = yield from self.phase("ground", role, closed, 1, seed)
+        for question, (answer,) in zip(questions, groups, strict=True):
+            text = read_answer(answer.policy_text)
+            question.grounded = not self.source.agrees(question.proposal, text)
+
+    def write(self) -> Episode[None]:
+        """The fixed set of `question_source: start`: of `static_questions` proposals of the start
+        those in the right form that are grounded; what is stated is the answer, right or wrong.
+
+        A resumed run writes the same ones again.
+
+        Raises:
+            ParamError: none is left.
+        """
+        params = self.params
+        seed = derive_seed(params.seed, "written", self.share.rank)
+        count = self.share.of(params.static_questions)
+        questions = yield from self.ask(range(count), random.Random(seed), seed)
+        formed = [question for question in questions if question.proposal]
+        yield from self.ground(formed, "questioner", seed)
+        self.written = [(q.proposal, q.context) for q in formed if q.grounded]
+        if not self.written:
+            reason = f"{len(formed)} of the start's are in the right form, none of them is grounded"
+            raise ParamError(f"static_questions is {params.static_questions}; {reason}")
 
     def static_question(self, task: Task) -> Question:
         """A static question, its true answer as the stated one."""

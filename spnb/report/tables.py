@@ -61,7 +61,7 @@ class Column(StrictData):
     paper: Labels = Field([], description="printed columns; left out: the paper has none")
     variant: str = Field("", description="measured on this one instead of the row's")
     minus: str = Field("", description="the difference to this variant at the end, paired by seed")
-    half: bool = Field(False, description="half of the difference's interval instead of it")
+    half: bool = Field(False, description="half of a difference's interval instead of it")
     chance: float | None = Field(None, description="what guessing gets; no number at it or at 100")
     digits: int = 1
 
@@ -69,8 +69,9 @@ class Column(StrictData):
     def _content(self) -> "Column":
         if (self.measure is None) != bool(self.says):
             raise ValueError(f"column {self.name} has measure and says, or none; allowed: one")
-        if self.half and not self.minus:
-            raise ValueError(f"half is true without minus in column {self.name}; allowed: with it")
+        if self.half and not (self.minus or self.measure and self.measure.change != "none"):
+            reason = f"half is true without minus or a change in column {self.name}"
+            raise ValueError(f"{reason}; allowed: with one")
         return self
 
     @property
@@ -109,18 +110,18 @@ class Column(StrictData):
         return " or ".join(dict.fromkeys(said)) or "-"
 
     def _difference(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
-        """A cell of a column of differences, "-" before the end and for what is subtracted; of a
-        `half` one the smallest difference that the seeds could show."""
+        """A cell of a column of differences, "-" before the end and for what is subtracted."""
         if variant == self.minus or share < 1:
             return "-", 0
         interval = self.measure.difference(frames, variant, self.minus)
-        _, low, high, n = interval
-        if self.half:
-            return f"{(high - low) / 2:.{self.digits}f}" if n > 1 else "-", n
-        return self.shown(interval), n
+        return self.shown(interval), interval[3]
 
     def shown(self, interval: Interval) -> str:
-        """A number of this column with its interval."""
+        """A number of this column with its interval; of a `half` one the smallest difference that
+        the seeds could show."""
+        _, low, high, n = interval
+        if self.half:
+            return f"{(high - low) / 2:.{self.digits}f}" if n > 1 else "-"
         return format_interval(*interval[:3], self.digits)
 
     def _reason(self, frames: Frames, share: float) -> str:

@@ -500,6 +500,42 @@ def test_a_static_set_has_no_questioner():
     assert world.batches == [16, 16] and rewards(rows, "responder")[:4] == [1, 1, 1, 0]
 
 
+BY_START = dict(question_source="start", judgments_per_answer=0)
+BY_START |= dict(roles={"questioner": {"policy": "start"}})
+
+
+def test_the_start_writes_a_fixed_set_once():
+    def world():
+        return Roles(lambda number: 2 if number else None, lambda number: number == 1)
+
+    def step(made, start, number):
+        return run(made.rollout(number), {"policy": now, "start": start})
+
+    made, start, now = method(**BY_START), world(), Roles()
+    rows = step(made, start, 0)
+    # Six proposals: one in a wrong form, one that is answered without documents.
+    assert start.batches == [6, 5] and len(made.written) == 4
+    assert {proposal.question: proposal.answer for proposal, _ in made.written}.items() <= (
+        start.stated.items()
+    )
+    asked = [re.findall("Question: (.*)", prompt)[0] for prompt in now.prompts["responder"]]
+    known = {proposal.question for proposal, _ in made.written}
+    assert {*asked} <= known and len({*asked}) > 1
+    assert {row.role for row in rows} == {"responder"} and made.memory.entries == {}
+    step(made, start, 1)
+    assert start.batches == [6, 5], "written once"
+    resumed, second = method(**BY_START), world()
+    resumed.load_state_dict(made.state_dict())
+    assert [row.info for row in step(resumed, second, 2)] == [
+        row.info for row in step(made, start, 2)
+    ]
+    assert resumed.written == made.written and second.batches == [6, 5]
+    with pytest.raises(ParamError, match="static_questions is 6; 0 of the start's are in"):
+        step(method(**BY_START), Roles(asks=lambda number: None), 0)
+    with pytest.raises(ParamError, match="question_source is 'start' with roles .*policy: start"):
+        method(question_source="start")
+
+
 def test_roles_weigh_alike_or_by_their_groups():
     """Equation 10's roles count alike; by counts every group does, whatever its role."""
     sums = {}
@@ -597,7 +633,7 @@ def test_difficulty_is_measured_only_where_there_is_an_external_policy_and_a_que
         ({"context": [2]}, r"context is \[2\] with question_source 'policy'; allowed: with static"),
         (
             {"corpus": "c", "question_source": "static"},
-            "question_source is 'static' with corpus 'c'; allowed: policy",
+            "question_source is 'static' with corpus 'c'; allowed: policy, start; there is no",
         ),
         ({"corpus": "c", "judge": "oracle"}, "judge is 'oracle' with corpus 'c'; allowed: rule"),
         ({"grpo": {"loss_type": "dapo"}}, "grpo.loss_type is 'dapo'; allowed: grpo"),
@@ -644,6 +680,8 @@ FIXED = EXTERNALS | {"question_source", "judgments_per_answer", "static_levels",
 JOURNEYS = EXTERNALS | {"tasks"}
 ARMS = {
     "rlvr": FIXED,
+    "rlvr-start": EXTERNALS
+    | {"question_source", "judgments_per_answer", "roles.questioner.policy"},
     "rlvr-no-wrong": FIXED - {"static_wrong"},
     "rlvr-all-levels": FIXED - {"static_levels", "static_wrong"},
     "own-best": EXTERNALS | {"grpo.learning_rate"},

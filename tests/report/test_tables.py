@@ -176,7 +176,8 @@ def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_print
     minus = {"name": "minus full", "measure": "games", "minus": "full"}
     gain = {"name": "gain", "measure": "gain"}
     half = {**minus, "name": "visible", "half": True}
-    table = own_table(rows=listed, columns=[both, minus, gain, half])
+    shown = {**gain, "name": "visible gain", "half": True}
+    table = own_table(rows=listed, columns=[both, minus, gain, half, shown])
     assert table.variants == ["full", "other"]
     filled = table.fill(more)
     title = "three games (paper: Average, Snake)"
@@ -185,6 +186,8 @@ def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_print
     ours = filled.loc[["start (paper: Base Model)", "self-play (paper: Multi-Game Model)"]]
     assert ours["minus full"].tolist() == ["-", "-"], "before the end, and of the variant itself"
     assert ours["gain"].tolist() == ["-", "25.0 [25.0, 25.0]"], "no change at the start"
+    _, low, high = map(float, re.findall(r"-?\d+\.\d", filled["gain"].loc["other"]))
+    assert float(filled["visible gain"].loc["other"]) == pytest.approx((high - low) / 2, abs=0.1)
     assert filled["visible"].loc["other"] == "0.0" and ours["visible"].tolist() == ["-", "-"]
     more.results.loc[won & (more.results["seed"] == 0), "value"] -= 0.1
     wider = table.fill(more)
@@ -194,7 +197,7 @@ def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_print
     one = replace(more, results=more.results[more.results["seed"] == 0])
     alone = table.fill(one).loc["other", ["minus full", "visible"]]
     assert alone.tolist() == ["-22.5 (n = 1)", "-"], "no interval, so nothing to halve"
-    with pytest.raises(ParamError, match="half is true without minus in column visible"):
+    with pytest.raises(ParamError, match="half is true without minus or a change in column"):
         own_table(columns=[{"name": "visible", "measure": "games", "half": True}])
 
 

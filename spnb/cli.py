@@ -7,7 +7,7 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -82,14 +82,6 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
     return values
 
 
-def _check_names(papers: Sequence[str], scale: str, variants: Sequence[str]) -> None:
-    """ParamError for a name that none of the parameter files has."""
-    from spnb.core.params import check_names
-
-    for paper in papers:
-        check_names(paper, scale, variants)
-
-
 def _check_exhibit(exhibit_id: str) -> None:
     """ParamError for an exhibit that does not exist; names those of the same paper."""
     import yaml
@@ -154,9 +146,10 @@ def run(
 ) -> None:
     """Train and evaluate one run; resumes it if it was stopped."""
     with _clear_errors():
+        from spnb.core.params import ParamError, check_names
+
         values = _values(set_)
-        _check_names([paper], scale, [variant])
-        from spnb.core.params import ParamError
+        check_names(paper, scale, [variant])
         from spnb.train.plan import make_plan, run_all, run_one
 
         how = {"seeds": [seed], "runs": runs, "processes": processes}
@@ -183,8 +176,10 @@ def plan_(
 ) -> None:
     """Print a plan's runs with an estimate of their hours, and of the memory that they need."""
     with _clear_errors():
+        from spnb.core.params import check_names
+
         values, names = _values(set_), _listed(variant)
-        _check_names([paper], scale, names or [])
+        check_names(paper, scale, names or [])
         from spnb.train.cards import judged
         from spnb.train.plan import make_plan
 
@@ -200,11 +195,11 @@ def reproduce(
 ) -> None:
     """Execute paper notebooks with papermill and write their exhibits."""
     with _clear_errors():
-        from spnb.core.params import papers
+        from spnb.core.params import check_names, papers
 
         names, numbers = _listed(variants), _numbers(seeds)
-        chosen = [] if names in (None, ["all"]) else names
-        _check_names([paper] if paper else papers(), scale, chosen)
+        for each in [paper] if paper else papers():
+            check_names(each, scale, [] if names in (None, ["all"]) else names)
         from spnb.report import notebooks
 
         for path in notebooks.reproduce(paper, scale, names, numbers):
@@ -226,9 +221,9 @@ def exhibit(exhibit_id: str, scale: Scale = "cpu") -> None:
 def search(paper: str, scale: Scale = "cpu") -> None:
     """Run a paper's arms at every setting of params/<paper>/search.yaml; finished runs are kept."""
     with _clear_errors():
-        from spnb.core.params import search_values
+        from spnb.core.params import check_names, search_values
 
-        _check_names([paper], scale, [])
+        check_names(paper, scale)
         search_values(paper)
         from spnb.report.show import searched
 

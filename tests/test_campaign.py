@@ -22,7 +22,6 @@ NOT_READ = {
     "core/disk.py": "files",
     "core/documents.py": "a protocol",
     "core/formulas.py": "the graders' expressions, in a process of its own",
-    "core/grading.py variants": "writes",
     "core/search.py _append_results": "tokens",
     "core/search.py _history": "calls `outside`, which `fields` calls too",
     "core/search.py _turn": "tokens",

@@ -14,12 +14,22 @@ from tools.undecided import (
     part_of,
     seed_values,
     seeds_needed,
+    seeds_to_decide,
     shown,
     to_decision,
 )
 
 SCORE = Measure(weights={"accuracy": 100})
 LENGTH = Measure(weights={"length": 1})
+
+
+def test_the_seeds_that_would_decide_a_difference():
+    """By hand: deviation 2 at five seeds is a half-width of 2.776 * 2 / sqrt(5) = 2.483."""
+    half = 2.776 * 2 / 5**0.5
+    assert seeds_to_decide(1.5, half, 5) == 10  # 2.262 * 2 / sqrt(10) = 1.43; nine: 1.54
+    assert (
+        seeds_to_decide(0.01, half, 5) == 0 and seeds_to_decide(0.01, half, 5, most=10**6) > 10**4
+    )
 
 
 def a_part(**change) -> Part:

@@ -16,10 +16,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from spnb.core.paths import ROOT
-from spnb.core.stats import mean_interval, seeds_to_decide
+from spnb.core.stats import mean_interval
 from spnb.report.claims import NOT_DECIDED, Claims, Part, load_claims
 from spnb.report.frame import Measure, load_measures
 from spnb.report.notebooks import minutes_of
@@ -130,7 +132,19 @@ def seeds_needed(
         if max(own[1] - low, high - own[2]) > 10**-digits:  # what rounding cannot be
             return 0, f"{(own[2] - own[1]) / 2:.{digits}f}"
         mean, low, high, n = own
-    return seeds_to_decide(to_decision(part, mean - bound), (high - low) / 2, n, MOST), ""
+    return seeds_to_decide(to_decision(part, mean - bound), (high - low) / 2, n), ""
+
+
+def seeds_to_decide(distance: float, half: float, n: int, most: int = MOST) -> int:
+    """The fewest seeds, more than `n`, whose 95 % t-interval would have half a width below a
+    distance, if mean and spread stay; 0 where `most` are too few.
+
+    `half`: of the interval that `n` seeds have.
+    """
+    counts = np.arange(n, most + 1)
+    widths = stats.t.ppf(0.975, counts - 1) / np.sqrt(counts)
+    enough = counts[half * widths / widths[0] < distance]
+    return int(enough[enough > n][0]) if (enough > n).any() else 0
 
 
 def to_decision(part: Part, mean: float) -> float:

@@ -171,6 +171,12 @@ def make_estimator(name: str, **options: Any) -> Estimator:
         ) from None
 
 
+def leave_out(row: Sample, gone: bool = True) -> None:
+    """Takes a row out of estimates and training."""
+    if gone:
+        row.advantage = row.weight = 0.0
+
+
 def assign(samples: Sequence[Sample], estimators: Mapping[Hashable, Estimator]) -> None:
     """Sets the advantage of every sample that has none yet, each role by its own estimator.
 
@@ -183,8 +189,7 @@ def assign(samples: Sequence[Sample], estimators: Mapping[Hashable, Estimator]) 
         estimator = estimators.get(role)
         if estimator is None:
             for sample in members:
-                sample.advantage = 0.0
-                sample.weight = 0.0
+                leave_out(sample)
             continue
         rewards = [sample.reward for sample in members]
         groups = [sample.group for sample in members]

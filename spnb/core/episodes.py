@@ -5,8 +5,9 @@ the same order, and returns whatever it likes (samples, a transcript). `yield fr
 `parallel` has several run side by side; a `Call` is made for all that wait for it.
 
 `run` asks an engine for everything that waits for it at once, so that it sees the biggest batch
-there is. An engine may also take requests one after another: it has `proceed`, as `TurnEngine`
-says. Then an episode goes on as soon as its own answers are there, and a fast one does not wait for
+there is. An engine may also take requests one after another: its `proceed(requests by number)` goes
+on by a token and returns the answers that are there now, by number; its `abort()` gives up what is
+open. Then an episode goes on as soon as its own answers are there, and a fast one does not wait for
 the slowest of its turn. Results are in the order of the arguments, never in that of time.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from spnb.core.types import Completion, Engine, Request, Trajectory
 
@@ -44,19 +45,6 @@ class Call:
 Episode = Generator[list[Request] | SideBySide | Call, Any, T]
 
 
-class TurnEngine(Engine, Protocol):
-    """An engine that goes on with what it has while more is asked of it."""
-
-    def proceed(self, requests: Mapping[int, Request]) -> dict[int, Completion]:
-        """Takes further requests by their numbers, goes on by a token, and returns the answers that
-        are there now, by number, of all that are open."""
-        ...
-
-    def abort(self) -> None:
-        """Gives up what is open."""
-        ...
-
-
 def parallel(*episodes: Episode[T]) -> Episode[list[T]]:
     """Runs episodes side by side as one; returns their results in order."""
     return (yield SideBySide(episodes))
@@ -66,7 +54,7 @@ def run(episode: Episode[T], engines: Mapping[str, Engine]) -> T:
     """Drives one episode (often `parallel(...)` of thousands) to its end and returns its result.
 
     Engines that answer a list as a whole are asked once nothing else is left to do. Calls are made
-    in threads beside a `TurnEngine` that has something to do, else in this one.
+    in threads beside an engine with `proceed` that has something to do, else in this one.
 
     Raises:
         ValueError: a request names a policy that is not in `engines`.
@@ -181,7 +169,7 @@ class _Desk:
     def answers(self, alone: bool) -> list[tuple[_Branch, int, Any]]:
         """The next answers with their branches and places there; of what answers lists as a whole,
         all, asked in the order of the episodes. `alone`: no engine has anything else to do."""
-        order = sorted(self._new, key=lambda number: self._order(*self.asked[number]))
+        order = sorted(self._new, key=lambda n: (self.asked[n][0].place, self.asked[n][1]))
         new, self._new = {number: self._new[number] for number in order}, {}
         if isinstance(self.worker, _Calls):
             done = self.worker.results(new, alone)
@@ -190,10 +178,6 @@ class _Desk:
         else:
             done = dict(zip(new, self.worker.generate([*new.values()]), strict=True))
         return [(*self.asked.pop(number), answer) for number, answer in done.items()]
-
-    @staticmethod
-    def _order(branch: _Branch, place: int) -> tuple[tuple[int, ...], int]:
-        return branch.place, place
 
 
 class _Calls:

@@ -1,14 +1,11 @@
 r"""Answers: how one is read out of a policy's text, and how it is graded against the gold answer.
 
     grade("the town Arnford.", "Arnford")                       # 1.0: exact
-    grade("steel, Alana", ("Alana", "47", "steel"), "shares")   # 2/3
 
-Kinds with one answer, right where any of the gold texts fits: literal (the same text), exact (the
+Right is an answer that any of the gold texts fits, by kind: literal (the same text), exact (the
 same after `normal`), words (the same words), cover (gold's words stand in it), numeric (the same
-number: 1,234.5, 12 %, 3/4, $5), integer, letter (of an option), verdict (yes or no), expression
-(`same_expression`), ordered (`same_in_order`). Kinds with several parts, gold having a text for
-each, graded by the share that is right: shares (a list of answers), statements (sentences).
-`register` adds a kind.
+number: 1,234.5, 12 %, 3/4, $5), integer, letter (of an option), expression (`same_expression`),
+ordered (`same_in_order`). `register` adds a kind whose gold has a text for each part.
 """
 
 import re
@@ -51,13 +48,10 @@ def grade(
     return float(any(rule(text, prediction) for text in golds))
 
 
-def grade_text(text: str, task: Task, tag: str | None = None) -> float:
-    """The grade of a policy's whole output, 0 where no answer can be read from it.
-
-    The answer stands in `tag`, where it is None in the task's own (`info["tag"]`, else "answer");
-    numbers are right within its own tolerance (`info["tolerance"]`, else none).
-    """
-    answer = read_answer(text, tag or task.info.get("tag", "answer"))
+def grade_text(text: str, task: Task) -> float:
+    """The grade of a policy's whole output, 0 where no answer can be read from it: by the task's
+    own tag (`info["tag"]`, else "answer") and tolerance of numbers (`info["tolerance"]`)."""
+    answer = read_answer(text, task.info.get("tag", "answer"))
     tolerance = task.info.get("tolerance", 0.0)
     return 0.0 if answer is None else grade(answer, task.gold, task.kind, tolerance)
 
@@ -84,7 +78,7 @@ def graded(
 
 
 def register(kind: str, grader: PartsGrader) -> None:
-    """Adds a kind of several parts that needs to know more than text; see `testbed.tasks`."""
+    """Adds a kind of several parts, or one that needs to know more than text."""
     PARTS[kind] = grader
 
 
@@ -130,16 +124,6 @@ ARTICLES = re.compile(
     r"(?:(?:the year|the town|the river|the company|the number|mr|ms|dr|the|a|an|in|about)\s+)++",
     re.IGNORECASE,
 )
-PREFIXES: dict[str, tuple[str, ...]] = {
-    "person": ("Mr ", "Ms ", "Dr "),
-    "town": ("the town ", "in "),
-    "company": ("the company ",),
-    "river": ("the ", "the river "),
-    "job": ("a ", "the "),
-    "number": ("the number ", "about "),
-    "year": ("the year ", "in "),
-}
-"""Words before an answer of a type (`testbed.tasks.value_type`) that leave its meaning as it is."""
 
 
 def normal(text: str) -> str:
@@ -153,16 +137,6 @@ def normal(text: str) -> str:
 def same(gold: str, prediction: str) -> bool:
     """Whether two answers are equal after `normal`, and not empty."""
     return normal(gold) == normal(prediction) != ""
-
-
-def variants(text: str, value_type: str) -> tuple[str, ...]:
-    """Other ways to write an answer of a type, the text itself first; `same` holds for all.
-
-    variants("47", "number") == ("47", "47.", "the number 47", "about 47", "47.0")
-    """
-    prefixed = (f"{prefix}{text}" for prefix in PREFIXES.get(value_type, ("the ",)))
-    decimal = (f"{text}.0",) if value_type == "number" else ()
-    return (text, f"{text}.", *prefixed, *decimal)
 
 
 def _covers(gold: str, prediction: str) -> bool:
@@ -181,20 +155,6 @@ def _same_words(gold: str, prediction: str) -> bool:
     if _words(gold):
         return _words(gold) == _words(prediction)
     return gold.strip() != "" and gold.casefold().split() == prediction.casefold().split()
-
-
-def _shares(prediction: str, golds: Sequence[str]) -> float:
-    """A list longer than asked for is divided by its own length."""
-    parts = [part for part in re.split(r",|;|\n|\band\b", prediction) if part.strip()]
-    answers = set(map(normal, parts)) - {""}
-    right = sum(normal(gold) in answers for gold in golds)
-    return right / max(len(golds), len(parts))
-
-
-def _statements(prediction: str, golds: Sequence[str]) -> float:
-    """Divided by the text's own sentences where it has more, so that copying does not pay."""
-    sentences = {normal(part) for part in re.split(r"(?<=[.!?])\s+|\n", prediction)} - {""}
-    return sum(normal(gold) in sentences for gold in golds) / max(len(golds), len(sentences))
 
 
 # --- numbers
@@ -334,8 +294,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "cover": _covers,
     "integer": _same_integer,
     "letter": lambda gold, prediction: _letter(prediction) == _letter(gold) != "",
-    "verdict": lambda gold, prediction: prediction.strip(" .").lower() == gold,
     "expression": same_expression,
     "ordered": same_in_order,
 }
-PARTS: dict[str, PartsGrader] = {"shares": _shares, "statements": _statements}
+PARTS: dict[str, PartsGrader] = {}

@@ -6,7 +6,7 @@ everything around it (estimating, training, evaluating, saving) is done by `spnb
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, Literal
@@ -26,8 +26,6 @@ ROW_MEAN_LOSSES = ("grpo", "dr_grpo")
 """Losses of TRL that are means over rows, whatever their number of tokens."""
 SNAPSHOTS = ("start", "past")
 """Earlier weights of the policy in training: before its first step, at the evaluation before."""
-SAMPLED = ("temperature", "top_p", "max_new_tokens")
-"""What a role's parameters may change of its sampling."""
 
 
 class RoleParams(StrictData):
@@ -58,7 +56,7 @@ class Role:
     def changed(self, params: RoleParams) -> "Role":
         """This role with the parameters that are set; a snapshot never learns."""
         changes = params.model_dump(exclude_none=True)
-        sampling = {name: changes.pop(name) for name in SAMPLED if name in changes}
+        sampling = {n: changes.pop(n) for n in Sampling.__annotations__ if n in changes}
         if "estimator" in changes:
             changes["estimator"] = make_estimator(changes["estimator"])
         if params.policy in SNAPSHOTS:
@@ -173,10 +171,6 @@ class Share:
     def part(self, items: Sequence[Any]) -> list[Any]:
         """The items that this process takes: every `processes`-th."""
         return list(items[self.rank :: self.processes])
-
-    def total(self, *numbers: float) -> list[float]:
-        """Each number added up over all processes; all of them have to ask."""
-        return [sum(column) for column in zip(*self.gather([numbers]), strict=True)]
 
     def counts(self, own: Counter) -> Counter:
         """Counts added up over all processes; all of them have to ask."""
@@ -297,12 +291,8 @@ class SelfPlayMethod(ABC):
 
     def estimate(self, samples: Sequence[Sample]) -> None:
         """Sets the advantages that are still missing, by each role's estimator; see `assign`."""
-        estimators: dict[Hashable, Estimator] = {}
-        for sample in samples:
-            role = self.roles[self.role_of(sample)]
-            if role.trainable:
-                estimators[sample.role] = role.estimator
-        assign(samples, estimators)
+        roles = {sample.role: self.roles[self.role_of(sample)] for sample in samples}
+        assign(samples, {key: role.estimator for key, role in roles.items() if role.trainable})
 
     def select(self, samples: Sequence[Sample]) -> None:
         """Sets weights: which rows are trained, how much each counts.
@@ -359,7 +349,7 @@ class SearchMethod(SelfPlayMethod):
             for place, messages in enumerate(prompts)
             for copy in range(copies)
         ]
-        rows = iter((yield from search_rollouts(requests, [""] * len(requests), self.tool(pool))))
+        rows = iter((yield from search_rollouts(requests, self.tool(pool))))
         return [list(islice(rows, copies)) for _ in prompts]
 
     def tool(self, pool: str) -> Tool:

@@ -107,11 +107,9 @@ def search(question: str, style: SearchStyle = "careful") -> Messages:
     return _user(SEARCHING[style], f"Question: {question}")
 
 
-def information(documents: Sequence[str], question: str = "") -> str:
-    """Search results as they are put into the policy's turn, the question repeated after them where
-    there is one."""
-    repeated = f"\nQuestion: {question}" if question else "\n"
-    return f"\n<information>\n{listing(documents)}\n</information>{repeated}"
+def information(documents: Sequence[str]) -> str:
+    """Search results as they are put into the policy's turn."""
+    return f"\n<information>\n{listing(documents)}\n</information>\n"
 
 
 def ask(

@@ -63,11 +63,9 @@ def r_zero(p: float) -> float:
 
 
 @_of_shares
-def threshold(p: float, low: float = 0.0, high: float = 1.0) -> float:
-    """1 where low < p < high, else 0 (SPICE's appendix, figure 7: neither 0/8 nor 8/8 right)."""
-    if not 0 <= low < high <= 1:
-        raise ValueError(f"low is {low}, high is {high}; allowed: 0 <= low < high <= 1")
-    return float(low < p < high)
+def threshold(p: float) -> float:
+    """1 where 0 < p < 1, else 0 (SPICE's appendix, figure 7: neither 0/8 nor 8/8 right)."""
+    return float(0 < p < 1)
 
 
 @_of_shares

@@ -53,11 +53,11 @@ class Retriever(Protocol):
 @dataclass(frozen=True)
 class ToolSyntax:
     """A call stands in `<tag>...</tag>`, and its end ends the turn. `parse` reads the query out of
-    it, `observation` writes the text that follows, from the documents' texts and the question."""
+    it, `observation` writes the text that follows, from the documents' texts."""
 
     tag: str
     parse: Callable[[str], Any]
-    observation: Callable[[Sequence[str], str], str]
+    observation: Callable[[Sequence[str]], str]
 
     @property
     def stop(self) -> str:
@@ -90,15 +90,10 @@ def _python_call(call: str) -> Any:
     return ast.literal_eval(arguments[1]) if arguments else None
 
 
-def _message(role: str, template: str) -> Callable[[Sequence[str], str], str]:
+def _message(role: str, template: str) -> Callable[[Sequence[str]], str]:
     """Results as a message between two turns of the policy, in ChatML (Qwen 3, OLMo 3)."""
-    form = f"<|im_end|>\n<|im_start|>{role}\n{template}{{}}<|im_end|>\n<|im_start|>assistant\n"
-
-    def observation(documents: Sequence[str], question: str) -> str:
-        again = f"\nQuestion: {question}" if question else ""
-        return form.format(prompts.listing(documents), again)
-
-    return observation
+    form = f"<|im_end|>\n<|im_start|>{role}\n{template}<|im_end|>\n<|im_start|>assistant\n"
+    return lambda documents: form.format(prompts.listing(documents))
 
 
 _QWEN3 = _message("user", "<tool_response>\n{}\n</tool_response>")
@@ -139,25 +134,19 @@ class Tool:
             return [None] * len(queries)
 
 
-def search_rollouts(
-    requests: Sequence[Request], questions: Sequence[str], tool: Tool
-) -> Episode[list[Trajectory]]:
-    """Rolls all requests out side by side, each question repeated after its results ("" for none).
+def search_rollouts(requests: Sequence[Request], tool: Tool) -> Episode[list[Trajectory]]:
+    """Rolls all requests out side by side.
 
     `max_new_tokens` counts for each turn; a turn's seed follows from its request's. `finish` is
     "stop" (end token), "length" (a turn was cut off, or results left no room for another),
     "searches" (one query too many), "malformed" (a call without a query), "retriever" (it failed,
     for all that were searched for together) or "overlong" (a prompt leaves no room for a turn and
     is not asked).
-
-    Raises:
-        ValueError: the lists differ in length.
     """
-    pairs = zip(requests, questions, strict=True)
-    return (yield from parallel(*(_rollout(*pair, tool) for pair in pairs)))
+    return (yield from parallel(*(_rollout(request, tool) for request in requests)))
 
 
-def _rollout(request: Request, question: str, tool: Tool) -> Episode[Trajectory]:
+def _rollout(request: Request, tool: Tool) -> Episode[Trajectory]:
     syntax = SYNTAXES[tool.syntax]
     limit = tool.max_length - request.sampling.max_new_tokens
     if len(request.prompt_ids) > limit:
@@ -181,7 +170,7 @@ def _rollout(request: Request, question: str, tool: Tool) -> Episode[Trajectory]
             if hits is None:
                 row.finish = LOST
             else:
-                _append_results(row, [hit.text for hit in hits], question, tool, limit)
+                _append_results(row, [hit.text for hit in hits], tool, limit)
     return row
 
 
@@ -226,26 +215,17 @@ def _within(documents: list[str], tool: Tool) -> list[str]:
     return kept
 
 
-def _append_results(
-    trajectory: Trajectory, documents: list[str], question: str, tool: Tool, limit: int
-) -> None:
+def _append_results(trajectory: Trajectory, documents: list[str], tool: Tool, limit: int) -> None:
     """Appends as many results as `limit` tokens have room for; ends the trajectory if none fits."""
     chat = Chat(tool.tokenizer)
-    question = chat.content(question)
     documents = _within([chat.content(document) for document in documents], tool)
     for count in range(len(documents), 0, -1) if documents else [0]:
-        text = SYNTAXES[tool.syntax].observation(documents[:count], question)
+        text = SYNTAXES[tool.syntax].observation(documents[:count])
         ids = tool.tokenizer(text, add_special_tokens=False)["input_ids"]
         if trajectory.length + len(ids) <= limit:
             trajectory.documents += documents[:count]
             return trajectory.append_observation(ids, text)
     trajectory.finish = "length"
-
-
-def leave_out(row: Sample, gone: bool) -> None:
-    """Takes a row out of estimates and training."""
-    if gone:
-        row.advantage = row.weight = 0.0
 
 
 def samples(
@@ -256,8 +236,6 @@ def samples(
     A turn's prompt is what it was asked with, `info["turn"]` its number; only the last can be
     truncated.
     """
-    if rows not in ("trajectory", "turn"):
-        raise ValueError(f"rows is {rows!r}; allowed: trajectory, turn")
     whole = trajectory.sample(reward, role, group)
     if rows == "trajectory":
         return [whole]

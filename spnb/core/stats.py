@@ -140,20 +140,6 @@ def p_value(interval: tuple[float, float, float, int], zero: float = 0.0) -> flo
     return float(2 * stats.t.sf(abs(mean - zero) / error, n - 1))
 
 
-def seeds_to_decide(distance: float, half: float, n: int, most: int = 200) -> int:
-    """The fewest seeds, more than `n`, whose 95 % t-interval would have half a width below a
-    distance, if mean and spread stay; 0 where `most` are too few.
-
-    `half`: of the interval that `n` seeds have.
-    """
-    from scipy import stats  # late: 0.7 s, and a wrong parameter is answered without it
-
-    counts = np.arange(n, most + 1)
-    widths = stats.t.ppf(0.975, counts - 1) / np.sqrt(counts)
-    enough = counts[half * widths / widths[0] < distance]
-    return int(enough[enough > n][0]) if (enough > n).any() else 0
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Each p of a family, adjusted for their number (Holm 1979); nan ones are not of the family."""
     adjusted = [float("nan")] * len(p_values)

@@ -217,7 +217,11 @@ class Engine(Protocol):
     """Turns token ids into token ids; the only thing an episode ever sees of a model."""
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order."""
+        """Answers every request, in order; one that asks for more tokens than fit gets those.
+
+        Raises:
+            ValueError: an empty prompt, or one that leaves no room for a token.
+        """
         ...
 
 

@@ -74,7 +74,7 @@ def search_suite(
             chat.request(tasks[place].messages, sampling, seed_of(place, sample), policy)
             for place, sample in part
         ]
-        rows = yield from search_rollouts(requests, [""] * len(part), by_search.tool)
+        rows = yield from search_rollouts(requests, by_search.tool)
         records = []
         for (place, sample), row in zip(part, rows, strict=True):
             task = tasks[place]

@@ -166,7 +166,7 @@ def search(
 ) -> Episode[Trajectory]:
     """An answer with searches in a pool's library; `max_length`: tokens in all."""
     tool = Tool(tokenizer, library(pool, family), results, max_searches, max_length, syntax)
-    (trajectory,) = yield from search_rollouts([request], [""], tool)
+    (trajectory,) = yield from search_rollouts([request], tool)
     return trajectory
 
 

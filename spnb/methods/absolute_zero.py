@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from spnb.core import prompts
+from spnb.core.advantages import leave_out
 from spnb.core.episodes import Episode
 from spnb.core.grading import graded
 from spnb.core.method import Suite
@@ -160,9 +161,7 @@ def settle(rows: Sequence[Sample], kind: TaskKind, rng: random.Random) -> None:
         elif not sample.reward:
             sample.reward = WRONG
         sample.role = ("reasoner", kind)
-        if place != trained:
-            sample.advantage = 0.0
-            sample.weight = 0.0
+        leave_out(sample, place != trained)
 
 
 def numbers(challenges: Sequence[Challenge], answers: int) -> dict[str, float]:

@@ -95,7 +95,7 @@ class Params(MethodParams):
         need(taught, "writer_wrong writer", "above 0 with writer oracle alone")
         need(self.pay == pay, "pay algorithm", pay)
         need(alone or stages == POLICIES, "stages algorithm", f"stages of {sorted(POLICIES)}")
-        own = self.own_sources
+        own = [name for name in self.corpus if find("source", name)]
         fits = not own or (
             own == self.corpus[:1] == self.corpus and not foreign("source", own, self.plugins)
         )
@@ -107,11 +107,6 @@ class Params(MethodParams):
     def paths(self) -> dict[str, list[str]]:
         """The corpora that are not generated."""
         return {"corpus": [name for name in super().paths["corpus"] if name not in HALVES]}
-
-    @property
-    def own_sources(self) -> list[str]:
-        """Those of `corpus` that a plugin registered."""
-        return [name for name in self.corpus if find("source", name)]
 
 
 @dataclass

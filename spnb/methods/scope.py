@@ -24,14 +24,14 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from spnb.core import prompts
-from spnb.core.advantages import make_estimator, permute_rewards
+from spnb.core.advantages import leave_out, make_estimator, permute_rewards
 from spnb.core.documents import Proposal, check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import read_answer
 from spnb.core.method import POLICY, MethodParams, Role, SearchMethod, Suite, place_of
 from spnb.core.plugins import foreign
 from spnb.core.rewards import length_factor, tent
-from spnb.core.search import LOST, SYNTAXES, Tool, as_first_turns, first_turns, leave_out, samples
+from spnb.core.search import LOST, SYNTAXES, Tool, as_first_turns, first_turns, samples
 from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed, grouped
 from spnb.corpus.passages import Passages, Reading
 from spnb.evaluate.by_search import BySearch, use_of_search
@@ -356,8 +356,7 @@ class Method(SearchMethod):
         kept: list[list[Any]] = []
         reasons: Counter[str] = Counter()
         for batch in range(params.most_batches):
-            (left,) = self.share.total(max(0, quota - len(kept)))
-            if not left:
+            if not self.share.counts(Counter(left=max(0, quota - len(kept))))["left"]:
                 break
             count = self.share.of(params.batch_documents)
             of_batch = derive_seed(seed, "candidates", batch)

@@ -24,13 +24,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from annotated_types import MinLen
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from spnb.core import prompts
-from spnb.core.advantages import make_estimator, permute_rewards, token_mean
+from spnb.core.advantages import leave_out, make_estimator, permute_rewards, token_mean
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode
 from spnb.core.grading import read_answer
@@ -46,10 +45,6 @@ from spnb.methods.spell_pairs import make_pairs, preference
 TaskType = Literal[tuple(clusters.TYPES)]  # type: ignore[valid-type]
 GENERATED = "lab:clusters"
 """The source where there is no corpus."""
-Sizes = Annotated[
-    list[PositiveInt], MinLen(1), BeforeValidator(lambda n: [n] if isinstance(n, int) else n)
-]
-"""One or more numbers of documents; a number alone is a list of one."""
 PHASES = dict(ask="questioning", ground="grounding", respond="responding", verify="verifying")
 """Phases of a round, by what their seeds are derived from, as the log calls them."""
 BAD_FORMAT = -1.0
@@ -73,7 +68,7 @@ class Params(MethodParams):
     document_tokens: int | None = Field(None, ge=1, description="a corpus's are cut after so many")
     tasks: list[TaskType] = Field(list(clusters.TYPES), min_length=1, description="drawn evenly")
     clusters: int = Field(24, ge=1, description="generated clusters, of all types together")
-    documents: Sizes = Field([4], description="n, of a cluster, in turn; a responder reads all")
+    documents: list[PositiveInt] = Field([4], min_length=1, description="n, of clusters, in turn")
     documents_read: int = Field(2, ge=1, description="m, new ones that a questioner reads")
     memory: int = Field(3, ge=0, description="L, solvable questions that a questioner sees")
     memory_rule: Literal["paper", "code"] = "paper"
@@ -456,9 +451,7 @@ class Method(SelfPlayMethod):
         samples: list[Sample] = []
 
         def add(trained: bool, row: Sample) -> None:
-            if not trained or not any(row.mask):
-                row.weight = 0.0
-                row.advantage = 0.0
+            leave_out(row, not (trained and any(row.mask)))
             samples.append(row)
 
         for place, question in enumerate(questions):

@@ -45,7 +45,7 @@ class Method(ChallengerReasoner):
 
         # 2 Challenger: attempts with the document, until each has a valid task.
         if params.writer == "oracle":
-            written = [[self.oracle(context, rng)] for context in contexts]
+            written = [[self.attempt(x, None, self.source.write(x, rng))] for x in contexts]
         else:
             written = yield from self.write(contexts, seed)
 
@@ -83,10 +83,6 @@ class Method(ChallengerReasoner):
             for place, group in zip(places, groups, strict=True):
                 written[place] += group
         return written
-
-    def oracle(self, context: Context, rng: random.Random) -> Attempt:
-        """A task of the oracle."""
-        return self.attempt(context, None, self.source.write(context, rng))
 
 
 def choose(

@@ -118,7 +118,8 @@ def fault(proposal: Proposal) -> str:
     """Why a task is not valid, "" if it is; nothing is said of its truth."""
     question = proposal.question
     answer = proposal.answer
-    if not question.strip() or len(answer) > MOST_CHARACTERS or not _is_text(question + answer):
+    half = re.search("[\ud800-\udfff]", question + answer)  # of a pair, as JSON may spell it
+    if not question.strip() or len(answer) > MOST_CHARACTERS or half:
         return "a question or an answer that cannot be used"
     return "" if VALIDATORS[proposal.kind](question, answer) else f"no {proposal.kind}"
 
@@ -167,15 +168,6 @@ def _four_options(question: str, answer: str) -> bool:
     options = prompts.read_options(question)[1]
     different = len({" ".join(option.casefold().split()) for option in options})
     return len(options) == different == len(LETTERS) and answer in tuple(LETTERS)
-
-
-def _is_text(text: str) -> bool:
-    """Whether a text can be encoded: half a surrogate pair, as JSON may spell it, cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 VALIDATORS: dict[str, Callable[[str, str], bool]] = {

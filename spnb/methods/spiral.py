@@ -14,10 +14,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, islice
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -39,19 +39,11 @@ MAX_ROUNDS = 4  # of matches in one step
 Family = Literal["journey", "ledger", "choice", "report"]
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """The ladder's questions of a family that nothing in a game teaches, up to a level."""
-
-    family: str
-    highest: int = 4
-
-    def tasks(self, count: int, tokenizer: Any) -> list[Task]:
-        """`count` questions in held-out names and wordings, their levels in turn."""
-        source: Any = open_source("lab:ladder", self, tokenizer)
-        rng = random.Random(derive_seed("benchmark", self.family))
-        levels = [1 + place % self.highest for place in range(count)]
-        return [source.exercise(level, rng, "heldout") for level in levels]
+def benchmark_tasks(family: str, count: int, tokenizer: Any) -> list[Task]:
+    """The ladder's held-out questions of a family, which no game teaches, levels 1 to 4 in turn."""
+    source: Any = open_source("lab:ladder", SimpleNamespace(family=family, highest=4), tokenizer)
+    rng = random.Random(derive_seed("benchmark", family))
+    return [source.exercise(1 + place % 4, rng, "heldout") for place in range(count)]
 
 
 class Params(MethodParams):
@@ -292,7 +284,7 @@ class Method(SelfPlayMethod):
         if self.questions:
             suites.append(matches.question_suite(self.chat, sampling, self.questions, seed))
         for name in params.eval_benchmarks if ends else []:
-            tasks = Benchmark(name).tasks(params.eval_questions, self.chat.tokenizer)
+            tasks = benchmark_tasks(name, params.eval_questions, self.chat.tokenizer)
             suites.append(matches.benchmark_suite(self.chat, name, tasks))
         return suites
 

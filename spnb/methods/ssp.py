@@ -27,13 +27,13 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from spnb.core import prompts
-from spnb.core.advantages import make_estimator, permute_rewards
+from spnb.core.advantages import leave_out, make_estimator, permute_rewards
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import OVERLONG, Episode
 from spnb.core.grading import graded, normal, read_answer
 from spnb.core.method import ROW_MEAN_LOSSES, MethodParams, Role, SearchMethod, Suite
 from spnb.core.plugins import find, foreign
-from spnb.core.search import LOST, leave_out
+from spnb.core.search import LOST
 from spnb.core.types import Messages, Sample, Trajectory, derive_seed
 from spnb.corpus.targets import TitleTargets
 from spnb.evaluate.by_search import BySearch
@@ -343,8 +343,7 @@ class Method(SearchMethod):
         searched for."""
         pool = self.pool if self.params.fill == "replay" else []
         counts = Counter(slot.reason for slot in slots)
-        (left,) = self.share.total(len(questions) + len(pool) + counts[LOST])
-        if left:
+        if self.share.counts(Counter(left=len(questions) + len(pool) + counts[LOST]))["left"]:
             return
         removed = ", ".join(f"{reason}: {count}" for reason, count in counts.most_common())
         raise ValueError(f"no question of {len(slots)} passed the filters ({removed})")

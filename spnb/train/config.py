@@ -1,9 +1,7 @@
 """A run's parameters: papermill files, variants by name, one validation at the edge.
 
-`params/<paper>/<scale>.yaml` is a papermill parameter file with a run's parameters under `run`;
-`params/<paper>/variants.yaml` names the paper's ablations as changes to them. Values from the file,
-a variant and the caller are merged in this order (`grpo`, `roles` and `policies` key by key) and
-validated once.
+Values from a scale's file, a variant and the caller are merged in this order (`grpo`, `roles` and
+`policies` key by key) and validated once.
 """
 
 import math
@@ -15,14 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    create_model,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
 
 from spnb.core.errors import OneLine
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams, place_of
@@ -34,6 +25,17 @@ from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, Use, read_uses
 
 class TrainerError(OneLine, RuntimeError):
     """Training cannot go on, or would silently train something else."""
+
+
+@cache
+def trl_names() -> dict[str, Any]:
+    """TRL's names as data, what we set and read of them; see the file. Tests compare them with the
+    pinned TRL."""
+    text = (files("spnb") / "train" / "trl_names.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)
+
+
+Schedule = Literal[tuple(trl_names()["lr_scheduler_type"])]  # type: ignore[valid-type]
 
 
 class GRPOExtras(StrictData):
@@ -73,11 +75,11 @@ class GRPOParams(GRPOExtras):
     """
 
     learning_rate: float = Field(1e-6, gt=0, lt=10)
-    lr_scheduler_type: str = "constant"
+    lr_scheduler_type: Schedule = "constant"
     warmup_steps: int = Field(0, ge=0)
     num_iterations: int = Field(1, ge=1, description="times that a rollout is trained on")
     gradient_accumulation_steps: int = Field(1, ge=1, le=10**4)
-    optim: str = "adamw_torch"
+    optim: Literal[tuple(trl_names()["optim"])] = "adamw_torch"  # type: ignore[valid-type]
     adam_beta1: float = Field(0.9, ge=0, lt=1)
     adam_beta2: float = Field(0.95, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
@@ -96,14 +98,6 @@ class GRPOParams(GRPOExtras):
                 advice = f"nothing, {owner} decides it"
                 raise ValueError(f"grpo.{name} is {values[name]!r}; allowed: {advice}")
         return values
-
-    @field_validator("lr_scheduler_type", "optim")
-    @classmethod
-    def _known(cls, value: str, info: ValidationInfo) -> str:
-        allowed = trl_names()[info.field_name]
-        if value not in allowed:
-            raise ValueError(", ".join(allowed))
-        return value
 
     @model_validator(mode="after")
     def _schedule(self) -> "GRPOParams":
@@ -127,24 +121,11 @@ class GRPOParams(GRPOExtras):
         return self.model_dump(mode="json", exclude=unset)
 
 
-@cache
-def trl_names() -> dict[str, Any]:
-    """TRL's names as data, what we set and read of them; see the file. Tests compare them with the
-    pinned TRL."""
-    text = (files("spnb") / "train" / "trl_names.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)
-
-
 class StageParams(StrictData):
     """One stage of a run: which policy is trained, and for how many steps."""
 
     policy: str
     steps: int = Field(ge=1)
-
-
-def _of_the_policy(value: Any) -> Any:
-    """One name stands for that of the run's one policy."""
-    return {POLICY: value} if isinstance(value, str) else value
 
 
 class RunParams(MethodParams):
@@ -169,9 +150,9 @@ class RunParams(MethodParams):
     co_trained: dict[str, dict[str, Any]] = Field(
         {}, description="policies that learn in the same steps, each with its changes to grpo"
     )
-    start_from: Annotated[dict[str, str], BeforeValidator(_of_the_policy)] = Field(
-        {}, description="policy: the variant whose final weights"
-    )
+    start_from: Annotated[
+        dict[str, str], BeforeValidator(lambda at: {POLICY: at} if isinstance(at, str) else at)
+    ] = Field({}, description="policy: the variant whose final weights")
     keep_checkpoints: list[Annotated[float, Field(gt=0, le=1)]] = Field(
         [], description="shares of the steps"
     )
@@ -214,11 +195,10 @@ class RunParams(MethodParams):
     def _searches(self) -> "RunParams":
         retriever, corpus = (getattr(self, name, "") for name in ("retriever", "corpus"))
         found = retriever and corpus
-        if retriever not in ("", *KINDS) and not retriever.startswith(("http://", "https://")):
-            allowed = f"{', '.join(KINDS)}, or a URL"
-            raise ValueError(f"retriever is {retriever!r}; allowed: {allowed}")
-        if retriever not in ("", KINDS[0]) and not corpus:
-            raise ValueError(f"retriever is {retriever!r}; allowed: {KINDS[0]} without a corpus")
+        known = retriever in ("", *KINDS) or retriever.startswith(("http://", "https://"))
+        self.need(known, "retriever", f"{', '.join(KINDS)}, or a URL")
+        own = retriever in ("", KINDS[0]) or corpus
+        self.need(own, "retriever", f"{KINDS[0]} without a corpus")
         thinks = getattr(self, "syntax", "xml") == "xml" or self.thinking is not False
         self.need(thinks, "thinking syntax", "none, or xml: turns after a search think")
         for name in self.benchmarks:
@@ -245,14 +225,9 @@ class RunParams(MethodParams):
         rewritten = "the run's own weights, what a server has, or backend transformers: Unsloth"
         rewritten += " rewrites the classes of all models in the process"
         self.need(alone or not unsloth, "policies backend", rewritten)
+        there = not self.chat_template or resolve(self.chat_template).is_file()
+        self.need(there, "chat_template", "a file with a Jinja template")
         return self
-
-    @field_validator("chat_template")
-    @classmethod
-    def _template_is_there(cls, value: str) -> str:
-        if value and not resolve(value).is_file():
-            raise ValueError(f"chat_template is {value!r}; allowed: a file with a Jinja template")
-        return value
 
     @model_validator(mode="after")
     def _pairs_fit(self) -> "RunParams":

@@ -71,16 +71,10 @@ def role_sums(samples: Sequence[Sample]) -> dict[str, Counter[str]]:
         advantage = sample.advantage or 0.0
         scored = sample.logps if sample.scored else ()
         logps = [lp for lp, m in zip(scored, sample.mask, strict=False) if m]
-        of_role["rows"] += 1.0
-        of_role["trained"] += float(sample.weight != 0)
-        of_role["reward"] += sample.reward
-        of_role["length"] += float(sum(sample.mask))
-        of_role["logp"] += math.fsum(logps)
-        of_role["logps"] += len(logps)
-        of_role["advantage"] += advantage
-        of_role["advantage_squared"] += advantage**2
-        of_role["truncated"] += float(sample.truncated)
-        of_role["invalid"] += float(sample.invalid)
+        of_role.update(rows=1.0, trained=float(sample.weight != 0), reward=sample.reward)
+        of_role.update(length=float(sum(sample.mask)), logp=math.fsum(logps), logps=len(logps))
+        of_role.update(advantage=advantage, advantage_squared=advantage**2)
+        of_role.update(truncated=float(sample.truncated), invalid=float(sample.invalid))
     return sums
 
 

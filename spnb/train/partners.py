@@ -25,7 +25,7 @@ class Partner:
         self.trainer.play = lambda step: self._body.parent.switch()
         self.trainer.hooks.on_step = self._on_step
         self.row: dict[str, float] = {}
-        self._body = greenlet(self._train)
+        self._body = greenlet(trainer.train)
 
     def start(self, checkpoint: Path | None = None) -> None:
         """Goes on from a checkpoint if there is one, up to where the first rows are asked for."""
@@ -44,6 +44,3 @@ class Partner:
 
     def _on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
         self.row = row
-
-    def _train(self, checkpoint: str | None) -> None:
-        self.trainer.train(resume_from_checkpoint=checkpoint)

@@ -111,11 +111,6 @@ class Plan:
         parts = [f"Exhibits go to {shown}.", self.why_not_committed(), without]
         return " ".join(part for part in parts if part)
 
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds of all variants together."""
-        return list(dict.fromkeys(seed for _, seed in self.runs))
-
     def seeds_of(self, variant: str) -> list[int]:
         """The seeds of one variant."""
         return [seed for name, seed in self.runs if name == variant]
@@ -346,7 +341,8 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     try:
         while (queue and not failed) or active:
             free = 0 if failed else jobs - len(active)
-            for key in _ready(plan, queue)[:free]:
+            ready = [k for k in queue if all(plan.open(*one).finished for one in plan.needs(k))]
+            for key in ready[:free]:
                 queue.remove(key)
                 if busy := plan.open(*key).busy():
                     print("waiting:", busy, flush=True)
@@ -379,11 +375,6 @@ def _checked(plan: Plan) -> list[Run]:
     for run in runs:
         run.check_finished()
     return runs
-
-
-def _ready(plan: Plan, queue: list[Key]) -> list[Key]:
-    """The waiting runs whose starting points are finished."""
-    return [key for key in queue if all(plan.open(*need).finished for need in plan.needs(key))]
 
 
 def deviations(plan: Plan, variant: str = "") -> dict[str, tuple[Any, Any]]:

@@ -188,12 +188,8 @@ def make_preference_trainer(
 ) -> Any:
     """A trainer for `params.preference`; it has to `take` its pairs before it trains.
 
-    Args:
-        policy: a `spnb.train.policies.Policy`.
-
     Raises:
-        TrainerError: a setting was changed on the way, weights are sharded, the pairs of an update
-            cannot be divided, or something follows the policy's head.
+        TrainerError: see `attach`, `check_head` and `dpo_arguments`.
     """
     import trl
 

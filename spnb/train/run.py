@@ -375,11 +375,6 @@ class StageRun:
 
     def resume(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Takes the trainer and the past policy back to a checkpoint."""
-        if state["run"].get("past"):
-            raise RunError(
-                f"{checkpoint} is of an older version, with the past policy elsewhere; delete "
-                f"{self.run.folder} to compute the run again"
-            )
         self.trainer.restore(state)
         if (checkpoint / PAST).is_file():
             self.keep_past(load_file(checkpoint / PAST))

@@ -194,15 +194,12 @@ class Run:
             rows.append(row)
         return rows
 
-    def row_counts(self) -> dict[str, int]:
-        """How many rows each record has; they are on the disk, so that this may be noted."""
+    def noted(self) -> dict[str, Any]:
+        """The records as they are, and are on the disk: the number of `rows` of each, and `digests`
+        of these."""
         for path in self.folder.glob("*.jsonl"):
             sync(path, self.folder)
-        return {name: len(self.rows(name)) for name in RECORDS}
-
-    def noted(self) -> dict[str, Any]:
-        """The records as they are: the number of `rows` of each, and `digests` of these."""
-        rows = self.row_counts()
+        rows = {name: len(self.rows(name)) for name in RECORDS}
         digests = {name: self._digest(name, rows.get(name)) for name in (*RECORDS, PAIRS)}
         return {"rows": rows, "digests": digests}
 

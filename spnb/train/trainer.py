@@ -371,9 +371,7 @@ def make_trainer(
         partners: other policies that learn in the same steps, by name.
 
     Raises:
-        TrainerError: a setting was changed on the way (Unsloth's patches have other defaults),
-            weights are sharded, the roles that learn have several temperatures, or something
-            follows the policy's head.
+        TrainerError: see `attach`, `check_head` and `guards.one_temperature`.
     """
     import trl
 
@@ -418,24 +416,16 @@ def _mixins(
     """What goes over TRL's trainer: ours, and KL by role where a role is free of it."""
     roles = {name: role for name, role in method.roles.items() if role.policy == stage.policy}
     free = [name for name, role in roles.items() if role.trainable and not role.kl]
-    by_role = bool(params.grpo["beta"] and free)
-    weighted = bool(params.grpo["beta"] and method.kl_weighted and not free)
-    if by_role and unsloth:
+    beta = params.grpo["beta"]
+    if not (beta and (free or method.kl_weighted)):
+        return (SelfPlayMixin,)
+    if unsloth:
+        what = f"roles.{free[0]}.kl is False" if free else f"grpo.beta is {beta}"
         raise TrainerError(
-            f"roles.{free[0]}.kl is False with backend unsloth, whose loss has one KL for all "
+            f"{what} with backend unsloth, whose loss has one KL, and one weight of it, for all "
             "rows; allowed: backend transformers, or grpo.beta 0"
         )
-    if weighted and unsloth:
-        raise TrainerError(
-            f"grpo.beta is {params.grpo['beta']} with backend unsloth, whose loss weighs the KL of "
-            "all rows alike; allowed: backend transformers, or grpo.beta 0"
-        )
-    mixins: list[type] = [SelfPlayMixin]
-    if by_role:
-        mixins.append(RoleKLMixin)
-    if weighted:
-        mixins.append(WeightedKLMixin)
-    return tuple(mixins)
+    return SelfPlayMixin, RoleKLMixin if free else WeightedKLMixin
 
 
 def _no_reward(completions: list, **_: Any) -> list[float]:

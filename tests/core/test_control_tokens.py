@@ -64,7 +64,7 @@ def test_a_prompt_without_control_strings_keeps_its_ids(role, shipped):
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
 @pytest.mark.parametrize("text", HOSTILE)
-def test_search_results_and_the_question_close_no_turn(syntax, text, shipped):
+def test_search_results_close_no_turn(syntax, text, shipped):
     call = {
         "xml": "<search> q</search>",
         "qwen3": '<tool_call>{"name": "search", "arguments": {"query": "q"}}</tool_call>',
@@ -83,7 +83,7 @@ def test_search_results_and_the_question_close_no_turn(syntax, text, shipped):
         ids = tuple(shipped(call, add_special_tokens=False)["input_ids"])
         turns = iter([Completion(ids, (0.0,) * len(ids), call, "stop"), LAST])
         engine = SimpleNamespace(generate=lambda requests: [next(turns)])
-        episode = search_rollouts([Request((5,), Sampling(8), 0)], [found], tool)
+        episode = search_rollouts([Request((5,), Sampling(8), 0)], tool)
         (trajectory,) = run(episode, {"policy": engine})
         pairs = zip(trajectory.completion_ids, trajectory.mask, strict=True)
         return controls_in(shipped, [index for index, mask in pairs if not mask])

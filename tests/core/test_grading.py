@@ -16,7 +16,6 @@ from spnb.core.grading import (
     read_answer,
     register,
     same,
-    variants,
 )
 from spnb.core.types import Task
 
@@ -72,7 +71,6 @@ def test_a_whole_output_is_graded_by_the_tasks_own_tag():
     tagged, boxed = Task([], gold=("4",)), Task([], gold=("4",), info={"tag": "boxed"})
     text = r"<answer> 5</answer> so \boxed{4}"
     assert (grade_text(text, tagged), grade_text(text, boxed)) == (0.0, 1.0)
-    assert grade_text(text, tagged, tag="boxed") == 1.0
     assert grade_text("4", tagged) == grade_text("4", boxed) == 0.0
 
 
@@ -112,11 +110,6 @@ def test_the_same_answer(gold, prediction):
 )
 def test_another_answer(gold, prediction):
     assert not same(gold, prediction) and grade(prediction, gold) == 0.0
-
-
-def test_variants_by_hand():
-    assert variants("47", "number") == ("47", "47.", "the number 47", "about 47", "47.0")
-    assert variants("clocks", "product") == ("clocks", "clocks.", "the clocks")
 
 
 def test_normalising_takes_linear_time():
@@ -182,14 +175,6 @@ def test_normalising_takes_linear_time():
         ("letter", "B", "b.", 1),  # a label by majority, as it was written
         ("letter", ".", ".", 0),
         ("letter", "B. blue", "B", 0),
-        ("verdict", "Yes.", "yes", 1),
-        ("verdict", "no", "yes", 0),
-        ("shares", "b, a", ("a", "b"), 1),
-        ("shares", "a", ("a", "b"), 0.5),
-        ("shares", "a and x; y", ("a", "b"), 1 / 3),
-        ("statements", "It rains. The sun is out!", ("The sun is out.", "It rains."), 1),
-        ("statements", "It rains.", ("The sun is out.", "It rains."), 0.5),
-        ("statements", "It rains. A. B. C.", ("The sun is out.", "It rains."), 0.25),
     ],
 )
 def test_kinds_by_hand(kind, prediction, gold, value):

@@ -111,13 +111,6 @@ def test_asking_shows_earlier_questions_only_where_there_are_some():
     assert prompts.ASK_BEYOND in text and "- What is x?" in text
 
 
-def test_information_repeats_the_question_at_its_end():
-    assert prompts.information(["Doc."], "What is x?").endswith(
-        "</information>\nQuestion: What is x?"
-    )
-    assert prompts.information(["Doc."]).endswith("</information>\n")
-
-
 def test_other_roles_hold_their_parts():
     assert content(prompts.judge("Q?", "a", "b")).endswith("Question: Q?\nFirst: a\nSecond: b")
     assert content(prompts.grade("Resp.", "Point.")).endswith("Response: Resp.\nPoint: Point.")

@@ -35,7 +35,6 @@ def test_parameters():
     assert rewards.tent(0.3, tau=0.2) == pytest.approx(0.5)
     assert rewards.tent(0.5, tau=0.2) == 0.0
     assert rewards.tent(0.9, tau=0.8) == pytest.approx(0.5)
-    assert [rewards.threshold(p, 0.2, 0.8) for p in (0.2, 0.21, 0.79, 0.8)] == [0, 1, 1, 0]
 
 
 def test_the_gaussian_is_the_float_that_the_proposer_study_was_paid():
@@ -66,7 +65,6 @@ def test_what_is_no_share_is_refused(name, p):
     [
         (lambda: rewards.gaussian(0.5, sigma=0), "sigma is 0; allowed: above 0"),
         (lambda: rewards.tent(0.5, tau=1), "tau is 1; allowed: above 0 and below 1"),
-        (lambda: rewards.threshold(0.5, 0.8, 0.2), "low is 0.8, high is 0.2; allowed"),
     ],
 )
 def test_a_bad_parameter_is_named(call, message):

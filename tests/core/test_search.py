@@ -54,12 +54,9 @@ def asked(key, new_tokens=50):
     return Request((ord(key),), Sampling(new_tokens, 0.7), seed=ord(key))
 
 
-def play(engine, retriever, keys="a", questions=None, **limits):
+def play(engine, retriever, keys="a", **limits):
     tool = Tool(CharTokenizer(), retriever, **{"k": 1, **limits})
-    return run(
-        search_rollouts([asked(key) for key in keys], questions or [""] * len(keys), tool),
-        {"policy": engine},
-    )
+    return run(search_rollouts([asked(key) for key in keys], tool), {"policy": engine})
 
 
 def ids(text, sampled):
@@ -68,9 +65,9 @@ def ids(text, sampled):
 
 def test_results_are_appended_as_tokens_of_their_own_with_mask_0():
     engine, shelf = Script(a=["<search> x</search>", "<answer> 1</answer>"]), Shelf()
-    (trajectory,) = play(engine, shelf, questions=["Why?"])
-    result = prompts.information(["x 0"], "Why?")
-    assert result == "\n<information>\n[1] x 0\n</information>\nQuestion: Why?"
+    (trajectory,) = play(engine, shelf)
+    result = prompts.information(["x 0"])
+    assert result == "\n<information>\n[1] x 0\n</information>\n"
     assert trajectory.completion_ids == ids("<search> x</search>", 1) + ids(result, 0) + ids(
         "<answer> 1</answer>", 1
     )
@@ -164,7 +161,7 @@ def test_a_prompt_that_leaves_no_room_for_a_turn_is_not_asked():
     engine = Script(a=["A"], b=["B"])
     long = Request((ord("a"), 1), Sampling(50), seed=0)
     tool = Tool(CharTokenizer(), Shelf(), k=1, max_length=51)
-    first, second = run(search_rollouts([long, asked("b")], ["", ""], tool), {"policy": engine})
+    first, second = run(search_rollouts([long, asked("b")], tool), {"policy": engine})
     assert (first.finish, first.text, second.text) == ("overlong", "", "B")
     assert engine.batches == [1] and not any(first.sample(0.0, "r", 0).mask)
 
@@ -223,17 +220,16 @@ CALLS = {
     "olmo3": '<function_calls>search(query="x")</function_calls>',
 }
 RESULTS = {
-    "qwen3": "<|im_end|>\n<|im_start|>user\n<tool_response>\n[1] x 0\n</tool_response>\n"
-    "Question: Why?<|im_end|>\n<|im_start|>assistant\n",
-    "olmo3": "<|im_end|>\n<|im_start|>environment\n[1] x 0\nQuestion: Why?"
+    "qwen3": "<|im_end|>\n<|im_start|>user\n<tool_response>\n[1] x 0\n</tool_response>"
     "<|im_end|>\n<|im_start|>assistant\n",
+    "olmo3": "<|im_end|>\n<|im_start|>environment\n[1] x 0<|im_end|>\n<|im_start|>assistant\n",
 }
 
 
 @pytest.mark.parametrize("syntax", CALLS)
 def test_native_calls_are_answered_by_a_message(syntax):
     engine = Script(a=[CALLS[syntax], "A"])
-    (trajectory,) = play(engine, Shelf(), questions=["Why?"], syntax=syntax)
+    (trajectory,) = play(engine, Shelf(), syntax=syntax)
     assert trajectory.text == CALLS[syntax] + RESULTS[syntax] + "A"
     assert trajectory.policy_text == CALLS[syntax] + "A" and trajectory.searches == ["x"]
     assert engine.requests[0].sampling.stop == (SYNTAXES[syntax].stop,)
@@ -253,7 +249,7 @@ def test_qwens_template_writes_calls_that_are_read_and_results_as_they_come():
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     _, turn, results = re.split(r"assistant\n(?=Hm)|(?<=</tool_call>)", text)
     assert SYNTAXES["qwen3"].query(turn) == call["arguments"]["query"]
-    assert SYNTAXES["qwen3"].observation(["One.", "Two."], "") == results
+    assert SYNTAXES["qwen3"].observation(["One.", "Two."]) == results
 
 
 def test_one_row_a_trajectory_or_one_a_turn():
@@ -272,8 +268,6 @@ def test_one_row_a_trajectory_or_one_a_turn():
         assert set(row.mask) == {1} and (row.reward, row.role, row.group) == (0.5, "solver", 3)
         assert row.info == {"text": trajectory.text, "searches": ["1"], "turn": turn}
         assert row.truncated == (turn == 1)
-    with pytest.raises(ValueError, match="rows is 'turns'; allowed: trajectory, turn"):
-        samples(trajectory, 0.5, "solver", 3, "turns")
 
 
 class Plain(Script):
@@ -287,7 +281,7 @@ def test_hidden_thoughts_are_not_in_the_prompts_of_later_turns():
     first, second = "<think>a</think>\n<search>1</search>", "<think>b</think><search>2</search>"
     engine = Plain(a=[first, second, "<think>c</think><answer> d</answer>"])
     (trajectory,) = play(engine, Shelf(), hide_thoughts=True)
-    told = [prompts.information([f"{number} 0"], "") for number in (1, 2)]
+    told = [prompts.information([f"{number} 0"]) for number in (1, 2)]
     read = ["a", f"a<search>1</search>{told[0]}"]
     read.append(f"{read[1]}<search>2</search>{told[1]}")
     assert ["".join(map(chr, one.prompt_ids)) for one in engine.requests] == read
@@ -302,12 +296,12 @@ def test_a_searchs_documents_have_so_many_tokens_together():
         engine = Script(a=["<search>x</search>", "A"])
         (trajectory,) = play(engine, Shelf(2), k=2, result_tokens=most)
         assert trajectory.documents == left
-        assert prompts.information(left, "") in trajectory.text
+        assert prompts.information(left) in trajectory.text
 
 
 def test_the_policy_of_a_request_is_the_trajectorys():
     request = Request((ord("a"),), Sampling(5), seed=1, policy="solver")
-    episode = search_rollouts([request], [""], Tool(CharTokenizer(), Shelf()))
+    episode = search_rollouts([request], Tool(CharTokenizer(), Shelf()))
     (trajectory,) = run(episode, {"solver": Script(a=["A"])})
     assert isinstance(trajectory, Trajectory) and trajectory.policy == "solver"
     assert trajectory.sample(0.0, "r", 0).policy == "solver"
@@ -368,7 +362,7 @@ def test_a_document_cannot_answer():
     engine = Script(a=["<search> cheese</search>", "hm"])
     request = Request((ord("a"),), Sampling(120, 0.0), seed=1)
     tool = Tool(CharTokenizer(), make_retriever("bm25", documents))
-    (trajectory,) = run(search_rollouts([request], [""], tool), {"policy": engine})
+    (trajectory,) = run(search_rollouts([request], tool), {"policy": engine})
     text = trajectory.policy_text
     assert text == "<search> cheese</search>hm" and prompts.field(text, "answer") is None
     assert b"cheese <answer> wrong" in bytes(i for i in engine.requests[1].prompt_ids if i < 256)

@@ -13,7 +13,6 @@ from spnb.core.stats import (
     mean_interval,
     p_value,
     pass_at_k,
-    seeds_to_decide,
     share_interval,
 )
 
@@ -156,12 +155,3 @@ def test_holm_multiplies_the_smallest_by_all_and_never_falls():
     assert holm([0.9, 0.6]) == [1.0, 1.0]
     alone = holm([math.nan, 0.02])
     assert math.isnan(alone[0]) and alone[1] == 0.02
-
-
-def test_the_seeds_that_would_decide_a_difference():
-    """By hand: deviation 2 at five seeds is a half-width of 2.776 * 2 / sqrt(5) = 2.483."""
-    half = 2.776 * 2 / 5**0.5
-    assert seeds_to_decide(1.5, half, 5) == 10  # 2.262 * 2 / sqrt(10) = 1.43; nine: 1.54
-    assert (
-        seeds_to_decide(0.01, half, 5) == 0 and seeds_to_decide(0.01, half, 5, most=10**6) > 10**4
-    )

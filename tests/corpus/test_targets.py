@@ -217,7 +217,7 @@ def test_a_retriever_that_fails_marks_the_trajectories_and_ends_no_run():
     retriever = Failing(1)
     tool = Tool(CharTokenizer(), retriever, max_length=10**6)
     requests = [Request((1,), Sampling(16), seed) for seed in range(2)]
-    rows = run(search_rollouts(requests, ["", ""], tool), {"policy": Searching()})
+    rows = run(search_rollouts(requests, tool), {"policy": Searching()})
     assert [row.finish for row in rows] == ["retriever"] * 2
     assert [row.documents for row in rows] == [["One."]] * 2, "what was found before stays"
     assert {len(query) for query in retriever.queries} == {LONGEST}

@@ -359,7 +359,7 @@ def test_a_notebook_gets_only_names_of_its_parameters_cell(told, tmp_path):
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     execute("spiral", "smoke", seeds=[0], variants=["full"], steps=1, **folders)
     plan = told.pop("trained")
-    assert (plan.variants, plan.seeds, plan.params("full").steps) == (["full"], [0], 1)
+    assert ([*plan.runs], plan.params("full").steps) == ([("full", 0)], 1)
     run = {"steps": 1, **folders}
     assert told == {"scale": "smoke", "seeds": [0], "variants": ["full"], "run": run}
 

@@ -83,7 +83,7 @@ def test_rows_survive_a_cut_off_last_line_and_rewind_drops_what_came_later(tmp_p
     with open(run.folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 4, "rew')
     assert [row["step"] for row in run.rows("metrics")] == [1, 2, 3]
-    assert run.row_counts() == {"metrics": 3, "evals": 0, "items": 0, "rollouts": 0}
+    assert run.noted()["rows"] == {"metrics": 3, "evals": 0, "items": 0, "rollouts": 0}
     run.rewind({"rows": {"metrics": 2}})
     assert (run.folder / "metrics.jsonl").read_text().count("\n") == 2
     assert [row["step"] for row in run.rows("metrics")] == [1, 2]

@@ -8,9 +8,8 @@ import pytest
 from processes import finish, left_by
 from rzero import make_run
 
-from spnb.train.run import DONE, TRAINED, StageRun
+from spnb.train.run import DONE, TRAINED
 from spnb.train.runs import RECORDS, RunError, read_run
-from spnb.train.trainer import Stage
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
 LONG = {"save_every": 100}
@@ -60,13 +59,6 @@ def test_a_stage_that_vanished_is_named_and_no_record_is_cut(tmp_path):
     done = start(run)
     assert done.returncode != 0 and "what stage 0 left in" in done.stderr
     assert {path.name: path.read_bytes() for path in run.folder.glob("*.jsonl")} == before
-
-
-def test_a_checkpoint_of_an_older_version_is_named(tmp_path):
-    run = make_run(tmp_path)
-    stage = StageRun(run, None, Stage(), 0, ({}, {}))
-    with pytest.raises(RunError, match="checkpoint-3 is of an older version, with the past"):
-        stage.resume({"run": {"rows": {}, "past": "past-2.safetensors"}}, Path("checkpoint-3"))
 
 
 def test_weights_are_collected_only_beside_the_records_that_they_belong_to(tmp_path):

@@ -126,7 +126,7 @@ def may_be_right(kind: str, answer: str, golds: Sequence[str]) -> bool:
         return digits and _comes_out(golds[0], f"{answer} {golds[1]}")
     if kind == "program":
         return True if _unknown(answer) else all(_comes_out(answer, gold) for gold in golds)
-    if kind in ("letter", "verdict", "literal"):
+    if kind in ("letter", "literal"):
         return answer.strip(" .()\n\t").casefold() in [gold.strip().casefold() for gold in golds]
     said = meat(answer)
     return any(meat(gold) in said if kind != "exact" else meat(gold) == said for gold in golds)

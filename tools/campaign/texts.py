@@ -37,12 +37,7 @@ METHODS = ("spell/full", "spell/code", "spice/full", "spice/r-zero", "ssp/full",
 METHODS += tuple(f"proposer/{each}" for each in ("learning", "ledger-even", "choice-even"))
 METHODS += ("proposer/report-even",)
 GOLDS = {"numeric": ("1234.5", "0.75"), "integer": ("7", "1,200"), "letter": ("B",)}
-GOLDS |= {
-    "verdict": ("yes",),
-    "expression": ("3/4", "12"),
-    "ordered": ("12",),
-    "shares": ("steel", "47"),
-}
+GOLDS |= {"expression": ("3/4", "12"), "ordered": ("12",)}
 GOLDS |= {"input": ("x * 2 + 3", "13"), "program": ("5 13", "1 5")}
 NAMES = ("Arnford", "47")
 """Right answers by the kind of grading, and of all others."""

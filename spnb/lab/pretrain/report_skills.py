@@ -35,7 +35,7 @@ def group_tool(chat: Chat) -> Tool:
 
 def by_group_search(chat: Chat, request: Request) -> Episode[Trajectory]:
     """An answer with searches in the held-out library of groups."""
-    (trajectory,) = yield from search_rollouts([request], [""], group_tool(chat))
+    (trajectory,) = yield from search_rollouts([request], group_tool(chat))
     return trajectory
 
 

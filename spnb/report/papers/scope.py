@@ -102,12 +102,12 @@ def swaps(plan: Plan, frames: Frames) -> ExhibitContent | None:
         if (search, answer) != ("first", "first"):
             gains = own - early
             gains["multi-hop minus single-hop"] = gains["multi-hop"] - gains["single-hop"]
-            found = {kind: mean_interval(gain.tolist()) for kind, gain in gains.items()}
-            line |= {f"{kind}: gain": format_interval(*each[:3]) for kind, each in found.items()}
-            line |= claimed(CLAIMED.get((search, answer), ""), found)
+            over = {kind: mean_interval(gain.tolist()) for kind, gain in gains.items()}
+            line |= {f"{kind}: gain": format_interval(*each[:3]) for kind, each in over.items()}
+            line |= claimed(CLAIMED.get((search, answer), ""), over)
         lines.append(line)
-    protocol = f"{load_own('scope')['scope/table-4'].protocol} {len(runs)} seeds, whose weights "
-    protocol += "were kept: the others' were not."
+    protocol = load_own("scope")["scope/table-4"].protocol
+    protocol += f" {len(runs)} seeds, those whose weights are kept."
     return ExhibitContent(pd.DataFrame(lines).fillna("-"), runs, protocol=protocol)
 
 
@@ -116,7 +116,7 @@ def claimed(kind: str, gains: dict[str, Interval]) -> dict[str, str]:
     other kind, with the verdict on each and on both; nothing without a kind."""
     if not kind:
         return {}
-    difference = gains["multi-hop minus single-hop"]
+    _, low, high, n = difference = gains["multi-hop minus single-hop"]
     measure = load_measures("scope")[kind]
     rule = {"text": kind, "measure": measure, "of": "full", "margin": load_claims("scope").margin}
     side = "greater" if kind == "multi-hop" else "less"
@@ -127,7 +127,7 @@ def claimed(kind: str, gains: dict[str, Interval]) -> dict[str, str]:
         "a gain": gain,
         "larger": larger,
         "verdict": together([gain, larger]),
-        "smallest visible": f"{(difference[2] - difference[1]) / 2:.1f}",
+        "smallest visible": f"{(high - low) / 2:.1f}" if n > 1 else "-",
     }
 
 

@@ -89,7 +89,7 @@ def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
     assert (answers["a gain"], answers["larger"]) == ("supported", "contradicted")
     assert table["verdict"].tolist() == ["-", "contradicted", "supported", "-"]
     protocol = scope.swaps(None, Frames(runs)).protocol
-    assert protocol.endswith(" 2 seeds, whose weights were kept: the others' were not.")
+    assert protocol.endswith(" 2 seeds, those whose weights are kept.")
     monkeypatch.setattr(Run, "kept", lambda one: {24: 1})
     assert scope.swaps(None, Frames(runs)) is None
 

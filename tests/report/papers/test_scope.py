@@ -113,7 +113,7 @@ def test_a_swap_needs_a_gain_that_is_larger():
 
 def test_the_judge_and_the_oracle_accept_answers_alone(tmp_path):
     """A share of all held-out answers, by step; one half is enough."""
-    base = dict.fromkeys(("opponent", "decoding", "kind", "role", "difficulty"), "")
+    base = dict.fromkeys(("opponent", "decoding", "role", "difficulty"), "")
     scores = {  # (judge, oracle)
         0: [(0.5, 0.25), (1, 1), (0.4, 0.5), (0, 0)],
         72: [(0.5, 0.49), (0.75, 0), (0.5, 0.5), (1, 0.2)],
@@ -122,12 +122,13 @@ def test_the_judge_and_the_oracle_accept_answers_alone(tmp_path):
     for one in runs:
         for step, pairs in scores.items():
             about = base | {"suite": "reports", "step": step}
-            told = [about | {"item": str(i), "sample": 0, "judge": judge, "score": oracle}
+            one_item = {"item": "0", "sample": 0, "kind": "", "score": 0.0}
+            told = [about | one_item | {"item": str(i), "judge": judge, "score": oracle}
                     for i, (judge, oracle) in enumerate(pairs)]  # fmt: skip
-            short = base | {"suite": "single-hop", "step": step, "item": "0", "score": 0.0}
-            one.append("items", *told, short)
+            one.append("items", *told, about | one_item | {"suite": "single-hop"})
             mean = sum(judge for judge, _ in pairs) / len(pairs)
-            one.append("evals", about | {"metric": "judge", "value": mean, "n": len(pairs)})
+            number = {"metric": "judge", "value": mean, "low": mean, "high": mean, "n": len(pairs)}
+            one.append("evals", about | number)
     frames = gather(runs)
     added = scope.with_acceptance(frames)
     for name, start, end in (("judge", 25, 75), ("oracle", 25, 0)):

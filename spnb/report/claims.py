@@ -17,11 +17,12 @@ beside a constant at least as wide as the measure's own interval over seeds and 
   lower, the side of 0 on which the interval lies.
 
 Where none of these holds the verdict is "not decided". With fewer than two seeds a bar and a
-comparison are not decided, the others not measured. A part that cannot be compared here says why
-(`not_comparable`) and has no verdict. Intervals are not corrected for the number of claims. Beside
-them stand the smallest difference that the seeds could show, half of the interval's width, and the
-p of the difference, adjusted for the number of the claim's parts (Holm). The columns for start and
-end show levels, whose intervals are bootstrapped over seeds and items (`Measure.interval`).
+comparison are not decided, the others not measured. A part whose variants cannot be run says why
+where they have no runs (`not_comparable`), and has no verdict. Intervals are not corrected for the
+number of claims. Beside them stand the smallest difference that the seeds could show, half of the
+interval's width, and the p of the difference, adjusted for the number of the claim's parts (Holm).
+The columns for start and end show levels, whose intervals are bootstrapped over seeds and items
+(`Measure.interval`).
 """
 
 import json
@@ -78,7 +79,7 @@ class Part(StrictData):
     margin: float = Field(
         0, ge=0, description="how far from 0 counts as equal; no gain: how far above 0"
     )
-    not_comparable: str = Field("", description="why this cannot be compared with the paper's")
+    not_comparable: str = Field("", description="why there are no runs, where there are none")
     minimal_effect: float = Field(0, description="greater, less: the least that matters")
     paper: dict[str, float] = Field({}, description="the paper's numbers by label")
 
@@ -210,7 +211,7 @@ def verdicts(claims: Claims, frames: Frames) -> pd.DataFrame:
             line["p (Holm)"] = f"{p:.2g}" if isfinite(p) else "-"
         if len(lines) > 1 and not _alone(claim):
             whole = {"verdict": together([line["verdict"] for line in lines]), "note": ""}
-            n = min(line["n"] for line in lines)
+            n = min((line["n"] for line in lines if line["verdict"] != NOT_COMPARABLE), default=0)
             lines.append(dict.fromkeys(lines[0], "-") | {"part": "all parts", "n": n} | whole)
         rows += [{"claim": claim.text, **line} for line in lines]
     return pd.DataFrame(rows)
@@ -219,12 +220,13 @@ def verdicts(claims: Claims, frames: Frames) -> pd.DataFrame:
 def verdict_table(claims: Claims, frames: Frames) -> pd.DataFrame:
     """The verdicts in the columns that the file asks for; empty where nothing is measured.
 
-    A part that is judged alone is left out where its variants have no runs; a claim that needs all
-    of its parts keeps them.
+    A part that is judged alone is left out where its variants have no runs, but for one that says
+    why; a claim that needs all of its parts keeps them.
     """
     table = verdicts(claims, frames)
     alone = [claim.text for claim in claims.claims if _alone(claim)]
-    shown = (table["n"] > 0) | (~table["claim"].isin(alone) & (table["n"] > 0).any())
+    kept = ~table["claim"].isin(alone) | (table["verdict"] == NOT_COMPARABLE)
+    shown = (table["n"] > 0) | (kept & (table["n"] > 0).any())
     table = table[shown].reset_index(drop=True)
     return table[list(claims.columns.values())].set_axis(list(claims.columns), axis=1)
 
@@ -255,7 +257,8 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     row |= {"part": part.text, "of": part.of, "against": part.against, "paper": numbers or "-"}
     row |= {"bar": bars.get(part.direction, "-"), "n": 0, "verdict": NOT_MEASURED}
     if missing := _missing(part, frames):
-        return row | {"note": missing}
+        why = {"verdict": NOT_COMPARABLE} if part.not_comparable else {}
+        return row | why | {"note": part.not_comparable or missing}
     level = part.measure.model_copy(update={"change": "none"})
 
     def shown(variant: str, share: float) -> str:
@@ -281,8 +284,6 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
         verdict = NOT_DECIDED if n and part.direction in ALONE else NOT_MEASURED
         return row | {"verdict": verdict, "note": f"{n} seed(s) with the whole measure; needed: 2"}
     row["smallest visible"] = f"{(high - low) / 2:.{digits}f}"
-    if part.not_comparable:
-        return row | {"verdict": NOT_COMPARABLE, "note": part.not_comparable}
     row["p (Holm)"] = p_value((mean, low, high, n), zero)
     verdict = decide(part, (mean - zero, low - zero, high - zero, n))
     small = {"greater": low > zero, "less": high < zero}.get(part.direction)

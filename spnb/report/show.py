@@ -57,7 +57,11 @@ MAKERS = {
 MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in params.papers()}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
-ADDED = {"spice/claims": spice.with_cross_play, "spiral/poker-equilibrium": spiral.with_averages}
+ADDED = {
+    "spice/claims": spice.with_cross_play,
+    "spiral/poker-equilibrium": spiral.with_averages,
+    **dict.fromkeys(("scope/judge", "scope/seeds"), scope.with_acceptance),
+}
 """What adds to the results, for an exhibit, what is measured after training."""
 BANNER = (
     '<p style="border-left:6px solid #D55E00;background:#FFF1E6;color:#222;padding:4px 8px">{}</p>'
@@ -195,6 +199,7 @@ def described(paper: str) -> dict[str, Described]:
 def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None:
     """The exhibit from these runs; None where they lack its variants."""
     entry = described(info.paper).get(info.id)
+    frames = ADDED.get(info.id, lambda frames: frames)(frames)
     if info.id in MAKERS:
         texts = entry if isinstance(entry, CustomExhibit) else None
         if texts and texts.variants and not frames.runs:
@@ -202,9 +207,8 @@ def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None
         made = MAKERS[info.id](plan, frames)
         if made is None or texts is None:
             return made
-        return made._replace(caption=texts.caption, protocol=texts.protocol)
-    adds = ADDED.get(info.id, lambda frames: frames)
-    return entry.content(adds(frames)) if entry else None
+        return made._replace(caption=texts.caption, protocol=made.protocol or texts.protocol)
+    return entry.content(frames) if entry else None
 
 
 def needed_variants(exhibit_id: str, scale: str = "") -> list[str]:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from spnb.core.params import ParamError, variants
+from spnb.core.params import ParamError, variants, variants_at
 from spnb.report import claims, frame
 from spnb.report.claims import (
     CONTRADICTED,
@@ -126,11 +126,30 @@ def test_together_all_parts_must_hold():
 
 def test_holm_is_taken_over_the_parts_of_a_claim_that_can_be_compared():
     table = ends(full=(0.60, 0.30), no_rae=(0.40, 0.08))
-    parts = [part(), part(direction="less"), part(not_comparable="no such policy here")]
+    parts = [part(), part(direction="less"), part(of="weak", not_comparable="no such policy here")]
     lines = verdicts(file_of(*parts), Frames(results=table))
     assert lines["p (Holm)"].tolist() == ["0.061", "0.061", "-", "-"]  # 0.0303 x 2
     assert lines["verdict"].tolist() == [SUPPORTED, CONTRADICTED, NOT_COMPARABLE, CONTRADICTED]
-    assert lines["note"][2] == "no such policy here" and lines["here"][2] == lines["here"][0]
+    assert lines["note"][2] == "no such policy here" and lines["n"].tolist() == [2, 2, 0, 2]
+    assert verdicts(file_of(*parts[1:]), Frames())["n"].tolist() == [0, 0, 0]
+
+
+def test_a_part_without_runs_says_why_and_one_with_runs_is_judged():
+    """Where a claim's parts are judged one by one, too: there others without runs are left out."""
+    why = "no such policy here"
+    parts = [part(direction="compare"), part(of="weak", not_comparable=why), part(of="other")]
+    table = ends(full=(0.60, 0.30), no_rae=(0.40, 0.08))
+    shown = verdict_table(file_of(*parts), Frames(results=table))
+    assert shown["verdict"].tolist() == ["higher", NOT_COMPARABLE]
+    assert shown["note"].tolist() == ["", why]
+    assert verdict_table(file_of(*parts), Frames()).empty, "nothing is measured"
+    both = ends(full=(0.60, 0.30), no_rae=(0.40, 0.08), weak=(0.20, 0.02))
+    shown = verdict_table(file_of(*parts), Frames(results=both))
+    assert shown["verdict"].tolist() == ["higher", NOT_DECIDED] and shown["n"].tolist() == [2, 2]
+    (judges,) = (one for one in load_claims("scope").claims if one.id == "judges")
+    unrun = {one.of for one in judges.parts if one.not_comparable}
+    assert unrun == {"rubric-weak", "grader-weak", "grader-strong"}
+    assert not unrun & {*variants_at("scope", "cpu")}
 
 
 def test_variants_are_compared_in_pairs_of_a_seed():

@@ -17,8 +17,9 @@ from spnb.core.types import Engine, Request, Trajectory, derive_seed
 from spnb.evaluate.reports import SUITE, TASKS
 from spnb.lab.groups import SHORT
 from spnb.report import curves, plots
+from spnb.report.claims import Part, decide, load_claims, together
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, format_interval, load_measures
+from spnb.report.frame import KEYS, RESULTS, RUN, Frames, Interval, format_interval, load_measures
 from spnb.report.papers.ssp import ends, turns
 from spnb.report.policies import load_engine, run_params
 from spnb.report.tables import load_own, settings_table
@@ -27,6 +28,10 @@ from spnb.train.runs import Run
 
 SWAPPED = 2
 """Held-out tasks of each type and level that searches and answers are swapped on."""
+CLAIMED = {("last", "first"): "multi-hop", ("first", "last"): "single-hop"}
+"""Where the paper sees better searches, and better answers, gain more."""
+ACCEPTED = 0.5
+"""The score from which on an answer is accepted."""
 
 
 def figure_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
@@ -37,7 +42,8 @@ def figure_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
     if not there or not {*entry.variants} & {*there} <= {*used.variants}:
         return None
     measures = load_measures("scope")
-    parts = [measures[name].of_runs(used).assign(by=name) for name in ("oracle", "judge")]
+    names = ("oracle", "judge", "judge minus oracle", "told twice")
+    parts = [measures[name].of_runs(used).assign(by=name) for name in names]
     data = pd.concat(parts, ignore_index=True)
     looks = curves.looks("scope", used.variants)
     with plots.style():
@@ -45,9 +51,32 @@ def figure_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
         (ax,) = plots.multiples(figure, [""]).values()
         order = {name: looks[name] for name in used.variants}
         plots.bars(ax, data, "by", "value", hue="variant", order=order)
-        ax.set(xlabel="who reads the held-out reports", ylabel="score (%)")
+        ax.set(xlabel="who reads the held-out reports", ylabel="%")
         plots.legend_below(figure, note=entry.note)
     return ExhibitContent(figure, used.runs, data)
+
+
+def with_acceptance(frames: Frames) -> Frames:
+    """The same runs with shares of held-out answers among their results: those that the judge
+    accepts and the oracle does not, and the reverse, at every evaluation."""
+    rows = [
+        {key: run.params[key] for key in RUN}
+        | dict.fromkeys(KEYS, "")
+        | {"suite": SUITE, "step": step, "metric": metric, "value": share, "n": len(answers)}
+        for run in frames.runs
+        for (step, suite, *_), answers in frames.answers(run).items()
+        if suite == SUITE
+        for metric, share in accepted_alone(answers).items()
+    ]
+    results = pd.concat([frames.results, pd.DataFrame(rows)], ignore_index=True)
+    return replace(frames, results=results[RESULTS])
+
+
+def accepted_alone(answers: pd.DataFrame) -> dict[str, float]:
+    """Shares of answers (columns judge, score) that one accepts and the other does not."""
+    judge, oracle = (answers[name] >= ACCEPTED for name in ("judge", "score"))
+    alone = {"judge": judge & ~oracle, "oracle": oracle & ~judge}
+    return {f"accepted by the {name} alone": float(one.mean()) for name, one in alone.items()}
 
 
 # --- searches of one iteration, answers of another
@@ -55,7 +84,8 @@ def figure_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
 
 def swaps(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Held-out reports and short questions, the searches by one iteration's solver and the answer
-    by another's; a row a pair, its gain over the early one in both parts paired by seed."""
+    by another's; a row a pair, its gain over the early one in both parts paired by seed, and the
+    verdict on what the paper claims of it."""
     runs = [one for one in frames.only(["full"]).runs if len(one.kept()) > 1]
     if not runs:
         return None
@@ -72,10 +102,33 @@ def swaps(plan: Plan, frames: Frames) -> ExhibitContent | None:
         if (search, answer) != ("first", "first"):
             gains = own - early
             gains["multi-hop minus single-hop"] = gains["multi-hop"] - gains["single-hop"]
-            for kind, gain in gains.items():
-                line[f"{kind}: gain"] = format_interval(*mean_interval(gain.tolist())[:3])
+            over = {kind: mean_interval(gain.tolist()) for kind, gain in gains.items()}
+            line |= {f"{kind}: gain": format_interval(*each[:3]) for kind, each in over.items()}
+            line |= claimed(CLAIMED.get((search, answer), ""), over)
         lines.append(line)
-    return ExhibitContent(pd.DataFrame(lines).fillna("-"), runs)
+    protocol = load_own("scope")["scope/table-4"].protocol
+    protocol += f" {len(runs)} seeds, those whose weights are kept."
+    return ExhibitContent(pd.DataFrame(lines).fillna("-"), runs, protocol=protocol)
+
+
+def claimed(kind: str, gains: dict[str, Interval]) -> dict[str, str]:
+    """What the paper claims of one part, a gain on a kind of questions and a larger one than on the
+    other kind, with the verdict on each and on both; nothing without a kind."""
+    if not kind:
+        return {}
+    _, low, high, n = difference = gains["multi-hop minus single-hop"]
+    measure = load_measures("scope")[kind]
+    rule = {"text": kind, "measure": measure, "of": "full", "margin": load_claims("scope").margin}
+    side = "greater" if kind == "multi-hop" else "less"
+    gain = decide(Part(direction="greater", **rule), gains[kind])
+    larger = decide(Part(direction=side, **rule), difference)
+    return {
+        "claim": f"a gain on {kind}, larger than on the other",
+        "a gain": gain,
+        "larger": larger,
+        "verdict": together([gain, larger]),
+        "smallest visible": f"{(high - low) / 2:.1f}" if n > 1 else "-",
+    }
 
 
 def swapped(one: Run) -> pd.DataFrame:

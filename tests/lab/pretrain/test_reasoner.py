@@ -4,16 +4,21 @@ import itertools
 import json
 import re
 from collections import Counter
+from itertools import cycle, islice
 from math import factorial, prod
+from statistics import fmean
 
+import pandas as pd
 import pytest
 from transformers import AutoTokenizer
 
 from spnb.core import prompts
 from spnb.core.grading import grade
+from spnb.core.method import POLICY
+from spnb.core.paths import ROOT
 from spnb.core.types import Chat
 from spnb.games import programs
-from spnb.lab import embedded_path
+from spnb.lab import embedded_path, groups
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain import skill_suites, skills
 from spnb.lab.pretrain.build import PAD
@@ -222,14 +227,36 @@ def test_the_shipped_policies_reach_their_gates(name):
 
 @pytest.mark.parametrize(("arm", "chance"), TABLES["chance_hits"].items())
 def test_what_chance_gives_of_the_hardest_level(arm, chance):
-    """A ladder has less than .3 in a run; the three that have more are named as such."""
+    """Points by luck, by type of task where there are several. A ladder has less than .3 in a run;
+    the four that have more are named as such."""
     paper, variant = arm.split("/")
     params = make_plan(paper, "cpu", variants=[variant]).params(variant)
     answers = prod(
         name if isinstance(name, int) else getattr(params, name) for name in chance["answers"]
     )
-    assert answers / factorial(chance["level"]) == pytest.approx(chance["expected"], rel=0.05)
-    assert (chance["expected"] > 0.3) == (arm in {"spell/full", "spice/full", "rlvr/chain-even"})
+    if stages := getattr(params, "stages", []):
+        assert chance["answers"][0] == sum(s.steps for s in stages if s.policy == POLICY)
+    points = answers * chance.get("points", 1) / factorial(chance["level"])
+    expected = chance["expected"]
+    if "consistent" in chance:
+        kinds = Counter(islice(cycle(params.kinds), params.tasks_per_step))
+        shares = {kind: n / params.tasks_per_step for kind, n in kinds.items()}
+        hits = {kind: points * shares[kind] * chance["consistent"][kind] for kind in shares}
+        assert hits == pytest.approx(expected, rel=0.02)
+        expected = points = sum(hits.values())
+    assert points == pytest.approx(expected, rel=0.05)
+    above = {"spell/full", "spice/full", "rlvr/chain-even", "scope/six"}
+    assert (points > 0.3) == (arm in above)
+
+
+def test_the_points_of_a_report_by_luck_are_of_the_start_that_was_measured():
+    chance = TABLES["chance_hits"]["scope/full"]
+    start = pd.read_csv(ROOT / "figures/scope/start.csv").set_index("skill")
+    for kind, share in chance["consistent"].items():
+        highest = start.loc[f"report {kind}: consistent", str(chance["level"])]
+        assert highest == pytest.approx(100 * share), kind
+    assert chance["points"] == fmean(range(groups.FEWEST, groups.SIZE + 1))
+    assert chance["level"] == groups.HIGHEST
 
 
 @pytest.mark.slow

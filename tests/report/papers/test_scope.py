@@ -8,9 +8,11 @@ from spnb.core.episodes import run
 from spnb.core.method import Chat
 from spnb.core.search import Hit, Tool, search_rollouts
 from spnb.core.types import Completion, Sampling
-from spnb.report import Frames
-from spnb.report.frame import RESULTS
+from spnb.report import Frames, gather
+from spnb.report.exhibits import exhibit_info
+from spnb.report.frame import RESULTS, load_measures
 from spnb.report.papers import scope
+from spnb.report.show import make
 from spnb.train.runs import Run, open_run
 
 PARAMS = {"paper": "scope", "scale": "cpu", "seed": 0}
@@ -81,8 +83,65 @@ def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
     assert gains["reports: gain"].startswith("20.0 [20.0")
     assert gains["single-hop: gain"][:3] == "5.0"
     assert gains["multi-hop minus single-hop: gain"].startswith("5.0 [5.0")
+    assert (gains["a gain"], gains["larger"]) == ("supported", "supported")
+    answers = table.loc[("first", "last")]  # gains 2.5 points on single-hop, 5 on multi-hop
+    assert answers["claim"] == "a gain on single-hop, larger than on the other"
+    assert (answers["a gain"], answers["larger"]) == ("supported", "contradicted")
+    assert table["verdict"].tolist() == ["-", "contradicted", "supported", "-"]
+    protocol = scope.swaps(None, Frames(runs)).protocol
+    assert protocol.endswith(" 2 seeds, those whose weights are kept.")
     monkeypatch.setattr(Run, "kept", lambda one: {24: 1})
     assert scope.swaps(None, Frames(runs)) is None
+
+
+def test_a_swap_needs_a_gain_that_is_larger():
+    """The verdict of both; the smallest visible difference is half of the difference's interval."""
+    found = {
+        "multi-hop": (-0.4, -2.4, 1.5, 7),
+        "single-hop": (-4.5, -7.3, -1.6, 7),
+        "multi-hop minus single-hop": (4.0, 1.8, 6.2, 7),
+    }
+    searches = scope.claimed("multi-hop", found)
+    assert (searches["a gain"], searches["larger"]) == ("equal within 5", "supported")
+    assert (searches["verdict"], searches["smallest visible"]) == ("not supported", "2.2")
+    answers = scope.claimed("single-hop", found)
+    assert (answers["a gain"], answers["larger"]) == ("contradicted", "contradicted")
+    less = found | {"multi-hop minus single-hop": (-4.0, -6.2, -1.8, 7)}
+    assert scope.claimed("single-hop", less)["larger"] == "supported"
+    assert scope.claimed("", found) == {}
+
+
+def test_the_judge_and_the_oracle_accept_answers_alone(tmp_path):
+    """A share of all held-out answers, by step; one half is enough."""
+    base = dict.fromkeys(("opponent", "decoding", "role", "difficulty"), "")
+    scores = {  # (judge, oracle)
+        0: [(0.5, 0.25), (1, 1), (0.4, 0.5), (0, 0)],
+        72: [(0.5, 0.49), (0.75, 0), (0.5, 0.5), (1, 0.2)],
+    }
+    runs = [made(tmp_path, seed=seed) for seed in (0, 1)]
+    for one in runs:
+        for step, pairs in scores.items():
+            about = base | {"suite": "reports", "step": step}
+            one_item = {"item": "0", "sample": 0, "kind": "", "score": 0.0}
+            told = [about | one_item | {"item": str(i), "judge": judge, "score": oracle}
+                    for i, (judge, oracle) in enumerate(pairs)]  # fmt: skip
+            one.append("items", *told, about | one_item | {"suite": "single-hop"})
+            mean = sum(judge for judge, _ in pairs) / len(pairs)
+            number = {"metric": "judge", "value": mean, "low": mean, "high": mean, "n": len(pairs)}
+            one.append("evals", about | number)
+    frames = gather(runs)
+    added = scope.with_acceptance(frames)
+    for name, start, end in (("judge", 25, 75), ("oracle", 25, 0)):
+        measure = load_measures("scope")[f"accepted by the {name} alone"]
+        assert measure.of_runs(added, 0)["value"].tolist() == [start, start]
+        assert measure.of_runs(added, 1)["value"].tolist() == [end, end]
+    table = make(exhibit_info("scope/judge"), None, frames).item
+    assert table.loc["SCOPE", "accepted by the judge alone"].startswith("75.0 [75.0")
+    assert table.loc["start policy", "accepted by the oracle alone"].startswith("25.0")
+    assert list(table.index) == ["start policy", "SCOPE"], "the arms that were run"
+    seeds = make(exhibit_info("scope/seeds"), None, frames).item
+    assert "accepted by the judge alone" in set(seeds["measure"])
+    assert scope.with_acceptance(Frames()).results.empty
 
 
 def test_the_judges_need_all_of_their_arms(tmp_path):
@@ -90,8 +149,9 @@ def test_the_judges_need_all_of_their_arms(tmp_path):
     runs = [made(tmp_path, name, seed) for name in names for seed in (0, 1)]
     rows = [
         {"paper": "scope", "scale": "cpu", "variant": one.variant, "seed": one.seed, "step": 72,
-         "suite": "reports", "metric": metric, "value": 0.1 * names.index(one.variant), "n": 1}
-        for one in runs for metric in ("oracle", "judge")
+         "suite": "reports", "metric": metric, "n": 1,
+         "value": 0.1 * names.index(one.variant) + 0.05 * (metric == "judge")}
+        for one in runs for metric in ("oracle", "judge", "repeated")
     ]  # fmt: skip
     results = pd.DataFrame(rows).reindex(columns=RESULTS)
     keys = ["opponent", "role", "decoding", "difficulty"]
@@ -99,7 +159,9 @@ def test_the_judges_need_all_of_their_arms(tmp_path):
     made_of = scope.figure_4(None, Frames(runs, results))
     means = made_of.data.groupby(["by", "variant"])["value"].mean()
     assert means["oracle", "rubric-oracle"] == pytest.approx(20)
-    assert means["judge", "grader-oracle"] == pytest.approx(10)
+    assert means["judge", "grader-oracle"] == pytest.approx(15)
+    assert means["judge minus oracle", "grader-oracle"] == pytest.approx(5)
+    assert means["told twice", "rubric-oracle"] == pytest.approx(20)
     assert scope.figure_4(None, Frames(runs[:4], results)) is None
 
 

@@ -30,6 +30,7 @@ from spnb.report.frame import (
     pick,
     read_yaml,
     rows_nearest_step,
+    within,
 )
 from spnb.train.plan import Plan, make_plan
 from spnb.train.runs import Run
@@ -117,7 +118,7 @@ class Column(StrictData):
         _, low, high, n = interval
         if self.half:
             return f"{(high - low) / 2:.{self.digits}f}" if n > 1 else "-", n
-        return self.shown(interval), n
+        return self.shown(within(interval, self.measure.reach())), n
 
     def shown(self, interval: Interval) -> str:
         """A number of this column with its interval."""

@@ -18,7 +18,7 @@ from spnb.evaluate.reports import SUITE, TASKS
 from spnb.lab.groups import SHORT
 from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, format_interval, load_measures
+from spnb.report.frame import Frames, format_interval, load_measures, within
 from spnb.report.papers.ssp import ends, turns
 from spnb.report.policies import load_engine, run_params
 from spnb.report.tables import load_own, settings_table
@@ -73,7 +73,9 @@ def swaps(plan: Plan, frames: Frames) -> ExhibitContent | None:
             gains = own - early
             gains["multi-hop minus single-hop"] = gains["multi-hop"] - gains["single-hop"]
             for kind, gain in gains.items():
-                line[f"{kind}: gain"] = format_interval(*mean_interval(gain.tolist())[:3])
+                reach = 100 if kind in kinds else 200
+                over = within(mean_interval(gain.tolist()), (-reach, reach))
+                line[f"{kind}: gain"] = format_interval(*over[:3])
         lines.append(line)
     return ExhibitContent(pd.DataFrame(lines).fillna("-"), runs)
 

@@ -21,8 +21,9 @@ comparison are not decided, the others not measured. A part whose variants canno
 where they have no runs (`not_comparable`), and has no verdict. Intervals are not corrected for the
 number of claims. Beside them stand the smallest difference that the seeds could show, half of the
 interval's width, and the p of the difference, adjusted for the number of the claim's parts (Holm).
-The columns for start and end show levels, whose intervals are bootstrapped over seeds and items
-(`Measure.interval`).
+What is shown of an interval stays within what is possible (points: from -100 to 100); verdict, p
+and width are those of the whole one. The columns for start and end show levels, whose intervals are
+bootstrapped over seeds and items (`Measure.interval`).
 """
 
 import json
@@ -48,6 +49,7 @@ from spnb.report.frame import (
     read_yaml,
     seed_interval,
     widened,
+    within,
 )
 from spnb.train.provenance import file_at
 from spnb.train.runs import Run
@@ -264,8 +266,9 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     def shown(variant: str, share: float) -> str:
         return format_interval(*level.interval(frames, variant, share)[:3], digits)
 
-    zero = 0.0
+    zero, ends = 0.0, part.measure.range
     if isinstance(part.against, str):
+        ends = part.measure.reach(part.other)
         mean, low, high, n = part.measure.difference(frames, part.of, part.against, part.other)
         row["other end"] = shown(part.against, 1)
         if part.direction in ("greater", "less"):
@@ -278,7 +281,8 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
         over_seeds = seed_interval(part.measure.of_runs(frames))
         level_ends = part.measure.interval(frames, part.of)[1:3]
         mean, low, high, n = widened(over_seeds, level_ends)
-    here = f"{format_interval(mean, low, high, digits)} {part.measure.unit}".strip()
+    cut = within((mean, low, high, n), ends)
+    here = f"{format_interval(*cut[:3], digits)} {part.measure.unit}".strip()
     row |= {"start": shown(part.of, 0), "end": shown(part.of, 1), "here": here, "n": n}
     if n < 2:
         verdict = NOT_DECIDED if n and part.direction in ALONE else NOT_MEASURED

@@ -22,6 +22,7 @@ from spnb.report.frame import (
     pick,
     read_yaml,
     records,
+    within,
 )
 from spnb.train.plan import Plan
 from spnb.train.runs import RunError
@@ -112,15 +113,11 @@ def differences(frames: Frames, measures: Mapping[str, Measure], against: str) -
     """A row a variant and measure, `COLUMNS`; those without a pair of numbers are left out."""
     lines = []
     for label, measure in measures.items():
-        bounds = measure.bounds(frames, against)
         for variant in (name for name in frames.variants if name != against):
-            mean, low, high, n = measure.difference(frames, variant, against)
-            visible = (high - low) / 2
-            if bounds:
-                reach = bounds[1] - bounds[0]
-                low = max(low, -reach)
-                high = min(high, reach)
-            lines += [(variant, label, mean, low, high, n, visible)] if n else []
+            pairs = measure.difference(frames, variant, against)
+            visible = (pairs[2] - pairs[1]) / 2
+            shown = within(pairs, measure.reach())
+            lines += [(variant, label, *shown, visible)] if pairs[3] else []
     return pd.DataFrame(lines, columns=COLUMNS)
 
 

@@ -49,8 +49,9 @@ TABLE_ROWS_READ = 500
 """Most rows that a page has of a figure's numbers, and of a table; of longer ones it has a link."""
 THUMBNAIL = 420
 """Width of a picture in the gallery, in pixels."""
-COMMANDS = {"speed": "make bench"}
-"""What makes exhibits that `spnb exhibit` does not make."""
+MEASURE = "python -m spnb.lab.pretrain.exhibits"
+COMMANDS = {"speed": "make bench", "embedded/readers": MEASURE, "embedded/games": MEASURE}
+"""What makes exhibits that `spnb exhibit` does not make, by paper or id."""
 HOW_TO_READ = """\
 Every table and figure that was made here, a page a paper. A number of ours has its 95 % interval,
 and the paper's number beside or under it. The caption says what is shown, the protocol how our
@@ -347,7 +348,8 @@ def command_of(info: ExhibitInfo, scale: str) -> str:
     """What makes an exhibit again."""
     if info.id.endswith("/search"):
         return f"spnb search {info.paper} --scale {scale}"
-    return COMMANDS.get(info.paper, f"spnb exhibit {info.id} --scale {scale}")
+    own = COMMANDS.get(info.id) or COMMANDS.get(info.paper)
+    return own or f"spnb exhibit {info.id} --scale {scale}"
 
 
 def _write(path: Path, content: bytes) -> None:

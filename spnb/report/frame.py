@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,8 @@ STRATUM = ["step", *KEYS]
 Labels = Annotated[list[str], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
 
 
+Ends = tuple[float, float]
+"""The least and the largest value."""
 Answers = Mapping[tuple[Any, ...], pd.DataFrame]
 """Graded answers by the columns of `ARM`, with `STRATUM` and item as index."""
 
@@ -224,17 +227,31 @@ class Measure(StrictData):
         steps = self.by_step(own)
         if self.change == "none":
             return self._level(own, steps, share)
-        change = seed_interval(self._at(steps, share), share)
+        change = within(seed_interval(self._at(steps, share), share), self.range)
         level = self.model_copy(update={"change": "none"})
         if self.change != "difference" or change[3] == 0 or level._items(own, steps, share) is None:
             return change
         last, first = (level._level(own, steps, at)[:3] for at in (share, self.since))
-        return widened(change, difference_interval(last, first))
+        return within(widened(change, difference_interval(last, first)), self.range)
 
-    def bounds(self, frames: Frames, variant: str) -> tuple[float, float] | None:
-        """The least and the largest value that it can have; None where the items do not say."""
-        own = frames.only([variant])
-        return self._bounds(self._items(own, self.by_step(own), 1))
+    @property
+    def range(self) -> Ends:
+        """The least and the largest value that it can have. A weight of 100 is of a share in per
+        cent; without one, as a ratio or as a distance, it has no ends."""
+        low, high = (end(0.0, *self.weights.values()) for end in (min, max))
+        kind = self.change if self.distance is None else "distance"
+        if max(high, -low) != 100 or kind not in ("none", "difference"):
+            return -inf, inf
+        return (low - high, high - low) if kind == "difference" else (low, high)
+
+    def reach(self, other: "Measure | None" = None) -> Ends:
+        """The least and the largest difference of two variants, the second of `other` if that is
+        given. Evaluated changes since one start differ as their ends do."""
+        pair = [self, other or self]
+        if all((one.source, one.change, one.since) == ("evals", "difference", 0) for one in pair):
+            pair = [one.model_copy(update={"change": "none"}) for one in pair]
+        (low, high), (its_low, its_high) = (one.range for one in pair)
+        return low - its_high, high - its_low
 
     def _bounds(self, items: pd.DataFrame | None) -> tuple[float, float] | None:
         if items is None or not items["bounded"].all():
@@ -300,7 +317,8 @@ class Measure(StrictData):
     def difference(
         self, frames: Frames, first: str, second: str, other: "Measure | None" = None
     ) -> "Interval":
-        """The mean of `differences` with its interval: `paired_interval`."""
+        """The mean of `differences` with its interval: `paired_interval`, which may go beyond
+        `reach`: a p or a width follows from it, what is shown is cut (`within`)."""
         sides = ((self, first), (other or self, second))
         return paired_interval(
             self.differences(frames, first, second, other),
@@ -384,6 +402,12 @@ def widened(interval: Interval, ends: tuple[float, float]) -> Interval:
     return mean, float(np.fmin(low, ends[0])), float(np.fmax(high, ends[1])), n
 
 
+def within(interval: Interval, ends: Ends) -> Interval:
+    """An interval as it is shown: no end is beyond what is possible; nan stays."""
+    mean, low, high, n = interval
+    return mean, *map(float, np.clip((low, high), *ends)), n
+
+
 def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Mean and bootstrap interval over seeds by group: columns `by`, value, low, high, n (seeds).
 
@@ -420,7 +444,7 @@ def side_by_side(
     names = [name for name in variants if name != minus]
 
     def cell(measure: Measure, name: str) -> str:
-        over = measure.difference(frames, name, minus) if minus else None
+        over = within(measure.difference(frames, name, minus), measure.reach()) if minus else None
         return format_interval(*(over or measure.interval(frames, name, share))[:3], digits)
 
     table = {label: [cell(each, name) for name in names] for label, each in measures.items()}

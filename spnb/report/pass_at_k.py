@@ -26,6 +26,7 @@ from spnb.report.frame import (
     paired_interval,
     read_yaml,
     widened,
+    within,
 )
 from spnb.train.runs import Run, config_hash
 
@@ -129,7 +130,8 @@ def level(rows: pd.DataFrame) -> Interval:
 def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval:
     """`first` minus `second`, paired by seed (`paired_interval`); rows as those of `level`."""
     pairs = (seed_values(first) - seed_values(second)).dropna()
-    return paired_interval(pairs.tolist(), lambda: (level(first)[:3], level(second)[:3]))
+    over = paired_interval(pairs.tolist(), lambda: (level(first)[:3], level(second)[:3]))
+    return within(over, (-1, 1))
 
 
 def gain(start: pd.DataFrame, end: pd.DataFrame, both: pd.DataFrame) -> Interval:
@@ -143,7 +145,7 @@ def gain(start: pd.DataFrame, end: pd.DataFrame, both: pd.DataFrame) -> Interval
     """
     first = seed_values(both[both["step"] == 0])
     seeds = mean_interval((seed_values(end) - first).dropna().tolist())
-    return widened(seeds, difference_interval(level(end)[:3], level(start)[:3]))
+    return within(widened(seeds, difference_interval(level(end)[:3], level(start)[:3])), (-1, 1))
 
 
 def reading(one: Interval, many: Interval) -> str:

@@ -30,6 +30,7 @@ from spnb.corpus.store import CorpusError
 from spnb.evaluate.benchmarks import HUB
 from spnb.evaluate.loaders import load
 from spnb.lab.tiny import tiny_qwen
+from spnb.report.frame import within
 from spnb.train.cards import hours, need, refuse_small, shape_of
 from spnb.train.config import merge
 from spnb.train.doctor import CARD, GB, Machine, look, missing
@@ -271,15 +272,16 @@ def _means(run: Run) -> Iterator[dict[str, Any]]:
                 "seed": run.seed,
                 "measure": words,
                 "n": len(both),
-                "before": _interval(before.tolist()),
-                "after": _interval(after.tolist()),
-                "change": _interval(both.tolist()),
+                "before": _interval(before.tolist(), 0),
+                "after": _interval(after.tolist(), 0),
+                "change": _interval(both.tolist(), -100),
             }
 
 
-def _interval(scores: Sequence[float]) -> str:
-    value, low, high, _ = mean_interval([100 * score for score in scores])
-    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
+def _interval(scores: Sequence[float], least: float) -> str:
+    """The mean in per cent; its interval lies from the least possible value to 100."""
+    over = within(mean_interval([100 * score for score in scores]), (least, 100))
+    return "{:.1f} [{:.1f}, {:.1f}]".format(*over)
 
 
 def _exploitability(run: Run) -> Iterator[dict[str, Any]]:

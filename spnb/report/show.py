@@ -281,7 +281,9 @@ def _shown(record: Mapping[str, Any], folder: Path, where: str, **more: Any) -> 
 
 def _how(exhibit_id: str) -> str:
     """What makes it."""
-    return f"made by: {COMMANDS.get(exhibit_info(exhibit_id).paper, f'spnb exhibit {exhibit_id}')}"
+    paper = exhibit_info(exhibit_id).paper
+    own = COMMANDS.get(exhibit_id) or COMMANDS.get(paper) or f"spnb exhibit {exhibit_id}"
+    return f"made by: {own}"
 
 
 def regenerate(
@@ -300,7 +302,7 @@ def regenerate(
         RunError: a run failed, or there is no finished run.
     """
     info = exhibit_info(exhibit_id)
-    if info.paper == "embedded":
+    if info.paper == "embedded" and exhibit_id not in COMMANDS:
         say(f"{exhibit_id} is made by its notebook: minutes, nothing is trained.")
         notebooks.execute(info.paper, scale)
         shown = saved(exhibit_id, default_folder())

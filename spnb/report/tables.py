@@ -30,6 +30,7 @@ from spnb.report.frame import (
     pick,
     read_yaml,
     rows_nearest_step,
+    within,
 )
 from spnb.train.plan import Plan, make_plan
 from spnb.train.runs import Run
@@ -114,7 +115,8 @@ class Column(StrictData):
         if variant == self.minus or share < 1:
             return "-", 0
         interval = self.measure.difference(frames, variant, self.minus)
-        return self.shown(interval), interval[3]
+        shown = interval if self.half else within(interval, self.measure.reach())
+        return self.shown(shown), interval[3]
 
     def shown(self, interval: Interval) -> str:
         """A number of this column with its interval; of a `half` one the smallest difference that

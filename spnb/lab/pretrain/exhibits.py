@@ -1,4 +1,10 @@
-"""What the notebook of the shipped policies shows: learning curves and skills."""
+"""What the notebook of the shipped policies shows: learning curves and skills.
+
+    python -m spnb.lab.pretrain.exhibits
+
+makes the tables of the policies that the notebook does not measure: `embedded/readers`,
+`embedded/games`.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +20,11 @@ from spnb.lab.pretrain.build import CURVE_FILE
 from spnb.report import plots
 from spnb.report.exhibits import save_exhibit
 from spnb.train.engines.torch import TorchEngine
-from spnb.train.policies import Policy, policy_path
+from spnb.train.policies import Policy, load_policy, policy_path
+
+READERS = ("reader", "reader-even", "reader-large", "learner-hard", "player")
+PLAYERS = ("games", "games-rival", "player")
+"""Those of `embedded/readers`, and of `embedded/games`."""
 
 
 def curve_of(folder: Path, title: str) -> tuple[Figure, pd.DataFrame]:
@@ -56,6 +66,12 @@ def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> p
     return skills_table("embedded/learner", what, policies, scale, figures)
 
 
+def reader_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
+    """What the readers, the start that asks for too much and the player can do; saved."""
+    what = "readers, the learner that asks for too much and the player can do"
+    return skills_table("embedded/readers", what, policies, scale, figures)
+
+
 def seeker_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
     """What SSP's start policies can do, by level: to answer, to ask and to check; saved."""
     what = "SSP's start policies can do (checks of towns: hacked questions that would pass)"
@@ -66,6 +82,29 @@ def reporter_table(policies: Mapping[str, Policy], scale: str, figures: str) -> 
     """What SCOPE's start policies can do, by level: reports, tasks, rubrics, grades; saved."""
     what = "SCOPE's start policies can do (reports: points told, sections in any order)"
     return skills_table("scope/start", what, policies, scale, figures)
+
+
+def games_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
+    """How policies play: legal moves, true remarks, skill, 200 items behind each number (8 at smoke
+    scale); saved. Columns policy and those of `skills.measure_games`."""
+    count = 8 if scale == "smoke" else 200
+    tables = {}
+    for name, policy in policies.items():
+        suites = skills.game_skills(Chat(policy.tokenizer), count)
+        tables[name] = skills.measure_games(policy.engine(), suites)
+    shown = pd.concat(tables, names=["policy"]).reset_index("policy").reset_index(drop=True)
+    save_exhibit(
+        "embedded/games",
+        shown.round(4),
+        [],
+        caption="How the policies that play begin, before any reinforcement learning: shares of "
+        "legal moves and true remarks, and skill beside that of random play; 95 % intervals.",
+        protocol=f"Sampled at temperature 1; n: the answers, matches or questions behind a row, "
+        f"{count} of each, or all positions of tic-tac-toe. One training seed.",
+        folder=figures,
+        policies=[source_of(name, policy) for name, policy in policies.items()],
+    )
+    return shown
 
 
 def skills_table(
@@ -97,3 +136,13 @@ def source_of(name: str, policy: Policy) -> str:
     shipped = f"embedded/{name}"
     loaded = policy.model.name_or_path
     return shipped if loaded == policy_path(shipped) else loaded
+
+
+def main() -> None:
+    """Measures and saves both tables: some twenty minutes of one core."""
+    for names, table in ((READERS, reader_table), (PLAYERS, games_table)):
+        table({name: load_policy(f"embedded/{name}") for name in names}, "cpu", "figures")
+
+
+if __name__ == "__main__":
+    main()

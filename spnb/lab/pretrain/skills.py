@@ -35,8 +35,9 @@ from spnb.lab.chain import CHAIN, QUEST, Chains, follow
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.ladder_suites import search
 from spnb.lab.pretrain.demos import GAME_SHARES
-from spnb.lab.pretrain.make import lessons_of
+from spnb.lab.pretrain.make import GAMES, lessons_of
 from spnb.lab.pretrain.reasoner_lessons import READ
+from spnb.lab.pretrain.recipes import LearnerRecipe
 from spnb.lab.pretrain.report_skills import report_skills
 from spnb.lab.pretrain.skill_suites import MAX_LENGTH, POOL, TURN, answers, proposed, skill
 from spnb.lab.segments import SUITES, judge, suite_tasks
@@ -60,7 +61,11 @@ COMPARE = {
 
 
 def skills_of(name: str, chat: Chat, count: int) -> list[Suite]:
-    """Those of a shipped policy that reads, by the name of its recipe."""
+    """Those of a shipped policy, by the name of its recipe."""
+    if name == GAMES:
+        return game_skills(chat, count)
+    if name == "player":
+        return player_skills(chat, lessons_of(name).recipe, count)
     if name == "searcher":
         return search_skills(chat, count)
     if name.startswith("seeker"):
@@ -156,6 +161,14 @@ def ladder_rubrics(chat: Chat, highest: int, count: int) -> Suite:
 
 
 # --- chains, by search
+
+
+def player_skills(chat: Chat, recipe: LearnerRecipe, count: int = 200) -> list[Suite]:
+    """The player's, games apart: the families that it was shown, and chains by search."""
+    families = dict.fromkeys(recipe.families)
+    told = [ladder_answers(chat, family, recipe.highest, count) for family in families]
+    by_search = partial(search, chat.tokenizer, POOL, CHAIN.highest, MAX_LENGTH)
+    return [*told, chain_answers(chat, count, CHAIN, by_search)]
 
 
 def search_skills(chat: Chat, count: int = 200) -> list[Suite]:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from spnb.core.stats import bootstrap_interval, mean_interval
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, format_interval, load_measures, records
+from spnb.report.frame import Frames, format_interval, load_measures, records, within
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
@@ -32,7 +32,9 @@ def gains(plan: Plan, frames: Frames) -> ExhibitContent | None:
                 "end": level.interval(own, task),
                 "gain": gain.interval(own, task),
                 "gain of control": gain.interval(frames, f"{task}-random"),
-                "more than control": gain.difference(frames, task, f"{task}-random"),
+                "more than control": within(
+                    gain.difference(frames, task, f"{task}-random"), gain.reach()
+                ),
             }
             seeds = intervals["end"][3]
             line = {key: format_interval(*each[:3]) for key, each in intervals.items()}
@@ -79,7 +81,8 @@ def kinds_of_gain(frames: Frames) -> pd.DataFrame:
         kind = "sharpening" if sharpened else "improving a skill"
         kind = "selecting a behaviour" if mean["selected"] > mean["within"] else kind
         kind = kind if mean["gain"] > 0 else "no gain"
-        cells = {name: format_interval(*mean_interval(numbers[name])[:3]) for name in numbers}
+        over = {name: within(mean_interval(numbers[name]), (-100, 100)) for name in numbers}
+        cells = {name: format_interval(*interval[:3]) for name, interval in over.items()}
         for when, tables in zip(("start", "end"), zip(*ends, strict=True), strict=True):
             cells[f"rate, {when}"] = _level([table["did"] for table in tables])
             done = [table.loc[table["did"], "right"] for table in tables]

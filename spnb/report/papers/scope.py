@@ -19,7 +19,16 @@ from spnb.lab.groups import SHORT
 from spnb.report import curves, plots
 from spnb.report.claims import Part, decide, load_claims, together
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import KEYS, RESULTS, RUN, Frames, Interval, format_interval, load_measures
+from spnb.report.frame import (
+    KEYS,
+    RESULTS,
+    RUN,
+    Frames,
+    Interval,
+    format_interval,
+    load_measures,
+    within,
+)
 from spnb.report.papers.ssp import ends, turns
 from spnb.report.policies import load_engine, run_params
 from spnb.report.tables import load_own, settings_table
@@ -103,7 +112,9 @@ def swaps(plan: Plan, frames: Frames) -> ExhibitContent | None:
             gains = own - early
             gains["multi-hop minus single-hop"] = gains["multi-hop"] - gains["single-hop"]
             over = {kind: mean_interval(gain.tolist()) for kind, gain in gains.items()}
-            line |= {f"{kind}: gain": format_interval(*each[:3]) for kind, each in over.items()}
+            for kind, each in over.items():
+                reach = 100 if kind in kinds else 200
+                line[f"{kind}: gain"] = format_interval(*within(each, (-reach, reach))[:3])
             line |= claimed(CLAIMED.get((search, answer), ""), over)
         lines.append(line)
     protocol = load_own("scope")["scope/table-4"].protocol

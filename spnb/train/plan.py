@@ -381,13 +381,16 @@ def deviations(plan: Plan, variant: str = "") -> dict[str, tuple[Any, Any]]:
     """Where the plan's scale differs from the paper's settings: parameter to (here, paper).
 
     Of its first variant, or of the named one; where that has no settings at the paper's scale, they
-    are those of the first variant that has.
+    are those of the first variant that has. Of benchmarks the names, where these differ.
     """
     variant = variant or plan.variants[0]
     there = variant if variant in variants_at(plan.paper, "paper") else None
     at_paper = make_plan(plan.paper, "paper", variants=[there] if there else None)
-    here = flat(plan.params(variant).model_dump(mode="json"))
-    paper = flat(at_paper.params(there or at_paper.variants[0]).model_dump(mode="json"))
+    both = plan.params(variant), at_paper.params(there or at_paper.variants[0])
+    here, paper = (flat(each.model_dump(mode="json", exclude_none=True)) for each in both)
     names = [name for name in here | paper if name not in ("scale", "seed", "variant")]
-    changed = [name for name in names if here.get(name) != paper.get(name)]
-    return {name: (here.get(name), paper.get(name)) for name in changed}
+    pairs = {name: (here.get(name), paper.get(name)) for name in names}
+    named = tuple(sorted(each or ()) for each in pairs["benchmarks"])
+    if named[0] != named[1]:
+        pairs["benchmarks"] = named
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -431,6 +431,15 @@ def test_deviations_are_of_the_first_variant_or_of_a_named_one():
     assert deviations(plan, "qwenlong-l1")["context"] == ([4, 8], [10, 20])
 
 
+def test_deviations_name_benchmarks_and_leave_out_what_is_not_set():
+    changed = deviations(make_plan("ssp", "cpu", variants=["full"]))
+    here, paper = changed["benchmarks"]
+    assert here == [] and paper == sorted(paper) and {"nq", "bamboogle"} <= {*paper}
+    assert changed["roles"][0] == {"solver": {"kl": False}}
+    same = deviations(make_plan("rlvr", "gpu"))["benchmarks"]
+    assert [*same[0]] == [*same[1]] and same[0]["gsm8k"]["count"] == 200
+
+
 def test_a_run_that_another_process_writes_is_named(tmp_path, monkeypatch, capsys):
     """Where several train together, none waits: the others would not know that one does."""
     plan = small_plan(tmp_path, steps=1)

@@ -60,6 +60,13 @@ def by_level(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return shown[columns + [name for name in shown if name not in columns]]
 
 
+def parted(table: pd.DataFrame) -> list[pd.DataFrame]:
+    """Two tables of one by level: the levels, and the other parts; neither has an empty line."""
+    levels = [name for name in table if name.isdigit()]
+    halves = table[levels], table[sorted(set(table) - set(levels))]
+    return [half.dropna(how="all") for half in halves]
+
+
 def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
     """What shipped policies can do, by level; saved."""
     what = "learners, searcher and reasoners can do"

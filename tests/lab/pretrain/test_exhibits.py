@@ -41,3 +41,7 @@ def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monk
     assert (tmp_path / "embedded/learner.md").is_file()
     (record,) = read_index(tmp_path)
     assert list(record["policies"]) == ["embedded/learner", str(rebuilt)], "one is not the shipped"
+    levels, others = exhibits.parted(table)
+    assert list(levels) == ["1", "2"] and list(others) == ["right", "valid"]
+    assert [name for _, name in others.index] == ["ask journey", "judge"]
+    assert ("learner", "judge") not in levels.index

@@ -47,6 +47,7 @@ from spnb.evaluate.items import Records, Rows, ask_suite, pass_at_k_rows
 Build = Callable[[str], Messages]
 """The prompt with a text put into it."""
 LETTERS = "ABCDEFGHIJ"
+SPLITS = ("train", "test", "dev", "validation")
 FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".json": ("json", {}),
     ".jsonl": ("json", {}),
@@ -202,9 +203,25 @@ def _local_rows(entry: Benchmark, path: Path) -> Any:
         files = [file for file in files if file.is_file() and _suffix(file) in FORMATS]
         if not files:
             raise FileNotFoundError(f"no file there with one of the suffixes {', '.join(FORMATS)}")
+        files = _of_split(entry.split, files)
         kind, others = FORMATS[_suffix(files[0])]
         names = [glob.escape(str(file)) for file in files]
         return datasets.load_dataset(kind, data_files=names, split="train", **options, **others)
+
+
+def _of_split(split: str, files: list[Path]) -> list[Path]:
+    """The files of a split, where the beginnings of their names are those of several; else all.
+
+    Raises:
+        FileNotFoundError: none of these is this one.
+    """
+    named = {file: name for file in files for name in SPLITS if file.name.startswith(name)}
+    if len({*named.values()}) < 2:
+        return files
+    if split not in named.values():
+        found = ", ".join(sorted({*named.values()}))
+        raise FileNotFoundError(f"no file of the split {split} there, but of {found}")
+    return [file for file, name in named.items() if name == split]
 
 
 def _suffix(file: Path) -> str:

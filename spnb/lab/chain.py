@@ -3,7 +3,8 @@
 Everybody has a guide, a host and some others, and is each of these to one person. A question names
 a start and the relations to follow, each with its ordinal, in random order; level k has k of them.
 A library holds one sentence a relation. A searcher follows the relations in any order at first, so
-that level k is right by chance 1/k!; a questioner goes back from an answer by search.
+that level k is in the right order by chance 1/k!; in another order some one in as many answers is
+right as there are people. A questioner goes back from an answer by search.
 
     task = CHAIN.draw_task(3, random.Random(0))
     grade_text("<answer> ...</answer>", task)

@@ -3,8 +3,9 @@
 A source lists steps by number: the towns a traveller saw, the payments somebody made. A questioner
 reads sources and asks for the first `level` steps of one. An answerer reads notes, one a step, in
 random order, each with its ordinal, among notes on rivals; it has to put the steps in order. The
-learners (`spnb.lab.pretrain.ladder_lessons`) take notes in any order at first, so that level k is
-right by chance 1/k!: what practice adds is the order of one ordinal more.
+learners (`spnb.lab.pretrain.ladder_lessons`) take notes in any order at first, which is the right
+one by chance 1/k! at level k: what practice adds is the order of one ordinal more. A number that is
+worked out is also right in one in a hundred other orders.
 
     task = draw_task("journey", 3, random.Random(0))
     grade_text(reply(task, (0, 1, 2)), task)     # 1.0; any other order 0.0

@@ -84,6 +84,8 @@ class Params(MethodParams):
         need(self.trained_questions <= self.proposals, "trained_questions", most)
         stated = self.questions == "proposer" and self.family != "report"
         need(stated or not self.wrong, "wrong questions family", "with a proposer; not in reports")
+        several = self.highest > 1 or self.family == "choice" or not self.wrong
+        need(several, "highest wrong", "2 or more: a single step has no other order")
         check_source(SOURCE, self)
         return self
 

@@ -84,3 +84,22 @@ def test_state_survives():
     assert first.state_dict() != second.state_dict()
     second.load_state_dict(first.state_dict())
     assert first.state_dict() == second.state_dict()
+
+
+def test_thinking_reaches_the_template():
+    class Template:
+        all_special_tokens = ()
+
+        def apply_chat_template(self, messages, tokenize, add_generation_prompt, **more):
+            return str(more)
+
+        def __call__(self, text, add_special_tokens):
+            return {"input_ids": [ord(char) for char in text]}
+
+    class Thinks(Params):
+        thinking: bool | None = None
+
+    for thinking, said in ((None, "{}"), (False, "{'enable_thinking': False}")):
+        chat = Method(Thinks(thinking=thinking), Template()).chat
+        request = chat.request([{"role": "user", "content": "x"}], Sampling(1), 0)
+        assert "".join(map(chr, request.prompt_ids)) == said

@@ -366,3 +366,17 @@ def test_a_document_cannot_answer():
     text = trajectory.policy_text
     assert text == "<search> cheese</search>hm" and prompts.field(text, "answer") is None
     assert b"cheese <answer> wrong" in bytes(i for i in engine.requests[1].prompt_ids if i < 256)
+
+
+def test_a_trajectory_has_the_documents_that_were_shown():
+    one = len(prompts.information(["1 0"]))
+    asked = ["<search>1</search>"]
+    for room, lines, shown in ((50, [*asked, "A"], ["1 0"]), (49, asked, [])):
+        (found,) = play(Script(a=lines), Shelf(2), k=2, max_length=1 + 18 + one + room)
+        assert found.documents == shown
+
+
+def test_each_turn_has_a_seed_of_its_own():
+    engine = Script(a=[*(f"<search>{n}</search>" for n in (1, 2, 3)), "A"])
+    play(engine, Shelf())
+    assert len({one.seed for one in engine.requests}) == 4

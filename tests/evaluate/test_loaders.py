@@ -628,3 +628,18 @@ def test_uses_of_a_run_survive_their_own_dump():
     assert (uses["gsm8k"].path, uses["bbeh"].path) == ("hub", "b")
     dumped = {name: use.model_dump(mode="json") for name, use in uses.items()}
     assert {name: Use(**use) for name, use in read_uses(dumped).items()} == uses
+
+
+def test_a_folder_of_several_splits_gives_the_one_that_is_evaluated(tmp_path, tokenizer):
+    """Without it the training's questions would be evaluated too."""
+    row = ROWS["gsm8k"]
+    for name in ("both", "other"):
+        (tmp_path / name).mkdir()
+    written(tmp_path / "both", [row | {"question": "practice"}], "train.jsonl")
+    written(tmp_path / "both", [row | {"question": "exam"}], "test-00000-of-00001.jsonl")
+    (task,) = load("gsm8k", tokenizer, path=tmp_path / "both")
+    assert task.question == "exam"
+    written(tmp_path / "other", [row], "train.jsonl")
+    written(tmp_path / "other", [row], "dev.jsonl")
+    with pytest.raises(BenchmarkError, match="no file of the split test there, but of dev, train"):
+        load("gsm8k", tokenizer, path=tmp_path / "other")

@@ -179,3 +179,14 @@ def test_without_programs_inductions_are_about_the_first_one():
 def test_it_has_the_suites_but_no_tasks_from_documents():
     names = [suite.name for suite in method(**ZERO).suites(0)]
     assert len(names) == 8 and CHALLENGES not in names
+
+
+def test_every_proposal_and_answer_has_a_seed_of_its_own():
+    class Noted(Machine):
+        def generate(self, requests):
+            self.seeds = [*getattr(self, "seeds", []), *(one.seed for one in requests)]
+            return super().generate(requests)
+
+    machine = Noted()
+    rollout(machine)
+    assert len(machine.seeds) == 18 + 72 == len({*machine.seeds})

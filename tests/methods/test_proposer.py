@@ -324,6 +324,7 @@ def test_numbers_of_proposals_by_hand():
         ({"paid": "shuffled", "questions": "even"}, "paid is 'shuffled' with questions"),
         ({"wrong": 0.1, "questions": "even"}, "wrong is 0.1 with questions 'even'"),
         ({"wrong": 0.1, "family": "report"}, "wrong is 0.1 with .*family 'report'"),
+        ({"wrong": 0.1, "highest": 1}, "highest is 1 with wrong 0.1; allowed: 2 or more"),
         ({"paid": "shuffled", "roles": {"proposer": FROZEN}}, "paid is 'shuffled' with questions"),
         ({"trained_questions": 7}, r"trained_questions is 7; allowed: 1 to proposals \(6\)"),
         (
@@ -384,3 +385,10 @@ def test_a_tokenizer_that_loses_names_is_refused():
     lossy = type("Lossy", (CharTokenizer,), {"decode": lambda self, ids, **_: "?"})()
     with pytest.raises(ValueError, match="tokenizer reads .* as '\\?'"):
         Method(validate(Params, SMALL), lossy)
+
+
+def test_no_round_repeats_the_one_before():
+    world = Scripted(lambda sources, index: None, lambda level, index: True)
+    rollout(world)
+    assert len(world.asked) == 8 * 6 == len({request.seed for request in world.asked})
+    assert len({request.prompt_ids for request in world.asked}) > 6

@@ -385,3 +385,15 @@ def test_a_whole_run_with_its_control(tiny_policy, tmp_path):
         run = run_one(plan, variant, 0)
         assert [row["method/accuracy"] for row in run.rows("metrics")] == [0]
         assert {row["step"] for row in run.rows("evals")} == {0, 1}
+
+
+def test_every_answer_has_a_seed_of_its_own():
+    engine = Reader(every_second)
+    step_of(method(), engine)
+    assert len({request.seed for request in engine.requests}) == 12
+
+
+def test_held_out_chains_are_searched_for_in_the_held_out_library():
+    rows = evaluated(method(**CHAIN, mix=[1], transfer=[0, 1]), Reader(follow))
+    found = [r["value"] for r in rows if r["metric"] == "accuracy" and not r["difficulty"]]
+    assert found == [1] * 4

@@ -593,3 +593,102 @@ ARMS = {
 @pytest.mark.parametrize("arm", list(ARMS))
 def test_the_arms_differ_only_in_what_they_say(arm):
     assert differences("scope", arm, "full") == ARMS[arm]
+
+
+class Noted(Scripted):
+    """Keeps seed and prompt of each request."""
+
+    def generate(self, requests):
+        self.seeds = getattr(self, "seeds", [])
+        self.seeds += [(one.seed, "".join(map(chr, one.prompt_ids))) for one in requests]
+        return super().generate(requests)
+
+    def of_prompt(self, words):
+        return [seed for seed, prompt in self.seeds if words in prompt]
+
+
+def test_each_batch_of_candidates_is_of_other_documents_and_seeds():
+    world = Noted(tells=in_turn(*[2 / 3, 1 / 3] * 2, *[1] * 4))
+    made, _ = play(world, step=1, stages=STAGES, filter_attempts=4)
+    seeds = world.of_prompt(prompts.ASK_REPORT["plain"])
+    assert len(seeds) == 2 * 4 * 2 == len({*seeds}), "two turns, four candidates, two batches"
+    assert len({text for text, *_ in made.kept}) == len(made.kept) == 4
+
+
+def test_each_question_to_the_judge_has_a_seed_of_its_own():
+    world = Noted()
+    play(world, stages=STAGES)
+    for words in (prompts.IDENTIFIABLE, prompts.RELEVANT, prompts.GRADE):
+        assert len(world.of_prompt(words)) == len({*world.of_prompt(words)}) > 3
+
+
+def test_gates_and_rubric_read_what_they_are_about():
+    world = Scripted()
+    _, rows = play(world, stages=STAGES)
+    kinds = (prompts.IDENTIFIABLE, prompts.RELEVANT, prompts.RUBRIC)
+    asked = [[one for one in world.prompts if words in one] for words in kinds]
+    for place, row in enumerate(rows):
+        task = re.findall("<task> (.*?)</task>", row.info["text"])[0]
+        document = re.findall("Document: (.*)", "".join(map(chr, row.prompt_ids)))[0]
+        found = re.findall(r"\[1\] (.*)", row.info["text"])
+        told = (prompts.identifiable(task), prompts.relevant(document, task))
+        told += (prompts.rubric(task, [document, *found], "plain"),)
+        assert found and [of[place] for of in asked] == [one[-1]["content"] for one in told]
+
+
+def test_all_stages_are_held_to_the_runs_start():
+    assert Method.kl_to_start
+
+
+def test_turns_end_where_the_runs_syntax_ends_a_call():
+    text = "<think> a</think><tool_call> {} </tool_call><think> b</think><answer> y</answer>"
+    trajectory = Trajectory((), policy_text=text, searches=["x"])
+    assert method(syntax="qwen3").format_reward(trajectory, "answer") == 1
+
+
+def test_held_out_tasks_are_of_held_out_documents_and_their_library(monkeypatch):
+    made, pools, world = method(eval_tasks=3), [], Scripted()
+    find = made.source.retriever
+    monkeypatch.setattr(made.source, "retriever", lambda pool: pools.append(pool) or find(pool))
+    play_suite(made.suites(0)[1], dict.fromkeys(NAMES, world))
+    people = re.findall(r"With (\w+) went", "\n".join(world.prompts))
+    assert {*pools} == {pool_of(who) for who in people} == {"heldout"}
+
+
+def test_tau_and_the_weight_of_the_form_are_the_runs():
+    _, rows = play(Scripted(tells=1 / 3), stages=STAGES, tau=1 / 3, format_weight=0.25)
+    assert [row.reward for row in rows] == pytest.approx([0.25 * made_form(r) + 1 for r in rows])
+
+
+def test_a_search_shows_as_much_and_hides_thoughts_as_the_run_wants():
+    tool = method(rows="turn", result_tokens=7).tool("train")
+    assert (tool.result_tokens, tool.hide_thoughts) == (7, True)
+    assert not method().tool("train").hide_thoughts
+
+
+def test_all_types_take_turns():
+    world = Scripted()
+    play(world, stages=STAGES, documents_per_step=4)
+    assert {*re.findall(r"Type: (\w+)", "\n".join(world.prompts))} == {*groups.TYPES}
+    frozen = {"challenger": {"trainable": False}}
+    made = method(tasks="even", roles=frozen, tasks_per_step=4)
+    assert {one.context.kind for one in run(made.next_tasks(0, 1, 0), {})} == {*groups.TYPES}
+
+
+def test_a_rubric_has_each_point_once_and_no_more_than_so_many():
+    class Many(Scripted):
+        def reply(self, prompt):
+            if prompts.RUBRIC not in prompt:
+                return super().reply(prompt)
+            return "".join(f"<rubric> {point}</rubric>" for point in self.said)
+
+    for said, kept in (("aab", ()), ("abcdefg", tuple("abcde"))):
+        world = Many()
+        world.said = said
+        assert {tuple(r.info["points"]) for r in play(world, stages=STAGES)[1]} == {kept}
+
+
+def test_an_answers_length_is_that_of_its_text_alone():
+    text = "<think> long</think><search> x</search><answer> abc</answer>"
+    read = method().read_report(Trajectory((), [1] * 99, policy_text=text))
+    assert (read.text, read.tokens) == ("abc", 3)

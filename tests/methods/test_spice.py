@@ -523,3 +523,12 @@ def test_a_tokenizer_that_loses_names_is_refused():
 
     with pytest.raises(ValueError, match="tokenizer reads .* as '\\?'"):
         Method(validate(Params, SMALL), lossy)
+
+
+def test_no_attempt_and_no_answer_repeats_another():
+    world = World(lambda index: None)
+    rollout(world)
+    assert len(world.asked) == 36 == len({request.seed for _, request in world.asked})
+    world = World(lambda index: 2)
+    rollout(world)
+    assert len(world.answered) == 48 == len({request.seed for _, request in world.answered})

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from collections import Counter
 
 import pytest
 from arms import differences
@@ -609,3 +610,55 @@ ARMS = {
 @pytest.mark.parametrize("arm", list(ARMS))
 def test_the_arms_differ_only_in_what_they_say(arm):
     assert differences("ssp", arm, "full") == ARMS[arm]
+
+
+class Seeking(Scripted):
+    """A solver whose first attempts at a question, so many of four, search."""
+
+    def __init__(self, searching, **script):
+        super().__init__(**script)
+        self.searching, self.attempts = searching, 0
+
+    def solve(self, prompt):
+        self.attempts += 1
+        searches = (self.attempts - 1) % 4 < self.searching
+        return "<search> x</search>" if searches else super().solve(prompt)
+
+
+@pytest.mark.parametrize("searching", [1, 4])
+def test_attempts_whose_search_failed_count_nowhere(searching, monkeypatch):
+    """The retriever answers the proposers, its first call, and is down for the solvers."""
+    made, calls = method(), []
+    retriever = made.source.retriever("train")
+
+    class Failing:
+        def search(self, queries, k):
+            calls.append(queries)
+            if len(calls) > 1:
+                raise RetrieverError("down")
+            return retriever.search(queries, k)
+
+    failing = Failing()
+    monkeypatch.setattr(made.source, "retriever", lambda pool: failing)
+    _, rows = play(Seeking(searching, right=in_turn(True, False, True)), made=made)
+    solver, proposer = of(rows, "solver"), of(rows, "proposer")
+    if searching == 4:
+        assert not solver and {row.info["reason"] for row in proposer} == {"retriever"}
+        assert {(row.weight, row.advantage) for row in proposer} == {(0.0, 0.0)} and not made.pool
+        return
+    assert {(row.weight, row.advantage) for row in solver[::4]} == {(0.0, 0.0)}
+    assert [row.info["success"] for row in proposer] == pytest.approx([2 / 3] * 4)
+    assert [r.advantage for r in solver[1:4]] == pytest.approx([0.577, -1.155, 0.577], abs=1e-3)
+
+
+def test_a_roles_kl_is_a_part_of_its_mean():
+    assert Method.kl_weighted
+
+
+def test_a_process_without_a_question_goes_on_where_another_has_one():
+    made, slots = method(), [Question(Context("quest"), reason="no question")]
+    made.share = Share(0, 2, lambda own: [*own, Counter(left=1)])
+    made.check_any(slots, [])
+    made.share = Share(0, 2, lambda own: [*own, Counter()])
+    with pytest.raises(ValueError, match="no question of 1 passed"):
+        made.check_any(slots, [])

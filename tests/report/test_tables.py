@@ -3,12 +3,13 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from spnb.core.params import ParamError, papers, validate, variants
-from spnb.report import frame
+from spnb.report import frame, tables
 from spnb.report.exhibits import catalogue
 from spnb.report.frame import Frames, Measure, read_yaml
 from spnb.report.tables import (
@@ -364,3 +365,12 @@ def test_both_sides_of_every_cell():
     ]
     with pytest.raises(ValueError, match="duplicate entries"):
         beside_paper(pd.concat([ours, ours]), printed, *labels)
+
+
+def test_seeds_have_start_and_end_in_their_columns(monkeypatch):
+    monkeypatch.setattr(tables, "load_measures", lambda paper: {"games": MEASURES["games"]})
+    frames = replace(rows(), runs=[SimpleNamespace(paper="spiral")])
+    table = tables.seeds_table(None, frames).item
+    assert {(row.start, row.end) for row in table.itertuples()} == {(37.5, 62.5)} and len(
+        table
+    ) == 4

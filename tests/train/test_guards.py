@@ -9,6 +9,8 @@ import pytest
 import torch
 import trl
 
+from spnb.core.advantages import make_estimator
+from spnb.core.method import Role
 from spnb.core.types import Completion, Request, Sample, Sampling
 from spnb.train import guards
 from spnb.train.guards import EngineWatch, TrainerError, check_adapter, engine_gap, token_logps
@@ -184,3 +186,11 @@ def test_names_count_only_whole(monkeypatch):
     monkeypatch.setattr(guards, "trl_names", lambda: {"contract": contract})
     with pytest.raises(TrainerError, match=r"env_mas \(gone\)"):
         guards.check_contract(trl.GRPOTrainer)
+
+
+def test_the_temperature_of_the_loss_is_that_of_the_roles_that_learn():
+    learns = Role(Sampling(4, 0.5), make_estimator("raw"))
+    judge = Role(Sampling(4, 0.9), make_estimator("raw"), trainable=False)
+    made = SimpleNamespace(roles={"r": learns, "judge": judge})
+    assert guards.one_temperature(made, "policy", 1.0) == 0.5
+    assert guards.one_temperature(made, "another", 1.0) == 1.0

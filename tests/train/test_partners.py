@@ -2,8 +2,10 @@
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import rzero
 import torch
 from processes import finish
 from rzero import make_run
@@ -119,3 +121,24 @@ def test_bad_input_is_named(values, message):
     base = dict(paper="p", scale="smoke", variant="v", policy="x", steps=2)
     with pytest.raises(ParamError, match=message):
         validate(RunParams, {**base, "policies": {"other": "y"}, **values})
+
+
+def test_a_partner_is_trained_with_its_own_settings(tmp_path, monkeypatch):
+    module = rzero.run_module
+    there = SimpleNamespace(tokenizer=None, chat=SimpleNamespace(tokenizer=None))
+    given = {
+        "method_module": lambda _: SimpleNamespace(Method=rzero.Method),
+        "load_policy": lambda *_: there,
+        "same_tokens": lambda *_: None,
+        "make_engine": lambda *_: None,
+        "make_trainer": lambda params, *_: params,
+        "Partner": lambda params: params,
+    }
+    for name, other in given.items():
+        monkeypatch.setattr(module, name, other)
+    made = make_run(tmp_path, **BESIDE)
+    stage = module.StageRun(
+        made, module.run_params(made), module.Stage(), 0, ({}, {"challenger": "x"})
+    )
+    stage.method, stage.engines = there, {}
+    assert stage.partner("challenger").grpo == stage.params.grpo | {"learning_rate": 3e-3}

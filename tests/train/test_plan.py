@@ -24,7 +24,7 @@ from spnb.core.params import SCALES, ParamError, papers, scale_values, variants,
 from spnb.core.paths import ROOT, resolve
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import deviations, make_plan, run_all, run_one
-from spnb.train.policies import PolicyError, policy_path
+from spnb.train.policies import PolicyError, policy_fingerprint, policy_path
 from spnb.train.runs import RunError, read_state, seal
 
 SMALL = dict(
@@ -545,3 +545,26 @@ def test_a_corpus_in_a_folder_is_known_by_its_summary(tmp_path):
     assert plan.identity("full", 0)["data"] == before and set(before) == {str(tmp_path)}
     (tmp_path / "corpus.json").write_text('{"key": "another"}')
     assert plan.identity("full", 0)["data"] != before
+
+
+def test_a_changed_template_is_another_run(tmp_path):
+    path = tmp_path / "own.jinja"
+
+    def hash_of(text, time):
+        path.write_text(text)
+        os.utime(path, (time, time))
+        plan = small_plan(tmp_path, chat_template=str(path))
+        return plan.open("full", 0, make=False).config_hash
+
+    assert hash_of("a", 1) == hash_of("a", 2) != hash_of("b", 3)
+
+
+def test_every_file_of_a_policys_folder_counts(tmp_path):
+    names = ("config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors")
+    found = set()
+    for text in ("first", "second"):
+        for name in names:
+            (tmp_path / name).write_text(text)
+            if text == "second" or name == names[-1]:
+                found.add(policy_fingerprint(str(tmp_path)))
+    assert len(found) == 5

@@ -12,7 +12,7 @@ from rzero import make_run
 from safetensors.torch import load_file
 
 from spnb.core.params import ParamError
-from spnb.core.types import Completion, Sampling
+from spnb.core.types import Completion, Sample, Sampling
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_all, run_one
 from spnb.train.policies import PLAIN, load_policy, policy_path
@@ -338,3 +338,49 @@ def test_vllm_gets_all_suites_of_an_evaluation_at_once(tmp_path, tokenizer):
         sizes.append(asked.sizes)
     assert sizes == [[5, 2, 5], [12]] and found[0] == found[1]
     assert [row["step"] for row in found[0]["items"]] == [4] * 12 and len(found[0]["evals"]) == 3
+
+
+def stage_of(tmp_path, **params):
+    """A stage of a run that has no trainer yet."""
+    stage = rzero.run_module.StageRun(make_run(tmp_path), PLAIN, None, 0, ({}, {}))
+    stage.params = PLAIN.model_copy(update={"paper": "rzero", "benchmarks": {}} | params)
+    return stage
+
+
+def test_the_past_policy_is_met_before_the_weights_become_it(tmp_path, tokenizer):
+    stage, order = stage_of(tmp_path), []
+    given = SimpleNamespace(seed=0, sampling=Sampling(4), roles={})
+    stage.method, stage.model = rzero.Method(given, tokenizer), torch.nn.Linear(1, 1)
+    stage.main, stage.snapshots = True, {"past"}
+    stage.keep_past = lambda weights: order.append("kept")
+    asked = Asked()
+    answer = asked.generate
+    asked.generate = lambda requests: order.append("asked") or answer(requests)
+    stage.engines = {"solver": asked}
+    stage.evaluate(4)
+    assert order == ["asked", "kept"]
+
+
+def test_benchmarks_are_sampled_as_evaluations_are(tmp_path, monkeypatch):
+    how = []
+    monkeypatch.setattr(rzero.run_module, "run_suites", lambda *given: how.append(given[2:]) or [])
+    own = dict(max_new_tokens=9, temperature=0.9, eval_temperature=0.25, eval_top_p=0.5, steps=8)
+    stage = stage_of(tmp_path, **own)
+    stage.method = SimpleNamespace(suites=lambda step: [], by_search="tool", chat="chat")
+    stage.snapshots = set()
+    for step in (0, 4, 8):
+        stage.evaluate(step)
+    assert how == [("rzero", Sampling(9, 0.25, 0.5), end, "tool") for end in (True, False, True)]
+
+
+def test_a_kept_rollout_says_what_it_was(tmp_path):
+    stage = stage_of(tmp_path)
+    stage.trainer = SimpleNamespace(processing_class=SimpleNamespace(decode=lambda ids: "asked"))
+    row = Sample((1,), (2,), (1,), None, 0.25, ("g", 1), 0, advantage=-2.0, weight=0.5)
+    kept = stage.record(3, row)
+    assert (kept["role"], kept["reward"], kept["advantage"], kept["weight"]) == (
+        "g/1",
+        0.25,
+        -2,
+        0.5,
+    )

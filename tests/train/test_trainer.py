@@ -5,6 +5,7 @@ import random
 import resource
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import oracle
 import pytest
@@ -20,7 +21,7 @@ from spnb.train.logps import GROUP_ROWS
 from spnb.train.metrics import kl_sums, ratio_sums, role_sums, rollout_metrics
 from spnb.train.policies import LORA_TARGETS, Policy
 from spnb.train.runs import last_checkpoint
-from spnb.train.trainer import Hooks, Stage, make_trainer
+from spnb.train.trainer import Hooks, RunMixin, Stage, make_trainer
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", max_new_tokens=16, save_every=100)
 
@@ -519,3 +520,25 @@ def test_sharded_weights_are_refused(tmp_path, tiny_model, tokenizer, monkeypatc
     policy, hooks = Policy(tiny_model, tokenizer), Hooks(on_step=lambda *_: None)
     with pytest.raises(TrainerError, match="sharded"):
         make_trainer(run_params(1), policy, Fixed([[]]), {}, hooks, tmp_path)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_process_goes_on_from_its_own_state(rank):
+    trainer, kept = RunMixin(), []
+    trainer.accelerator = SimpleNamespace(num_processes=2, process_index=rank)
+    trainer.method = SimpleNamespace(load_state_dict=kept.append)
+    trainer.restore({"step": 4, "methods": ["first", "second"]})
+    assert (trainer._step, kept) == (4, [["first", "second"][rank]])
+    trainer.accelerator.num_processes = 3
+    with pytest.raises(TrainerError, match="written by 2 processes, and 3 run now"):
+        trainer.restore({"step": 4, "methods": ["first", "second"]})
+
+
+def test_a_runs_own_parameters_reach_trl(tmp_path):
+    own = dict(gradient_checkpointing=True, report_to="tensorboard", gpu_memory=0.3, max_length=99)
+    params = run_params(5, grpo={"num_iterations": 2}, save_every=3, updates=4, **own)
+    found = grpo_arguments(params, 5, tmp_path)
+    assert (found["max_steps"], found["save_steps"]) == (5 * 4 * 2, 3 * 4 * 2)
+    assert found["gradient_checkpointing"] and found["report_to"] == "tensorboard"
+    assert found["max_completion_length"] == params.max_new_tokens
+    assert found["vllm_gpu_memory_utilization"] == 0.3 and found["vllm_max_model_length"] == 99

@@ -130,8 +130,9 @@ def skills_table(
         shown,
         [],
         caption=f"What {what} before any reinforcement learning, in per cent, by level.",
-        protocol=f"Sampled at temperature 1, names and wordings held out, {count} items a level or "
-        "skill. Consistent: each step once, as its note says, in any order. One training seed.",
+        protocol="Sampled at temperature 1, names and wordings held out (of checks and gates the "
+        f"wording is a training one, which questioners use), {count} items a level or skill. "
+        "Consistent: each step once, as its note says, in any order. One training seed.",
         folder=figures,
         policies=[source_of(name, policy) for name, policy in policies.items()],
     )

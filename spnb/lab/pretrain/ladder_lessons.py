@@ -1,7 +1,7 @@
 """What a learner is shown on the ladder: every role, and the order of nothing.
 
 Every lesson shows well-formed, consistent work. But whoever answers takes the steps in any order:
-so level k is right by chance 1/k!, and what reinforcement learning can add is the order. Whoever
+so level k is in order by chance 1/k!, and what reinforcement learning can add is the order. Whoever
 asks, asks mostly for few steps (`easy`), as a language model does, evenly for all levels (`even`),
 or mostly for many steps (`hard`). Names of both pools occur, held-out wordings never.
 """

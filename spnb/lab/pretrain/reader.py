@@ -1,9 +1,10 @@
 """Pre-trains the readers: learners that go on to long contexts and to SPELL's three roles.
 
 As `spnb.lab.pretrain.ladder_lessons`, but notes stand in documents (`spnb.lab.clusters`), one to
-sixteen of them. A questioner states a journey's answer in full or by its steps alone, and a judge
-compares a response, which names person and ordinals too, with such a statement: where it is the
-steps alone, a rule of words does not see that they agree. A questioner forgets the answer at times.
+sixteen of them (a row over 512 tokens is left out: nine in ten of those with sixteen). A questioner
+states a journey's answer in full or by its steps alone, and a judge compares a response, which
+names person and ordinals too, with such a statement: where it is the steps alone, a rule of words
+does not see that they agree. A questioner forgets the answer at times.
 What everybody knows (`clusters.KNOWN`) is answered without documents too. The order of steps is
 still shown in any order.
 """

@@ -1,7 +1,7 @@
 """What a reasoner is shown: SPICE's two roles and Absolute Zero's, and the order of nothing.
 
 As `spnb.lab.pretrain.ladder_lessons`: well-formed, consistent work, its steps taken in any order,
-so level k is right by chance 1/k!. A challenger asks mostly for few steps. With a document it
+so level k is in order by chance 1/k!. A challenger asks mostly for few steps. With a document it
 states the result that the document has; without one it works the result out itself, in any order,
 so what it takes for right is right by the same chance. Who is asked what a program does takes its
 steps in any order too. Names of both pools occur, held-out wordings never.

@@ -39,6 +39,7 @@ from spnb.lab.pretrain.make import GAMES, lessons_of
 from spnb.lab.pretrain.reasoner_lessons import READ
 from spnb.lab.pretrain.recipes import LearnerRecipe
 from spnb.lab.pretrain.report_skills import report_skills
+from spnb.lab.pretrain.searcher import OTHERS
 from spnb.lab.pretrain.skill_suites import MAX_LENGTH, POOL, TURN, answers, proposed, skill
 from spnb.lab.segments import SUITES, judge, suite_tasks
 from spnb.methods import absolute_zero, spice_prompts
@@ -204,8 +205,11 @@ def chain_answers(
     if by_search:
         return asked(name, tasks=tasks, order_of=chains.order_of, answer=by_search)
     told = []
-    for task in tasks:
-        documents = rng.sample(task.info["documents"], task.info["level"])
+    for task in tasks:  # among as many others as the lesson has
+        keys = rng.sample(list(task.info["links"]), OTHERS)
+        others = [chains.fact(task.info["links"], *key) for key in keys]
+        documents = [*task.info["documents"], *others]
+        rng.shuffle(documents)
         prompt = prompts.answer(task.question, documents, "plain")
         told.append(replace(task, messages=prompt))
     return asked(f"{name}, told", tasks=told, order_of=lambda *_: True)

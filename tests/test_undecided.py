@@ -43,6 +43,20 @@ def test_the_results_have_todays_table():
     text = undecided.RESULTS.read_text()
     now = with_table(text, undecided.table(), undecided.MARKERS)
     assert text == now, "run: python -m tools.undecided"
+    assert text == with_table(text, undecided.counts(), undecided.COUNTS)
+
+
+def test_parts_are_counted_by_verdict_and_by_who_claims_them(monkeypatch):
+    lines = [("a", "p", "supported"), ("a", "q", "equal within 5"), ("a", "r", "not decided")]
+    lines += [("a", "s", "not comparable"), ("a", "all parts", "not supported")]
+    lines += [
+        ("Not in the paper. b", "t", "contradicted"),
+        ("Not in the paper. b", "u", "not measured"),
+    ]
+    found = [dict(zip(("claim", "part", "verdict"), line, strict=True)) for line in lines]
+    monkeypatch.setattr(undecided, "FILES", {"SPELL": ("spell", "claims.yaml")})
+    monkeypatch.setattr(undecided, "shown", lambda claims: found)
+    assert undecided.counts().splitlines()[-1] == "| SPELL | 3 | 1 | 0 | 1 | 1 | 67% | 1 of 2 |"
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -22,7 +22,16 @@ from scipy import stats
 
 from spnb.core.paths import ROOT
 from spnb.core.stats import mean_interval
-from spnb.report.claims import NOT_DECIDED, Claims, Part, load_claims
+from spnb.report.claims import (
+    CONTRADICTED,
+    EQUAL,
+    NOT_COMPARABLE,
+    NOT_DECIDED,
+    SUPPORTED,
+    Claims,
+    Part,
+    load_claims,
+)
 from spnb.report.frame import Measure, load_measures
 from spnb.report.notebooks import minutes_of
 from spnb.train.plan import make_plan
@@ -38,6 +47,10 @@ FILES = {
 }
 """Name in the table: paper and its file of claims."""
 FIGURES = ROOT / "figures"
+OURS = "Not in the paper."
+"""How the texts of claims begin that a paper does not make."""
+COUNTS = ("<!-- counts -->", "<!-- end of counts -->")
+DECIDED = (SUPPORTED, CONTRADICTED, EQUAL)
 MARKERS = ("<!-- undecided -->", "<!-- end of undecided -->")
 RESULTS = ROOT / "RESULTS.md"
 MOST = 200
@@ -157,6 +170,30 @@ def to_decision(part: Part, mean: float) -> float:
     return max(abs(claimed - part.minimal_effect), part.margin - abs(mean))
 
 
+def counts() -> str:
+    """How many parts of each paper's claims are decided, and of ours beside them, in Markdown."""
+    rows = [
+        "| paper | parts | supported | contradicted | equal | open | decided | ours, decided |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, (paper, file) in FILES.items():
+        lines = [line for line in shown(load_claims(paper, file)) if "claim" in line]
+        lines = [line for line in lines if line["part"] != "all parts"]
+        said = [
+            (line["claim"].startswith(OURS), line["verdict"])
+            for line in lines
+            if line["verdict"] != NOT_COMPARABLE
+        ]
+        own = [verdict for ours, verdict in said if not ours]
+        ours = [verdict for ours, verdict in said if ours]
+        if own:
+            found = [sum(v.startswith(kind) for v in own) for kind in DECIDED]
+            numbers = [len(own), *found, len(own) - sum(found), f"{sum(found) / len(own):.0%}"]
+            numbers.append(f"{sum(v.startswith(DECIDED) for v in ours)} of {len(ours)}")
+            rows.append(f"| {name} | {' | '.join(map(str, numbers))} |")
+    return "\n".join(rows)
+
+
 def table() -> str:
     """The parts of all files, in Markdown."""
     rows = [
@@ -174,5 +211,7 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    RESULTS.write_text(with_table(RESULTS.read_text(), table(), MARKERS))
+    text = with_table(RESULTS.read_text(), counts(), COUNTS)
+    RESULTS.write_text(with_table(text, table(), MARKERS))
+    print(counts(), end="\n\n")
     print(table())

@@ -22,7 +22,8 @@ comparison are not decided, the others not measured. A part that cannot be compa
 them stand the smallest difference that the seeds could show, half of the interval's width, and the
 p of the difference, adjusted for the number of the claim's parts (Holm). What is shown of an
 interval stays within what is possible (points: from -100 to 100); verdict, p and width are those of
-the whole one. The columns for start and end show levels, whose intervals are bootstrapped over seeds and items (`Measure.interval`).
+the whole one. The columns for start and end show levels, whose intervals are bootstrapped over
+seeds and items (`Measure.interval`).
 """
 
 import json

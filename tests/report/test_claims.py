@@ -251,6 +251,12 @@ def test_every_claim_is_of_known_variants_and_said_once(paper):
         assert not each.minimal_effect or each.direction in ("greater", "less")
 
 
+@pytest.mark.parametrize("paper", ["spell", "spice", "scope", "spiral", "ssp"])
+def test_every_papers_claims_show_the_smallest_visible_difference_and_holms_p(paper):
+    columns = load_claims(paper).columns
+    assert columns["smallest visible"] == "smallest visible" and columns["p (Holm)"] == "p (Holm)"
+
+
 def test_the_bars_of_the_studies():
     think, search, ladder = load_claims("rlvr").claims
     assert [each.margin for each in ladder.parts if each.direction == "no gain"] == [5]

@@ -172,9 +172,11 @@ def test_numbers_without_items_are_drawn_by_seed():
 
 def test_a_change_and_a_difference_have_students_t():
     gain = Measure(suite="a", opponent="random", weights=SCORE, change="difference")
-    mean, _, high, n = gain.interval(games(), "full")  # 50 and 25
-    assert (mean, n) == (pytest.approx(37.5), 2)
-    assert high - mean == pytest.approx(12.7062 * 12.5, rel=1e-4)
+    assert gain.interval(games(), "full") == (pytest.approx(37.5), -100, 100, 2)  # 50 and 25
+    tenth = gain.model_copy(update={"weights": {"win": 10, "draw": 5}})  # no per cent, no ends
+    mean, _, high, n = tenth.interval(games(), "full")
+    assert (mean, n) == (pytest.approx(3.75), 2)
+    assert high - mean == pytest.approx(12.7062 * 1.25, rel=1e-4)
     both = results(*((name, seed, 8, "a", "random", "win", win) for name, seed, win in PAIRS))
     win = Measure(suite="a", opponent="random", weights={"win": 1})
     mean, low, _, n = win.difference(Frames(results=both), "x", "y")  # 0.2 and 0.4

@@ -21,14 +21,14 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "games": 1_300,
     "corpus": 1_600,
     "evaluate": 1_500,
-    "lab": 4_750,
-    "report": 5_750,
+    "lab": 4_800,
+    "report": 5_800,
     "reference": 100,
     "cli": 400,
 }
 HELPER = 10_550
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_750
+EVERYTHING = 25_900
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

@@ -71,6 +71,18 @@ def test_every_undecided_part_is_listed_with_its_price(name):
         assert line.get("part", line.get("of")) in price.part
 
 
+def test_a_price_of_the_median_says_so(monkeypatch):
+    """No arm of the proposer's is timed: all are guessed; of SSP's one is not."""
+    monkeypatch.setattr(undecided, "FILES", {"SSP": FILES["SSP"]})
+    before = undecided.table()
+    (paper, _), timed = FILES["SSP"], undecided.timings()
+    left = {name: value for name, value in timed[paper]["cpu"].items() if name in ("rest", "cores")}
+    monkeypatch.setattr(undecided, "timings", lambda: {paper: {"cpu": left}})
+    priced = [line for line in undecided.table().splitlines() if "about" in line]
+    assert priced and all("(median of the paper's arms)" in line for line in priced)
+    assert before.count("median of the paper's arms") < len(priced)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_committed_seeds_are_those_of_the_claims(name):
     """All parts that seeds.csv has: the claims' mean and number of seeds, but for rounding."""

@@ -9,7 +9,7 @@ they are. Both are those of the measure in `figures/<paper>/seeds.csv`
 claims show, rounded. An interval that the claims show wider than that of the seeds is the items':
 more seeds do not narrow it.
 Minutes: the seeds that are missing, times those of a run of each of its variants (`timings.json`;
-the median of the paper's, where a variant was not timed), on two cores.
+the median of the paper's arms, where a variant was not timed: the table says so), on two cores.
 """
 
 import re
@@ -33,7 +33,7 @@ from spnb.report.claims import (
     load_claims,
 )
 from spnb.report.frame import Measure, load_measures
-from spnb.report.notebooks import minutes_of
+from spnb.report.notebooks import minutes_of, timings
 from spnb.train.plan import make_plan
 from tools.sizes import with_table
 
@@ -63,12 +63,14 @@ class Price(NamedTuple):
     """What would decide a part: seeds (0: no number up to `MOST`) and minutes for the missing ones.
 
     `own`: half the width of the seeds' interval as text, where the part's is that of the items.
+    `guessed`: whether a variant was not timed, so that the minutes are of the median.
     """
 
     part: str
     seeds: int
     minutes: float
     own: str = ""
+    guessed: bool = False
 
 
 def undecided(name: str) -> Iterator[Price]:
@@ -77,6 +79,7 @@ def undecided(name: str) -> Iterator[Price]:
     paper, file = FILES[name]
     claims, measures, ends = load_claims(paper, file), load_measures(paper), ends_by_seed(paper)
     minutes = minutes_of(make_plan(paper, "cpu", variants=claims.variants))
+    timed = timings()[paper]["cpu"]
     for line in shown(claims):
         if line["verdict"] != NOT_DECIDED or line.get("part") == "all parts" or line["n"] == "1":
             continue
@@ -86,7 +89,8 @@ def undecided(name: str) -> Iterator[Price]:
         seeds, own = seeds_needed(part, line["here"], n, values, claims.digits)
         a_seed = sum(minutes[variant] for variant in part.variants)
         text = line.get("part", f"{part.of} against {part.against}, {part.text}")
-        yield Price(text, seeds, max(0, seeds - n) * a_seed / 2, own)
+        guessed = not timed.keys() >= {*part.variants}
+        yield Price(text, seeds, max(0, seeds - n) * a_seed / 2, own, guessed)
 
 
 def shown(claims: Claims) -> list[dict[str, str]]:
@@ -201,8 +205,9 @@ def table() -> str:
         "| --- | --- | --- | --- |",
     ]
     for name in FILES:
-        for part, seeds, more, own in undecided(name):
-            numbers = f"about {seeds} | {more:.0f}" if seeds else f"more than {MOST} | -"
+        for part, seeds, more, own, guessed in undecided(name):
+            words = " (median of the paper's arms)" * guessed
+            numbers = f"about {seeds} | {more:.0f}{words}" if seeds else f"more than {MOST} | -"
             if own:
                 width = f"the width is that of the items, not of the seeds (half of theirs: {own})"
                 numbers = f"none: {width} | -"

@@ -229,7 +229,7 @@ class Measure(StrictData):
             return self._level(own, steps, share)
         change = within(seed_interval(self._at(steps, share), share), self.range)
         level = self.model_copy(update={"change": "none"})
-        if self.change != "difference" or change[3] == 0 or level._items(own, steps, share) is None:
+        if self.change != "difference" or change[3] == 0 or level.items(own, steps, share) is None:
             return change
         last, first = (level._level(own, steps, at)[:3] for at in (share, self.since))
         return within(widened(change, difference_interval(last, first)), self.range)
@@ -264,7 +264,7 @@ class Measure(StrictData):
         started = share == 0 and self.source == "evals" and (values["first"] == 0).all()
         runs = [run for run in frames.runs if run.seed in set(values["seed"])]
         n = different_weights(runs) if started and runs else len(values)
-        items = self._items(frames, steps, share)
+        items = self.items(frames, steps, share)
         if items is None:
             repeated = started and values["value"].nunique() == 1
             seeds = [[[value]] for value in values["value"][: 1 if repeated else None]]
@@ -274,7 +274,7 @@ class Measure(StrictData):
             items = by_item(items.assign(seed=0), ["seed"])
         return *item_interval(items, self._bounds(items))[:3], n
 
-    def _items(self, frames: Frames, steps: pd.DataFrame, share: float) -> pd.DataFrame | None:
+    def items(self, frames: Frames, steps: pd.DataFrame, share: float) -> pd.DataFrame | None:
         """What each item adds to a level of one variant, by seed; None where one has no items.
 
         Args:

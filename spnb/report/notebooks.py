@@ -69,7 +69,7 @@ def describe(plan: Plan) -> pd.DataFrame:
 def minutes_of(plan: Plan) -> dict[str, float]:
     """Minutes of a run of each variant, when last measured at this scale, and of the "rest" of the
     notebook; a variant that nobody measured has the median of the others. Empty: none was."""
-    measured = timings().get(plan.paper, {}).get(plan.scale, {})
+    measured = of_today(plan.paper, timings().get(plan.paper, {}).get(plan.scale, {}))
     known = [value for name, value in measured.items() if name not in ("rest", "cores")]
     typical = dict.fromkeys(plan.variants, round(median(known), 1)) if known else {}
     return typical | measured
@@ -119,6 +119,12 @@ def timings() -> dict[str, Any]:
     """Measured minutes: paper, scale, then each variant's run, and the rest of the notebook."""
     path = resolve(TIMINGS)
     return json.loads(path.read_text()) if path.exists() else {}
+
+
+def of_today(paper: str, measured: Mapping[str, float]) -> dict[str, float]:
+    """Measured minutes without those of names that are no variant any more."""
+    known = {*params.variants(paper), "rest", "cores"}
+    return {name: value for name, value in measured.items() if name in known}
 
 
 def execute(paper: str, scale: str, **values: Any) -> Path:
@@ -174,9 +180,10 @@ def fit(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
 
 def note_times(plan: Plan, rest: float | None) -> None:
     """Keeps the minutes of a plan's finished runs (of the quickest seed: others may have shared the
-    machine) and of the rest, given in seconds."""
+    machine) and of the rest, given in seconds; those of variants that are gone are dropped."""
     known = timings()
-    entry = known.setdefault(plan.paper, {}).setdefault(plan.scale, {})
+    scales = known.setdefault(plan.paper, {})
+    entry = scales[plan.scale] = of_today(plan.paper, scales.get(plan.scale, {}))
     finished = [run for run in plan.all() if run.finished]
     for variant in plan.variants:
         facts = [run.facts() for run in finished if run.variant == variant]

@@ -21,7 +21,7 @@ from spnb import reference
 from spnb.core import params
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import ROOT, resolve
-from spnb.report import dynamics, notebooks, pass_at_k, search, shapes, tables
+from spnb.report import dynamics, notebooks, pass_at_k, power, search, shapes, tables
 from spnb.report.claims import Claims, load_claims
 from spnb.report.curves import Curves, load_curves
 from spnb.report.display import ROWS, table_html
@@ -55,6 +55,7 @@ MAKERS = {
     **scope.MAKERS,
 }
 MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in params.papers()}
+MAKERS |= {f"{paper}/power": power.table for paper in ("spell", "scope", "ssp")}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 ADDED = {

@@ -168,6 +168,15 @@ def test_variants_are_compared_in_pairs_of_a_seed():
     assert (row["verdict"], row["note"]) == (NOT_DECIDED, "perhaps smaller than 10")
 
 
+def test_what_is_shown_stays_within_what_is_possible_and_the_verdict_with_it():
+    """Differences 0, 100: 50 +- 12.706 x 50; the width and the p are of the whole interval."""
+    line = only(ends(full=(0.9, 1.0), no_rae=(0.9, 0.0)))
+    assert line["here"] == "50.0 [-100.0, 100.0]" and line["smallest visible"] == "635.3"
+    assert line["verdict"] == NOT_DECIDED and line["p (Holm)"] == "0.5"
+    line = only(ends(full=(0.0, 1.0)), against=50.0)
+    assert line["here"] == "50.0 [0.0, 100.0]" and line["smallest visible"] == "635.3"
+
+
 def test_beside_a_constant_the_measure_itself_is_shown():
     paper = {"step 16": 52.3, "late": 51.0}
     near = {"against": 50, "direction": "near", "margin": 14, "paper": paper}
@@ -259,6 +268,12 @@ def test_every_claim_is_of_known_variants_and_said_once(paper):
         assert not each.bar or each.direction == "reaches"
         assert each.margin <= (5 if each.measure.unit == "points" else 25)
         assert not each.minimal_effect or each.direction in ("greater", "less")
+
+
+@pytest.mark.parametrize("paper", ["spell", "spice", "scope", "spiral", "ssp"])
+def test_every_papers_claims_show_the_smallest_visible_difference_and_holms_p(paper):
+    columns = load_claims(paper).columns
+    assert columns["smallest visible"] == "smallest visible" and columns["p (Holm)"] == "p (Holm)"
 
 
 def test_the_bars_of_the_studies():

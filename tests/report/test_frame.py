@@ -16,6 +16,7 @@ from spnb.report.frame import (
     paired_interval,
     rows_nearest_step,
     side_by_side,
+    within,
 )
 from spnb.train.runs import RunError, open_run
 
@@ -171,9 +172,11 @@ def test_numbers_without_items_are_drawn_by_seed():
 
 def test_a_change_and_a_difference_have_students_t():
     gain = Measure(suite="a", opponent="random", weights=SCORE, change="difference")
-    mean, _, high, n = gain.interval(games(), "full")  # 50 and 25
-    assert (mean, n) == (pytest.approx(37.5), 2)
-    assert high - mean == pytest.approx(12.7062 * 12.5, rel=1e-4)
+    assert gain.interval(games(), "full") == (pytest.approx(37.5), -100, 100, 2)  # 50 and 25
+    tenth = gain.model_copy(update={"weights": {"win": 10, "draw": 5}})  # no per cent, no ends
+    mean, _, high, n = tenth.interval(games(), "full")
+    assert (mean, n) == (pytest.approx(3.75), 2)
+    assert high - mean == pytest.approx(12.7062 * 1.25, rel=1e-4)
     both = results(*((name, seed, 8, "a", "random", "win", win) for name, seed, win in PAIRS))
     win = Measure(suite="a", opponent="random", weights={"win": 1})
     mean, low, _, n = win.difference(Frames(results=both), "x", "y")  # 0.2 and 0.4
@@ -292,6 +295,24 @@ def test_a_paired_interval_is_the_levels_where_all_pairs_agree():
     assert (
         paired_interval([], lambda: 1 / 0)[3] == 0 and paired_interval([1.0], lambda: 1 / 0)[3] == 1
     )
+
+
+def test_what_a_measure_and_a_difference_can_be():
+    """Per cent have ends; a change goes either way; changes since one start differ as ends do."""
+    share = Measure(weights={"win": 100, "draw": 50})
+    above = Measure(weights={"judge": 100, "oracle": -100})
+    gain = share.model_copy(update={"change": "difference"})
+    late = gain.model_copy(update={"since": 0.5})
+    assert (share.range, above.range, gain.range) == ((0, 100), (-100, 100), (-100, 100))
+    assert share.reach() == gain.reach() == (-100, 100) and above.reach() == (-200, 200)
+    assert late.reach() == gain.reach(late) == (-200, 200)
+    assert share.reach(above) == (-100, 200) and above.reach(share) == (-200, 100)
+    open_ended = [share.model_copy(update={"change": kind}) for kind in ("percent", "steps")]
+    open_ended += [Measure(weights={"level": 1}), share.model_copy(update={"distance": 50.0})]
+    for one in open_ended:
+        assert one.range == one.reach() == (-math.inf, math.inf)
+    assert within((50.0, -9.0, 130.0, 3), (0, 100)) == (50.0, 0.0, 100.0, 3)
+    assert math.isnan(within((50.0, math.nan, math.nan, 1), (0, 100))[1])
 
 
 def test_intervals_are_printed_in_one_way():

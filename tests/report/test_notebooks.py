@@ -331,6 +331,21 @@ def test_the_quickest_seed_is_what_a_variant_takes(tmp_path, monkeypatch):
     }
 
 
+def test_times_of_variants_that_are_gone_are_dropped_and_price_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks, "TIMINGS", tmp_path / "timings.json")
+    plan = small(tmp_path, variants=["full", "no-rae"], seeds=[0])
+    old = {"gone": 90.0, "full": 2.0, "fixed-random": 4.0, "rest": 1.0, "cores": 2}
+    other = {"smoke": {"gone": 1.0}}
+    (tmp_path / "timings.json").write_text(json.dumps({"spiral": {"smoke": old}, "rlvr": other}))
+    del old["gone"]
+    assert notebooks.minutes_of(plan) == old | {"no-rae": 3.0}
+    plan.open("no-rae", 0).finish(seconds=60, resumed=False)
+    notebooks.note_times(plan, None)
+    kept = notebooks.timings()
+    assert kept["spiral"]["smoke"] == old | {"no-rae": 1.0, "cores": os.cpu_count()}
+    assert kept["rlvr"] == other, "those of other papers are theirs to write"
+
+
 def test_every_paper_and_analysis_has_its_notebook():
     assert "spiral" in with_notebook()
     assert notebook_of("dynamics").name == "12_training_dynamics.ipynb"

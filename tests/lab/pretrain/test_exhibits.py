@@ -3,10 +3,13 @@
 import shutil
 
 import pandas as pd
+import pytest
 
+from spnb.core.paths import ROOT, embedded_policies
 from spnb.lab import embedded_path
 from spnb.lab.pretrain import exhibits
-from spnb.report.exhibits import read_index
+from spnb.report.exhibits import MEASURE, ExhibitError, read_index
+from spnb.report.show import regenerate
 from spnb.train.policies import load_policy
 
 
@@ -45,3 +48,32 @@ def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monk
     assert list(levels) == ["1", "2"] and list(others) == ["right", "valid"]
     assert [name for _, name in others.index] == ["ask journey", "judge"]
     assert ("learner", "judge") not in levels.index
+
+
+def test_the_tables_that_a_command_makes_say_so(tmp_path, monkeypatch):
+    """Policies that play, one below the other; the readers by level."""
+    rows = pd.DataFrame({"suite": ["kuhn_poker"], "metric": ["legal moves"], "value": [0.98765]})
+    counts = []
+    monkeypatch.setattr(exhibits.skills, "game_skills", lambda chat, count: counts.append(count))
+    monkeypatch.setattr(exhibits.skills, "measure_games", lambda engine, suites: rows)
+    policies = {name: load_policy(f"embedded/{name}") for name in ("games", "games-rival")}
+    table = exhibits.games_table(policies, "cpu", str(tmp_path))
+    assert table["policy"].tolist() == ["games", "games-rival"] and counts == [200, 200]
+    part = {"benchmark": "answer journey", "part": "level 1", "value": 0.5, "parsed": 1.0}
+    monkeypatch.setattr(exhibits.skill_suites, "measure", lambda *given: pd.DataFrame([part]))
+    monkeypatch.setattr(exhibits.skills, "skills_of", lambda *given: [])
+    exhibits.reader_table({"player": load_policy("embedded/player")}, "smoke", str(tmp_path))
+    made = {record["id"]: record for record in read_index(tmp_path)}
+    assert list(made["embedded/games"]["policies"]) == ["embedded/games", "embedded/games-rival"]
+    assert list(made["embedded/readers"]["policies"]) == ["embedded/player"]
+    assert {one["command"] for one in made.values()} == {MEASURE}
+    with pytest.raises(ExhibitError, match=f"embedded/games cannot be made by this.*{MEASURE}"):
+        regenerate("embedded/games")
+    shipped = {name for record in measured() for name in record["policies"]}
+    assert shipped == {f"embedded/{name}" for name in embedded_policies()}
+
+
+def measured():
+    """The records of every committed exhibit of skills."""
+    ids = ("embedded/learner", "embedded/readers", "embedded/games", "ssp/start", "scope/start")
+    return [record for record in read_index(ROOT / "figures") if record["id"] in ids]

@@ -11,8 +11,17 @@ from spnb.games.exact import decision_positions, kuhn_states, move_values
 from spnb.games.negotiation import NEGOTIATION
 from spnb.lab import embedded_path
 from spnb.lab.pretrain import skills
-from spnb.lab.pretrain.demos import KUHN, LARGE_BOARD, OTHER_POKER, TICTACTOE, TICTACTOE_PLAIN
+from spnb.lab.pretrain.demos import (
+    GAME_SHARES,
+    KUHN,
+    LARGE_BOARD,
+    OTHER_POKER,
+    TICTACTOE,
+    TICTACTOE_PLAIN,
+)
+from spnb.lab.pretrain.recipes import TABLES
 from spnb.train.engines.torch import TorchEngine
+from spnb.train.policies import load_policy
 
 GAMES = (KUHN, TICTACTOE, TICTACTOE_PLAIN)
 COUNT = 96
@@ -131,9 +140,23 @@ def test_the_report_has_a_row_a_metric_with_an_interval(measured):
 @pytest.mark.slow
 def test_the_shipped_policy_plays_legally_and_no_better_than_chance(measured):
     """Loose gates for 96 answers; the notebook about the embedded policy measures a thousand."""
-    legal = rows_of(measured, "legal moves")["value"]
-    assert (legal.drop(LARGE_BOARD) >= 0.95).all() and legal[LARGE_BOARD] > 0.75
+    check_gates("games", rows_of(measured, "legal moves")["value"])
     assert (rows_of(measured, "utility")["low"] <= 0).all()
+
+
+@pytest.mark.slow
+def test_the_rival_plays_mostly_legally():
+    policy = load_policy("embedded/games-rival")
+    suites = [skills.moves(name, Chat(policy.tokenizer), COUNT, 0) for name in GAME_SHARES]
+    found = skills.measure_games(policy.engine(), suites)
+    check_gates("games-rival", rows_of(found, "legal moves")["value"])
+
+
+def check_gates(name, legal):
+    """Legal moves by game beside the least shares of `recipes.yaml`."""
+    least = {game: gate["legal moves"] for game, gate in TABLES["gates"][name].items()}
+    assert sorted(least) == sorted(legal.index)
+    assert all(legal[game] >= share for game, share in least.items()), legal
 
 
 @pytest.mark.slow

@@ -1,0 +1,115 @@
+"""How wide the interval of a difference would be: variances, from data that have known ones."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from spnb.report import power, show
+from spnb.report.frame import Measure, gather, load_measures
+from spnb.report.power import Components, components, contributions, line
+from spnb.report.tables import load_own
+from spnb.train.runs import open_run
+
+PAPERS = ("spell", "scope", "ssp")
+
+
+def drawn(seeds, items, between, within, strata=2, rng=None, own=3.0):
+    """Differences of `seeds` runs that vary by `between`, `items` a stratum by `within` (standard
+    deviations); each item has a difficulty of its own (`own`), the same for every seed."""
+    rng = rng or np.random.default_rng(0)
+    count = strata * items
+    common = rng.normal(0, own, count)
+    level = rng.normal(0, between, (seeds, 1))
+    values = (level + common + rng.normal(0, within, (seeds, count))) / count
+    columns = pd.MultiIndex.from_product([range(strata), range(items)])
+    return pd.DataFrame(values, columns=columns)
+
+
+def test_known_variances_are_found_and_the_items_own_difficulty_is_none():
+    """Between 4 (variance 16), within 20 over 100 items: 400 / 100 = 4; means of 400 draws."""
+    rng = np.random.default_rng(1)
+    found = [components(drawn(10, 50, 4, 20, rng=rng)) for _ in range(400)]
+    assert np.mean([one.items for one in found]) == pytest.approx(4, rel=0.03)
+    assert np.mean([one.seeds for one in found]) == pytest.approx(16, rel=0.08)
+
+
+def test_by_hand():
+    """One stratum, two seeds, two items: rests of +-1, 2 x 4 / 1 = 8; sums 4 and 0 have variance
+    8, so that nothing is left between the seeds. With sums 8 and 0: 32 - 8."""
+    columns = pd.MultiIndex.from_product([["a"], [0, 1]])
+    table = pd.DataFrame([[3.0, 1.0], [-1.0, 1.0]], columns=columns)
+    assert components(table) == pytest.approx((0, 8))
+    table = pd.DataFrame([[5.0, 3.0], [-1.0, 1.0]], columns=columns)
+    assert components(table) == pytest.approx((24, 8))
+    alone = pd.DataFrame([[5.0, 3.0], [-1.0, 1.0]], columns=[("a", 0), ("b", 0)])
+    alone.columns = pd.MultiIndex.from_tuples(alone.columns)
+    assert components(alone) == pytest.approx((32, 0)), "one item a stratum says nothing of items"
+
+
+def test_half_widths_of_seeds_and_of_more_items():
+    """t(.975, 9) = 2.2622, t(.975, 4) = 2.7764; 9 + 16 a seed, 9 + 4 with four times the items."""
+    parts = Components(9.0, 16.0)
+    assert parts.half_width(10) == pytest.approx(2.2622 * 5 / 10**0.5, rel=1e-4)
+    assert parts.half_width(5) == pytest.approx(2.7764 * 5 / 5**0.5, rel=1e-4)
+    assert parts.half_width(10, 4) == pytest.approx(2.2622 * (13 / 10) ** 0.5, rel=1e-4)
+
+
+def test_what_is_foretold_for_fewer_items_is_what_they_show():
+    """The spread of the seeds' differences over a quarter of the items, beside the foretold one."""
+    rng = np.random.default_rng(2)
+    shown, foretold = [], []
+    for _ in range(300):
+        whole = drawn(10, 40, 2, 30, rng=rng)
+        some = whole[[column for column in whole if column[1] < 10]] * 4
+        shown.append(some.sum(axis=1).var())
+        parts = components(whole)
+        foretold.append(parts.seeds + 4 * parts.items)
+    assert np.mean(foretold) == pytest.approx(np.mean(shown), rel=0.08)
+
+
+def evaluated(folder, variant, seed, hits):
+    """A run with four questions at steps 0, 2, 4; `hits`: which are right, by step."""
+    values = {"paper": "p", "scale": "cpu", "variant": variant, "seed": seed}
+    run = open_run(folder, values)
+    labels = {"suite": "a", "opponent": "", "role": "", "decoding": "sampled", "difficulty": ""}
+    for step, right in hits.items():
+        row = {"step": step, **labels, "metric": "accuracy", "value": sum(right) / len(right)}
+        run.append("evals", row | {"low": 0.0, "high": 1.0, "n": len(right)})
+        for item, score in enumerate(right):
+            record = {"step": step, **labels, "item": str(item), "sample": 0, "score": score}
+            run.append("items", record | {"kind": ""})
+    run.finish(seconds=60.0 * (seed + 1))
+    return run
+
+
+def test_items_are_paired_by_seed_and_averaged_over_the_window(tmp_path):
+    """Seed 0: b has no item right at step 4 and one at step 2; a has two and four. b lacks one of
+    a's seeds."""
+    runs = [
+        evaluated(tmp_path, "a", s, {0: [0] * 4, 2: [1] * 4, 4: [1, 1, 0, s == 1]})
+        for s in (0, 1, 2)
+    ]
+    runs += [evaluated(tmp_path, "b", s, {0: [0] * 4, 2: [1, 0, 0, 0], 4: [0] * 4}) for s in (0, 1)]
+    frames = gather(runs)
+    last = Measure(suite="a", decoding="sampled", weights={"accuracy": 100})
+    half = last.model_copy(update={"window": 0.5})
+    a, b, start = (contributions(frames, last, *one) for one in (("a", 1), ("b", 1), ("a", 0)))
+    assert a.to_numpy().tolist() == [[25, 25, 0, 0], [25, 25, 0, 25], [25, 25, 0, 0]]
+    assert line([a, b])["difference"] == line([a[:2], start])["difference"] == 62.5
+    pair = [contributions(frames, half, name, 1) for name in ("a", "b")]
+    found = line(pair)
+    assert found["difference"] == pytest.approx((62.5 + 75) / 2)
+    assert (found["pairs"], found["items"]) == (2, 4)
+    assert power.minutes_of(frames, "a") == 2 and power.minutes_of(frames, "b") == 1.5
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_comparisons_are_of_known_arms_and_a_measure_with_items(paper):
+    entry = load_own(paper)[f"{paper}/power"]
+    words = entry.words
+    named = {words["of"], *words["against"].values()} - {power.START}
+    assert named == set(entry.variants) and words["measure"] in load_measures(paper)
+    assert show.MAKERS[f"{paper}/power"] is power.table
+    assert power.table(SimpleNamespace(paper=paper), gather([])) is None

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spnb.core import prompts
-from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
-from spnb.core.method import Suite
+from spnb.core.documents import Context, Document, DocumentSource, Proposal, Rejected
 from spnb.core.search import Retriever
-from spnb.core.types import Chat, Messages, Task
+from spnb.core.types import Messages, Task
 from spnb.corpus.store import CorpusError, open_store
 from spnb.corpus.targets import HELD_OUT, open_retriever
 
@@ -54,7 +53,7 @@ class Readings:
         return 0.0
 
 
-class Passages(Readings):
+class Passages(Readings, DocumentSource):
     """The documents of `params.corpus`, each cut to `params.document_tokens`.
 
     `params.retriever`: a kind of index, or the URL of a server in Search-R1's schema.
@@ -97,10 +96,6 @@ class Passages(Readings):
         messages = prompts.report(text, self.params.style, self.params.max_searches)
         return Task(messages, text, kind="report")
 
-    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
-        """There is no oracle."""
-        return None
-
     def rubric(self, proposal: Proposal, context: Context) -> tuple[str, ...] | None:
         """There is no oracle."""
         return None
@@ -119,8 +114,4 @@ class Passages(Readings):
 
     def heldout(self, count: int) -> list[Task]:
         """None: a run's benchmarks measure it."""
-        return []
-
-    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
-        """None."""
         return []

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spnb.core import prompts
-from spnb.core.documents import Context, Judgement, Proposal, Rejected
+from spnb.core.documents import Context, DocumentSource, Proposal, Rejected
 from spnb.core.grading import grade, normal
-from spnb.core.method import Suite
 from spnb.core.paths import resolve
 from spnb.core.search import Hit, Retriever
-from spnb.core.types import Chat, Messages, Task
+from spnb.core.types import Messages, Task
 from spnb.corpus.retrieval import KINDS, make_retriever
 from spnb.corpus.store import CorpusError, open_store
 
@@ -116,7 +115,7 @@ def open_retriever(name: str, corpus: str) -> Titled:
     return Titled(RetrieverClient(name))
 
 
-class TitleTargets:
+class TitleTargets(DocumentSource):
     """The titles of a corpus (`params.corpus`), or the answers of a list (`params.answers`, see
     `read_answers`), and a retriever over the corpus.
 
@@ -173,14 +172,6 @@ class TitleTargets:
         """Whether an answer is the given one."""
         return 0.0 if answer is None else grade(answer, proposal.answer)
 
-    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
-        """There is no oracle."""
-        return None
-
     def retriever(self, pool: str = "train") -> Retriever:
         """The same for both pools."""
         return self._retriever
-
-    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
-        """None: a run's benchmarks measure it."""
-        return []

@@ -40,16 +40,18 @@ class Target(Context):
     examples: tuple[str, ...] = ()
 
 
-def read_question(text: str, context: Context) -> Proposal | Rejected:
-    """Any question in its tag; its answer is the given one."""
-    question = prompts.field(text, "question")
-    return Proposal(question, context.name) if question else Rejected("no question")
+class Questions:
+    """What sources of given answers share."""
 
+    def read(self, text: str, context: Context) -> Proposal | Rejected:
+        """Any question in its tag; its answer is the given one."""
+        question = prompts.field(text, "question")
+        return Proposal(question, context.name) if question else Rejected("no question")
 
-def search_task(proposal: Proposal) -> Task:
-    """A question to be answered by search."""
-    messages = prompts.search(proposal.question, "plain")
-    return Task(messages, proposal.question, (proposal.answer,), "exact")
+    def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
+        """The question, to be answered by search."""
+        messages = prompts.search(proposal.question, "plain")
+        return Task(messages, proposal.question, (proposal.answer,), "exact")
 
 
 class Titled:
@@ -115,7 +117,7 @@ def open_retriever(name: str, corpus: str) -> Titled:
     return Titled(RetrieverClient(name))
 
 
-class TitleTargets(DocumentSource):
+class TitleTargets(Questions, DocumentSource):
     """The titles of a corpus (`params.corpus`), or the answers of a list (`params.answers`, see
     `read_answers`), and a retriever over the corpus.
 
@@ -159,14 +161,6 @@ class TitleTargets(DocumentSource):
         """The proposer's prompt."""
         examples = context.examples or self.params.examples
         return prompts.ask_search(context.name, context.searches, examples)
-
-    def read(self, text: str, context: Context) -> Proposal | Rejected:
-        """See `read_question`."""
-        return read_question(text, context)
-
-    def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
-        """See `search_task`."""
-        return search_task(proposal)
 
     def agrees(self, proposal: Proposal, answer: str | None) -> float:
         """Whether an answer is the given one."""

@@ -41,7 +41,7 @@ from spnb.evaluate.benchmarks import (
     Template,
     Use,
 )
-from spnb.evaluate.by_search import BySearch, report_suite, search_suite
+from spnb.evaluate.by_search import BySearch, search_suite
 from spnb.evaluate.items import Records, Rows, ask_suite, pass_at_k_rows
 
 Build = Callable[[str], Messages]
@@ -416,10 +416,11 @@ def benchmark_suite(
     if searching and by_search is None:
         allowed = "in a run with a corpus and a retriever"
         raise BenchmarkError(f"benchmark {name} is answered by search; allowed: {allowed}")
+    if prompt == REPORT and by_search.judge is None:
+        raise ValueError("reports are graded by a judge; allowed: a method that has a grader")
     tasks = _tasks(name, chat.tokenizer, limit, path, count, seed, revision)
     if searching:
-        build = report_suite if prompt == REPORT else search_suite
-        suite = build(name, tasks, chat, sampling, seed_of, by_search, **how)
+        suite = search_suite(name, tasks, chat, sampling, seed_of, by_search, **how)
     else:
         suite = ask_suite(name, tasks, chat, sampling, seed_of, **how)
 

@@ -54,7 +54,6 @@ def search_suite(
     seed_of: Callable[[int, int], int],
     by_search: BySearch,
     samples: int = 1,
-    policy: str = "policy",
     **labels: str,
 ) -> Suite:
     """Asks every task `samples` times, with a search tool; arguments, records and rows as in
@@ -70,7 +69,7 @@ def search_suite(
 
     def ask(part: Sequence[tuple[int, int]]) -> Episode[Records]:
         requests = [
-            chat.request(tasks[place].messages, sampling, seed_of(place, sample), policy)
+            chat.request(tasks[place].messages, sampling, seed_of(place, sample))
             for place, sample in part
         ]
         rows = yield from search_rollouts(requests, by_search.tool)

@@ -68,7 +68,6 @@ def load(
     limit: int | None = None,
     path: str | None = None,
     count: int | None = None,
-    seed: int = 0,
     revision: str | None = None,
 ) -> list[Task]:
     """A benchmark's tasks, in its own order.
@@ -78,8 +77,7 @@ def load(
             middle. A prompt without a text is never cut.
         path: a file (JSON, JSONL, parquet, CSV, TSV; .gz too) or a folder of such files, of a
             downloaded repository or of `datasets`; None: the hub.
-        count: so many rows are drawn by `seed`; None, or more than there are: all.
-        seed: also of the order of options that are shuffled.
+        count: so many rows are drawn, always the same; None, or more than there are: all.
         revision: of the hub's dataset, instead of the newest or the entry's.
 
     Raises:
@@ -110,10 +108,10 @@ def load(
         wanted = f" with {entry.where}" if entry.where else ""
         raise BenchmarkError(f"{source} has 0 rows{wanted}; allowed: 1 or more")
     if count is not None and count < len(places):
-        places = sorted(random.Random(derive_seed(name, seed)).sample(places, count))
+        places = sorted(random.Random(derive_seed(name, 0)).sample(places, count))
     tasks = []
     for place in places:
-        rng = random.Random(derive_seed("options", name, place, seed))
+        rng = random.Random(derive_seed("options", name, place, 0))
         try:
             tasks.append(_task(entry, rows[place], rng, tokenizer, limit))
         except BenchmarkError as error:
@@ -397,10 +395,8 @@ def benchmark_suite(
     path: str | None = None,
     count: int | None = None,
     limit: int | None = None,
-    seed: int = 0,
     revision: str | None = None,
     by_search: BySearch | None = None,
-    policy: str = "policy",
 ) -> Suite:
     """A benchmark as a suite, with pass@1 to pass@samples where there are several answers.
 
@@ -410,7 +406,7 @@ def benchmark_suite(
     """
     seed_of = partial(derive_seed, "benchmark", name)
     decoding = "sampled" if sampling.temperature else "greedy"
-    how = {"samples": samples, "policy": policy, "decoding": decoding}
+    how = {"samples": samples, "decoding": decoding}
     prompt = BENCHMARKS[name].prompt if name in BENCHMARKS else ""
     searching = prompt in BY_SEARCH
     if searching and by_search is None:
@@ -418,7 +414,7 @@ def benchmark_suite(
         raise BenchmarkError(f"benchmark {name} is answered by search; allowed: {allowed}")
     if prompt == REPORT and by_search.judge is None:
         raise ValueError("reports are graded by a judge; allowed: a method that has a grader")
-    tasks = _tasks(name, chat.tokenizer, limit, path, count, seed, revision)
+    tasks = _tasks(name, chat.tokenizer, limit, path, count, revision)
     if searching:
         suite = search_suite(name, tasks, chat, sampling, seed_of, by_search, **how)
     else:

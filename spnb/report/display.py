@@ -8,7 +8,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from spnb.core.params import unknown
@@ -29,11 +28,6 @@ NUMBER = re.compile(r"-?|[-+]?[\d.,]*\d(e[-+]?\d+)?( ?%)?( \[.*\])?|- \(.*\)|nan
 INTERVAL = re.compile(r"\[([-\d.]+), ([-\d.]+)\]")
 Lines = list[tuple[str, list[str]]]
 """A table as texts, column by column: what stands at its head, its cells."""
-
-
-def show(table: pd.DataFrame, first: Sequence[bool] | None = None) -> HTML:
-    """A table as a notebook shows all tables; arguments as in `table_html`."""
-    return HTML(table_html(table, first))
 
 
 def table_html(table: pd.DataFrame, first: Sequence[bool] | None = None) -> str:

@@ -47,11 +47,8 @@ class Reporting(Lessons):
 
     def go_on(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
         """A learner with a reporter's tokens."""
-        own = self.tokenizer()
-        if len(own) == len(tokenizer):
-            return model, tokenizer
         people = [f" {name}" for pool in POOLS for name in names("person", pool)]
-        return with_tokens(model, tokenizer, own, people, [])
+        return with_tokens(model, tokenizer, self.tokenizer(), people, [])
 
     # --- the world of a row
 

@@ -183,7 +183,6 @@ class RetrieverClient:
 
     Args:
         url: of the server, "http://127.0.0.1:8000", http or https.
-        return_scores: ask for scores; without, every hit's score is None.
         attempts: in all, for one request.
         timeout: seconds for one attempt to connect, send or receive.
     """
@@ -192,7 +191,6 @@ class RetrieverClient:
     def __init__(
         self,
         url: str,
-        return_scores: bool = True,
         attempts: PositiveInt = 5,
         wait: NonNegativeFloat = 0.5,
         timeout: PositiveFloat = 60.0,
@@ -200,7 +198,6 @@ class RetrieverClient:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"url is {url!r}; allowed: http://host:port or https://host:port")
         self.url = url.rstrip("/").removesuffix("/retrieve") + "/retrieve"
-        self._return_scores = return_scores
         self._attempts = attempts
         self._wait = wait
         own = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
@@ -217,10 +214,10 @@ class RetrieverClient:
         results: list[list[Hit]] = []
         for first in range(0, len(queries), BATCH):
             part = list(queries[first : first + BATCH])
-            reply = self._post({"queries": part, "topk": k, "return_scores": self._return_scores})
+            reply = self._post({"queries": part, "topk": k, "return_scores": True})
             try:
                 found = reply.json()["result"]
-                hits = [[self._hit(entry) for entry in own[:k]] for own in found]
+                hits = [[_hit(entry) for entry in own[:k]] for own in found]
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 what = f"answered in another schema ({error!r}): {reply.text[:300]}"
                 raise RetrieverError(f"{self.url} {what}; allowed: Search-R1's") from error
@@ -247,7 +244,8 @@ class RetrieverClient:
         attempts = f"gave no answer in {self._attempts} attempts"
         raise RetrieverError(f"{self.url} {attempts}; the last: {problem}")
 
-    def _hit(self, entry: dict[str, Any]) -> Hit:
-        document = entry["document"] if self._return_scores else entry
-        score = float(entry["score"]) if self._return_scores else None
-        return Hit(str(document["id"]), *split_contents(document["contents"]), score)
+
+def _hit(entry: dict[str, Any]) -> Hit:
+    document = entry["document"]
+    contents = split_contents(document["contents"])
+    return Hit(str(document["id"]), *contents, float(entry["score"]))

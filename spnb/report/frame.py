@@ -131,7 +131,6 @@ class Measure(StrictData):
     since: float = Field(0, ge=0, le=1, description="share of the training that a change is from")
     until: float = Field(1, ge=0, le=1, description="share of the training that counts")
     window: float = Field(0, ge=0, le=1, description="share of the training averaged around a step")
-    distance: float | None = Field(None, description="take the distance from this value")
     given: str = Field("", description="a logged metric: steps at which it is 0 do not count")
     unit: str = ""
 
@@ -176,8 +175,6 @@ class Measure(StrictData):
         if self.given:
             given = Measure(source="metrics", weights={self.given: 1}).by_step(frames)
             values = values.where(given.set_index(INDEX)["value"].reindex(values.index) > 0)
-        if self.distance is not None:
-            values = (values - self.distance).abs()
         return values.rename("value").reset_index()
 
     def of_runs(self, frames: Frames, share: float = 1.0) -> pd.DataFrame:
@@ -286,7 +283,7 @@ class Measure(StrictData):
         values = self._at(steps, share)
         runs = {run.seed: run for run in frames.runs}
         known = set(values["seed"]) <= {*runs}
-        if self.source != "evals" or self.distance is not None or values.empty or not known:
+        if self.source != "evals" or values.empty or not known:
             return None
         taken = steps.merge(values[["seed", "first", "last"]], on="seed")
         taken = taken.loc[taken["step"].between(taken["first"], taken["last"]), ["seed", "step"]]

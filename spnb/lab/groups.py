@@ -176,14 +176,9 @@ register("report", lambda prediction, golds: scored(sections(prediction), golds)
 # --- tasks
 
 
-def listed(people: Sequence[str]) -> str:
-    """Names in a task."""
-    return ", ".join(people)
-
-
 def question(kind: str, people: Sequence[str], level: int, frame: str) -> str:
     """A task on these people in a wording."""
-    return frame.format(s=listed(people), k=NUMBERS[level - 1])
+    return frame.format(s=", ".join(people), k=NUMBERS[level - 1])
 
 
 PATTERNS = {

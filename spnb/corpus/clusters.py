@@ -150,16 +150,13 @@ class Clusters(DocumentSource):
         return rng.choice(self.by_kind[self.kinds[place % len(self.kinds)]])
 
     def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
-        """The questioner's prompt: the documents to be read, and earlier questions."""
         kind = "choice" if context.kind == "choice" else "question"
         return prompts.ask(context.records, earlier, kind)
 
     def read(self, text: str, context: Context) -> Proposal | Rejected:
-        """What a questioner wrote about a cluster."""
         return read_proposal(text, context.kind)
 
     def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
-        """The question with all documents of its cluster, or without them."""
         texts = context.texts if documents else ()
         return Task(messages(context.kind, proposal, texts), proposal.question, (proposal.answer,))
 

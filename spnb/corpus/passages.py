@@ -39,7 +39,6 @@ class Readings:
     params: Any
 
     def ask(self, context: Reading, earlier: Sequence[str] = ()) -> Messages:
-        """The challenger's prompt."""
         (text,) = context.texts
         return prompts.ask_report(text, context.kind, context.searches, self.params.style)
 
@@ -91,27 +90,21 @@ class Passages(Readings, DocumentSource):
         return Reading(kind, (document,), hit.title, searches=draw_searches(rng), pool=pool)
 
     def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
-        """The task, to be done by search."""
         text = proposal.question
         messages = prompts.report(text, self.params.style, self.params.max_searches)
         return Task(messages, text, kind="report")
 
     def rubric(self, proposal: Proposal, context: Context) -> tuple[str, ...] | None:
-        """There is no oracle."""
         return None
 
     def oracle(self, task: Task, text: str) -> dict[str, float]:
-        """There is none."""
         return {}
 
     def states(self, answer: str, point: str) -> bool | None:
-        """There is no oracle."""
         return None
 
     def retriever(self, pool: str = "train") -> Retriever:
-        """The same for both pools."""
         return self._retriever
 
     def heldout(self, count: int) -> list[Task]:
-        """None: a run's benchmarks measure it."""
         return []

@@ -61,7 +61,6 @@ class Titled:
         self.retriever = retriever
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """What the retriever finds."""
         found = self.retriever.search(queries, k)
         return [[replace(hit, text=f"{hit.title}: {hit.text}") for hit in hits] for hits in found]
 
@@ -152,20 +151,16 @@ class TitleTargets(Questions, DocumentSource):
         self._retriever = open_retriever(params.retriever, params.corpus)
 
     def draw(self, rng: random.Random, place: int = 0, pool: str = "train") -> Target:
-        """An answer of a pool, and a number of searches."""
         searches = rng.randint(1, self.params.highest)
         target = rng.choice(self.pools[pool])
         return replace(target, searches=target.searches or searches)
 
     def ask(self, context: Target, earlier: Sequence[str] = ()) -> Messages:
-        """The proposer's prompt."""
         examples = context.examples or self.params.examples
         return prompts.ask_search(context.name, context.searches, examples)
 
     def agrees(self, proposal: Proposal, answer: str | None) -> float:
-        """Whether an answer is the given one."""
         return 0.0 if answer is None else grade(answer, proposal.answer)
 
     def retriever(self, pool: str = "train") -> Retriever:
-        """The same for both pools."""
         return self._retriever

@@ -81,7 +81,6 @@ class ScriptedPlayer:
     choose: Callable[[Match, random.Random], str]
 
     def move(self, match: Match, seed: int) -> Episode[Turn]:
-        """The rule's move, without asking anybody."""
         yield from ()
         return Turn(match.player, None, None, self.choose(match, random.Random(seed)))
 

@@ -307,7 +307,6 @@ class GeneratedClusters(Clusters):
         return proposal, Cluster(info["family"], documents, "", places, sources)
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
-        """See `suites`."""
         return suites(params, chat, params.eval_documents, end)
 
 

@@ -307,7 +307,6 @@ class Groups(Readings):
         return point in sections(answer)
 
     def retriever(self, pool: Pool = "train") -> Retriever:
-        """What a search reaches."""
         return library(pool)
 
     def exercise(self, kind: str, level: int, rng: random.Random, pool: Pool = "train") -> Task:

@@ -38,12 +38,10 @@ class Targets(Questions, ChainSource):
     """
 
     def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Target:
-        """Somebody of a pool."""
         family = self.params.family
         return Target(kind=family, name=rng.choice(CHAINS[family].people(pool)), pool=pool)
 
     def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
-        """The proposer's prompt."""
         return prompts.ask_search(context.name, examples=self.params.examples)
 
     def judge(self, proposal: Proposal, context: Target) -> Judgement:
@@ -60,7 +58,6 @@ class Targets(Questions, ChainSource):
         return use_of_search(task, trajectory)
 
     def retriever(self, pool: Pool = "train") -> Retriever:
-        """What a search reaches."""
         return library(pool, self.params.family)
 
 

@@ -38,7 +38,7 @@ _ROOMS = {
     "spnb.train.policies": ("load_policy",),
     "spnb.report": ("exhibit",),
     "spnb.report.compare": ("compare",),
-    "spnb.report.display": ("excerpt", "over_training", "show", "token_table", "toy_curves"),
+    "spnb.report.display": ("excerpt", "over_training", "token_table", "toy_curves"),
     "spnb.report.live": ("LiveCurves",),
     "spnb.report.notebooks": ("describe",),
     "spnb.report.quick": ("quick",),
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
 
 
 def style_tables() -> None:
-    """Shows every DataFrame of a notebook as `show` does; importing spnb in one calls this."""
+    """Shows every DataFrame of a notebook by `table_html`; importing spnb in one calls this."""
     from IPython import get_ipython
 
     def html(table: Any) -> str:

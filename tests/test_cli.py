@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from spnb.cli import app
 from spnb.core.errors import Stopped
 from spnb.core.paths import ROOT, WEIGHTS
-from spnb.corpus.build import load_corpus
+from spnb.corpus.store import load_corpus
 from spnb.lab import ladder
 from spnb.train.doctor import missing, report
 from tools.sizes import lines_of

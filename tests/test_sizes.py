@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_700,
-    "methods": 3_000,
-    "train": 4_950,
-    "games": 1_300,
-    "corpus": 1_600,
+    "core": 2_600,
+    "methods": 2_950,
+    "train": 4_850,
+    "games": 1_250,
+    "corpus": 1_550,
     "evaluate": 1_500,
     "lab": 4_800,
-    "report": 5_800,
+    "report": 5_850,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_550
+HELPER = 10_400
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_900
+EVERYTHING = 25_650
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 SIZES = room_sizes()
 

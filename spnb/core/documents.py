@@ -112,32 +112,27 @@ class DocumentSource(Protocol):
 
     def draw(self, rng: random.Random, place: int) -> Context:
         """What a proposal is about; task types take turns with the place."""
-        ...
 
     def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
         """The proposer's prompt; `earlier` questions are to be surpassed."""
-        ...
 
     def read(self, text: str, context: Context) -> Proposal | Rejected:
         """What a proposer wrote, by its form alone."""
-        ...
 
     def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
         """The proposal as an answerer gets it, with the documents or without them."""
-        ...
 
     def agrees(self, proposal: Proposal, answer: str | None) -> float:
         """Whether an answer is the stated one, by the paper's rule; 0 to 1."""
-        ...
 
     def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
         """What the oracle says; None where there is none."""
-        ...
+        return None
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """What is measured in the documents' world; `end`: before the first step, after the last.
         A corpus has none of its own: the run's `benchmarks` measure it."""
-        ...
+        return []
 
 
 def open_source(

@@ -26,7 +26,6 @@ from spnb.corpus.dense import Encoder, Vectors
 from spnb.corpus.documents import FIELDS, Filter, Read, hash64, open_source, to_document
 from spnb.corpus.documents import CorpusSettings as CorpusSettings
 from spnb.corpus.store import CorpusError
-from spnb.corpus.store import load_corpus as load_corpus
 
 Encode = Callable[[list[str]], Vectors]
 """Texts to float32 vectors [texts, dimensions]."""

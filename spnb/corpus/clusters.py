@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from spnb.core import prompts
-from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
+from spnb.core.documents import Context, Document, DocumentSource, Proposal, Rejected
 from spnb.core.grading import grade
-from spnb.core.method import Suite
 from spnb.core.params import unknown
-from spnb.core.types import Chat, Messages, Task, derive_seed
+from spnb.core.types import Messages, Task, derive_seed
 from spnb.corpus.store import CorpusError, open_store
 
 LETTERS = "ABCD"
@@ -131,8 +130,8 @@ def cut(text: str, tokenizer: Any, size: int) -> str:
     return text[: places[-1] if places else end].rstrip()
 
 
-class Clusters:
-    """Clusters of documents by task type, as a `DocumentSource` without an oracle.
+class Clusters(DocumentSource):
+    """Clusters of documents by task type, without an oracle.
 
     Raises:
         CorpusError: there is no cluster of a task type.
@@ -151,16 +150,13 @@ class Clusters:
         return rng.choice(self.by_kind[self.kinds[place % len(self.kinds)]])
 
     def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
-        """The questioner's prompt: the documents to be read, and earlier questions."""
         kind = "choice" if context.kind == "choice" else "question"
         return prompts.ask(context.records, earlier, kind)
 
     def read(self, text: str, context: Context) -> Proposal | Rejected:
-        """What a questioner wrote about a cluster."""
         return read_proposal(text, context.kind)
 
     def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
-        """The question with all documents of its cluster, or without them."""
         texts = context.texts if documents else ()
         return Task(messages(context.kind, proposal, texts), proposal.question, (proposal.answer,))
 
@@ -171,14 +167,6 @@ class Clusters:
     def means(self, proposal: Proposal, answer: str | None) -> bool | None:
         """Whether an answer means the stated one: None, nobody knows."""
         return None
-
-    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
-        """None: nobody knows."""
-        return None
-
-    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
-        """None of its own: the run's benchmarks measure it."""
-        return []
 
 
 class CorpusClusters(Clusters):

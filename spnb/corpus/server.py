@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, validate_call
+from pydantic import Field, PositiveInt
 
 from spnb.core.params import ParamError, StrictData
 from spnb.core.search import Hit, Retriever, RetrieverError
@@ -38,6 +38,10 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 made its own name lead here names another."""
 BATCH = 256
 """Queries that the client puts into one request."""
+ATTEMPTS = 5
+WAIT = 0.5
+TIMEOUT = 60.0
+"""The client's tries for one request, the first wait between two, seconds of one."""
 
 
 class Limits(StrictData):
@@ -178,33 +182,16 @@ class RetrieverClient:
     """A retriever behind a URL that speaks Search-R1's schema; threads may share it.
 
     A lost connection, a timeout, a body that cannot be unpacked, 429 and 5xx are tried again after
-    1, 2, 4 … times `wait` seconds, at most 10; other refusals are not. Loopback addresses bypass a
-    configured proxy.
-
-    Args:
-        url: of the server, "http://127.0.0.1:8000", http or https.
-        return_scores: ask for scores; without, every hit's score is None.
-        attempts: in all, for one request.
-        timeout: seconds for one attempt to connect, send or receive.
+    1, 2, 4 … times `WAIT` seconds, at most 10; other refusals are not. Loopback addresses bypass a
+    configured proxy. `url`: of the server, "http://127.0.0.1:8000", http or https.
     """
 
-    @validate_call
-    def __init__(
-        self,
-        url: str,
-        return_scores: bool = True,
-        attempts: PositiveInt = 5,
-        wait: NonNegativeFloat = 0.5,
-        timeout: PositiveFloat = 60.0,
-    ):
+    def __init__(self, url: str):
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"url is {url!r}; allowed: http://host:port or https://host:port")
         self.url = url.rstrip("/").removesuffix("/retrieve") + "/retrieve"
-        self._return_scores = return_scores
-        self._attempts = attempts
-        self._wait = wait
         own = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
-        self._http = httpx.Client(timeout=timeout, trust_env=not own)
+        self._http = httpx.Client(timeout=TIMEOUT, trust_env=not own)
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """For each query at most `k` hits, best first.
@@ -217,10 +204,10 @@ class RetrieverClient:
         results: list[list[Hit]] = []
         for first in range(0, len(queries), BATCH):
             part = list(queries[first : first + BATCH])
-            reply = self._post({"queries": part, "topk": k, "return_scores": self._return_scores})
+            reply = self._post({"queries": part, "topk": k, "return_scores": True})
             try:
                 found = reply.json()["result"]
-                hits = [[self._hit(entry) for entry in own[:k]] for own in found]
+                hits = [[_hit(entry) for entry in own[:k]] for own in found]
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 what = f"answered in another schema ({error!r}): {reply.text[:300]}"
                 raise RetrieverError(f"{self.url} {what}; allowed: Search-R1's") from error
@@ -232,8 +219,8 @@ class RetrieverClient:
     def _post(self, body: dict[str, Any]) -> httpx.Response:
         """The reply to a request, tried again where that can help."""
         problem = ""
-        for attempt in range(self._attempts):
-            time.sleep(min(10.0, self._wait * 2 ** (attempt - 1)) if attempt else 0)
+        for attempt in range(ATTEMPTS):
+            time.sleep(min(10.0, WAIT * 2 ** (attempt - 1)) if attempt else 0)
             try:
                 reply = self._http.post(self.url, json=body)
             except httpx.RequestError as error:
@@ -244,10 +231,11 @@ class RetrieverClient:
             problem = f"status {reply.status_code}: {reply.text[:300]}"
             if 400 <= reply.status_code < 500 and reply.status_code != 429:
                 raise ValueError(f"{self.url} refused the request with {problem}")
-        attempts = f"gave no answer in {self._attempts} attempts"
+        attempts = f"gave no answer in {ATTEMPTS} attempts"
         raise RetrieverError(f"{self.url} {attempts}; the last: {problem}")
 
-    def _hit(self, entry: dict[str, Any]) -> Hit:
-        document = entry["document"] if self._return_scores else entry
-        score = float(entry["score"]) if self._return_scores else None
-        return Hit(str(document["id"]), *split_contents(document["contents"]), score)
+
+def _hit(entry: dict[str, Any]) -> Hit:
+    document = entry["document"]
+    contents = split_contents(document["contents"])
+    return Hit(str(document["id"]), *contents, float(entry["score"]))

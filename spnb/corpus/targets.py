@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spnb.core import prompts
-from spnb.core.documents import Context, Judgement, Proposal, Rejected
+from spnb.core.documents import Context, DocumentSource, Proposal, Rejected
 from spnb.core.grading import grade, normal
-from spnb.core.method import Suite
 from spnb.core.paths import resolve
 from spnb.core.search import Hit, Retriever
-from spnb.core.types import Chat, Messages, Task
+from spnb.core.types import Messages, Task
 from spnb.corpus.retrieval import KINDS, make_retriever
 from spnb.corpus.store import CorpusError, open_store
 
@@ -41,16 +40,18 @@ class Target(Context):
     examples: tuple[str, ...] = ()
 
 
-def read_question(text: str, context: Context) -> Proposal | Rejected:
-    """Any question in its tag; its answer is the given one."""
-    question = prompts.field(text, "question")
-    return Proposal(question, context.name) if question else Rejected("no question")
+class Questions:
+    """What sources of given answers share."""
 
+    def read(self, text: str, context: Context) -> Proposal | Rejected:
+        """Any question in its tag; its answer is the given one."""
+        question = prompts.field(text, "question")
+        return Proposal(question, context.name) if question else Rejected("no question")
 
-def search_task(proposal: Proposal) -> Task:
-    """A question to be answered by search."""
-    messages = prompts.search(proposal.question, "plain")
-    return Task(messages, proposal.question, (proposal.answer,), "exact")
+    def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
+        """The question, to be answered by search."""
+        messages = prompts.search(proposal.question, "plain")
+        return Task(messages, proposal.question, (proposal.answer,), "exact")
 
 
 class Titled:
@@ -60,7 +61,6 @@ class Titled:
         self.retriever = retriever
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """What the retriever finds."""
         found = self.retriever.search(queries, k)
         return [[replace(hit, text=f"{hit.title}: {hit.text}") for hit in hits] for hits in found]
 
@@ -116,7 +116,7 @@ def open_retriever(name: str, corpus: str) -> Titled:
     return Titled(RetrieverClient(name))
 
 
-class TitleTargets:
+class TitleTargets(Questions, DocumentSource):
     """The titles of a corpus (`params.corpus`), or the answers of a list (`params.answers`, see
     `read_answers`), and a retriever over the corpus.
 
@@ -151,36 +151,16 @@ class TitleTargets:
         self._retriever = open_retriever(params.retriever, params.corpus)
 
     def draw(self, rng: random.Random, place: int = 0, pool: str = "train") -> Target:
-        """An answer of a pool, and a number of searches."""
         searches = rng.randint(1, self.params.highest)
         target = rng.choice(self.pools[pool])
         return replace(target, searches=target.searches or searches)
 
     def ask(self, context: Target, earlier: Sequence[str] = ()) -> Messages:
-        """The proposer's prompt."""
         examples = context.examples or self.params.examples
         return prompts.ask_search(context.name, context.searches, examples)
 
-    def read(self, text: str, context: Context) -> Proposal | Rejected:
-        """See `read_question`."""
-        return read_question(text, context)
-
-    def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
-        """See `search_task`."""
-        return search_task(proposal)
-
     def agrees(self, proposal: Proposal, answer: str | None) -> float:
-        """Whether an answer is the given one."""
         return 0.0 if answer is None else grade(answer, proposal.answer)
 
-    def judge(self, proposal: Proposal, context: Context) -> Judgement | None:
-        """There is no oracle."""
-        return None
-
     def retriever(self, pool: str = "train") -> Retriever:
-        """The same for both pools."""
         return self._retriever
-
-    def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
-        """None: a run's benchmarks measure it."""
-        return []

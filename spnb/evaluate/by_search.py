@@ -54,8 +54,6 @@ def search_suite(
     seed_of: Callable[[int, int], int],
     by_search: BySearch,
     samples: int = 1,
-    policy: str = "policy",
-    grades: Callable[..., Episode[None]] | None = None,
     **labels: str,
 ) -> Suite:
     """Asks every task `samples` times, with a search tool; arguments, records and rows as in
@@ -63,7 +61,7 @@ def search_suite(
 
     Where there is a judge it reads each answer that does not match, with all the gold ones: its yes
     makes the score 1. An answer whose search failed (the retriever gave none) is a wrong one.
-    `grades` sets the scores of a block in another way; see `judged`.
+    Open-ended tasks are graded by `GRADERS`.
     """
     require_positive(tasks=len(tasks), samples=samples)
     asked = list(product(range(len(tasks)), range(samples)))
@@ -71,7 +69,7 @@ def search_suite(
 
     def ask(part: Sequence[tuple[int, int]]) -> Episode[Records]:
         requests = [
-            chat.request(tasks[place].messages, sampling, seed_of(place, sample), policy)
+            chat.request(tasks[place].messages, sampling, seed_of(place, sample))
             for place, sample in part
         ]
         rows = yield from search_rollouts(requests, by_search.tool)
@@ -87,14 +85,13 @@ def search_suite(
                 for (place, _), row in zip(part, rows, strict=True)
             ]
             seed = derive_seed(seed_of(*part[0]), "judge")
-            yield from (grades or judged)(answered, records, by_search.judge, seed)
+            grades = GRADERS.get(tasks[0].kind, judged)
+            yield from grades(answered, records, by_search.judge, seed)
         return records
 
     return Suite(name, parts, ask, partial(task_rows, name, **labels))
 
 
-for kind in ("rubric", "pair"):
-    register(kind, lambda prediction, golds: 0.0)  # a judge decides
 Answered = Sequence[tuple[Task, str | None]]
 """Tasks with an answer to each, None where it cannot be read."""
 
@@ -147,11 +144,7 @@ def rubric_score(given: Sequence[bool], weights: Sequence[float]) -> float:
     return total / sum(weight for weight in weights if weight > 0)
 
 
-def report_suite(name: str, tasks: Sequence[Task], *arguments: Any, **more: Any) -> Suite:
-    """`search_suite` of open-ended tasks, graded point by point or, of kind `pair`, by comparison;
-    ValueError without a judge."""
-    by_search = next(one for one in arguments if isinstance(one, BySearch))
-    if by_search.judge is None:
-        raise ValueError("reports are graded by a judge; allowed: a method that has a grader")
-    grades = by_pairs if tasks[0].kind == "pair" else by_points
-    return search_suite(name, tasks, *arguments, grades=grades, **more)
+GRADERS = {"rubric": by_points, "pair": by_pairs}
+"""Who sets the scores of open-ended tasks, by their kind."""
+for kind in GRADERS:
+    register(kind, lambda prediction, golds: 0.0)  # a judge decides

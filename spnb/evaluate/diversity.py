@@ -3,6 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
+from itertools import combinations
 
 import numpy as np
 
@@ -41,17 +43,14 @@ def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
     merged up to the threshold."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
-    count = len(texts)
-    if count < 2:
-        return [0] * count
-    known: dict[tuple[str, str], float] = {}
-    distances = []
-    for first in range(count):
-        for second in range(first + 1, count):
-            pair = texts[first], texts[second]
-            if pair not in known:
-                known[pair] = 0.0 if pair[0] == pair[1] else 1 - bleu(*pair)
-            distances.append(known[pair])
+    if len(texts) < 2:
+        return [0] * len(texts)
+
+    @cache
+    def distance(first: str, second: str) -> float:
+        return 0.0 if first == second else 1 - bleu(first, second)
+
+    distances = [distance(*pair) for pair in combinations(texts, 2)]
     tree = linkage(np.array(distances), method="average")
     return [int(label) for label in fcluster(tree, threshold, criterion="distance")]
 

@@ -145,14 +145,9 @@ def task_rows(name: str, records: Records, metric: str = "accuracy", **labels: s
     return rows
 
 
-def play_suite(
-    suite: Suite,
-    engines: Mapping[str, Engine],
-    share: Share | None = None,
-    gather: Callable[[list[Any]], list[Any]] = list,
-) -> tuple[Records, Rows]:
-    """Plays one suite as `play_suites` does."""
-    return play_suites([suite], engines, share, gather)[0]
+def play_suite(suite: Suite, engines: Mapping[str, Engine]) -> tuple[Records, Rows]:
+    """Plays one suite in this process."""
+    return play_suites([suite], engines)[0]
 
 
 def play_suites(

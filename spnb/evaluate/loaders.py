@@ -41,7 +41,7 @@ from spnb.evaluate.benchmarks import (
     Template,
     Use,
 )
-from spnb.evaluate.by_search import BySearch, report_suite, search_suite
+from spnb.evaluate.by_search import BySearch, search_suite
 from spnb.evaluate.items import Records, Rows, ask_suite, pass_at_k_rows
 
 Build = Callable[[str], Messages]
@@ -69,7 +69,6 @@ def load(
     limit: int | None = None,
     path: str | None = None,
     count: int | None = None,
-    seed: int = 0,
     revision: str | None = None,
 ) -> list[Task]:
     """A benchmark's tasks, in its own order.
@@ -79,8 +78,7 @@ def load(
             middle. A prompt without a text is never cut.
         path: a file (JSON, JSONL, parquet, CSV, TSV; .gz too) or a folder of such files, of a
             downloaded repository or of `datasets`; None: the hub.
-        count: so many rows are drawn by `seed`; None, or more than there are: all.
-        seed: also of the order of options that are shuffled.
+        count: so many rows are drawn, always the same; None, or more than there are: all.
         revision: of the hub's dataset, instead of the newest or the entry's.
 
     Raises:
@@ -111,10 +109,10 @@ def load(
         wanted = f" with {entry.where}" if entry.where else ""
         raise BenchmarkError(f"{source} has 0 rows{wanted}; allowed: 1 or more")
     if count is not None and count < len(places):
-        places = sorted(random.Random(derive_seed(name, seed)).sample(places, count))
+        places = sorted(random.Random(derive_seed(name, 0)).sample(places, count))
     tasks = []
     for place in places:
-        rng = random.Random(derive_seed("options", name, place, seed))
+        rng = random.Random(derive_seed("options", name, place, 0))
         try:
             tasks.append(_task(entry, rows[place], rng, tokenizer, limit))
         except BenchmarkError as error:
@@ -414,10 +412,8 @@ def benchmark_suite(
     path: str | None = None,
     count: int | None = None,
     limit: int | None = None,
-    seed: int = 0,
     revision: str | None = None,
     by_search: BySearch | None = None,
-    policy: str = "policy",
 ) -> Suite:
     """A benchmark as a suite, with pass@1 to pass@samples where there are several answers.
 
@@ -427,16 +423,17 @@ def benchmark_suite(
     """
     seed_of = partial(derive_seed, "benchmark", name)
     decoding = "sampled" if sampling.temperature else "greedy"
-    how = {"samples": samples, "policy": policy, "decoding": decoding}
+    how = {"samples": samples, "decoding": decoding}
     prompt = BENCHMARKS[name].prompt if name in BENCHMARKS else ""
     searching = prompt in BY_SEARCH
     if searching and by_search is None:
         allowed = "in a run with a corpus and a retriever"
         raise BenchmarkError(f"benchmark {name} is answered by search; allowed: {allowed}")
-    tasks = _tasks(name, chat.tokenizer, limit, path, count, seed, revision)
+    if prompt == REPORT and by_search.judge is None:
+        raise ValueError("reports are graded by a judge; allowed: a method that has a grader")
+    tasks = _tasks(name, chat.tokenizer, limit, path, count, revision)
     if searching:
-        build = report_suite if prompt == REPORT else search_suite
-        suite = build(name, tasks, chat, sampling, seed_of, by_search, **how)
+        suite = search_suite(name, tasks, chat, sampling, seed_of, by_search, **how)
     else:
         suite = ask_suite(name, tasks, chat, sampling, seed_of, **how)
 

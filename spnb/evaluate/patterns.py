@@ -94,17 +94,13 @@ def _read(words: str) -> set[str]:
 
 
 def label_by_model(
-    texts: Sequence[str],
-    engines: Mapping[str, Engine],
-    chat: Chat,
-    sampling: Sampling,
-    seed: int = 0,
-    policy: str = "policy",
+    texts: Sequence[str], engines: Mapping[str, Engine], chat: Chat, sampling: Sampling
 ) -> list[Labels]:
     """What a model says of each text, asked in one batch; greedy sampling is best for labels."""
-    seeds = [derive_seed(seed, "pattern judge", index) for index in range(len(texts))]
-    pairs = zip(texts, seeds, strict=True)
-    requests = [chat.request(judge_messages(text), sampling, one, policy) for text, one in pairs]
+    requests = [
+        chat.request(judge_messages(text), sampling, derive_seed(0, "pattern judge", index))
+        for index, text in enumerate(texts)
+    ]
     return [parse_labels(answer.text) for answer in answer_all(requests, engines)]
 
 

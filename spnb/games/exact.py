@@ -46,20 +46,12 @@ def kuhn_states() -> list[KuhnState]:
     return states
 
 
-def kuhn_equilibrium(alpha: float = 1 / 3) -> dict[str, tuple[float, float]]:
-    """The equilibrium in which seat 0 bets the jack with probability `alpha` (Kuhn 1950).
-
-    Seat 0 bets the king three times as often and calls with the queen with alpha + 1/3; seat 1's
-    play is unique. Seat 0 then wins -1/18.
-
-    Raises:
-        ValueError: `alpha` is not in [0, 1/3].
-    """
-    if not 0 <= alpha <= 1 / 3:
-        raise ValueError(f"alpha is {alpha!r}; allowed: 0 to 1/3")
+def kuhn_equilibrium() -> dict[str, tuple[float, float]]:
+    """The equilibrium in which seat 0 bets the jack most often, in a third of the cases (Kuhn 1950:
+    alpha = 1/3), and always the king. Seat 1's play is unique; seat 0 wins -1/18."""
     third = 1 / 3
-    bet = {"0": alpha, "1": 0.0, "2": 3 * alpha, "0p": third, "1p": 0.0, "2p": 1.0}
-    call = {"0b": 0.0, "1b": third, "2b": 1.0, "0pb": 0.0, "1pb": alpha + third, "2pb": 1.0}
+    bet = {"0": third, "1": 0.0, "2": 1.0, "0p": third, "1p": 0.0, "2p": 1.0}
+    call = {"0b": 0.0, "1b": third, "2b": 1.0, "0pb": 0.0, "1pb": third + third, "2pb": 1.0}
     return {key: (1 - p, p) for key, p in (bet | call).items()}
 
 

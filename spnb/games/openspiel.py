@@ -14,15 +14,14 @@ import pyspiel
 from spnb.games.base import InvalidAction, Match
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "tic_tac_toe_5x5": ("mnk", {"m": 5, "n": 5, "k": 4}),
     "kuhn_poker_5cards": (
         "universal_poker",
         {"betting": "limit", "numPlayers": 2, "numRounds": 1, "numSuits": 1, "numRanks": 5}
         | {"numHoleCards": 1, "numBoardCards": "0", "blind": "1 1", "raiseSize": "1"}
         | {"maxRaises": "1", "firstPlayer": "1", "stack": "2 2"},
-    ),
+    )
 }
-"""Larger games (SPIRAL, table 8) by names of our own: OpenSpiel's game and parameters.
+"""A larger game (SPIRAL, table 8) by a name of our own: OpenSpiel's game and parameters.
 
 One suit, antes of 1 and a single bet of 1 make poker Kuhn's."""
 
@@ -76,26 +75,22 @@ def _numbered(state: Any) -> dict[str, int]:
     return {str(action): action for action in state.legal_actions()}
 
 
-def _tictactoe_text(size: int, line: str) -> GameText:
-    """Tic-tac-toe in words; `line` is the length of a winning line as a word."""
-    width = len(str(size**2 - 1))
+TICTACTOE_RULES = (
+    "Tic-tac-toe. Seat 0 plays x and moves first, seat 1 plays o. The players take turns to mark "
+    "one free cell of a 3 by 3 board. Three of your marks in a row, a column or a diagonal win. A "
+    "full board without such a line is a draw."
+)
 
-    def view(state: Any, seat: int) -> str:
-        marks = str(state).replace("\n", "")
-        cells = [f"{i if mark == '.' else mark:>{width}}" for i, mark in enumerate(marks)]
-        rows = "\n".join(" ".join(cells[start : start + size]) for start in range(0, size**2, size))
-        return (
-            f"You are seat {seat} and play {'xo'[seat]}.\n"
-            f"Board (a free cell shows its number):\n{rows}\n"
-            f"Legal moves: {', '.join(_numbered(state))}"
-        )
 
-    rules = (
-        "Tic-tac-toe. Seat 0 plays x and moves first, seat 1 plays o. The players take turns to "
-        f"mark one free cell of a {size} by {size} board. {line} of your marks in a row, a column "
-        "or a diagonal win. A full board without such a line is a draw."
+def _tictactoe_view(state: Any, seat: int) -> str:
+    marks = enumerate(str(state).replace("\n", ""))
+    cells = [str(place) if mark == "." else mark for place, mark in marks]
+    rows = "\n".join(" ".join(cells[start : start + 3]) for start in (0, 3, 6))
+    return (
+        f"You are seat {seat} and play {'xo'[seat]}.\n"
+        f"Board (a free cell shows its number):\n{rows}\n"
+        f"Legal moves: {', '.join(_numbered(state))}"
     )
-    return GameText(rules, view, _numbered)
 
 
 def _generic_text(kind: Any) -> GameText:
@@ -120,8 +115,7 @@ def _generic_text(kind: Any) -> GameText:
 TEXTS = {
     "kuhn_poker": _kuhn_text("JQK"),
     "kuhn_poker_5cards": _kuhn_text("TJQKA"),
-    "tic_tac_toe": _tictactoe_text(3, "Three"),
-    "tic_tac_toe_5x5": _tictactoe_text(5, "Four"),
+    "tic_tac_toe": GameText(TICTACTOE_RULES, _tictactoe_view, _numbered),
 }
 
 

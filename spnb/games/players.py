@@ -81,7 +81,6 @@ class ScriptedPlayer:
     choose: Callable[[Match, random.Random], str]
 
     def move(self, match: Match, seed: int) -> Episode[Turn]:
-        """The rule's move, without asking anybody."""
         yield from ()
         return Turn(match.player, None, None, self.choose(match, random.Random(seed)))
 
@@ -138,19 +137,11 @@ EXPERTS |= dict.fromkeys(TICTACTOE_GAMES, "minimax")
 """The best scripted player of each game that has one."""
 
 
-def make_player(name: str, chat: Chat | None = None, sampling: Sampling | None = None) -> Player:
-    """A player by name; `chat` and `sampling` are for "policy", which the engine "policy" answers.
-
-    Raises:
-        ValueError: an unknown name, or "policy" without chat and sampling.
-    """
-    if name in SCRIPTED:
-        return ScriptedPlayer(SCRIPTED[name])
-    if name != "policy":
-        raise ValueError(f"player is {name!r}; allowed: {', '.join(('policy', *SCRIPTED))}")
-    if chat is None or sampling is None:
-        raise ValueError("player 'policy' needs chat and sampling")
-    return PolicyPlayer(chat, sampling)
+def make_player(name: str) -> Player:
+    """A scripted player by name; ValueError for an unknown one."""
+    if name not in SCRIPTED:
+        raise ValueError(f"player is {name!r}; allowed: {', '.join(SCRIPTED)}")
+    return ScriptedPlayer(SCRIPTED[name])
 
 
 def fixed_player(kind: str, game: Game) -> Player:

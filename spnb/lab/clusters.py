@@ -90,21 +90,12 @@ def known(source: Source) -> Source:
     return replace(source, steps=steps[: len(source.steps)])
 
 
-def draw_cluster(
-    family: str,
-    count: int,
-    rng: random.Random,
-    length: int = LENGTH,
-    pool: Pool = "train",
-    name: str = "",
-) -> Cluster:
-    """A cluster of `count` documents of `length` steps, names and wordings of a pool.
-
-    Raises ValueError for a family that is no task type, or a length that there is not.
-    """
+def draw_cluster(family: str, count: int, rng: random.Random, name: str = "") -> Cluster:
+    """A cluster of `count` documents, in names and wordings of training; ValueError for a family
+    that is no task type."""
     check_type(family)
-    sources = draw_sources(rng, family, count, length, pool)
-    texts = write_documents(sources, rng, WORDING[WORLDS[family]]["notes"][pool])
+    sources = draw_sources(rng, family, count, LENGTH, "train")
+    texts = write_documents(sources, rng, WORDING[WORLDS[family]]["notes"]["train"])
     pairs = zip(texts, sources, strict=True)
     documents = tuple(Document(text, record=one.text, truth=one) for text, one in pairs)
     return Cluster(kind=family, documents=documents, name=name, sources=tuple(sources))
@@ -316,7 +307,6 @@ class GeneratedClusters(Clusters):
         return proposal, Cluster(info["family"], documents, "", places, sources)
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
-        """See `suites`."""
         return suites(params, chat, params.eval_documents, end)
 
 

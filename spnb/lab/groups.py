@@ -176,14 +176,9 @@ register("report", lambda prediction, golds: scored(sections(prediction), golds)
 # --- tasks
 
 
-def listed(people: Sequence[str]) -> str:
-    """Names in a task."""
-    return ", ".join(people)
-
-
 def question(kind: str, people: Sequence[str], level: int, frame: str) -> str:
     """A task on these people in a wording."""
-    return frame.format(s=listed(people), k=NUMBERS[level - 1])
+    return frame.format(s=", ".join(people), k=NUMBERS[level - 1])
 
 
 PATTERNS = {
@@ -312,7 +307,6 @@ class Groups(Readings):
         return point in sections(answer)
 
     def retriever(self, pool: Pool = "train") -> Retriever:
-        """What a search reaches."""
         return library(pool)
 
     def exercise(self, kind: str, level: int, rng: random.Random, pool: Pool = "train") -> Task:

@@ -73,7 +73,6 @@ class LadderSource:
         return LadderContext(kind=family, documents=documents, rng=rng, pool=pool)
 
     def ask(self, context: LadderContext, earlier: Sequence[str] = ()) -> Messages:
-        """The proposer's prompt."""
         return ladder.ask(context.sources, earlier)
 
     def read(self, text: str, context: LadderContext) -> Proposal | Rejected:
@@ -100,7 +99,6 @@ class LadderSource:
         return ladder.find(context.kind, proposal.question, context.sources)
 
     def agrees(self, proposal: Proposal, answer: str | None) -> float:
-        """Whether an answer is the stated one."""
         return float(answer is not None and answer == proposal.answer)
 
     def judge(self, proposal: Proposal, context: LadderContext) -> Judgement:
@@ -121,7 +119,6 @@ class LadderSource:
         return single_turn(request)
 
     def behaviour(self, task: Task, trajectory: Trajectory) -> dict[str, float]:
-        """Further columns of the suite's records."""
         return {}
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:

@@ -34,8 +34,6 @@ from spnb.corpus.store import Corpus
 from spnb.evaluate.items import ask_suite
 from spnb.lab import ladder
 from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, RIVALS, WORDING, Source
-from spnb.lab.ladder import order_of as order_of
-from spnb.lab.ladder import reply as reply
 from spnb.lab.world import PEOPLE, Pool, names
 
 Half = Literal["math", "general"]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from spnb.core import prompts
-from spnb.core.documents import Context, Judgement, Proposal, Rejected
+from spnb.core.documents import Context, Judgement, Proposal
 from spnb.core.params import unknown
 from spnb.core.search import Retriever
 from spnb.core.types import Messages, Task, Trajectory
-from spnb.corpus.targets import read_question, search_task
+from spnb.corpus.targets import Questions
 from spnb.evaluate.by_search import use_of_search
 from spnb.lab.chain import CHAINS, follow
 from spnb.lab.ladder import check_level
@@ -28,7 +28,7 @@ class Target(Context):
     pool: Pool = "train"
 
 
-class Targets(ChainSource):
+class Targets(Questions, ChainSource):
     """People of a world of chains (`params.family`).
 
     `params` has highest, max_searches, max_length, results, syntax, examples and eval_items too. A
@@ -38,21 +38,11 @@ class Targets(ChainSource):
     """
 
     def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Target:
-        """Somebody of a pool."""
         family = self.params.family
         return Target(kind=family, name=rng.choice(CHAINS[family].people(pool)), pool=pool)
 
     def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
-        """The proposer's prompt."""
         return prompts.ask_search(context.name, examples=self.params.examples)
-
-    def read(self, text: str, context: Context) -> Proposal | Rejected:
-        """Any question; its answer is the given one."""
-        return read_question(text, context)
-
-    def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
-        """The question, to be answered by search."""
-        return search_task(proposal)
 
     def judge(self, proposal: Proposal, context: Target) -> Judgement:
         """Where the chain of a question leads, and of how many steps it is."""
@@ -68,7 +58,6 @@ class Targets(ChainSource):
         return use_of_search(task, trajectory)
 
     def retriever(self, pool: Pool = "train") -> Retriever:
-        """What a search reaches."""
         return library(pool, self.params.family)
 
 

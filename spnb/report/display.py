@@ -8,14 +8,13 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from spnb.core.params import unknown
 from spnb.core.types import Sample
 from spnb.report import plots
 from spnb.report.exhibits import number_or_text
-from spnb.report.frame import Frames, load_measures, side_by_side
+from spnb.report.frame import Frames, format_interval, load_measures
 from spnb.train.runs import Run
 
 ROWS = 16
@@ -29,11 +28,6 @@ NUMBER = re.compile(r"-?|[-+]?[\d.,]*\d(e[-+]?\d+)?( ?%)?( \[.*\])?|- \(.*\)|nan
 INTERVAL = re.compile(r"\[([-\d.]+), ([-\d.]+)\]")
 Lines = list[tuple[str, list[str]]]
 """A table as texts, column by column: what stands at its head, its cells."""
-
-
-def show(table: pd.DataFrame, first: Sequence[bool] | None = None) -> HTML:
-    """A table as a notebook shows all tables; arguments as in `table_html`."""
-    return HTML(table_html(table, first))
 
 
 def table_html(table: pd.DataFrame, first: Sequence[bool] | None = None) -> str:
@@ -142,18 +136,13 @@ def toy_curves(table: pd.DataFrame, xlabel: str, ylabel: str) -> Figure:
 
 
 def over_training(
-    frames: Frames,
-    paper: str,
-    names: Sequence[str],
-    variants: Sequence[str] | None = None,
-    minus: str | None = None,
+    frames: Frames, paper: str, names: Sequence[str], variants: Sequence[str] | None = None
 ) -> pd.DataFrame:
     """Measures of a paper at the start and the end of training, intervals over seeds.
 
     Args:
         names: of `tables.yaml` or `claims.yaml`; * stands for anything.
         variants: those shown, in this order; left out: all there are.
-        minus: adds each variant's difference to this one at the end, paired by seed.
 
     Raises:
         ValueError: no measure has such a name.
@@ -166,13 +155,12 @@ def over_training(
     measures = {name: known[name] for name in order}
     wanted = frames.variants if variants is None else variants
     shown = [name for name in wanted if name in frames.variants]
-    parts = {
-        when: side_by_side(frames, measures, shown, share=share, digits=2)
-        for when, share in (("start", 0.0), ("end", 1.0))
-    }
-    if minus in shown and len(shown) > 1:
-        parts[f"end, minus {minus}"] = side_by_side(frames, measures, shown, minus=minus, digits=2)
-    return pd.concat(parts).T
+    rows = {}
+    for when, share in (("start", 0.0), ("end", 1.0)):
+        for name in shown:
+            levels = (each.interval(frames, name, share)[:3] for each in measures.values())
+            rows[when, name] = [format_interval(*level, 2) for level in levels]
+    return pd.DataFrame(rows, index=list(measures))
 
 
 def excerpt(run: Run, columns: Sequence[str], count: int = 3, role: str = "*") -> pd.DataFrame:

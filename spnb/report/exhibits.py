@@ -313,7 +313,9 @@ def _rounded(number: re.Match) -> str:
 
 def _record(info: ExhibitInfo, made: ExhibitContent, policies: Sequence[str]) -> dict[str, Any]:
     runs = made.runs
-    asked = {name: policy_fingerprint(name) for name in policies}
+    policies = {name: policy_fingerprint(name) for name in policies}
+    for run in runs:
+        policies |= run.params.get("weights") or {}
     scale = runs[0].scale if runs else None
     return {
         **{"id": info.id, "title": info.title, "kind": info.kind},
@@ -323,18 +325,13 @@ def _record(info: ExhibitInfo, made: ExhibitContent, policies: Sequence[str]) ->
         "seeds": sorted({run.seed for run in runs}),
         "variants": list(dict.fromkeys(run.variant for run in runs)),
         "runs": _identities(runs),
-        "policies": asked | {name: one for run in runs for name, one in _weights(run).items()},
+        "policies": policies,
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "trained_at": sorted({commit for run in runs if (commit := getattr(run, "commit", None))}),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command_of(info, scale or "cpu"),
     }
-
-
-def _weights(run: Run) -> dict[str, str]:
-    """The fingerprint of each policy that a run starts from or asks."""
-    return dict(getattr(run, "params", {}).get("weights") or {})
 
 
 def _identities(runs: Sequence[Run]) -> dict[str, str]:

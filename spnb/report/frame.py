@@ -131,7 +131,6 @@ class Measure(StrictData):
     since: float = Field(0, ge=0, le=1, description="share of the training that a change is from")
     until: float = Field(1, ge=0, le=1, description="share of the training that counts")
     window: float = Field(0, ge=0, le=1, description="share of the training averaged around a step")
-    distance: float | None = Field(None, description="take the distance from this value")
     given: str = Field("", description="a logged metric: steps at which it is 0 do not count")
     unit: str = ""
 
@@ -176,8 +175,6 @@ class Measure(StrictData):
         if self.given:
             given = Measure(source="metrics", weights={self.given: 1}).by_step(frames)
             values = values.where(given.set_index(INDEX)["value"].reindex(values.index) > 0)
-        if self.distance is not None:
-            values = (values - self.distance).abs()
         return values.rename("value").reset_index()
 
     def of_runs(self, frames: Frames, share: float = 1.0) -> pd.DataFrame:
@@ -237,12 +234,11 @@ class Measure(StrictData):
     @property
     def range(self) -> Ends:
         """The least and the largest value that it can have. A weight of 100 is of a share in per
-        cent; without one, as a ratio or as a distance, it has no ends."""
+        cent; without one, or as a ratio, it has no ends."""
         low, high = (end(0.0, *self.weights.values()) for end in (min, max))
-        kind = self.change if self.distance is None else "distance"
-        if max(high, -low) != 100 or kind not in ("none", "difference"):
+        if max(high, -low) != 100 or self.change not in ("none", "difference"):
             return -inf, inf
-        return (low - high, high - low) if kind == "difference" else (low, high)
+        return (low - high, high - low) if self.change == "difference" else (low, high)
 
     def reach(self, other: "Measure | None" = None) -> Ends:
         """The least and the largest difference of two variants, the second of `other` if that is
@@ -286,7 +282,7 @@ class Measure(StrictData):
         values = self._at(steps, share)
         runs = {run.seed: run for run in frames.runs}
         known = set(values["seed"]) <= {*runs}
-        if self.source != "evals" or self.distance is not None or values.empty or not known:
+        if self.source != "evals" or values.empty or not known:
             return None
         taken = steps.merge(values[["seed", "first", "last"]], on="seed")
         taken = taken.loc[taken["step"].between(taken["first"], taken["last"]), ["seed", "step"]]
@@ -430,25 +426,6 @@ def paired_interval(
     if pairs[3] < 2 or pairs[2] - pairs[1] > TOLERANCE:
         return pairs
     return pairs[0], *difference_interval(*levels()), pairs[3]
-
-
-def side_by_side(
-    frames: Frames,
-    measures: Mapping[str, Measure],
-    variants: Sequence[str],
-    minus: str | None = None,
-    share: float = 1.0,
-    digits: int = 2,
-) -> pd.DataFrame:
-    """Rows variants, columns measures: each with its interval, or the difference to `minus`."""
-    names = [name for name in variants if name != minus]
-
-    def cell(measure: Measure, name: str) -> str:
-        over = within(measure.difference(frames, name, minus), measure.reach()) if minus else None
-        return format_interval(*(over or measure.interval(frames, name, share))[:3], digits)
-
-    table = {label: [cell(each, name) for name in names] for label, each in measures.items()}
-    return pd.DataFrame(table, index=names)
 
 
 def format_interval(value: float, low: float | None, high: float | None, digits: int = 1) -> str:

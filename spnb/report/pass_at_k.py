@@ -165,15 +165,11 @@ def largest(passed: pd.DataFrame) -> int:
     return int(max(items[items == items.max()].index, default=1))
 
 
-def gains(passed: pd.DataFrame, k: int | None = None) -> pd.DataFrame:
-    """Before and after training in per cent, a line a group of questions and variant.
-
-    Args:
-        passed: what `passes` gives.
-        k: beside pass@1; left out: the largest that every item has.
-    """
+def gains(passed: pd.DataFrame) -> pd.DataFrame:
+    """Before and after training in per cent, pass@1 and that of the largest k that every item has;
+    a line a group of questions and variant. `passed`: what `passes` gives."""
     papers = read_yaml("pass_at_k", "exhibits.yaml")["papers"]
-    ks = list(dict.fromkeys((1, k or largest(passed))))
+    ks = list(dict.fromkeys((1, largest(passed))))
     keys = ["paper", "questions"]
     steps = dict(list(passed.groupby(keys, sort=False)))
     lines = []
@@ -289,7 +285,7 @@ def exhibit(
     caption = content["exhibits"][exhibit_id]["caption"].format(k=k, margin=100 * MARGIN)
     protocol = content["protocol"].format(**_counts(passed))
     if exhibit_id == "pass_at_k/gains":
-        return ExhibitContent(gains(passed, k), used, None, caption, protocol)
+        return ExhibitContent(gains(passed), used, None, caption, protocol)
     both = ends(passed)
     by = "k"
     if exhibit_id == "pass_at_k/levels":

@@ -34,7 +34,6 @@ class Greedy:
         self.texts: list[str] = []
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order."""
         greedy = [replace(one, sampling=replace(one.sampling, temperature=0.0)) for one in requests]
         replies = self.engine.generate(greedy)
         self.texts += [reply.text for reply in replies]
@@ -48,7 +47,6 @@ class CachedEngine:
         self.engine = engine
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order."""
         different = list(dict.fromkeys(requests))
         replies = dict(zip(different, self.engine.generate(different), strict=True))
         return [replies[one] for one in requests]

@@ -30,7 +30,7 @@ from spnb.corpus.store import CorpusError
 from spnb.evaluate.benchmarks import HUB
 from spnb.evaluate.loaders import load
 from spnb.lab.tiny import tiny_qwen
-from spnb.report.frame import within
+from spnb.report.frame import format_interval, within
 from spnb.train.cards import hours, need, refuse_small, shape_of
 from spnb.train.config import merge
 from spnb.train.doctor import CARD, GB, Machine, look, missing
@@ -281,13 +281,13 @@ def _means(run: Run) -> Iterator[dict[str, Any]]:
 def _interval(scores: Sequence[float], least: float) -> str:
     """The mean in per cent; its interval lies from the least possible value to 100."""
     over = within(mean_interval([100 * score for score in scores]), (least, 100))
-    return "{:.1f} [{:.1f}, {:.1f}]".format(*over)
+    return format_interval(*over[:3])
 
 
 def _exploitability(run: Run) -> Iterator[dict[str, Any]]:
     rows = [row for row in run.rows("evals") if row["metric"] == "exploitability"]
     if rows:
-        texts = [f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for row in rows]
+        texts = [format_interval(row["value"], row["low"], row["high"], 3) for row in rows]
         both = {"before": texts[0], "after": texts[-1], "change": ""}
         words = "kuhn_poker, exploitability (chips a hand)"
         yield {"variant": run.variant, "seed": run.seed, "measure": words, "n": rows[0]["n"]} | both

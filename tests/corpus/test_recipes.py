@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from spnb.cli import app
 from spnb.corpus import documents
-from spnb.corpus.build import build_corpus, load_corpus
+from spnb.corpus.build import build_corpus
 from spnb.corpus.documents import recipe
-from spnb.corpus.store import CorpusError
+from spnb.corpus.store import CorpusError, load_corpus
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi", "nu") for b in ("den", "fal", "gor", "hat")]
 PLAIN = {"config": None, "min_chars": 20, "min_words": 5, "domains": 1, "shuffle": 5}

@@ -56,7 +56,7 @@ class WordEncoder:
 @pytest.fixture(scope="session")
 def minilm():
     """The packaged encoder, loaded once."""
-    return Encoder("minilm", device="cpu")
+    return Encoder("minilm")
 
 
 @pytest.fixture
@@ -147,15 +147,6 @@ def test_the_encoder_finds_meaning_where_no_word_is_shared(minilm):
     assert ids(make_retriever("dense", corpus, encoder=minilm).search(["a ship at sea"], 1)[0]) == [
         "boat"
     ]
-
-
-@pytest.mark.slow
-def test_bfloat16_keeps_the_neighbours(minilm):
-    texts = [each["text"] for each in CHAIN.library("train")[:64]]
-    half = Encoder("minilm", precision="bfloat16", device="cpu")
-    full, low = minilm.encode_passages(texts), half.encode_passages(texts)
-    assert low.dtype == np.float32 and half.key != minilm.key
-    assert (full * low).sum(axis=1).min() > 0.999
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivfpq"])
@@ -372,7 +363,7 @@ def test_bad_arguments_are_named(arguments, message):
         make_retriever(*arguments)
 
 
-def test_empty_file_folder_dimensions_and_precision_are_named(tmp_path):
+def test_empty_file_folder_and_dimensions_are_named(tmp_path):
     (tmp_path / "c.jsonl").write_text("\n \n")
     with pytest.raises(ValueError, match="has 0 documents; allowed: 1 or more"):
         make_retriever("bm25", tmp_path / "c.jsonl")
@@ -380,8 +371,6 @@ def test_empty_file_folder_dimensions_and_precision_are_named(tmp_path):
         make_retriever("bm25", tmp_path)
     with pytest.raises(ValueError, match="over 30 dimensions; allowed: a multiple of 4"):
         build_index("ivfpq", [np.zeros((300, 30), dtype=np.float32)])
-    with pytest.raises(ValueError, match="precision is 'int4'; allowed: float32, bfloat16"):
-        Encoder(precision="int4")
 
 
 @pytest.mark.parametrize(

@@ -176,8 +176,8 @@ def test_processes_share_the_parts_and_agree_on_records_and_rows():
     pieces, pupils = [], []
     for rank in range(2):
         pupils.append(Pupil(**{k: [v] for k, v in texts.items()}))
-        play_suite(
-            suite_of(),
+        play_suites(
+            [suite_of()],
             {"policy": pupils[-1]},
             Share(rank, 2),
             lambda new: pieces.append(new) or [((0, 0), [record("sums", "0", 0.0, parsed=True)])],
@@ -185,7 +185,8 @@ def test_processes_share_the_parts_and_agree_on_records_and_rows():
     assert [len(pupil.batches[0]) for pupil in pupils] == [2, 1]
     together = pieces[1] + pieces[0]  # in whatever order they come
     last = Pupil(**{k: [v] for k, v in texts.items()})
-    assert play_suite(suite_of(), {"policy": last}, Share(1, 2), lambda new: together) == alone
+    shared = play_suites([suite_of()], {"policy": last}, Share(1, 2), lambda new: together)
+    assert shared == [alone]
 
 
 class Echo:

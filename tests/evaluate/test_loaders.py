@@ -336,7 +336,6 @@ def test_options_are_shuffled_for_each_row_and_gold_follows(tmp_path):
         assert grade_text(said("ABCD".replace(task.gold[0], "")[0], "boxed"), task) == 0.0
     assert {task.gold[0] for task in tasks} == set("ABCD")
     assert load("gpqa-diamond", TOKENIZER, path=path) == tasks
-    assert load("gpqa-diamond", TOKENIZER, path=path, seed=1) != tasks
 
 
 def test_a_part_is_drawn_from_all_and_keeps_order_and_options(tmp_path):
@@ -347,8 +346,7 @@ def test_a_part_is_drawn_from_all_and_keeps_order_and_options(tmp_path):
     asked = [task.question for task in part]
     assert asked == sorted(asked) and len(set(asked)) == 8 and asked[-1] > "10?"
     assert all(task in everything for task in part)
-    others = load("gpqa-diamond", TOKENIZER, path=path, count=8, seed=1)
-    assert [task.question for task in others] != asked
+    assert load("gpqa-diamond", TOKENIZER, path=path, count=8) == part
     assert len(load("gpqa-diamond", TOKENIZER, path=path, count=99)) == 30
 
 

@@ -118,19 +118,6 @@ def test_tic_tac_toe_observation():
     )
 
 
-def test_the_large_board_is_shown_as_the_small_one():
-    rules, view = match_at(make_game("tic_tac_toe_5x5"), ["12", "3"]).observation().split("\n\n")
-    small = match_at(make_game("tic_tac_toe"), []).observation().split("\n\n")[0]
-    assert rules.replace("5 by 5", "3 by 3").replace("Four", "Three") == small
-    assert view == (
-        "You are seat 0 and play x.\n"
-        "Board (a free cell shows its number):\n"
-        " 0  1  2  o  4\n 5  6  7  8  9\n10 11  x 13 14\n15 16 17 18 19\n20 21 22 23 24\n"
-        "Legal moves: 0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, "
-        "23, 24"
-    )
-
-
 def test_tic_tac_toe_results():
     game = make_game("tic_tac_toe")
     assert match_at(game, "03142").returns() == (1, -1)

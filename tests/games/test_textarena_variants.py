@@ -13,6 +13,7 @@ from spnb.games.exact import kuhn_equilibrium
 from spnb.games.players import make_player, play_match
 
 LARGE = "TicTacToe-v0-5x5"
+OPENSPIELS = "mnk(m=5,n=5,k=4)"
 EIGHT = "SimpleNegotiation-v0-8resources"
 
 
@@ -50,7 +51,7 @@ def listed(cells):
     return ", ".join(f"'[{cell}]'" for cell in cells)
 
 
-@pytest.mark.parametrize("name", [LARGE, "tic_tac_toe_5x5"])
+@pytest.mark.parametrize("name", [LARGE, OPENSPIELS])
 @pytest.mark.parametrize(
     ("moves", "returns"),
     [
@@ -65,14 +66,14 @@ def test_four_in_a_line_win_on_the_large_board(name, moves, returns):
     assert match.player is None and match.returns() == returns
 
 
-@pytest.mark.parametrize("name", [LARGE, "tic_tac_toe_5x5"])
+@pytest.mark.parametrize("name", [LARGE, OPENSPIELS])
 def test_a_line_does_not_go_around_the_edge(name):
     assert match_at(make_game(name), [str(move) for move in [3, 10, 4, 12, 5, 16, 6]]).player == 1
 
 
 @pytest.mark.slow
 def test_the_large_boards_of_both_libraries_agree_on_random_games():
-    ours, theirs, results = make_game(LARGE), make_game("tic_tac_toe_5x5"), []
+    ours, theirs, results = make_game(LARGE), make_game(OPENSPIELS), []
     for seed in range(60):
         rng, first, second = random.Random(seed), ours.match(0), theirs.match(0)
         while first.player is not None:
@@ -240,9 +241,7 @@ def test_spirals_kuhn_poker_reads_as_textarenas():
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize(
-    "name", [LARGE, EIGHT, "KuhnPoker-v1", "kuhn_poker_5cards", "tic_tac_toe_5x5"]
-)
+@pytest.mark.parametrize("name", [LARGE, EIGHT, "KuhnPoker-v1", "kuhn_poker_5cards", OPENSPIELS])
 def test_random_players_finish_a_variant_and_follow_the_seed(name):
     game, players = make_game(name), (make_player("random"), make_player("random"))
     played = [run(play_match(game, players, seed), {}) for seed in (0, 0, 1)]

@@ -9,8 +9,8 @@ from spnb.core.documents import Judgement
 from spnb.core.types import Chat, Completion, Sampling
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import challenge_rows, judged_columns, task_numbers
-from spnb.lab import segments
-from spnb.lab.segments import GROUPS, SUITES, segment_suites, suite_tasks
+from spnb.lab.ladder import reply
+from spnb.lab.segments import GROUPS, KINDS, SUITES, segment_suites, suite_tasks
 from spnb.lab.world import names
 
 
@@ -25,7 +25,7 @@ class Solver:
         answers = []
         for request in requests:
             task = self.by_prompt["".join(map(chr, request.prompt_ids))]
-            text = segments.reply(task, self.order(task.info["level"]), "E")
+            text = reply(task, self.order(task.info["level"]), "E")
             answers.append(Completion(tuple(map(ord, text)), (-1.0,) * len(text), text, "stop"))
         return answers
 
@@ -43,7 +43,7 @@ def test_five_suites_are_closed_book_and_three_have_documents():
     assert {half: len(names) for half, names in GROUPS.items()} == {"math": 4, "general": 4}
     trained = {*names("person", "train")}
     for name, asked in SUITES.items():
-        assert segments.KINDS[asked.kind].half == asked.group
+        assert KINDS[asked.kind].half == asked.group
         for task in suite_tasks(name, 2):
             prompt = task.messages[0]["content"]
             assert ("\n[1] " in prompt) == asked.reads

@@ -68,7 +68,7 @@ READERS = {
         lambda text: {"integer": FIRST, "string": LAST}.get(spice_prompts.read_selection(text)),
     ),
     "absolute zero": ("<program> x + {0}</program><input> {0}</input>", programmed),
-    "ssp": ("<question> {0}</question>", lambda text: stated(targets.read_question(text, CONTEXT))),
+    "ssp": ("<question> {0}</question>", lambda text: stated(QUESTIONS.read(text, CONTEXT))),
     "scope": ("<task> {0}</task>", lambda text: stated(READINGS.read(text, CONTEXT))),
     "patterns": (LABELS, lambda text: labelled(parse_labels(text))),
 }
@@ -78,6 +78,7 @@ WORDS = {
     "patterns": {FIRST: "false", LAST: "true"},
 }
 CONTEXT = Context("question")
+QUESTIONS = targets.Questions()
 READINGS = passages.Readings()
 
 

@@ -15,7 +15,6 @@ from spnb.report.frame import (
     over_seeds,
     paired_interval,
     rows_nearest_step,
-    side_by_side,
     within,
 )
 from spnb.train.runs import RunError, open_run
@@ -134,8 +133,6 @@ def test_a_change_is_taken_from_the_first_to_the_last_steps():
     minus = kept.model_copy(update={"change": "difference", "window": 0})
     assert values(minus, frames) == {("full", 3): pytest.approx((30 - 11) / 2)}
     assert values(minus, log(length__a=[5.0])) == {}, "one step has no change"
-    off = Measure(source="metrics", weights={"loss": 1}, distance=12.0, window=1)
-    assert values(off, frames)["full", 3] == pytest.approx(sum(abs(s - 12) for s in steps) / 20)
 
 
 def test_steps_at_which_a_metric_is_0_do_not_count():
@@ -268,14 +265,6 @@ def test_answers_are_read_once_and_only_when_needed(tmp_path, monkeypatch):
     RIGHT.interval(frames, "a")
     RIGHT.interval(frames.only(["a"]), "a")
     assert asked == [0, 1]
-
-
-def test_variants_side_by_side_and_their_differences():
-    measures = {"score": Measure(suite="a", opponent="random", weights=SCORE)}
-    ends = side_by_side(games(), measures, ["full", "sft", "none"], digits=0)
-    assert ends["score"].to_dict() == {"full": "68 [55, 80]", "sft": "105 (n = 1)", "none": "-"}
-    minus = side_by_side(games(), measures, ["full", "sft"], minus="full", digits=0)
-    assert minus["score"].to_dict() == {"sft": "25 (n = 1)"}
 
 
 def test_over_seeds_averages_within_a_seed_first():

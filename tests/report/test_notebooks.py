@@ -15,7 +15,7 @@ from spnb.core.params import ParamError, variants
 from spnb.core.paths import ROOT
 from spnb.evaluate import items
 from spnb.report import notebooks
-from spnb.report.display import show
+from spnb.report.display import table_html
 from spnb.report.exhibits import read_index
 from spnb.report.notebooks import (
     SHARED,
@@ -433,7 +433,7 @@ def test_other_variants_than_the_headline_ones_stand_last_and_are_folded(tmp_pat
     for table in (describe(plan).set_index("variant"), about(plan)):
         assert list(table.index) == ["full", "no-rae", "no-rae-long"]
     assert describe(plan).attrs["first"] == about(plan).attrs["first"] == [True, True, False]
-    html = show(about(plan)).data
+    html = table_html(about(plan))
     assert html.index("no-rae<") < html.index("<details><summary>1 more rows") < html.index("-long")
 
 

@@ -17,7 +17,7 @@ from spnb.evaluate import matches
 from spnb.evaluate.items import ask_suite, play_suite
 from spnb.games import make_game
 from spnb.games.negotiation import NEGOTIATION
-from spnb.games.players import make_player
+from spnb.games.players import PolicyPlayer, make_player
 from spnb.lab.pretrain.demos import KUHN, TICTACTOE
 from spnb.methods.rlvr import behaviour
 from spnb.train.engines.torch import TorchEngine
@@ -63,7 +63,7 @@ def shares(records: list[dict[str, Any]]) -> pd.DataFrame:
 def gates(engine: TorchEngine, count: int) -> bool:
     """Prints all figures; whether each is where it must be."""
     values = {}
-    player = make_player("policy", Chat(engine.tokenizer), SAMPLING)
+    player = PolicyPlayer(Chat(engine.tokenizer), SAMPLING)
     for game in map(make_game, (KUHN, TICTACTOE, NEGOTIATION)):
         suite = matches.match_suite(game, player, make_player("random"), count, 0, "random")
         table = pd.DataFrame(play_suite(suite, {"policy": engine})[0])

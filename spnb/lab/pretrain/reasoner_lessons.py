@@ -51,7 +51,6 @@ class Reasoning(Lessons):
         self.drills += [self.options, self.sums, self.joined]
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The policy's tokens."""
         return reasoner_tokenizer(self.recipe.vocabulary)
 
     # --- drills

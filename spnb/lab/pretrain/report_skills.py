@@ -28,14 +28,11 @@ def report_skills(chat: Chat, count: int = 200) -> list[Suite]:
     return [*suites, points_graded(chat, count), *(gates(chat, one, count) for one in GATES)]
 
 
-def group_tool(chat: Chat) -> Tool:
-    """A search among the held-out passages."""
-    return Tool(chat.tokenizer, groups.library(POOL), k=1, max_searches=5, max_length=MAX_LENGTH)
-
-
 def by_group_search(chat: Chat, request: Request) -> Episode[Trajectory]:
     """An answer with searches in the held-out library of groups."""
-    (trajectory,) = yield from search_rollouts([request], group_tool(chat))
+    limits = {"k": 1, "max_searches": 5, "max_length": MAX_LENGTH}
+    tool = Tool(chat.tokenizer, groups.library(POOL), **limits)
+    (trajectory,) = yield from search_rollouts([request], tool)
     return trajectory
 
 

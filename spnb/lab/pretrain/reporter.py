@@ -47,11 +47,8 @@ class Reporting(Lessons):
 
     def go_on(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
         """A learner with a reporter's tokens."""
-        own = self.tokenizer()
-        if len(own) == len(tokenizer):
-            return model, tokenizer
         people = [f" {name}" for pool in POOLS for name in names("person", pool)]
-        return with_tokens(model, tokenizer, own, people, [])
+        return with_tokens(model, tokenizer, self.tokenizer(), people, [])
 
     # --- the world of a row
 
@@ -90,8 +87,9 @@ class Reporting(Lessons):
         told = [self.passage(source) for source in group[:READ]]
         return " ".join([groups.roster([source.subject for source in group]), *told])
 
-    def found(self, who: Sequence[Source]) -> Row:
-        """Drill: passages, and then the stop of each name and ordinal in turn."""
+    def drill(self) -> Row:
+        """Passages on one to three people, and then the stop of each name and ordinal in turn."""
+        who = self.group()[: self.rng.randint(1, 3)]
         told = " ".join(self.passage(source) for source in who)
         row: Row = [(f" {told}", False)]
         places = [(source, place) for source in who for place in range(len(source.steps))]
@@ -99,10 +97,6 @@ class Reporting(Lessons):
             row.append((f" {source.subject} {ORDINALS[place]}", False))
             row += [(f" {source.steps[place]}", True), (".", False)]
         return row
-
-    def drill(self) -> Row:
-        """Passages on one to three people, and the stop of each ordinal."""
-        return self.found(self.group()[: self.rng.randint(1, 3)])
 
     # --- the solver
 

@@ -28,7 +28,7 @@ from spnb.games import InvalidAction, Match, make_game, programs
 from spnb.games.base import messages, parse_action
 from spnb.games.demonstrations import REMARKS
 from spnb.games.negotiation import ACCEPT, CHAT, DENY, position
-from spnb.games.players import TICTACTOE_GAMES, make_player, random_action
+from spnb.games.players import TICTACTOE_GAMES, PolicyPlayer, make_player, random_action
 from spnb.games.questions import questions
 from spnb.lab import ladder, segments
 from spnb.lab.chain import CHAIN, QUEST, Chains, follow
@@ -332,7 +332,7 @@ def programs_solved(chat: Chat, kind: programs.TaskKind, count: int) -> Suite:
 
 def game_skills(chat: Chat, count: int = 1000, seed: int = 0) -> list[Suite]:
     """Moves, remarks, play against random players, questions near the games."""
-    player = make_player("policy", chat, GAME_SAMPLING)
+    player = PolicyPlayer(chat, GAME_SAMPLING)
     rival = make_player("random")
     suites = []
     for name in GAME_SHARES:

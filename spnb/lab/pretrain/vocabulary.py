@@ -147,9 +147,11 @@ def reasoner_tokenizer(size: int) -> PreTrainedTokenizerFast:
 def with_tokens(
     model: Any, old: Any, new: Any, alike: Sequence[str], unseen: Sequence[str]
 ) -> tuple[Any, Any]:
-    """A model with the tokens of `new` in the place of `old`, and `new`. A text that is a token of
-    both keeps its embedding, but for the `unseen`, which no training has told apart; another's is
-    drawn with mean and covariance of those of `alike`."""
+    """A model with the tokens of `new` in the place of `old`, and `new`; as it is where it has as
+    many. A text that is a token of both keeps its embedding, but for the `unseen`, which no
+    training has told apart; another's is drawn with mean and covariance of those of `alike`."""
+    if len(new) == len(old):
+        return model, old
     known = {old.decode([place]): place for place in range(len(old))}
     known = {text: place for text, place in known.items() if text not in unseen}
     embedding_VD = model.get_input_embeddings().weight.clone()

@@ -14,7 +14,7 @@ from spnb import reference
 from spnb.core import episodes
 from spnb.core.method import Suite
 from spnb.core.types import Engine
-from spnb.evaluate.items import Records, play_suite
+from spnb.evaluate.items import Records, play_suite, play_suites
 from spnb.evaluate.proposals import CHALLENGES, task_numbers
 from spnb.lab import segments as evaluation
 from spnb.lab.segments import KINDS, kind_of
@@ -140,10 +140,10 @@ def cross_play(folder: Path) -> pd.DataFrame:
     early = min(loaded)
     pairs = dict.fromkeys(pair for step in loaded for pair in ((step, early), (early, step)))
     method = method_class(run.paper, params)(params, loaded[early][1].tokenizer)
-    suites = {pair: paired(method, *pair).challenge_suite() for pair in pairs}
+    suites = [paired(method, *pair).challenge_suite() for pair in pairs]
     engines = {str(step): CachedEngine(engine) for step, (engine, _) in loaded.items()}
     rows = []
-    for pair, records in play_together(suites, engines).items():
+    for pair, (records, _) in zip(pairs, play_suites(suites, engines), strict=True):
         rows += [(*pair, *each) for each in counted(records).items()]
     return pd.DataFrame(rows, columns=["challenger", "reasoner", "number", "value"])
 
@@ -154,18 +154,6 @@ def paired(method: Any, challenger: int, reasoner: int) -> Any:
     policies = {"challenger": str(challenger), "reasoner": str(reasoner)}
     made.roles = {name: replace(method.roles[name], policy=policies[name]) for name in policies}
     return made
-
-
-def play_together(suites: dict[Any, Suite], engines: dict[str, Any]) -> dict[Any, Records]:
-    """Plays suites side by side, so that an engine sees all of its requests at once."""
-
-    def ask(part: tuple[Any, Any]) -> episodes.Episode[Records]:
-        key, place = part
-        return [(key, one) for one in (yield from suites[key].ask(place))]
-
-    parts = [(key, place) for key, suite in suites.items() for place in suite.parts]
-    played, _ = play_suite(Suite("cross-play", parts, ask, list), engines)
-    return {key: [one for other, one in played if other == key] for key in suites}
 
 
 def counted(records: Records) -> dict[str, float]:

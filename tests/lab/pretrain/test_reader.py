@@ -160,7 +160,7 @@ def test_what_everybody_knows_is_the_same_everywhere_and_nothing_else_is():
     assert len(clusters.KNOWN) == 12 and {who for _, who in steps} > {*clusters.KNOWN}
     for (_, who), each in steps.items():
         assert (len(each) == 1) == (who in clusters.KNOWN)
-    held_out = clusters.draw_cluster("journey", 16, random.Random(0), pool="heldout").sources
+    held_out = clusters.draw_sources(random.Random(0), "journey", 16, clusters.LENGTH, "heldout")
     assert not {one.subject for one in held_out} & {*clusters.KNOWN}
     made, right = lessons(families=["journey"]), 0
     for _ in range(200):

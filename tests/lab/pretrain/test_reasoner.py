@@ -19,7 +19,7 @@ from spnb.core.paths import ROOT, embedded_policies
 from spnb.core.types import Chat
 from spnb.games import programs
 from spnb.lab import embedded_path, groups
-from spnb.lab.ladder import ORDINALS
+from spnb.lab.ladder import ORDINALS, order_of
 from spnb.lab.pretrain import skill_suites, skills
 from spnb.lab.pretrain.build import PAD
 from spnb.lab.pretrain.ladder_lessons import places_of
@@ -29,7 +29,7 @@ from spnb.lab.pretrain.recipes import TABLES, LearnerRecipe
 from spnb.lab.pretrain.rows import END
 from spnb.lab.pretrain.training import build
 from spnb.lab.pretrain.vocabulary import reasoner_words
-from spnb.lab.segments import HIGHEST, KINDS, judge, order_of, read_segment, suite_tasks
+from spnb.lab.segments import HIGHEST, KINDS, judge, read_segment, suite_tasks
 from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.plan import make_plan

@@ -8,7 +8,7 @@ from spnb import reference
 from spnb.core.episodes import run as run_episode
 from spnb.core.params import validate
 from spnb.core.types import Chat, Completion
-from spnb.evaluate.items import record
+from spnb.evaluate.items import play_suite, play_suites, record
 from spnb.evaluate.proposals import CHALLENGES
 from spnb.lab.segments import GROUPS, SUITES, read_segment, suite_tasks
 from spnb.methods.spice import Params
@@ -168,13 +168,12 @@ def test_figure_3_needs_two_kept_checkpoints(tmp_path):
 def test_suites_are_played_together_and_apart(monkeypatch):
     """Two suites in one batch have the records that each has alone."""
     made = method()
-    suites = {step: spice.paired(made, step, 1).challenge_suite() for step in (1, 2)}
+    suites = [spice.paired(made, step, 1).challenge_suite() for step in (1, 2)]
     engines = {"1": world(1, 6), "2": world(2, 6)}
-    both = spice.play_together(suites, engines)
-    alone = {key: spice.play_together({key: suites[key]}, engines)[key] for key in suites}
-    levels = {key: [one["level"] for one in records] for key, records in both.items()}
-    assert levels == {1: [1] * 4, 2: [2] * 4}
-    assert [one["item"] for one in both[2]] == [one["item"] for one in alone[2]]
+    both = [records for records, _ in play_suites(suites, engines)]
+    alone, _ = play_suite(suites[1], engines)
+    assert [[one["level"] for one in records] for records in both] == [[1] * 4, [2] * 4]
+    assert [one["item"] for one in both[1]] == [one["item"] for one in alone]
     assert made.roles["challenger"].policy == "policy", "the method itself is as it was"
 
 
@@ -202,7 +201,7 @@ def test_tasks_are_those_on_the_same_document_early_and_late(tmp_path, monkeypat
 def test_documents_are_those_that_the_challenger_was_shown():
     """The suite's own prompts hold the segments that the exhibit shows."""
     made, engine = method(), world(1, 6)
-    spice.play_together({1: spice.paired(made, 1, 1).challenge_suite()}, {"1": engine})
+    play_suite(spice.paired(made, 1, 1).challenge_suite(), {"1": engine})
     prompts = [prompt for prompt, _ in engine.asked]
     texts = [run_episode(made.challenge_context(place), {})[1].texts[0] for place in range(4)]
     assert len(prompts) == 4

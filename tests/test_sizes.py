@@ -16,7 +16,7 @@ from tools.sizes import (
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_600,
-    "methods": 2_950,
+    "methods": 3_000,
     "train": 4_850,
     "games": 1_250,
     "corpus": 1_550,

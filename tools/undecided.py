@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from spnb.core.params import variants_at
 from spnb.core.paths import ROOT
 from spnb.core.stats import mean_interval
 from spnb.report.claims import (
@@ -78,7 +79,8 @@ def undecided(name: str) -> Iterator[Price]:
     known."""
     paper, file = FILES[name]
     claims, measures, ends = load_claims(paper, file), load_measures(paper), ends_by_seed(paper)
-    minutes = minutes_of(make_plan(paper, "cpu", variants=claims.variants))
+    run = [name for name in claims.variants if name in variants_at(paper, "cpu")]
+    minutes = minutes_of(make_plan(paper, "cpu", variants=run))
     timed = timings()[paper]["cpu"]
     for line in shown(claims):
         if line["verdict"] != NOT_DECIDED or line.get("part") == "all parts" or line["n"] == "1":

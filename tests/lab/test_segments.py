@@ -10,7 +10,7 @@ from spnb.core.documents import Judgement, Proposal
 from spnb.core.grading import grade_text
 from spnb.core.prompts import read_options
 from spnb.lab import segments
-from spnb.lab.ladder import LETTERS, NUMBERS, ORDINALS
+from spnb.lab.ladder import LETTERS, NUMBERS, ORDINALS, order_of, reply
 from spnb.lab.segments import (
     GRADES,
     HIGHEST,
@@ -22,9 +22,7 @@ from spnb.lab.segments import (
     draw_task,
     judge,
     kinds_of,
-    order_of,
     read_segment,
-    reply,
     result,
     write_task,
 )

@@ -110,7 +110,7 @@ def test_rows_that_were_not_run_are_folded_and_headline_arms_stay_open(tmp_path)
 
 def test_a_committed_exhibit_beside_runs_of_another_scale_says_so_in_colour(tmp_path, monkeypatch):
     folder = committed_in(monkeypatch, tmp_path / "committed")
-    run = SimpleNamespace(seed=0, variant="full", scale="cpu", config_hash="h")
+    run = SimpleNamespace(seed=0, variant="full", scale="cpu", config_hash="h", params={})
     run.run_id = "spiral/cpu/full/seed-0"
     texts = {"caption": "Shown.", "protocol": "Other.", "folder": folder}
     save_exhibit("spiral/table-12", pd.DataFrame({"policy": ["start"]}), [run], **texts)
@@ -125,7 +125,10 @@ def test_a_committed_exhibit_beside_runs_of_another_scale_says_so_in_colour(tmp_
 
 def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypatch):
     folder = committed_in(monkeypatch, tmp_path / "committed")
-    spiral = [SimpleNamespace(seed=s, variant="full", scale="cpu", paper="spiral") for s in (0, 1)]
+    spiral = [
+        SimpleNamespace(seed=s, variant="full", scale="cpu", paper="spiral", params={})
+        for s in (0, 1)
+    ]
     for run in spiral:
         run.run_id, run.config_hash = f"spiral/cpu/full/seed-{run.seed}", "h"
     texts = {"caption": "Shown.", "protocol": "Other."}

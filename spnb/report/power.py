@@ -26,7 +26,7 @@ import pandas as pd
 
 from spnb.core.stats import mean_interval
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import KEYS, Frames, Measure, load_measures
+from spnb.report.frame import KEYS, Frames, Measure, load_measures, rows_nearest_step
 from spnb.report.tables import load_own
 from spnb.train.plan import Plan
 
@@ -111,11 +111,14 @@ def table(plan: Plan, frames: Frames) -> ExhibitContent | None:
         for window, share in WINDOWS.items()
     }
     parts |= {(START, window): contributions(used, measure, of, 0.0) for window in WINDOWS}
+    steps = measure.by_step(used.only([of]))
+    first = steps[steps["seed"] == steps["seed"].min()]
     rows = []
     for role, name in against.items():
         minutes = sum(minutes_of(used, arm) for arm in {of, name} - {START})
-        for window in WINDOWS:
+        for window, share in WINDOWS.items():
             row = {"against": name if role == name else f"{role}: {name}", "window": window}
+            row["evaluations"] = len(rows_nearest_step(first, 1.0, share))
             numbers = line([parts[of, window], parts[name, window]])
             rows.append(row | numbers | {"minutes a pair": minutes})
     return ExhibitContent(pd.DataFrame(rows).round(1), used.runs)

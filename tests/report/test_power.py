@@ -9,8 +9,8 @@ import pytest
 from spnb.report import power, show
 from spnb.report.frame import Measure, gather, load_measures
 from spnb.report.power import Components, components, contributions, line
-from spnb.report.tables import load_own
-from spnb.train.runs import open_run
+from spnb.report.tables import CustomExhibit, load_own
+from spnb.train.runs import open_run, read_run
 
 PAPERS = ("spell", "scope", "ssp")
 
@@ -103,6 +103,29 @@ def test_items_are_paired_by_seed_and_averaged_over_the_window(tmp_path):
     assert found["difference"] == pytest.approx((62.5 + 75) / 2)
     assert (found["pairs"], found["items"]) == (2, 4)
     assert power.minutes_of(frames, "a") == 2 and power.minutes_of(frames, "b") == 1.5
+
+
+def test_the_table_has_a_row_a_comparison_and_window(tmp_path, monkeypatch):
+    """Steps 0, 2, 4: within half of the training from the end are two. A run takes 60 (seed + 1)
+    seconds, a comparison with the start one arm."""
+    hits = {"a": [1, 1, 0], "b": [1, 0, 0]}
+    for name, right in hits.items():
+        for seed in (0, 1, 2):
+            evaluated(tmp_path, name, seed, {0: [0] * 3, 2: right, 4: [*right[:2], seed == 1]})
+    runs = [read_run(path.parent) for path in sorted(tmp_path.glob("p/cpu/*/*/finished.json"))]
+    words = {"of": "a", "measure": "m", "against": {"control": "b", "start": "start"}}
+    entry = CustomExhibit(caption="c", protocol="p", variants=["a", "b"], words=words)
+    right = Measure(suite="a", decoding="sampled", weights={"accuracy": 100})
+    monkeypatch.setattr(power, "load_own", lambda paper: {"p/power": entry})
+    monkeypatch.setattr(power, "load_measures", lambda paper: {"m": right})
+    plan = SimpleNamespace(paper="p")
+    made = power.table(plan, gather(runs))
+    assert made.item["against"].tolist() == ["control: b"] * 3 + ["start"] * 3
+    assert made.item["evaluations"].tolist() == [1, 1, 2] * 2
+    assert made.item["minutes a pair"].tolist() == [4.0] * 3 + [2.0] * 3
+    assert made.item["difference"][:3].tolist() == pytest.approx([33.3] * 3)
+    assert made.item["difference"][3:].tolist() == pytest.approx([77.8, 77.8, 72.2])
+    assert power.table(plan, gather([run for run in runs if run.variant == "a"])) is None
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -32,7 +32,7 @@ TEXTS = {"text", "attempts"}
 """Columns of an evaluation's records that are long texts."""
 ROUGH = {"loss", "grad_norm", "tokens_per_second", "seconds/generate", "seconds/update"}
 """Metrics that are drawn and no claim is computed from."""
-DIGITS = {"length": 5, "method": 4, "low": 4, "high": 4}
+DIGITS = {"length": 5, "entropy": 4, "method": 4, "low": 4, "high": 4}
 """Of metrics, by what stands before a slash, and of intervals' ends; others have three."""
 EXACT = {"value"}
 """Columns of an evaluation's numbers that claims are computed from."""

@@ -102,9 +102,8 @@ def unpack(target: Path, runs: Path) -> int:
 
 
 def short(name: str, value: Any) -> Any:
-    """A float with fewer digits: lengths have five, a method's own numbers and ends of intervals
-    four, `ROUGH` ones two, other metrics three. The numbers of an evaluation, and anything else,
-    stay as they are."""
+    """A float with fewer digits: those of `DIGITS`, two of a `ROUGH` metric, else three. Numbers of
+    an evaluation, and anything else, stay as they are."""
     if not isinstance(value, float) or name in EXACT:
         return value
     digits = 2 if name in ROUGH else DIGITS.get(name.partition("/")[0], 3)

@@ -91,7 +91,7 @@ def line(pairs: Sequence[pd.DataFrame]) -> dict[str, Any]:
     return {"pairs": n, "items": table.shape[1], "difference": mean} | spread | wide
 
 
-def minutes_of(frames: Frames, variant: str) -> float:
+def core_minutes(frames: Frames, variant: str) -> float:
     """Of one core, a run: the median over seeds."""
     return median(run.facts()["seconds"] / 60 for run in frames.runs if run.variant == variant)
 
@@ -115,7 +115,7 @@ def table(plan: Plan, frames: Frames) -> ExhibitContent | None:
     first = steps[steps["seed"] == steps["seed"].min()]
     rows = []
     for role, name in against.items():
-        minutes = sum(minutes_of(used, arm) for arm in {of, name} - {START})
+        minutes = sum(core_minutes(used, arm) for arm in {of, name} - {START})
         for window, share in WINDOWS.items():
             row = {"against": name if role == name else f"{role}: {name}", "window": window}
             row["evaluations"] = len(rows_nearest_step(first, 1.0, share))

@@ -102,7 +102,7 @@ def test_items_are_paired_by_seed_and_averaged_over_the_window(tmp_path):
     found = line(pair)
     assert found["difference"] == pytest.approx((62.5 + 75) / 2)
     assert (found["pairs"], found["items"]) == (2, 4)
-    assert power.minutes_of(frames, "a") == 2 and power.minutes_of(frames, "b") == 1.5
+    assert power.core_minutes(frames, "a") == 2 and power.core_minutes(frames, "b") == 1.5
 
 
 def test_the_table_has_a_row_a_comparison_and_window(tmp_path, monkeypatch):

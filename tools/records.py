@@ -9,13 +9,14 @@ are not kept: before a run that starts from another one's, that one has to be de
 
 To keep it small, metrics and ends of intervals have two to four digits, texts of a variant's
 evaluations are those of its first seed at the first two evaluations and the last, sampled rollouts
-those of the first seed of `full`, and rows are packed by column.
+those of the first seed of `full`, and the rows of all runs are packed by column.
 """
 
 import json
 import lzma
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,13 @@ FULL = "full"
 """The variant that is a paper's method."""
 NO_WEIGHTS = {"model": {}, "kept": {}, "weights": False}
 """What `finished.json` notes of a run that is unpacked."""
+ANEW = {"rows", "digests", *NO_WEIGHTS}
+"""What it notes anew."""
+RUN = "run"
+"""The column that says of which run a row is."""
 TEXTS = {"text", "attempts"}
 """Columns of an evaluation's records that are long texts."""
-ROUGH = {"loss", "grad_norm", "tokens_per_second", "seconds/generate", "seconds/update"}
+ROUGH = re.compile(r"loss|grad_norm|tokens_per_second|(method/)?seconds/(?!step$).*")
 """Metrics that are drawn and no claim is computed from."""
 DIGITS = {"length": 5, "entropy": 4, "method": 4, "low": 4, "high": 4}
 """Of metrics, by what stands before a slash, and of intervals' ends; others have three."""
@@ -56,49 +61,67 @@ def keep(runs: Path, paper: str, target: Path) -> int:
     """Packs a paper's finished runs; returns how many. What was packed before is replaced."""
     target.parent.mkdir(parents=True, exist_ok=True)
     found = finished(runs / paper / SCALE)
+    told: dict[str, list[Row]] = {name: [] for name in RECORDS}
     read: set[str] = set()
-    with lzma.open(target, "wt", filters=XZ) as file:
-        for run in found:
-            records = {name: run.rows(name) for name in RECORDS}
-            for name in ("metrics", "evals"):
-                records[name] = [
-                    {key: short(key, value) for key, value in row.items()} for row in records[name]
-                ]
-            if run.variant in read or run.variant != FULL:
-                records["rollouts"] = []
-            steps = sorted({row["step"] for row in records["items"]})
-            told = {*steps[:2], *steps[-1:]} if run.variant not in read else {}
-            records["items"] = [
-                {key: row[key] for key in row if key not in TEXTS or row["step"] in told}
-                for row in records["items"]
-            ]
-            read.add(run.variant)
-            packed = {
+    for place, run in enumerate(found):
+        for name, rows in kept_rows(run, first=run.variant not in read).items():
+            told[name] += [{RUN: place, **row} for row in rows]
+        read.add(run.variant)
+    packed = {
+        "runs": [
+            {
                 "folder": run.folder.relative_to(runs).as_posix(),
                 "config": json.loads((run.folder / "config.json").read_text()),
-                "facts": run.facts(),
-                "records": {name: columns(rows) for name, rows in records.items()},
+                "facts": {key: value for key, value in run.facts().items() if key not in ANEW},
             }
-            file.write(json.dumps(packed, separators=(",", ":")) + "\n")
+            for run in found
+        ],
+        "records": {name: columns(rows) for name, rows in told.items()},
+    }
+    with lzma.open(target, "wt", filters=XZ) as file:
+        json.dump(packed, file, separators=(",", ":"))
     return len(found)
+
+
+def kept_rows(run: Run, first: bool) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a run's records as they are packed; `first`: it is its variant's first seed."""
+    records = {name: run.rows(name) for name in RECORDS}
+    for name in ("metrics", "evals"):
+        records[name] = [{key: short(key, row[key]) for key in row} for row in records[name]]
+    if not first or run.variant != FULL:
+        records["rollouts"] = []
+    steps = sorted({row["step"] for row in records["items"]})
+    told = {*steps[:2], *steps[-1:]} if first else {}
+    records["items"] = [
+        {key: row[key] for key in row if key not in TEXTS or row["step"] in told}
+        for row in records["items"]
+    ]
+    return records
 
 
 def unpack(target: Path, runs: Path) -> int:
     """Puts packed runs where there is none; returns how many. A run in `runs` stays as it is."""
-    count = 0
     with lzma.open(target, "rt") as file:
-        for packed in map(json.loads, file):
-            folder = runs / packed["folder"]
-            if (folder / "config.json").exists():
-                continue
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, value in packed["records"].items():
-                write_lines(folder / f"{name}.jsonl", rows_of(value))
-            write_json(folder / "config.json", packed["config"])
-            facts = packed["facts"] | read_run(folder).noted() | NO_WEIGHTS
-            write_json(folder / "finished.json", facts)  # the last one says that the run is there
-            count += 1
-    return count
+        packed = json.load(file)
+    missing = {
+        place: run
+        for place, run in enumerate(packed["runs"])
+        if not (runs / run["folder"] / "config.json").exists()
+    }
+    for name, value in packed["records"].items():
+        rows: dict[int, list[Row]] = {place: [] for place in missing}
+        for row in rows_of(value):
+            if (place := row.pop(RUN)) in missing:
+                rows[place].append(row)
+        for place, run in missing.items():
+            (folder := runs / run["folder"]).mkdir(parents=True, exist_ok=True)
+            write_lines(folder / f"{name}.jsonl", rows[place])
+    for run in missing.values():
+        folder = runs / run["folder"]
+        write_json(folder / "config.json", run["config"])
+        facts = run["facts"] | read_run(folder).noted() | NO_WEIGHTS
+        write_json(folder / "finished.json", facts)  # the last one says that the run is there
+    return len(missing)
 
 
 def short(name: str, value: Any) -> Any:
@@ -106,7 +129,7 @@ def short(name: str, value: Any) -> Any:
     an evaluation, and anything else, stay as they are."""
     if not isinstance(value, float) or name in EXACT:
         return value
-    digits = 2 if name in ROUGH else DIGITS.get(name.partition("/")[0], 3)
+    digits = 2 if ROUGH.fullmatch(name) else DIGITS.get(name.partition("/")[0], 3)
     return float(f"{value:.{digits}g}")
 
 
@@ -122,13 +145,12 @@ def columns(rows: Iterable[Row]) -> dict[str, Any]:
     return {"shapes": [[list(keys), values] for keys, values in shapes.items()], "order": order}
 
 
-def rows_of(packed: Mapping[str, Any]) -> list[dict[str, Any]]:
+def rows_of(packed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The rows that `columns` packed, in their order."""
-    made = [
-        iter([dict(zip(keys, row, strict=True)) for row in zip(*values, strict=True)])
-        for keys, values in packed["shapes"]
-    ]
-    return [next(made[shape]) for shape in packed["order"]]
+    made = [(keys, zip(*values, strict=True)) for keys, values in packed["shapes"]]
+    for shape in packed["order"]:
+        keys, rows = made[shape]
+        yield dict(zip(keys, next(rows), strict=True))
 
 
 def main(command: str, *papers: str) -> None:

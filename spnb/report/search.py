@@ -57,6 +57,11 @@ class Search(StrictData):
         return self
 
     @property
+    def choosing(self) -> list[str]:
+        """The arms whose mean chooses the common setting."""
+        return [arm for arm in self.arms if arm not in self.controls]
+
+    @property
     def settings(self) -> list[dict[str, Any]]:
         """Every setting, by the grid's keys."""
         points = itertools.product(*self.grid.values())
@@ -114,7 +119,7 @@ def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
     protocol = (
         f"Seeds {', '.join(map(str, search.seeds))}, on questions that are not the held-out ones. "
         f"Mean of the evaluations in the last {search.window:.0%} of the training. Common: highest "
-        f"mean over the arms but the controls{where_narrow(search)}; edge: a value at an end of "
+        f"mean over {', '.join(search.choosing)}{where_narrow(search)}; edge: a value at an end of "
         "what was tried. Minutes: wall time of a run on one core."
     )
     return ExhibitContent(rows, runs, None, caption, protocol)
@@ -148,7 +153,7 @@ def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:
     is narrow enough."""
     keys = list(search.grid)
     widest = rows.groupby(keys)["half-width"].transform("max").fillna(0)
-    taught = rows[~rows["arm"].isin(search.controls) & (widest <= search.widest)]
+    taught = rows[rows["arm"].isin(search.choosing) & (widest <= search.widest)]
     means = taught.groupby(keys, sort=False)["mean"].transform("mean")
     common = taught.loc[means == means.max(), keys].apply(tuple, axis=1).tolist()[:1]
     best = rows.groupby("arm")["mean"].idxmax()

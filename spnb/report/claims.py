@@ -66,6 +66,8 @@ COLUMNS = ("claim", "part", "paper", "here", "smallest visible", "P(better)", "p
 COLUMNS += ("verdict", "note")
 ALONE = ("reaches", "rises", "no gain", "compare")
 """Directions whose parts are judged one by one: their claim has no verdict as a whole."""
+FINER = {"nats": 2, "steps": 1}
+"""How many more decimals a small unit is shown with."""
 
 
 class Part(StrictData):
@@ -111,7 +113,7 @@ class Claims(StrictData):
 
     claims: list[Claim]
     margin: float = Field(0, ge=0, description="of parts in points that have none of their own")
-    digits: int = Field(1, description="decimals shown")
+    digits: int = Field(1, description="decimals shown, but for small units")
     exhibit: str
     file: str = Field("claims.yaml", description="in the paper's reference folder")
     caption: str
@@ -249,6 +251,7 @@ def together(parts: Sequence[str]) -> str:
 def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     """One part's line of `verdicts`, without the claim."""
     frames = frames.only(part.variants)
+    digits += FINER.get(part.measure.unit, 0)
     numbers = "; ".join(f"{label}: {value:g}" for label, value in part.paper.items())
     bars = {"reaches": f"{part.bar:g} or more", "rises": "above 0"}
     bars["no gain"] = f"whole interval at most {part.margin:g}"

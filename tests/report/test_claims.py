@@ -191,6 +191,14 @@ def test_beside_a_constant_the_measure_itself_is_shown():
     assert only(same, against=71, direction="less")["verdict"] == SUPPORTED
 
 
+def test_a_small_unit_has_more_decimals():
+    unit = SCORE.model_copy(update={"unit": "nats"})
+    row = only(ends(full=(0.50, 0.52)), measure=unit, against=50)
+    assert row["here"] == "51.000 [38.294, 63.706] nats" and row["smallest visible"] == "12.706"
+    steps = SCORE.model_copy(update={"unit": "steps"})
+    assert only(ends(full=(0.5, 0.5)), measure=steps, against=50)["end"] == "50.00 [50.00, 50.00]"
+
+
 def test_a_bar_has_start_and_end_and_is_not_decided_by_one_seed():
     gain = SCORE.model_copy(update={"change": "difference"})
     bar = {"measure": gain, "against": 0, "direction": "reaches", "bar": 20}

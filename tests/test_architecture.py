@@ -4,6 +4,7 @@ imports the laboratory; the facade is light."""
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,10 @@ def room_of(name):
     return "lab.pretrain" if parts[:2] == ["lab", "pretrain"] else parts[0]
 
 
+@cache
 def imports(path):
     """Modules of spnb that a module imports, anywhere in it."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "spnb":
@@ -58,7 +61,8 @@ def imports(path):
             names = [name if name in NAMES else base for name in inside]
         elif isinstance(node, ast.Import):
             names = [a.name.removeprefix("spnb.") for a in node.names if a.name.startswith("spnb.")]
-        yield from (name for name in names if name)
+        found += [name for name in names if name]
+    return found
 
 
 def in_laboratory(name):

@@ -76,6 +76,7 @@ class Lab:
             "ServerApp.port": port,
             "ServerApp.port_retries": 0,
             "ServerApp.allow_root": True,
+            "KernelManager.shutdown_wait_time": 0.5,
             "ServerApp.root_dir": self.root,
             "IdentityProvider.token": self.token,
             "LabApp.user_settings_dir": self.folder / "settings",

@@ -89,6 +89,7 @@ def test_what_is_imported_is_locked(lock, without):
     assert missing == set(without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ON_VLLM)
 def test_what_the_vllm_tests_load_is_in_their_lock(file):
     beside = read_asked("unsloth-cpu.txt")

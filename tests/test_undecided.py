@@ -59,6 +59,7 @@ def test_parts_are_counted_by_verdict_and_by_who_claims_them(monkeypatch):
     assert undecided.counts().splitlines()[-1] == "| SPELL | 3 | 1 | 0 | 1 | 1 | 67% | 1 of 2 |"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_undecided_part_is_listed_with_its_price(name):
     lines = [line for line in shown(load_claims(*FILES[name])) if line["verdict"] == NOT_DECIDED]
@@ -83,6 +84,7 @@ def test_a_price_of_the_median_says_so(monkeypatch):
     assert before.count("median of the paper's arms") < len(priced)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_committed_seeds_are_those_of_the_claims(name):
     """All parts that seeds.csv has: the claims' mean and number of seeds, but for rounding."""

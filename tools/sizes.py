@@ -9,6 +9,7 @@ import ast
 import io
 import tokenize
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "spnb"
@@ -28,6 +29,7 @@ Size = tuple[int, int]
 """Lines of code, lines of docstrings."""
 
 
+@cache
 def lines_of(source: str) -> Size:
     """Lines of code and of docstrings of a module's text; a blank line in a docstring is none.
 

@@ -7,9 +7,9 @@ ones go on where they were.
 """
 
 import itertools
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -312,7 +312,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     With GPUs each process has one of its own: there are as many runs at a time as they allow.
 
     Args:
-        on_poll: called every half second, for instance to draw live curves.
+        on_poll: called at least every half second, for instance to draw live curves.
 
     Raises:
         ParamError: runs need a GPU, and torch can use none.
@@ -349,7 +349,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
                 held[key] = [card for card in cards if card not in taken][:count]
                 card = "" if forked else ",".join(held[key]) or None
                 active[key] = start_together(plan.open(*key).folder, forked, card, count)
-            time.sleep(POLL)
+            wait([one.sentinel for each in active.values() for one in each if one.is_alive()], POLL)
             for key in [key for key, group in active.items() if have_ended(group)]:
                 if any(process.exitcode for process in active.pop(key)):
                     failed.append(key)

@@ -144,6 +144,13 @@ def ask(address, host="localhost", query="red"):
     ).status_code
 
 
+@pytest.fixture(scope="module")
+def served_here():
+    """The address of one echoing server for several tests."""
+    with serving() as (_, address):
+        yield address
+
+
 @pytest.mark.slow
 def test_half_a_request_is_dropped_in_time_and_a_search_may_take_longer():
     with serving() as (_, address):
@@ -169,16 +176,15 @@ def test_a_connection_that_is_kept_gets_its_time_anew():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", HALVES)
-def test_connections_that_only_wait_do_not_keep_others_out(half):
-    with serving() as (_, address):
-        clients = opened(address, *[half] * 300)
-        assert [ask(address) for _ in range(5)] == [200] * 5
-        assert len(clients) == 300
+def test_connections_that_only_wait_do_not_keep_others_out(served_here, half):
+    clients = opened(served_here, *[half] * 300)
+    assert [ask(served_here) for _ in range(5)] == [200] * 5
+    assert len(clients) == 300
 
 
 @pytest.mark.slow
 def test_a_connection_more_than_allowed_never_ends_a_search():
-    search = HEAD + b'content-length: 24\r\n\r\n{"queries": ["sleep 3"]}'
+    search = HEAD + b'content-length: 24\r\n\r\n{"queries": ["sleep 2"]}'
     with serving(3) as (process, address):
         clients = opened(address, *[search] * 3)
         assert [process.stdout.readline() for _ in clients] == ["searching\n"] * 3

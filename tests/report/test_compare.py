@@ -69,6 +69,7 @@ def test_against_another_the_sign_turns(tmp_path):
     assert table["difference"].to_dict() == pytest.approx({"full": -30, "other": -25})
 
 
+@pytest.mark.slow
 def test_the_plot_has_a_panel_a_measure_and_a_row_a_variant(tmp_path):
     before = plt.get_fignums()
     made = spnb.compare(plan(*ladder(tmp_path)))

@@ -48,6 +48,7 @@ def executed(path, tmp_path, **parameters):
         cwd=str(elsewhere),
         progress_bar=False,
         kernel_name="python3",
+        shutdown_kernel="immediate",  # not 2.5 s later: multiprocessing's tracker ignores SIGTERM
     )
 
 
@@ -437,6 +438,7 @@ def test_other_variants_than_the_headline_ones_stand_last_and_are_folded(tmp_pat
     assert html.index("no-rae<") < html.index("<details><summary>1 more rows") < html.index("-long")
 
 
+@pytest.mark.slow
 def test_all_stands_for_every_variant_of_each_paper(monkeypatch):
     asked = []
     record = lambda paper, scale, **values: asked.append((paper, values))  # noqa: E731

@@ -63,6 +63,7 @@ def test_a_figure_has_a_further_line_under_its_name(plan):
     assert "2 variants" in shown.where
 
 
+@pytest.mark.slow
 def test_a_table_has_a_further_row_and_dashes_for_what_was_not_run(plan):
     shown = show.exhibit("spiral/table-1", plan)
     table = shown.item

@@ -199,6 +199,7 @@ def test_where_items_moved_of_runs_that_began_differently(tmp_path):
     assert table.loc["never"].tolist() == pytest.approx([100 / 6, 100 / 6, 0])
 
 
+@pytest.mark.slow
 def test_of_many_variants_those_that_are_run_by_default(tmp_path):
     names = ["full", "rlvr", "no-memory", "no-vote", "random", "judge", "code", "large"]
     runs = [write(tmp_path, name) for name in names]

@@ -70,7 +70,7 @@ def endless(bench, result):
 
 
 OWN = {one.__name__: Part(one, SOON) for one in (good, broken, silent, absent, wrong, gone)}
-OWN["endless"] = Part(endless, 0.1)
+OWN["endless"] = Part(endless, 0.05)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_every_part_has_a_verdict_and_the_reason(home, capsys, monkeypatch):
     assert said["absent"] == (LEFT_OUT, "vllm is not installed")
     assert said["wrong"] == (FAILED, "ValueError: no such thing")
     assert said["gone"][0] == FAILED and "it ended with exit code 3" in said["gone"][1]
-    assert said["endless"] == (FAILED, "over its limit of 0.1 minutes, and was ended")
+    assert said["endless"] == (FAILED, "over its limit of 0.05 minutes, and was ended")
     (pid,) = home.glob("runs/selftest/*/endless/pid")
     status = Path(f"/proc/{pid.read_text()}/status")
     assert not status.exists() or "State:\tZ" in status.read_text(), "with all it has started"

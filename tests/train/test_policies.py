@@ -44,6 +44,7 @@ def copied(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_the_embedded_policy_loads_ready_to_train():
     policy = load_policy("embedded/games")
     assert policy.model.training and policy.model.config.model_type == "qwen3"

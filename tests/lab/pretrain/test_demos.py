@@ -24,6 +24,7 @@ from spnb.lab.pretrain.demos import (
     game_demos,
 )
 
+pytestmark = pytest.mark.slow
 COUNT = 4500  # more than one pool
 LAST_BOX = re.compile(r"(.*?) ?\\boxed\{(\w+)\}", re.DOTALL)
 MAGIC = (2, 7, 6, 9, 5, 1, 4, 3, 8)
@@ -131,13 +132,11 @@ def within(share, expected, n, deviations=4):
     return abs(share - expected) <= deviations * math.sqrt(expected * (1 - expected) / n)
 
 
-@pytest.mark.slow
 def test_every_demonstrated_action_is_legal(turns):
     for demo in turns:
         assert parts(demo)[1] in legal(demo), demo
 
 
-@pytest.mark.slow
 def test_remarks_are_true(turns, tictactoe):
     remarked = [demo for demo in turns + tictactoe[:4000] if detail(demo)]
     for demo in remarked:
@@ -164,7 +163,6 @@ def test_the_stakes_in_kuhn_remarks_are_the_games():
 
 
 @pytest.mark.parametrize(("who", "at_least"), [("I", 3000), ("They", 2500)])
-@pytest.mark.slow
 def test_actions_do_not_follow_what_was_remarked(tictactoe, who, at_least):
     """After "I can win at 4" the move is 4 as often as any other: the sum over turns of 1 / number
     of legal moves."""
@@ -214,7 +212,6 @@ def test_poker_is_played_without_regard_to_the_card():
             assert n > 300 and within(actions[betting] / n, 0.5, n)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("source", [KUHN, TICTACTOE, TICTACTOE_PLAIN])
 def test_a_third_each_has_no_a_short_and_a_full_remark(turns, source):
     details = Counter(detail(demo) for demo in turns if demo.source == source)
@@ -268,7 +265,6 @@ def test_questions_are_answered_in_a_box_without_a_remark(stream):
     )
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_stream(stream):
     assert list(itertools.islice(demos(7), COUNT)) == stream
     assert list(itertools.islice(demos(8), 50)) != stream[:50]

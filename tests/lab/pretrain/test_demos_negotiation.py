@@ -21,6 +21,7 @@ from spnb.games.negotiation import (
 )
 from spnb.lab.pretrain.demos import game_demos
 
+pytestmark = pytest.mark.slow
 MATCHES = 200
 TURNS = 11
 LONGEST_PROMPT = 2500  # characters; the policies' rows have room for about that much
@@ -131,7 +132,6 @@ def assert_offer_remark(here, remark):
         )
 
 
-@pytest.mark.slow
 def test_every_demonstrated_action_is_accepted_and_does_what_it_says(matches):
     """Replays each match from the answers' text; `play` raises where the environment refuses."""
     game = make_game(NEGOTIATION)
@@ -239,7 +239,6 @@ def test_a_third_each_has_no_a_short_and_a_full_remark(turns):
     assert all(within(details[detail] / len(turns), 1 / 3, len(turns)) for detail in (0, 1, 2))
 
 
-@pytest.mark.slow
 def test_either_seat_wins_matches(matches):
     """The last demonstrated answer is played too, so the result is known only from a replay."""
     game, results = make_game(NEGOTIATION), Counter()

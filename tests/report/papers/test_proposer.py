@@ -55,6 +55,7 @@ def test_a_bar_a_reward_in_each_condition(frames):
     assert heights == pytest.approx([21, 51, 51, 61, 81])
 
 
+@pytest.mark.slow
 def test_every_arm_is_a_variant_with_its_seeds_and_is_claimed():
     words = load_own("proposer")[WHEN].words
     arms = {f"{one}-{at}" for at in words["conditions"] for one in words["rewards"]}

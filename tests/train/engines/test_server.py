@@ -72,7 +72,7 @@ def served(tiny_model, tokenizer, monkeypatch):
     world.engine, world.lock = TorchEngine(tiny_model, tokenizer), threading.Lock()
     world.bodies, world.failures, world.seconds, world.extra = [], [], 0, []
     world.address = f"http://127.0.0.1:{world.server_port}"
-    threading.Thread(target=world.serve_forever, daemon=True).start()
+    threading.Thread(target=world.serve_forever, args=(0.01,), daemon=True).start()
     yield world
     world.shutdown()
     world.server_close()

@@ -6,6 +6,7 @@ import pytest
 
 from spnb.core.paths import ROOT
 from spnb.report import gather, load_claims
+from spnb.report.show import ADDED
 from spnb.train.run import train_run
 from spnb.train.runs import RunError, open_run, read_run
 from tools import records
@@ -95,6 +96,18 @@ def test_texts_are_kept_of_the_first_two_evaluations_and_the_last(tmp_path):
     assert [row["step"] for row in new.rows("items")] == [0, 3, 6, 9, 9]
 
 
+def test_what_was_measured_with_weights_is_kept_without_them(tmp_path):
+    run = open_run(tmp_path / "runs", PARAMS)
+    run.append("metrics", {"step": 1})
+    run.append(records.CROSS_PLAY, {"step": 8, "value": 1 / 3})
+    run.finish(seconds=1)
+    records.keep(tmp_path / "runs", "p", tmp_path / "p.jsonl.xz")
+    records.unpack(tmp_path / "p.jsonl.xz", tmp_path / "new")
+    (new,) = records.finished(tmp_path / "new" / "p" / "cpu")
+    assert new.rows(records.CROSS_PLAY) == [{"step": 8, "value": 1 / 3}]
+    assert train_run(new) == new
+
+
 def test_numbers_that_no_claim_is_computed_from_have_fewer_digits():
     names = {"seconds/step": 0.123, "loss": 0.12, "method/x": 0.1235}
     names |= {"seconds/update": 0.12, "method/seconds/asking": 0.12}
@@ -115,7 +128,8 @@ def test_the_command_says_how_it_is_used_and_what_it_did(packed, tmp_path, monke
 def test_committed_claims_follow_from_the_committed_records(paper, tmp_path):
     assert records.unpack(records.archive(paper), tmp_path)
     runs = records.finished(tmp_path / paper / "cpu")
-    made = load_claims(paper).content(gather(runs))
+    added = ADDED.get(f"{paper}/claims", lambda frames: frames)
+    made = load_claims(paper).content(added(gather(runs)))
     entries = json.loads((ROOT / "figures" / "index.json").read_text())["exhibits"]
     (entry,) = [one for one in entries if one["id"] == f"{paper}/claims"]
     assert {run.run_id: run.config_hash for run in made.runs} == entry["runs"]

@@ -22,6 +22,7 @@ from typing import Any
 
 from spnb.core.disk import write_json, write_lines
 from spnb.core.paths import ROOT, resolve
+from spnb.report.papers.spice import CROSS_PLAY
 from spnb.train.runs import RECORDS, Run, read_run
 
 SCALE = "cpu"
@@ -31,6 +32,8 @@ NO_WEIGHTS = {"model": {}, "kept": {}, "weights": False}
 """What `finished.json` notes of a run that is unpacked."""
 ANEW = {"rows", "digests", *NO_WEIGHTS}
 """What it notes anew."""
+PACKED = (*RECORDS, CROSS_PLAY)
+"""What is packed: what a run wrote, and what was measured with weights that are not kept."""
 RUN = "run"
 """The column that says of which run a row is."""
 TEXTS = {"text", "attempts"}
@@ -61,7 +64,7 @@ def keep(runs: Path, paper: str, target: Path) -> int:
     """Packs a paper's finished runs; returns how many. What was packed before is replaced."""
     target.parent.mkdir(parents=True, exist_ok=True)
     found = finished(runs / paper / SCALE)
-    told: dict[str, list[Row]] = {name: [] for name in RECORDS}
+    told: dict[str, list[Row]] = {name: [] for name in PACKED}
     read: set[str] = set()
     for place, run in enumerate(found):
         for name, rows in kept_rows(run, first=run.variant not in read).items():
@@ -85,7 +88,7 @@ def keep(runs: Path, paper: str, target: Path) -> int:
 
 def kept_rows(run: Run, first: bool) -> dict[str, list[dict[str, Any]]]:
     """The rows of a run's records as they are packed; `first`: it is its variant's first seed."""
-    records = {name: run.rows(name) for name in RECORDS}
+    records = {name: run.rows(name) for name in PACKED}
     for name in ("metrics", "evals"):
         records[name] = [{key: short(key, row[key]) for key in row} for row in records[name]]
     if not first or run.variant != FULL:
@@ -115,7 +118,8 @@ def unpack(target: Path, runs: Path) -> int:
                 rows[place].append(row)
         for place, run in missing.items():
             (folder := runs / run["folder"]).mkdir(parents=True, exist_ok=True)
-            write_lines(folder / f"{name}.jsonl", rows[place])
+            if rows[place] or name in RECORDS:
+                write_lines(folder / f"{name}.jsonl", rows[place])
     for run in missing.values():
         folder = runs / run["folder"]
         write_json(folder / "config.json", run["config"])

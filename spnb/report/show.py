@@ -59,7 +59,7 @@ MAKERS |= {f"{paper}/power": power.table for paper in ("spell", "scope", "ssp")}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 ADDED = {
-    "spice/claims": spice.with_cross_play,
+    **dict.fromkeys(("spice/claims", "spice/seeds"), spice.with_cross_play),
     "spiral/poker-equilibrium": spiral.with_averages,
     **dict.fromkeys(("scope/judge", "scope/seeds"), scope.with_acceptance),
 }

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,6 +10,7 @@ from matplotlib.axes import Axes
 
 from spnb import reference
 from spnb.core import episodes
+from spnb.core.disk import write_lines
 from spnb.core.method import Suite
 from spnb.core.types import Engine
 from spnb.evaluate.items import Records, play_suite, play_suites
@@ -27,7 +26,7 @@ from spnb.report.policies import CachedEngine, Greedy, load_engine, run_params
 from spnb.report.tables import load_own, settings_table
 from spnb.train.config import RunParams
 from spnb.train.plan import Plan
-from spnb.train.runs import Run, read_run
+from spnb.train.runs import Run
 
 OWN = load_own("spice")
 OVERALL = "overall"
@@ -35,6 +34,8 @@ GROUPS = ("mathematics", "general", OVERALL)
 """The measures of figure 1."""
 COUNTED = {"valid": 100, "success": 100, "level": 1, "right": 100, "self_contained": 100}
 """What cross-play counts of the tasks, and the factors that make shares per cent."""
+CROSS_PLAY = "cross_play"
+"""The record of a run that says how its checkpoints play each other."""
 OF_RIGHT = "success, right"
 """The pass rate over the tasks whose stated answer is right."""
 
@@ -104,8 +105,9 @@ def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
 
 
 def with_checkpoints(frames: Frames) -> list[Run]:
-    """SPICE's runs with an early checkpoint and later ones."""
-    return [run for run in frames.only(["full"]).runs if len(run.kept()) > 1]
+    """SPICE's runs with an early checkpoint and later ones, or what they came to."""
+    runs = frames.only(["full"]).runs
+    return [run for run in runs if len(run.kept()) > 1 or run.rows(CROSS_PLAY)]
 
 
 def with_cross_play(frames: Frames) -> Frames:
@@ -120,21 +122,24 @@ def with_cross_play(frames: Frames) -> Frames:
 
 
 def crossed(run: Run) -> pd.DataFrame:
-    """Columns variant, seed, role (whose checkpoint changes), step, number, value."""
-    table = cross_play(run.folder)
+    """Columns variant, seed, role (whose checkpoint changes), step, number, value. Played once: the
+    run's folder keeps them."""
+    if rows := run.rows(CROSS_PLAY):
+        return pd.DataFrame(rows)
+    table = cross_play(run)
     early = min(run.kept())
     parts = []
     for role, other in (("challenger", "reasoner"), ("reasoner", "challenger")):
         rows = table[table[other] == early].rename(columns={role: "step"}).drop(columns=other)
         parts.append(rows.assign(role=role))
-    return pd.concat(parts, ignore_index=True).assign(variant=run.variant, seed=run.seed)
+    made = pd.concat(parts, ignore_index=True).assign(variant=run.variant, seed=run.seed)
+    write_lines(run.folder / f"{CROSS_PLAY}.jsonl", made.to_dict("records"))
+    return made
 
 
-@cache
-def cross_play(folder: Path) -> pd.DataFrame:
+def cross_play(run: Run) -> pd.DataFrame:
     """The first kept checkpoint of a run with each, in either role: what its tasks are, how often
     they are answered as stated. Columns challenger, reasoner (steps), number, value."""
-    run = read_run(folder)
     params = run_params(run)
     loaded = {step: load_engine(path, params) for step, path in run.kept().items()}
     early = min(loaded)

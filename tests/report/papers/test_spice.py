@@ -1,5 +1,7 @@
 """SPICE's own exhibits: bars, cross-play and texts counted by hand, on runs that a test writes."""
 
+import shutil
+
 import pytest
 from matplotlib.collections import LineCollection
 from spice_world import SMALL, Tokenizer, World, method
@@ -123,6 +125,9 @@ def test_each_side_of_the_cross_play_has_the_early_policy_in_the_other_role(cros
     assert set(table["seed"]) == {0} and set(table["variant"]) == {"full"}
     early = spice.load_engine(crossed.kept()[2], None)[0]
     assert len(early.asked) == 4, "its tasks on four documents are written once, for all pairs"
+    shutil.rmtree(crossed.folder / "kept")
+    assert spice.crossed(crossed).equals(table), "kept in the run's folder"
+    assert spice.with_checkpoints(gather([crossed])) == [crossed]
 
 
 def test_figure_3_has_both_sides_and_the_papers_ends(crossed):

@@ -4,11 +4,13 @@ its exhibits."""
 import itertools
 import json
 import os
+import re
 from types import SimpleNamespace
 
 import nbformat
 import papermill
 import pytest
+import yaml
 from nbformat.v4 import new_code_cell, new_notebook
 
 from spnb.core.params import ParamError, variants
@@ -462,3 +464,21 @@ def test_with_all_papers_notebooks_that_need_no_run_are_executed_too(monkeypatch
     assert asked[-2][1] == {"seeds": [3]} and asked[-1][1] == {"figures": "runs/figures/smoke"}
     reproduce(None, "cpu", None, None)
     assert asked[-1] == (("shapes", "cpu"), {})
+
+
+def exercised(paper):
+    """What the exercises of a paper's notebook have as parameters of a run: `name: value, ...` and
+    `run = {...}`."""
+    text = nbformat.read(notebook_of(paper), 4).cells[-1].source.partition("Exercises")[2]
+    spans = [span.removeprefix("run = ") for span in re.findall(r"`([^`]+)`", text)]
+    spans = [span for span in spans if re.match(r"\{?\"?\w+\"?: ", span)]
+    found = [yaml.safe_load(span if span[0] == "{" else f"{{{span}}}") for span in spans]
+    return [one for one in found if "set" not in one]
+
+
+@pytest.mark.parametrize("paper", ["spell", "spice", "spiral", "ssp", "rlvr", "proposer"])
+def test_the_parameters_of_the_exercises_exist(paper):
+    asked = exercised(paper)
+    assert asked
+    for values in asked:
+        assert make_plan(paper, "cpu", exact=values).runs

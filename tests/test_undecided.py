@@ -47,7 +47,12 @@ def test_the_results_have_todays_table():
 
 
 def test_parts_are_counted_by_verdict_and_by_who_claims_them(monkeypatch):
-    lines = [("a", "p", "supported"), ("a", "q", "equal within 5"), ("a", "r", "not decided")]
+    lines = [
+        ("a", "p", "supported"),
+        ("a", "q", "equal within 5"),
+        ("a", "r", "not decided"),
+        ("a", "v", "lower"),
+    ]
     lines += [("a", "s", "not comparable"), ("a", "all parts", "not supported")]
     lines += [
         ("Not in the paper. b", "t", "contradicted"),
@@ -56,7 +61,10 @@ def test_parts_are_counted_by_verdict_and_by_who_claims_them(monkeypatch):
     found = [dict(zip(("claim", "part", "verdict"), line, strict=True)) for line in lines]
     monkeypatch.setattr(undecided, "FILES", {"SPELL": ("spell", "claims.yaml")})
     monkeypatch.setattr(undecided, "shown", lambda claims: found)
-    assert undecided.counts().splitlines()[-1] == "| SPELL | 3 | 1 | 0 | 1 | 1 | 67% | 1 of 2 |"
+    assert (
+        undecided.counts().splitlines()[-1]
+        == "| SPELL | 4 | 1 | 0 | 1 | 0 | 1 | 1 | 75% | 1 of 2 |"
+    )
 
 
 @pytest.mark.slow

@@ -26,6 +26,8 @@ from spnb.core.stats import mean_interval
 from spnb.report.claims import (
     CONTRADICTED,
     EQUAL,
+    HIGHER,
+    LOWER,
     NOT_COMPARABLE,
     NOT_DECIDED,
     SUPPORTED,
@@ -51,7 +53,9 @@ FIGURES = ROOT / "figures"
 OURS = "Not in the paper."
 """How the texts of claims begin that a paper does not make."""
 COUNTS = ("<!-- counts -->", "<!-- end of counts -->")
-DECIDED = (SUPPORTED, CONTRADICTED, EQUAL)
+DECIDED = {"supported": SUPPORTED, "contradicted": CONTRADICTED, "equal": EQUAL}
+DECIDED |= {"higher": HIGHER, "lower": LOWER}
+"""Columns of the counts, and how their verdicts begin; the last two are of parts without a side."""
 MARKERS = ("<!-- undecided -->", "<!-- end of undecided -->")
 RESULTS = ROOT / "RESULTS.md"
 MOST = 200
@@ -179,8 +183,8 @@ def to_decision(part: Part, mean: float) -> float:
 def counts() -> str:
     """How many parts of each paper's claims are decided, and of ours beside them, in Markdown."""
     rows = [
-        "| paper | parts | supported | contradicted | equal | open | decided | ours, decided |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        f"| paper | parts | {' | '.join(DECIDED)} | open | decided | ours, decided |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, (paper, file) in FILES.items():
         lines = [line for line in shown(load_claims(paper, file)) if "claim" in line]
@@ -193,9 +197,10 @@ def counts() -> str:
         own = [verdict for ours, verdict in said if not ours]
         ours = [verdict for ours, verdict in said if ours]
         if own:
-            found = [sum(v.startswith(kind) for v in own) for kind in DECIDED]
+            found = [sum(v.startswith(kind) for v in own) for kind in DECIDED.values()]
             numbers = [len(own), *found, len(own) - sum(found), f"{sum(found) / len(own):.0%}"]
-            numbers.append(f"{sum(v.startswith(DECIDED) for v in ours)} of {len(ours)}")
+            decided = sum(v.startswith(tuple(DECIDED.values())) for v in ours)
+            numbers.append(f"{decided} of {len(ours)}")
             rows.append(f"| {name} | {' | '.join(map(str, numbers))} |")
     return "\n".join(rows)
 

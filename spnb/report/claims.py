@@ -60,6 +60,7 @@ NOT_DECIDED = "not decided"
 NOT_MEASURED = "not measured"
 NOT_COMPARABLE = "not comparable"
 EQUAL = "equal within"
+HIGHER, LOWER = "higher", "lower"
 MET = "met"
 NOT_MET = "not met"
 COLUMNS = ("claim", "part", "paper", "here", "smallest visible", "P(better)", "p (Holm)", "n")
@@ -306,7 +307,7 @@ def decide(part: Part, difference: Interval) -> str:
     if part.direction == "compare":
         if equal:
             return undecided
-        return "higher" if low > 0 else "lower" if high < 0 else NOT_DECIDED
+        return HIGHER if low > 0 else LOWER if high < 0 else NOT_DECIDED
     if part.direction == "no gain":
         return MET if high <= part.margin else NOT_MET if low > part.margin else NOT_DECIDED
     bars = {"reaches": mean >= part.bar, "rises": low > 0}

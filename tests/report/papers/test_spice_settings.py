@@ -105,4 +105,4 @@ def test_each_claim_asks_for_the_papers_side():
                 ahead = ahead if part.of == "full" else -ahead
                 assert ahead * sides[part.direction] > 0, part.text
                 checked += 1
-    assert checked == 14
+    assert checked == 15

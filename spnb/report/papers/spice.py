@@ -122,8 +122,8 @@ def with_cross_play(frames: Frames) -> Frames:
 
 
 def crossed(run: Run) -> pd.DataFrame:
-    """Columns variant, seed, role (whose checkpoint changes), step, number, value. Played once: the
-    run's folder keeps them."""
+    """Columns variant, seed, role (whose checkpoint changes), step, number, value. Played once: a
+    finished run's folder keeps them."""
     if rows := run.rows(CROSS_PLAY):
         return pd.DataFrame(rows)
     table = cross_play(run)
@@ -133,7 +133,8 @@ def crossed(run: Run) -> pd.DataFrame:
         rows = table[table[other] == early].rename(columns={role: "step"}).drop(columns=other)
         parts.append(rows.assign(role=role))
     made = pd.concat(parts, ignore_index=True).assign(variant=run.variant, seed=run.seed)
-    write_lines(run.folder / f"{CROSS_PLAY}.jsonl", made.to_dict("records"))
+    if run.finished:  # else there are checkpoints to come
+        write_lines(run.folder / f"{CROSS_PLAY}.jsonl", made.to_dict("records"))
     return made
 
 

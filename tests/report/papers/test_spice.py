@@ -125,6 +125,9 @@ def test_each_side_of_the_cross_play_has_the_early_policy_in_the_other_role(cros
     assert set(table["seed"]) == {0} and set(table["variant"]) == {"full"}
     early = spice.load_engine(crossed.kept()[2], None)[0]
     assert len(early.asked) == 4, "its tasks on four documents are written once, for all pairs"
+    assert not crossed.finished and not crossed.rows(spice.CROSS_PLAY), "more may come"
+    crossed.finish(seconds=1)
+    spice.crossed(crossed)
     shutil.rmtree(crossed.folder / "kept")
     assert spice.crossed(crossed).equals(table), "kept in the run's folder"
     assert spice.with_checkpoints(gather([crossed])) == [crossed]

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from statistics import fmean
 from typing import Any, Literal
 
@@ -89,6 +89,9 @@ class Params(MethodParams):
     filter_attempts: int = Field(4, ge=1, description="answers by which a task is kept")
     batch_documents: int = Field(256, ge=1, description="candidates made together")
     most_batches: int = Field(100, ge=1, description="of candidates in a stage")
+    deepest_of: int | None = Field(
+        None, ge=2, description="tasks written on a candidate's document; the deepest goes on"
+    )
     filled_at_least: float = Field(
         1, gt=0, le=1, description="share of a stage's tasks without which the run stops"
     )
@@ -130,6 +133,7 @@ class Params(MethodParams):
         known = not foreign("source", [self.corpus], self.plugins)
         need(known, "corpus plugins", "a path, or a source of this run's plugin")
         oracle = "oracle" in (self.rubrics, self.grades) or self.tasks != "challenger"
+        need(not (self.corpus and self.deepest_of), "corpus deepest_of", "without an oracle")
         need(not (self.corpus and oracle), "corpus rubrics grades tasks", "without an oracle")
         if not self.corpus:
             check_source(GENERATED, self)
@@ -142,6 +146,11 @@ class Params(MethodParams):
             fits = stage.policy in (POLICY, CHALLENGER)
             need(fits, f"stages {index}", f"stages of {POLICY} and {CHALLENGER}")
         return self
+
+
+def depth(item: Item) -> int:
+    """How many stops a task asks for, by the oracle; 0 where it reads none."""
+    return item.judgement.level if item.judgement else 0
 
 
 class Method(SearchMethod):
@@ -224,17 +233,20 @@ class Method(SearchMethod):
         self.log(**task_numbers(items), **rubric_numbers(usable, self.source))
         return items
 
-    def write(self, count: int, copies: int, seed: int, pool: str = "train") -> Episode[list[Item]]:
-        """1 Tasks written by search. 2 Gates. 3 Rubrics."""
+    def write(
+        self, count: int, copies: int, seed: int, pool: str = "train", deepest: bool = False
+    ) -> Episode[list[Item]]:
+        """1 Tasks written by search, of a document's `copies` all or the deepest. 2 Gates.
+        3 Rubrics."""
         rng = random.Random(derive_seed(seed, "documents"))
         contexts = [self.source.draw(rng, place, pool) for place in range(count)]
         asked = [self.source.ask(context) for context in contexts]
         groups = yield from self.search("challenger", asked, copies, seed, pool)
-        items = [
-            self.read(context, row)
+        read = [
+            [self.read(context, row) for row in group]
             for context, group in zip(contexts, groups, strict=True)
-            for row in group
         ]
+        items = [max(each, key=depth) for each in read] if deepest else list(chain(*read))
         yield from self.check(items, seed)
         yield from self.write_rubrics([item for item in items if not item.reason], seed)
         return items
@@ -360,7 +372,7 @@ class Method(SearchMethod):
                 break
             count = self.share.of(params.batch_documents)
             of_batch = derive_seed(seed, "candidates", batch)
-            items = yield from self.write(count, 1, of_batch)
+            items = yield from self.write(count, params.deepest_of or 1, of_batch, deepest=True)
             usable = [item for item in items if item.points]
             yield from self.answer(usable, params.filter_attempts, of_batch)
             for item in usable:
@@ -497,7 +509,7 @@ class Method(SearchMethod):
                 str(place),
                 float(item.judgement.right if item.judgement else not item.reason),
                 reason=item.reason,
-                level=item.judgement.level if item.judgement else 0,
+                level=depth(item),
                 success=item.mean,
                 text=item.trajectory.text,
                 points=list(item.points),

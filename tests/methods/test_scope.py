@@ -376,6 +376,19 @@ def test_a_quota_that_is_not_filled_says_which_gate_removed_how_many():
     assert [task[0] for task in made.kept] == [made.kept[0][0]] * 4
 
 
+def test_of_several_tasks_on_a_candidates_document_the_deepest_goes_on():
+    """Four documents, three tasks on each; in the challenger's own stage all of them count."""
+    world = Scripted(asks=in_turn(*[1, None, 2, 2, 1, 1, None, 1, None, 1, 1, 2]), tells=1 / 3)
+    made, _ = play(world, step=1, stages=STAGES, deepest_of=3)
+    levels = [groups.parse(text)[2] for text, *_ in made.kept]
+    assert sorted(levels) == [1, 2, 2, 2] and numbers(made)["level"] == 7 / 4
+    play(again := Scripted(), step=0, stages=STAGES, deepest_of=3)
+    asked = [prompt for prompt in again.prompts if prompts.RUBRIC in prompt]
+    assert len(asked) == SMALL["documents_per_step"] * SMALL["proposals"]
+    with pytest.raises(ParamError, match="with deepest_of 3; allowed: without an oracle"):
+        method(corpus="docs.jsonl", deepest_of=3)
+
+
 # --- without stages, curated tasks, controls
 
 
@@ -577,6 +590,9 @@ ARMS = {
     "curated": ALONE | {"tasks"},
     "frozen": LONGER | {"eval_every"},
     "frozen-start": ALONE,
+    "frozen-wide": ALONE | {"deepest_of"},
+    "grader-weak": {"roles.grader.temperature"},
+    "rubric-weak": {"roles.rubric.temperature"},
     "no-gates": {"gates"},
     "no-length-penalty": {"length_penalty"},
     "grader-oracle": {"grades"},

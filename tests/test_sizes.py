@@ -26,7 +26,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_400
+HELPER = 10_420
 """Core, methods and train together; 6,500 is where they should be."""
 EVERYTHING = 25_650
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""

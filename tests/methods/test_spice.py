@@ -501,11 +501,24 @@ ARMS = {
     | {"roles.challenger.policy", "group_size", "answers", "documents_per_step"},
     "absolute-zero": {"corpus", "algorithm", "pay"},
 }
+BEST = {
+    "own-best-fixed": "fixed-challenger",
+    "own-best-strong": "strong-challenger",
+    "own-best-r-zero": "r-zero",
+    "own-best-absolute-zero": "absolute-zero",
+    "own-best-random": "random-reward",
+    "own-best": "full",
+}
 
 
 @pytest.mark.parametrize("arm", list(ARMS))
 def test_the_variants_differ_only_in_what_they_say(arm):
     assert differences("spice", arm, "full") == ARMS[arm]
+
+
+@pytest.mark.parametrize("arm", list(BEST))
+def test_an_arm_at_its_own_best_differs_in_the_rate_alone(arm):
+    assert differences("spice", arm, BEST[arm]) == {"grpo.learning_rate"}
 
 
 def test_r_zero_needs_its_stages():

@@ -140,32 +140,37 @@ class Claims(StrictData):
 def fixed(paper: str, runs: Sequence[Run], file: str = "claims.yaml") -> str:
     """Whether a paper's claims were fixed before these runs, in a sentence: the file has the same
     ones at the commits that the runs were trained at, but for texts and the paper's numbers; parts
-    that came later are named. Empty where git does not know these commits."""
+    that came after runs which they compare are named. Empty where git does not know the commits."""
     path = reference.sources(file)[paper]
     commits = sorted({run.commit or "" for run in runs})
     then = [commit and file_at(commit, path) for commit in commits]
     if not then or not all(then):
         return ""
-    now, *before = (_deciding(yaml.safe_load(text)) for text in (path.read_text(), *then))
+    now, *each = (_deciding(yaml.safe_load(text)) for text in (path.read_text(), *then))
+    before = dict(zip(commits, each, strict=True))
     names = ", ".join(commit[:9] for commit in commits)
-    if any(set(each) - set(now) for each in before):
+    if any(set(parts) - set(now) for parts in each):
         return f"The claims or their measures were changed after runs (trained at commit {names})."
-    later = [text for key, text in now.items() if any(key not in each for each in before)]
+    later = [
+        text
+        for key, (text, compared) in now.items()
+        if any(key not in before[run.commit] for run in runs if run.variant in compared)
+    ]
     said = f"Claims, measures and margins were committed before the runs, which are of {names}"
     return f"{said}, but for what was added later: {'; '.join(later)}." if later else f"{said}."
 
 
-def _deciding(content: Mapping[str, Any]) -> dict[str, str]:
-    """Each part's text, by all that decides its verdict."""
-    texts = {}
+def _deciding(content: Mapping[str, Any]) -> dict[str, tuple[str, tuple[Any, Any]]]:
+    """Each part's text and the arms that it compares, by all that decides its verdict."""
+    parts = {}
     for claim in content["claims"]:
         for part in claim["parts"]:
             own = {key: value for key, value in part.items() if key not in ("text", "paper")}
             for key in {"measure", "other"} & {*own}:
                 own[key] = content["measures"][own[key]]
             key = json.dumps([claim["id"], content.get("margin"), own], sort_keys=True)
-            texts[key] = part["text"]
-    return texts
+            parts[key] = part["text"], (part["of"], part.get("against"))
+    return parts
 
 
 def load_claims(paper: str, file: str = "claims.yaml") -> Claims:

@@ -148,7 +148,7 @@ def test_a_part_without_runs_says_why_and_one_with_runs_is_judged():
     assert shown["verdict"].tolist() == ["higher", NOT_DECIDED] and shown["n"].tolist() == [2, 2]
     (judges,) = (one for one in load_claims("scope").claims if one.id == "judges")
     unrun = {one.of for one in judges.parts if one.not_comparable}
-    assert unrun == {"rubric-weak", "grader-weak", "grader-strong"}
+    assert unrun == {"grader-strong"}
     assert not unrun & {*variants_at("scope", "cpu")}
 
 
@@ -351,14 +351,18 @@ def test_an_exhibit_says_whether_its_claims_were_fixed_before_the_runs(monkeypat
     }
     monkeypatch.setattr(claims, "file_at", lambda commit, _: files.get(commit))
 
-    def said(*commits):
-        return claims.fixed("spice", [SimpleNamespace(commit=commit) for commit in commits])
+    def said(*commits, arm="full"):
+        commits = [each if isinstance(each, tuple) else (each, arm) for each in commits]
+        runs = [SimpleNamespace(commit=commit, variant=arm) for commit, arm in commits]
+        return claims.fixed("spice", runs)
 
     assert said("b" * 40, "a" * 40, "a" * 40) == (
         "Claims, measures and margins were committed before the runs, which are of aaaaaaaaa, "
         "bbbbbbbbb."
     )
     assert said("a" * 40, "9" * 40).endswith(f"aaaaaaaaa, but for what was added later: {added}.")
+    assert said(("a" * 40, "full"), ("9" * 40, "kl")) == said("a" * 40, "9" * 40, arm="kl")
+    assert said("a" * 40, "9" * 40, arm="kl").endswith("999999999, aaaaaaaaa.")  # compares no kl
     for odd in "cdf":
         assert said("a" * 40, odd * 40).startswith("The claims or their measures were changed")
     assert said("a" * 40, "e" * 40) == said("a" * 40, None) == said() == ""

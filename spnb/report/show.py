@@ -55,7 +55,7 @@ MAKERS = {
     **scope.MAKERS,
 }
 MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in params.papers()}
-MAKERS |= {f"{paper}/power": power.table for paper in ("spell", "scope", "ssp")}
+MAKERS |= {f"{paper}/power": power.table for paper in ("spell", "spice", "scope", "ssp")}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 ADDED = {

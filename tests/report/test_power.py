@@ -12,7 +12,7 @@ from spnb.report.power import Components, components, contributions, line
 from spnb.report.tables import CustomExhibit, load_own
 from spnb.train.runs import open_run, read_run
 
-PAPERS = ("spell", "scope", "ssp")
+PAPERS = ("spell", "spice", "scope", "ssp")
 
 
 def drawn(seeds, items, between, within, strata=2, rng=None, own=3.0):

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import zip_longest
 from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
@@ -93,6 +94,7 @@ class Params(MethodParams):
     malformed: Literal["ignored", "penalised"] = "ignored"
     normalise: Literal["batch", "task"] = Field("batch", description="questioners (eq. 9)")
     balance: Literal["", "counts"] = Field("", description="empty: roles weigh alike (eq. 10)")
+    verifier_draw: Literal["any", "even"] = Field("any", description="even: yes and no in turn")
     alignment: Literal["longpo", "solopo"] | None = Field(None, description="pairs (table 9)")
     eval_items: int = Field(4, ge=1, description="questions of each type and level")
     eval_samples: int = Field(8, ge=1, description="answers to each")
@@ -142,6 +144,16 @@ class Params(MethodParams):
         """What a mean reward of responders pays the questioner (eq. 7)."""
         options = {"sigma": self.sigma} if self.mapping == "gaussian" else {}
         return float(reward(self.mapping)(success, **options))
+
+
+def in_turn(
+    answers: Sequence[tuple["Question", int]], rng: random.Random
+) -> list[tuple["Question", int]]:
+    """Answers in random order, one whose majority is yes and one whose is no in turn, whichever
+    comes first; at the end what is left of the more frequent ones."""
+    kinds = grouped(answers, lambda answer: answer[0].majorities[answer[1]]).values()
+    drawn = rng.sample([rng.sample(kind, len(kind)) for kind in kinds], len(kinds))
+    return [answer for pair in zip_longest(*drawn) for answer in pair if answer]
 
 
 def majority(votes: Sequence[bool | None], params: Params) -> bool | None:
@@ -495,8 +507,10 @@ class Method(SelfPlayMethod):
         negative += others[: len(batch) - len(negative)]
         answers = [(question, n) for question in batch for n, _ in enumerate(question.votes)]
         disputed = [(q, n) for q, n in answers if q.disputed(n, self.params.consistency)]
-        count = self.share.of(self.params.verifier_groups)
-        judged = rng.sample(disputed, min(count, len(disputed)))
+        count = min(self.share.of(self.params.verifier_groups), len(disputed))
+        if self.params.verifier_draw == "even":
+            disputed = in_turn(disputed, rng)[:count]
+        judged = rng.sample(disputed, count)
         return {*batch, *negative}, set(judged)
 
     def select(self, samples: Sequence[Sample]) -> None:

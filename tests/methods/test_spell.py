@@ -710,6 +710,7 @@ ARMS = {
     "counts": EXTERNALS | {"balance"},
     "journeys": JOURNEYS,
     "journeys-no-verifier": JOURNEYS | {"judgments_per_answer"},
+    "journeys-even": JOURNEYS | {"verifier_draw"},
     "journeys-verifier-frozen": JOURNEYS | {"roles.verifier.trainable"},
     "longpo": FIXED | {"alignment", "roles.responder.temperature"},
     "solopo": FIXED | {"alignment"},

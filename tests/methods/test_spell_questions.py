@@ -208,13 +208,12 @@ def test_judgments_teach_where_they_differ_and_the_rule_agrees(votes, right, con
     assert question.disputed(0, False) is anyway
 
 
-def sampled(questions, kept, groups=1, consistent=True, penalised=True, seed=0):
+def sampled(questions, kept, groups=1, consistent=True, penalised=True, seed=0, draw="any"):
     """Places of the questioners and of the verifier's groups that are trained."""
     kept = [questions[place] for place in kept]
     rng = random.Random(seed)
-    params = Params(
-        consistency=consistent, format_penalty=penalised, groups=groups, judgments_per_answer=1
-    )
+    options = {"format_penalty": penalised, "judgments_per_answer": 1, "verifier_draw": draw}
+    params = Params(consistency=consistent, groups=groups, **options)
     method = SimpleNamespace(params=params, share=Share())
     paid, judged = Method.dynamic_sampling(method, questions, kept, rng)
     place = {question: number for number, question in enumerate(questions)}
@@ -272,6 +271,23 @@ def test_any_disputed_answers_of_the_batch_are_drawn():
     assert set(drawn) == {(place, number) for place in range(5) for number in range(2)}
     assert all(34 < count < 86 for count in drawn.values())
     assert len(sampled(questions, range(5), groups=20)[1]) == 10
+
+
+@pytest.mark.parametrize(("groups", "yes"), [(1, 0.5), (2, 1), (3, 1.5), (4, 2), (6, 2)])
+def test_verdicts_of_yes_and_of_no_are_drawn_in_turn(groups, yes):
+    """Of two that say yes and eight that say no; at last only no is left."""
+    questions = [
+        settled(2, 2, [SPLIT, SPLIT]),
+        *(settled(0, 2, [[N, N, N, Y]] * 2) for _ in "four"),
+    ]
+    drawn = Counter()
+    for seed in range(400):
+        _, judged = sampled(questions, range(5), groups, seed=seed, draw="even")
+        assert len(judged) == groups
+        assert abs(sum(place == 0 for place, _ in judged) - yes) <= 0.5
+        drawn.update(judged)
+    assert len(drawn) == 10  # whoever is drawn, by chance: 400 x .25 of either yes, 5 deviations
+    assert all(abs(drawn[0, n] - 200 * yes) <= 50 for n in range(2))
 
 
 def test_only_disputed_answers_of_the_batch_teach_the_verifier():

@@ -362,8 +362,8 @@ class Method(SearchMethod):
         return Item(Reading(kind), proposal=proposal, points=task.gold)
 
     def make_tasks(self, quota: int, seed: int) -> Episode[list[list[Any]]]:
-        """Tasks for a stage: one a document, kept by the solver's mean grade, until there are
-        `quota`. Where the candidates end before, those that there are come again."""
+        """Tasks for a stage: one a document drawn (it may be drawn again), kept by the solver's
+        mean grade, until there are `quota`. Where the candidates end before, they come again."""
         params = self.params
         kept: list[list[Any]] = []
         reasons: Counter[str] = Counter()

@@ -323,6 +323,15 @@ def test_a_variant_may_have_seeds_of_its_own(monkeypatch):
         make_plan("spiral", "smoke", variants=["full"])
 
 
+@pytest.mark.parametrize("paper", ["scope", "spell", "spice", "ssp"])
+def test_some_of_the_seeds_are_those_alone(paper):
+    """Also where they are the first of the file's."""
+    first = scale_values(paper, "cpu")["seeds"][:3]
+    plan = make_plan(paper, "cpu", seeds=first)
+    assert sorted({seed for _, seed in plan.runs}) == first
+    assert len(plan.runs) == 3 * len(plan.variants)
+
+
 @pytest.mark.parametrize(
     ("scale", "values", "commit", "why"),
     [

@@ -7,9 +7,11 @@ from statistics import fmean
 import pandas as pd
 
 from spnb.core import prompts
+from spnb.core.advantages import make_estimator
 from spnb.core.documents import open_source
 from spnb.core.episodes import parallel, run, single_turn
 from spnb.core.grading import grade_text
+from spnb.core.method import Role, RoleParams
 from spnb.core.params import variants_at
 from spnb.core.search import Tool, search_rollouts
 from spnb.core.stats import mean_interval
@@ -190,26 +192,27 @@ def answered(
 
 
 def rubrics(plan: Plan, frames: Frames) -> ExhibitContent | None:
-    """One held-out task's points by the runs' judge, and whether the oracle would write them."""
+    """One held-out task's points by each judge, and whether the oracle would write them."""
     entry = load_own("scope")["scope/table-10"]
-    runs = frames.only(["full"]).runs[:1]
-    if not runs:
-        return None
-    params = run_params(runs[0])
+    runs = [one for name in entry.variants for one in frames.only([name]).runs[:1]]
     lines = []
-    engine, chat = load_engine(params.policies["judge"], params)
-    tasks = open_source("lab:groups", params, chat.tokenizer).heldout(1)
-    task = tasks[entry.words["task"] % len(tasks)]
-    asked = prompts.rubric(task.question, task.info["documents"], params.style)
-    request = chat.request(asked, params.eval_sampling, 0)
-    request = replace(request, sampling=replace(request.sampling, temperature=0.0))
-    trajectory = run(single_turn(request), {"policy": engine})
-    for point in prompts.points(trajectory.policy_text):
-        right = "yes" if point in task.gold else "no"
-        lines.append({"judge": "judge", "point": point, "the oracle's too": right})
-    lines += [{"judge": "oracle", "point": point, "the oracle's too": "yes"} for point in task.gold]
-    table = pd.DataFrame(lines).assign(task=task.question)
-    return ExhibitContent(table[["task", "judge", "point", "the oracle's too"]], runs)
+    for one in runs:
+        params = run_params(one)
+        judge = Role(params.eval_sampling, make_estimator("raw"), "judge")
+        judge = judge.changed(params.roles.get("rubric", RoleParams()))
+        engine, chat = load_engine(params.policies[judge.policy], params)
+        tasks = open_source("lab:groups", params, chat.tokenizer).heldout(1)
+        task = tasks[entry.words["task"] % len(tasks)]
+        asked = prompts.rubric(task.question, task.info["documents"], params.style)
+        trajectory = run(single_turn(chat.request(asked, judge.sampling, 0)), {"policy": engine})
+        who = entry.words[one.variant]
+        lines += [(task, who, point) for point in prompts.points(trajectory.policy_text)]
+    if not lines:
+        return None
+    lines += [(task, "oracle", point) for point in task.gold]
+    table = pd.DataFrame(lines, columns=["task", "judge", "point"])
+    table["the oracle's too"] = ["yes" if point in task.gold else "no" for task, _, point in lines]
+    return ExhibitContent(table.assign(task=task.question), runs)
 
 
 def tasks_written(plan: Plan, frames: Frames) -> ExhibitContent | None:

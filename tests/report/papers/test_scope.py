@@ -6,13 +6,16 @@ from fakes import CharTokenizer
 
 from spnb.core.episodes import run
 from spnb.core.method import Chat
+from spnb.core.params import variants_at
 from spnb.core.search import Hit, Tool, search_rollouts
 from spnb.core.types import Completion, Sampling
-from spnb.report import Frames, gather
+from spnb.report import Frames, curves, gather
 from spnb.report.exhibits import exhibit_info
 from spnb.report.frame import RESULTS, load_measures
 from spnb.report.papers import scope
 from spnb.report.show import make
+from spnb.report.tables import load_tables
+from spnb.train.plan import make_plan
 from spnb.train.runs import Run, open_run
 
 PARAMS = {"paper": "scope", "scale": "cpu", "seed": 0}
@@ -145,7 +148,7 @@ def test_the_judge_and_the_oracle_accept_answers_alone(tmp_path):
 
 
 def test_the_judges_need_all_of_their_arms(tmp_path):
-    names = ["full", "grader-oracle", "rubric-oracle"]
+    names = ["full", "grader-oracle", "rubric-oracle", "grader-weak", "rubric-weak"]
     runs = [made(tmp_path, name, seed) for name in names for seed in (0, 1)]
     rows = [
         {"paper": "scope", "scale": "cpu", "variant": one.variant, "seed": one.seed, "step": 72,
@@ -162,7 +165,41 @@ def test_the_judges_need_all_of_their_arms(tmp_path):
     assert means["judge", "grader-oracle"] == pytest.approx(15)
     assert means["judge minus oracle", "grader-oracle"] == pytest.approx(5)
     assert means["told twice", "rubric-oracle"] == pytest.approx(20)
-    assert scope.figure_4(None, Frames(runs[:4], results)) is None
+    assert scope.figure_4(None, Frames(runs[:8], results)) is None
+
+
+def test_every_judge_stands_in_the_table_of_what_judges_get_wrong():
+    judges = {name for name in variants_at("scope", "cpu") if name.startswith(("grader", "rubric"))}
+    rows = {row.run[0] for row in load_tables("scope")["scope/judge"].rows}
+    assert len(judges) == 4 and judges <= rows
+
+
+def test_beside_the_judges_grade_stands_what_an_oracle_would_say():
+    """In figures over training: the oracle's score, their difference, repetition, length."""
+    known = load_measures("scope")
+    beside = ["oracle", "judge minus oracle", "told twice", "tokens"]
+    figures = 0
+    for id_, entry in curves.load_curves("scope").items():
+        shown = [panel.measure for panel in entry.panels.values()]
+        if known["judge"] in shown:
+            figures += 1
+            assert all(known[name] in shown for name in beside), id_
+    assert figures == 2
+
+
+@pytest.mark.slow
+def test_rubrics_are_those_of_each_judge(tmp_path):
+    """One in the place of another has its own temperature, and errs."""
+    plan = make_plan("scope", "cpu", variants=["full", "rubric-weak"], seeds=[10])
+    runs = [open_run(tmp_path, plan.params(name).model_dump()) for name in plan.variants]
+    table = scope.rubrics(plan, Frames(runs)).item
+    assert table["task"].nunique() == 1
+    right = table.groupby("judge", sort=False)["the oracle's too"].agg(lambda said: set(said))
+    assert list(right.index) == ["judge", "weaker judge", "oracle"]
+    assert right["judge"] == right["oracle"] == {"yes"}
+    points = table.groupby("judge")["point"].agg(list)
+    assert points["weaker judge"] != points["judge"]
+    assert scope.rubrics(plan, Frames()) is None
 
 
 def test_texts_are_of_the_first_and_the_last_evaluation(tmp_path):

@@ -588,6 +588,7 @@ ALONE = LONGER | {"roles.challenger.trainable"}
 ARMS = {
     "six": LONGER,
     "curated": ALONE | {"tasks"},
+    "curated-start": ALONE,
     "frozen": LONGER | {"eval_every"},
     "frozen-start": ALONE,
     "frozen-wide": ALONE | {"deepest_of"},

@@ -22,7 +22,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "corpus": 1_550,
     "evaluate": 1_500,
     "lab": 4_800,
-    "report": 5_850,
+    "report": 5_870,
     "reference": 100,
     "cli": 400,
 }

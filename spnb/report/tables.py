@@ -4,7 +4,7 @@
 table has the paper's shape, a line a model and a column a benchmark; a cell is ours with the
 paper's number behind it. It needs all of its variants that the scale has: a plan without them
 leaves an earlier table as it is. A user's own variant is a further row, under its name, and what
-was not run beside it a dash.
+was not run beside it a dash. So are benchmarks that runs measured, each a further column.
 """
 
 import re
@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate, variants, variants_at
+from spnb.evaluate.benchmarks import BENCHMARKS
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
     Frames,
@@ -184,7 +185,8 @@ class Table(StrictData):
         if not self.shows(frames):
             return None
         used = frames.with_own(self.variants)
-        return ExhibitContent(self.fill(used, more), used.runs, None, self.caption, self.protocol)
+        table = self.with_benchmarks(used).fill(used, more)
+        return ExhibitContent(table, used.runs, None, self.caption, self.protocol)
 
     def shows(self, frames: Frames) -> bool:
         """Whether these runs have its variants, or some of one's own that it can show."""
@@ -192,6 +194,20 @@ class Table(StrictData):
             return len(frames.with_own(self.variants).variants) >= self.least
         whole = self.there(frames) and not self.missing(frames)
         return bool(whole or self.own_cells(frames))
+
+    def with_benchmarks(self, frames: Frames) -> "Table":
+        """The table with a column for each benchmark that these runs measured and the paper's table
+        has; that number then stands behind no other column."""
+        printed = printed_table(self.printed)
+        labels = {plain(label): label for label in (printed.index if self.turned else printed)}
+        measured = {labels.get(plain(name)): each for name, each in benchmarks_of(frames).items()}
+        measured.pop(None, None)
+        columns = [
+            each.model_copy(update={"paper": [one for one in each.paper if one not in measured]})
+            for each in self.columns
+        ]
+        columns += [Column(name=one, measure=each, paper=one) for one, each in measured.items()]
+        return self.model_copy(update={"columns": columns})
 
     def own_cells(self, frames: Frames) -> list[tuple[str, str, str, int]]:
         """Cells of a user's own variants after training, as `fill` has them; of those that have a
@@ -244,6 +260,23 @@ class CustomExhibit(StrictData):
     words: dict[str, Any] = Field({}, description="what its code writes, by name")
 
 
+def benchmarks_of(frames: Frames) -> dict[str, Measure]:
+    """Right answers (%) to each benchmark that these runs measured, by its column in their paper's
+    tables."""
+    suites = {*frames.results["suite"]}
+    paper = "".join(frames.results["paper"][:1])
+    return {
+        each.papers[paper].column: Measure(suite=name, decoding="*", weights={"accuracy": 100})
+        for name, each in BENCHMARKS.items()
+        if name in suites and paper in each.papers
+    }
+
+
+def plain(label: str) -> str:
+    """A label's letters and digits: papers write MATH500 and MATH 500, AIME24 and AIME'24."""
+    return re.sub(r"\W", "", label).lower()
+
+
 def seeds_table(plan: Any, frames: Frames) -> ExhibitContent | None:
     """Every measure of the paper's tables, figures and claims, seed by seed, before and after
     training: columns measure, variant, seed, start, end; None without runs."""
@@ -251,7 +284,7 @@ def seeds_table(plan: Any, frames: Frames) -> ExhibitContent | None:
         return None
     paper = frames.runs[0].paper
     lines = []
-    for name, measure in load_measures(paper).items():
+    for name, measure in (load_measures(paper) | benchmarks_of(frames)).items():
         ends = {at: measure.of_runs(frames, share) for at, share in (("start", 0), ("end", 1))}
         both = [ends[at].set_index(["variant", "seed"])["value"].rename(at) for at in ends]
         lines.append(pd.concat(both, axis=1).reset_index().assign(measure=name))

@@ -93,6 +93,39 @@ def test_a_line_a_policy_with_the_papers_number_behind_ours():
     assert cells["self-play (paper: Multi-Game Model)"] == "62.5 [62.5, 62.5] (paper 59.5)"
 
 
+def test_a_benchmark_that_runs_measured_stands_before_the_papers_number():
+    """Right answers of two seeds; MATH500 is "MATH 500" in the paper's table. No other column has
+    its number any more. A benchmark that the paper's table lacks is left out."""
+    frames = rows()
+    lines = [
+        dict.fromkeys(frame.KEYS, "")
+        | {"paper": "spice", "scale": "gpu", "variant": "full", "seed": seed, "step": step}
+        | {"suite": suite, "decoding": "greedy", "metric": "accuracy", "value": value + 0.1 * seed}
+        for seed in (0, 1)
+        for suite in ("math500", "docmath", "integer")
+        for step, value in ((0, 0.2), (8, 0.5))
+    ]
+    frames = replace(frames, results=pd.DataFrame(lines).reindex(columns=frame.RESULTS))
+    measures = {"integer": Measure(suite="integer", decoding="greedy", weights={"accuracy": 100})}
+    base, ours = "Qwen3-4B-Base", "Qwen3-4B-Base + SPICE (ours)"
+    entry = ENTRY | {
+        "rows": [
+            {"name": "start", "run": ["full", "start"], "paper": base},
+            {"name": "SPICE", "run": ["full", "end"], "paper": ours},
+        ],
+        "columns": [{"measure": "integer", "paper": ["AMC", "MATH 500"]}],
+    }
+    table = table_of("spice/table-1", entry, measures)
+    assert table.with_benchmarks(rows()) == table, "none was measured"
+    shown = table.with_benchmarks(frames).fill(frames)
+    cells = shown["MATH 500"]
+    assert cells[f"start (paper: {base})"] == "25.0 [20.0, 30.0] (paper 68.2)"
+    assert cells[f"SPICE (paper: {ours})"].startswith("55.0 [50.0, 60.0] (paper 78")
+    assert shown["integer (paper: AMC)"][f"start (paper: {base})"].endswith("(paper 47.5)")
+    assert not [name for name in shown if "math" in name.lower() and "MATH 500" not in name]
+    assert {*tables.benchmarks_of(frames)} == {"MATH500"}
+
+
 def test_what_only_the_paper_has_keeps_its_place_with_a_dash_and_the_reason():
     table = filled(absent={"Instruct*": "no such start"})
     assert list(table.columns[[0, -2, -1]]) == ["paper only: TicTacToe", AVERAGE, "seeds"]

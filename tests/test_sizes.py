@@ -28,7 +28,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
 }
 HELPER = 10_420
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_665
+EVERYTHING = 25_700
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

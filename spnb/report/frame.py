@@ -28,6 +28,7 @@ from spnb import reference
 from spnb.core.method import POLICY
 from spnb.core.params import ParamError, StrictData, unknown, validate
 from spnb.core.stats import TOLERANCE, bootstrap_interval, difference_interval, mean_interval
+from spnb.evaluate.benchmarks import BENCHMARKS
 from spnb.evaluate.matches import OUTCOMES
 from spnb.train.runs import Run, RunError, config_hash
 
@@ -338,6 +339,23 @@ def known_variants(paper: str) -> Mapping[str, Any]:
     """How the paper's variants are drawn: the section `variants` of `figures.yaml`, by name."""
     there = paper in reference.sources("figures.yaml")
     return read_yaml(paper, "figures.yaml").get("variants", {}) if there else {}
+
+
+def benchmarks_of(frames: Frames) -> dict[str, Measure]:
+    """Right answers (%) to each benchmark that these runs measured, by its column in their paper's
+    tables."""
+    suites = {*frames.results["suite"]}
+    paper = "".join(frames.results["paper"][:1])
+    return {
+        each.papers[paper].column: Measure(suite=name, decoding="*", weights={"accuracy": 100})
+        for name, each in BENCHMARKS.items()
+        if name in suites and paper in each.papers
+    }
+
+
+def plain(label: str) -> str:
+    """A label's letters and digits: papers write MATH500 and MATH 500, AIME24 and AIME'24."""
+    return re.sub(r"\W", "", label).lower()
 
 
 def load_measures(paper: str) -> dict[str, Measure]:

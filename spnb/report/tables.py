@@ -18,17 +18,18 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, unknown, validate, variants, variants_at
-from spnb.evaluate.benchmarks import BENCHMARKS
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
     Frames,
     Interval,
     Labels,
     Measure,
+    benchmarks_of,
     format_interval,
     load_measures,
     measures_of,
     pick,
+    plain,
     read_yaml,
     rows_nearest_step,
     within,
@@ -258,23 +259,6 @@ class CustomExhibit(StrictData):
     title: str = Field("", description="of a figure")
     note: str = Field("", description="of a figure, in small type")
     words: dict[str, Any] = Field({}, description="what its code writes, by name")
-
-
-def benchmarks_of(frames: Frames) -> dict[str, Measure]:
-    """Right answers (%) to each benchmark that these runs measured, by its column in their paper's
-    tables."""
-    suites = {*frames.results["suite"]}
-    paper = "".join(frames.results["paper"][:1])
-    return {
-        each.papers[paper].column: Measure(suite=name, decoding="*", weights={"accuracy": 100})
-        for name, each in BENCHMARKS.items()
-        if name in suites and paper in each.papers
-    }
-
-
-def plain(label: str) -> str:
-    """A label's letters and digits: papers write MATH500 and MATH 500, AIME24 and AIME'24."""
-    return re.sub(r"\W", "", label).lower()
 
 
 def seeds_table(plan: Any, frames: Frames) -> ExhibitContent | None:

@@ -123,7 +123,7 @@ def test_a_benchmark_that_runs_measured_stands_before_the_papers_number():
     assert cells[f"SPICE (paper: {ours})"].startswith("55.0 [50.0, 60.0] (paper 78")
     assert shown["integer (paper: AMC)"][f"start (paper: {base})"].endswith("(paper 47.5)")
     assert not [name for name in shown if "math" in name.lower() and "MATH 500" not in name]
-    assert {*tables.benchmarks_of(frames)} == {"MATH500"}
+    assert {*frame.benchmarks_of(frames)} == {"MATH500"}
 
 
 def test_what_only_the_paper_has_keeps_its_place_with_a_dash_and_the_reason():

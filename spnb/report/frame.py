@@ -11,6 +11,7 @@ decoding and difficulty at one step are a stratum. Other numbers (exploitability
 have no items.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase

@@ -22,11 +22,20 @@ PARAMS = {"paper": "p", "scale": "cpu", "variant": "full", "seed": 3}
 PAPERS = [path.name.removesuffix(".jsonl.xz") for path in (ROOT / "records").glob("*.jsonl.xz")]
 
 
+@pytest.fixture(autouse=True)
+def one_more_paper(monkeypatch):
+    """Paper p has one measure, of a metric."""
+    known = {"p": {"method/taken"}}
+    own = records.measured
+    monkeypatch.setattr(records, "measured", lambda paper: known.get(paper) or own(paper))
+
+
 @pytest.fixture
 def packed(tmp_path):
     """One finished run, packed, beside one that is not finished."""
     run = open_run(tmp_path / "runs", PARAMS)
-    run.append("metrics", {"step": 1, "loss": 0.5}, {"step": 2, "kl": 1, "loss": 1 / 3})
+    rows = {"step": 1, "loss": 0.5}, {"step": 2, "kl": 1 / 3, "method/taken": 1 / 3, "loss": 1 / 3}
+    run.append("metrics", *rows)
     run.append("rollouts", ROLLOUT)
     run.append("items", ITEM)
     run.finish(seconds=1)
@@ -40,7 +49,7 @@ def test_a_packed_run_comes_back_without_weights_and_counts_as_finished(packed, 
     (folder,) = (tmp_path / "new").glob("p/cpu/full/*")
     run = read_run(folder)
     assert run.finished and train_run(run) == run and not run.has_weights
-    assert run.rows("metrics")[1] == {"step": 2, "kl": 1, "loss": 0.33}
+    assert run.rows("metrics")[1] == {"step": 2, "kl": 0.33, "method/taken": 0.3333}
     assert run.rows("rollouts") == [ROLLOUT]
     facts = read_run(tmp_path / "runs/p/cpu/full/seed-3").facts()
     changed = {"weights": False, "model": {}, "digests": run.noted()["digests"]}
@@ -109,11 +118,29 @@ def test_what_was_measured_with_weights_is_kept_without_them(tmp_path):
 
 
 def test_numbers_that_no_claim_is_computed_from_have_fewer_digits():
-    names = {"seconds/step": 0.123, "loss": 0.12, "method/x": 0.1235}
-    names |= {"seconds/update": 0.12, "method/seconds/asking": 0.12}
-    names |= {"low": 0.1235, "high": 0.1235, "value": 0.123456, "suite": "s", "n": 123456}
+    names = {"low": 0.1235, "high": 0.1235, "value": 0.123456, "suite": "s", "n": 123456}
     row = {name: 0.123456 if isinstance(v, float) else v for name, v in names.items()}
     assert {name: records.short(name, value) for name, value in row.items()} == names
+
+
+def test_metrics_that_no_measure_takes_have_two_digits():
+    """A measure of a metric takes it of every role; a count is no float."""
+    taken = {"seconds/step", "length", "method/x"}
+    names = {"seconds/step": 0.123, "length/a": 0.12346, "length": 0.12346, "method/x": 0.1235}
+    names |= {"seconds/update": 0.12, "method/y": 0.12, "reward/a": 0.12, "step": 123456}
+    row = {name: 0.123456 if isinstance(v, float) else v for name, v in names.items()}
+    assert {name: records.metric(name, value, taken) for name, value in row.items()} == names
+
+
+def test_measures_take_the_metrics_of_their_weights():
+    spell = records.measured("spell")
+    assert {"entropy", "length", "method/verifier false no"} <= spell
+    assert not {"loss", "accuracy"} & spell  # the second one is an evaluation's
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_no_measure_takes_what_is_left_out(paper):
+    assert not [name for name in records.measured(paper) if records.LEFT_OUT.fullmatch(name)]
 
 
 def test_the_command_says_how_it_is_used_and_what_it_did(packed, tmp_path, monkeypatch, capsys):

@@ -7,9 +7,10 @@ Training takes hours; what it wrote down is some kB a run. With the records an e
 again, a claim computed otherwise or seeds added, and no run that is there is trained again. Weights
 are not kept: before a run that starts from another one's, that one has to be deleted.
 
-To keep it small, metrics and ends of intervals have two to four digits, texts of a variant's
-evaluations are those of its first seed at the first two evaluations and the last, sampled rollouts
-those of the first seed of `full`, and the rows of all runs are packed by column.
+To keep it small, metrics and ends of intervals have two to five digits (two where no measure of the
+paper takes them), those that no exhibit draws are left out, texts of a variant's evaluations are
+those of its first seed at the first two evaluations and the last, sampled rollouts those of the
+first seed of `full`, and the rows of all runs are packed by column.
 """
 
 import json
@@ -22,6 +23,7 @@ from typing import Any
 
 from spnb.core.disk import write_json, write_lines
 from spnb.core.paths import ROOT, resolve
+from spnb.report.frame import load_measures
 from spnb.report.papers.spice import CROSS_PLAY
 from spnb.train.runs import RECORDS, Run, read_run
 
@@ -38,8 +40,8 @@ RUN = "run"
 """The column that says of which run a row is."""
 TEXTS = {"text", "attempts"}
 """Columns of an evaluation's records that are long texts."""
-ROUGH = re.compile(r"loss|grad_norm|tokens_per_second|(method/)?seconds/(?!step$).*")
-"""Metrics that are drawn and no claim is computed from."""
+LEFT_OUT = re.compile(r"loss|tokens_per_second|samples|(advantage_mean|trained)(/.*)?")
+"""Metrics that no exhibit draws."""
 DIGITS = {"length": 5, "entropy": 4, "method": 4, "low": 4, "high": 4}
 """Of metrics, by what stands before a slash, and of intervals' ends; others have three."""
 EXACT = {"value"}
@@ -65,9 +67,10 @@ def keep(runs: Path, paper: str, target: Path) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     found = finished(runs / paper / SCALE)
     told: dict[str, list[Row]] = {name: [] for name in PACKED}
+    exact = measured(paper)
     read: set[str] = set()
     for place, run in enumerate(found):
-        for name, rows in kept_rows(run, first=run.variant not in read).items():
+        for name, rows in kept_rows(run, exact, first=run.variant not in read).items():
             told[name] += [{RUN: place, **row} for row in rows]
         read.add(run.variant)
     packed = {
@@ -86,11 +89,21 @@ def keep(runs: Path, paper: str, target: Path) -> int:
     return len(found)
 
 
-def kept_rows(run: Run, first: bool) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a run's records as they are packed; `first`: it is its variant's first seed."""
+def measured(paper: str) -> set[str]:
+    """The metrics that measures of a paper's tables, figures and claims take."""
+    measures = [one for one in load_measures(paper).values() if one.source == "metrics"]
+    return {name for one in measures for name in (*one.weights, one.given) if name}
+
+
+def kept_rows(run: Run, exact: set[str], first: bool) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a run's records as they are packed; `exact`: metrics that measures take; `first`:
+    it is its variant's first seed."""
     records = {name: run.rows(name) for name in PACKED}
-    for name in ("metrics", "evals"):
-        records[name] = [{key: short(key, row[key]) for key in row} for row in records[name]]
+    records["metrics"] = [
+        {key: metric(key, row[key], exact) for key in row if not LEFT_OUT.fullmatch(key)}
+        for row in records["metrics"]
+    ]
+    records["evals"] = [{key: short(key, row[key]) for key in row} for row in records["evals"]]
     if not first or run.variant != FULL:
         records["rollouts"] = []
     steps = sorted({row["step"] for row in records["items"]})
@@ -128,13 +141,21 @@ def unpack(target: Path, runs: Path) -> int:
     return len(missing)
 
 
+def metric(name: str, value: Any, exact: set[str]) -> Any:
+    """A logged metric (with its role after a slash, where it has one), with two digits where no
+    measure takes it."""
+    taken = name in exact or name.rpartition("/")[0] in exact
+    return short(name, value) if taken else rounded(value, 2)
+
+
 def short(name: str, value: Any) -> Any:
-    """A float with fewer digits: those of `DIGITS`, two of a `ROUGH` metric, else three. Numbers of
-    an evaluation, and anything else, stay as they are."""
-    if not isinstance(value, float) or name in EXACT:
-        return value
-    digits = 2 if ROUGH.fullmatch(name) else DIGITS.get(name.partition("/")[0], 3)
-    return float(f"{value:.{digits}g}")
+    """A float with the digits of `DIGITS`, else three; an evaluation's numbers stay as they are."""
+    return value if name in EXACT else rounded(value, DIGITS.get(name.partition("/")[0], 3))
+
+
+def rounded(value: Any, digits: int) -> Any:
+    """A float with so many digits; anything else stays as it is."""
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def columns(rows: Iterable[Row]) -> dict[str, Any]:

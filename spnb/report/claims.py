@@ -139,8 +139,9 @@ class Claims(StrictData):
 
 def fixed(paper: str, runs: Sequence[Run], file: str = "claims.yaml") -> str:
     """Whether a paper's claims were fixed before these runs, in a sentence: the file has the same
-    ones at the commits that the runs were trained at, but for texts and the paper's numbers; parts
-    that came after runs which they compare are named. Empty where git does not know the commits."""
+    ones at the commits that the runs were trained at, but for texts and the paper's numbers. Named
+    are parts that came or changed after runs which they compare, and those of then that are gone.
+    Empty where git does not know the commits."""
     path = reference.sources(file)[paper]
     commits = sorted({run.commit or "" for run in runs})
     then = [commit and file_at(commit, path) for commit in commits]
@@ -149,15 +150,18 @@ def fixed(paper: str, runs: Sequence[Run], file: str = "claims.yaml") -> str:
     now, *each = (_deciding(yaml.safe_load(text)) for text in (path.read_text(), *then))
     before = dict(zip(commits, each, strict=True))
     names = ", ".join(commit[:9] for commit in commits)
-    if any(set(parts) - set(now) for parts in each):
-        return f"The claims or their measures were changed after runs (trained at commit {names})."
     later = [
         text
         for key, (text, compared) in now.items()
         if any(key not in before[run.commit] for run in runs if run.variant in compared)
     ]
+    texts = {text for text, _ in now.values()}
+    past = {text for parts in each for key, (text, _) in parts.items() if key not in now}
+    gone = sorted(past - texts)
+    but = [f", but for what was added or changed later: {'; '.join(later)}"] if later else []
+    but += [f"; gone: {'; '.join(gone)}"] if gone else []
     said = f"Claims, measures and margins were committed before the runs, which are of {names}"
-    return f"{said}, but for what was added later: {'; '.join(later)}." if later else f"{said}."
+    return f"{said}{''.join(but)}."
 
 
 def _deciding(content: Mapping[str, Any]) -> dict[str, tuple[str, tuple[Any, Any]]]:

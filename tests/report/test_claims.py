@@ -333,15 +333,19 @@ def test_claims_of_an_unknown_paper():
 
 def test_an_exhibit_says_whether_its_claims_were_fixed_before_the_runs(monkeypatch):
     """By the file at the runs' commits: texts and the paper's numbers may change later, what
-    decides a verdict may not; a part that came later is named."""
+    decides a verdict may not: a part that came or changed later is named, and one that is gone."""
     path = claims.reference.sources("claims.yaml")["spice"]
     now = path.read_text()
     fewer = yaml.safe_load(now)
     added = fewer["claims"][0]["parts"].pop()["text"]
+    first_part = dict(fewer["claims"][0]["parts"][0])
     fewer["claims"][0]["parts"][0] |= {"text": "another", "paper": {"of": 1}}
     changed = yaml.safe_load(now)
     changed["measures"][fewer["claims"][0]["parts"][0]["measure"]]["window"] = 0.77
+    more = yaml.safe_load(now)
+    more["claims"][0]["parts"].append(first_part | {"text": "of then", "of": "gone"})
     files = {
+        "8" * 40: yaml.safe_dump(more),
         "a" * 40: now,
         "b" * 40: now.replace("caption:", "# another text\ncaption:"),
         "c" * 40: now.replace("direction: less", "direction: greater", 1),
@@ -360,11 +364,25 @@ def test_an_exhibit_says_whether_its_claims_were_fixed_before_the_runs(monkeypat
         "Claims, measures and margins were committed before the runs, which are of aaaaaaaaa, "
         "bbbbbbbbb."
     )
-    assert said("a" * 40, "9" * 40).endswith(f"aaaaaaaaa, but for what was added later: {added}.")
+    assert said("a" * 40, "9" * 40).endswith(
+        f"aaaaaaaaa, but for what was added or changed later: {added}."
+    )
     assert said(("a" * 40, "full"), ("9" * 40, "kl")) == said("a" * 40, "9" * 40, arm="kl")
     assert said("a" * 40, "9" * 40, arm="kl").endswith("999999999, aaaaaaaaa.")  # compares no kl
-    for odd in "cdf":
-        assert said("a" * 40, odd * 40).startswith("The claims or their measures were changed")
+    known = yaml.safe_load(now)
+    parts = [part for claim in known["claims"] for part in claim["parts"]]
+    own = [part for part in parts if "full" in (part["of"], part["against"])]
+    first = known["claims"][0]["parts"][0]
+    for odd, changed in {
+        "c": [next(part for part in parts if part["direction"] == "less")],
+        "d": own,
+        "f": [part for part in own if part["measure"] == first["measure"]],
+    }.items():
+        texts = "; ".join(part["text"] for part in changed)
+        assert said(odd * 40).endswith(
+            f"{odd * 9}, but for what was added or changed later: {texts}."
+        )
+    assert said("8" * 40).endswith("888888888; gone: of then.")
     assert said("a" * 40, "e" * 40) == said("a" * 40, None) == said() == ""
 
 

@@ -1,12 +1,14 @@
 """Records of runs in one file: what is packed comes back, and a committed claim follows from it."""
 
 import json
+import lzma
 
 import pytest
 
 from spnb.core.paths import ROOT
 from spnb.report import gather, load_claims
 from spnb.report.show import ADDED
+from spnb.train.plan import make_plan
 from spnb.train.run import train_run
 from spnb.train.runs import RunError, open_run, read_run
 from tools import records
@@ -148,6 +150,24 @@ def test_the_command_says_how_it_is_used_and_what_it_did(packed, tmp_path, monke
     monkeypatch.setattr(records, "resolve", lambda name: tmp_path / name)
     records.main("keep", "p")
     assert capsys.readouterr().out == "p: 1 runs, 0.0 MB packed\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", PAPERS)
+def test_no_run_that_ships_would_be_trained_again(paper):
+    """A new parameter is empty by default, so that earlier runs stay what they are."""
+    with lzma.open(records.archive(paper), "rt") as file:
+        runs = [run["config"] for run in json.load(file)["runs"]]
+    names = sorted({run["params"]["variant"] for run in runs})
+    known = make_plan(paper, "cpu", variants=names)
+    today = {
+        (run["params"]["variant"], run["params"]["seed"]): run["hash"]
+        for run in runs
+        if (run["params"]["variant"], run["params"]["seed"]) in known.runs
+    }
+    assert len(today) == len(runs), "the plan has every run"
+    wanted = {key: known.open(*key, make=False).config_hash for key in today}
+    assert today == wanted
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ class Params(MethodParams):
     malformed: Literal["ignored", "penalised"] = "ignored"
     normalise: Literal["batch", "task"] = Field("batch", description="questioners (eq. 9)")
     balance: Literal["", "counts"] = Field("", description="empty: roles weigh alike (eq. 10)")
-    verifier_draw: Literal["any", "even"] = Field("any", description="even: yes and no in turn")
+    verifier_draw: Literal["", "even"] = Field("", description="even: yes and no in turn")
     alignment: Literal["longpo", "solopo"] | None = Field(None, description="pairs (table 9)")
     eval_items: int = Field(4, ge=1, description="questions of each type and level")
     eval_samples: int = Field(8, ge=1, description="answers to each")

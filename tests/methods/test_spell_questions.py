@@ -208,7 +208,7 @@ def test_judgments_teach_where_they_differ_and_the_rule_agrees(votes, right, con
     assert question.disputed(0, False) is anyway
 
 
-def sampled(questions, kept, groups=1, consistent=True, penalised=True, seed=0, draw="any"):
+def sampled(questions, kept, groups=1, consistent=True, penalised=True, seed=0, draw=""):
     """Places of the questioners and of the verifier's groups that are trained."""
     kept = [questions[place] for place in kept]
     rng = random.Random(seed)

@@ -2,8 +2,10 @@
 
 import hashlib
 import math
+import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -231,6 +233,13 @@ def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def in_turn(groups: Sequence[Sequence[T]], rng: random.Random) -> list[T]:
+    """One of each group in turn, both the groups and what is in them in random order; at the end
+    what is left of the larger ones."""
+    drawn = rng.sample([rng.sample(group, len(group)) for group in groups], len(groups))
+    return [one for turn in zip_longest(*drawn) for one in turn if one is not None]
 
 
 def is_scored(logps: Sequence[float] | None) -> bool:

@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import zip_longest
 from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
@@ -37,7 +36,7 @@ from spnb.core.grading import read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.params import ParamError
 from spnb.core.plugins import foreign, reward, reward_name
-from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped
+from spnb.core.types import Messages, Sample, Task, Trajectory, derive_seed, grouped, in_turn
 from spnb.corpus import clusters
 from spnb.evaluate.items import Records
 from spnb.evaluate.proposals import DIFFICULTY, difficulty, difficulty_rows, spell_numbers
@@ -144,16 +143,6 @@ class Params(MethodParams):
         """What a mean reward of responders pays the questioner (eq. 7)."""
         options = {"sigma": self.sigma} if self.mapping == "gaussian" else {}
         return float(reward(self.mapping)(success, **options))
-
-
-def in_turn(
-    answers: Sequence[tuple["Question", int]], rng: random.Random
-) -> list[tuple["Question", int]]:
-    """Answers in random order, one whose majority is yes and one whose is no in turn, whichever
-    comes first; at the end what is left of the more frequent ones."""
-    kinds = grouped(answers, lambda answer: answer[0].majorities[answer[1]]).values()
-    drawn = rng.sample([rng.sample(kind, len(kind)) for kind in kinds], len(kinds))
-    return [answer for pair in zip_longest(*drawn) for answer in pair if answer]
 
 
 def majority(votes: Sequence[bool | None], params: Params) -> bool | None:
@@ -509,7 +498,8 @@ class Method(SelfPlayMethod):
         disputed = [(q, n) for q, n in answers if q.disputed(n, self.params.consistency)]
         count = min(self.share.of(self.params.verifier_groups), len(disputed))
         if self.params.verifier_draw == "even":
-            disputed = in_turn(disputed, rng)[:count]
+            by_verdict = grouped(disputed, lambda answer: answer[0].majorities[answer[1]])
+            disputed = in_turn([*by_verdict.values()], rng)[:count]
         judged = rng.sample(disputed, count)
         return {*batch, *negative}, set(judged)
 

@@ -184,7 +184,7 @@ def save_exhibit(
             _write(path, content)
         order = [*catalogue(), *(known["id"] for known in records)]
         records = sorted([*records, record], key=lambda known: order.index(known["id"]))
-        _write(folder / "index.json", (json.dumps({"exhibits": records}, indent=1) + "\n").encode())
+        _write(folder / "index.json", (json.dumps({"exhibits": records}, indent=0) + "\n").encode())
         gallery(folder)
     return list(files)
 

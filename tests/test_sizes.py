@@ -15,7 +15,7 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_600,
+    "core": 2_610,
     "methods": 3_000,
     "train": 4_850,
     "games": 1_250,

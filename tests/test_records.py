@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import re
 
 import pytest
 
@@ -143,6 +144,15 @@ def test_measures_take_the_metrics_of_their_weights():
 @pytest.mark.parametrize("paper", PAPERS)
 def test_no_measure_takes_what_is_left_out(paper):
     assert not [name for name in records.measured(paper) if records.LEFT_OUT.fullmatch(name)]
+
+
+def test_no_figure_of_the_training_dynamics_draws_what_is_left_out():
+    text = (ROOT / "spnb/reference/dynamics/curves.yaml").read_text()
+    drawn = [name for one in re.findall(r"metrics: \[(.*?)\]", text) for name in one.split(", ")]
+    assert {"advantage_mean", "clip_ratio", "entropy"} <= {*drawn}
+    assert not [
+        one for name in drawn for one in (name, f"{name}/a") if records.LEFT_OUT.fullmatch(one)
+    ]
 
 
 def test_the_command_says_how_it_is_used_and_what_it_did(packed, tmp_path, monkeypatch, capsys):

@@ -40,7 +40,10 @@ RUN = "run"
 """The column that says of which run a row is."""
 TEXTS = {"text", "attempts"}
 """Columns of an evaluation's records that are long texts."""
-LEFT_OUT = re.compile(r"loss|tokens_per_second|samples|(advantage_mean|trained)(/.*)?")
+LEFT_OUT = re.compile(
+    r"loss|tokens_per_second|samples|learning_rate|engine_gap|(kl|trained)(/.*)?"
+    r"|method/(memory|answerable|answered|questions|proposals)"
+)
 """Metrics that no exhibit draws."""
 DIGITS = {"length": 5, "entropy": 4, "method": 4, "low": 4, "high": 4}
 """Of metrics, by what stands before a slash, and of intervals' ends; others have three."""

@@ -37,7 +37,10 @@ def one_more_paper(monkeypatch):
 def packed(tmp_path):
     """One finished run, packed, beside one that is not finished."""
     run = open_run(tmp_path / "runs", PARAMS)
-    rows = {"step": 1, "loss": 0.5}, {"step": 2, "kl": 1 / 3, "method/taken": 1 / 3, "loss": 1 / 3}
+    rows = (
+        {"step": 1, "loss": 0.5},
+        {"step": 2, "grad_norm": 1 / 3, "method/taken": 1 / 3, "loss": 1 / 3},
+    )
     run.append("metrics", *rows)
     run.append("rollouts", ROLLOUT)
     run.append("items", ITEM)
@@ -52,7 +55,7 @@ def test_a_packed_run_comes_back_without_weights_and_counts_as_finished(packed, 
     (folder,) = (tmp_path / "new").glob("p/cpu/full/*")
     run = read_run(folder)
     assert run.finished and train_run(run) == run and not run.has_weights
-    assert run.rows("metrics")[1] == {"step": 2, "kl": 0.33, "method/taken": 0.3333}
+    assert run.rows("metrics")[1] == {"step": 2, "grad_norm": 0.33, "method/taken": 0.3333}
     assert run.rows("rollouts") == [ROLLOUT]
     facts = read_run(tmp_path / "runs/p/cpu/full/seed-3").facts()
     changed = {"weights": False, "model": {}, "digests": run.noted()["digests"]}

@@ -59,11 +59,17 @@ def measured() -> set[tuple[float, ...]]:
     return values
 
 
-@pytest.mark.parametrize("name", ["RESULTS.md", *LESSONS.values()])
+@pytest.mark.parametrize("name", ["README.md", "RESULTS.md", *LESSONS.values()])
 def test_every_interval_in_the_texts_is_one_of_a_committed_exhibit(name):
     path = ROOT / name if name.endswith(".md") else ROOT / f"notebooks/{name}.ipynb"
     found = [each for text in texts(path) for each in INTERVAL.findall(text)]
     assert found and [each for each in found if not known(tuple(map(float, each)))] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "RESULTS.md"])
+def test_no_number_is_missing_in_the_texts(name):
+    """A template's empty value is "-"."""
+    assert re.findall(r"[^|\n]* - (?:%|points)[^|\n]*", (ROOT / name).read_text()) == []
 
 
 def known(given: tuple[float, ...]) -> bool:

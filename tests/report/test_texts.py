@@ -19,7 +19,10 @@ LESSONS = {
     "ssp": "05_ssp",
     "scope": "03_scope",
 }
-PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *NOTEBOOKS]
+SHARED = ("10_rlvr", "11_proposer")
+"""Shared notebooks whose texts name intervals."""
+PLAIN = ("README.md", "RESULTS.md")
+PAGES = [*(ROOT / name for name in PLAIN), *NOTEBOOKS]
 LINK = re.compile(r"\]\(([^)#\s]+)")
 NUMBER = r"([-+]?\d+(?:\.\d+)?)"
 INTERVAL = re.compile(rf"{NUMBER} (?:%|points )? ?\[{NUMBER}, {NUMBER}\]")
@@ -59,14 +62,14 @@ def measured() -> set[tuple[float, ...]]:
     return values
 
 
-@pytest.mark.parametrize("name", ["README.md", "RESULTS.md", *LESSONS.values()])
+@pytest.mark.parametrize("name", [*PLAIN, *LESSONS.values(), *SHARED])
 def test_every_interval_in_the_texts_is_one_of_a_committed_exhibit(name):
     path = ROOT / name if name.endswith(".md") else ROOT / f"notebooks/{name}.ipynb"
     found = [each for text in texts(path) for each in INTERVAL.findall(text)]
     assert found and [each for each in found if not known(tuple(map(float, each)))] == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "RESULTS.md"])
+@pytest.mark.parametrize("name", PLAIN)
 def test_no_number_is_missing_in_the_texts(name):
     """A template's empty value is "-"."""
     assert re.findall(r"[^|\n]* - (?:%|points)[^|\n]*", (ROOT / name).read_text()) == []

@@ -39,9 +39,9 @@ from spnb.train.policies import PolicyError, policy_fingerprint
 README = ROOT / "README.md"
 EARLIER = {f"rlvr/{name}" for name in ("learning-curves", "behaviour", "gains", "verdicts")}
 """Committed exhibits of weights that do not ship any more (README, "Exhibits of earlier policies"):
-RLVR's reading, thinking and searching, alone and among the training dynamics of all papers, the
-ladder by search, SPIRAL from instruct, and the search for SPELL's rate."""
-EARLIER |= {"rlvr/chain", "spiral/table-5", "spiral/table-13"}
+RLVR's reading, thinking and searching, alone and among the training dynamics of all papers, SPIRAL
+from instruct, and the search for SPELL's rate."""
+EARLIER |= {"spiral/table-5", "spiral/table-13"}
 EARLIER |= {"spell/search"}
 EARLIER |= {f"dynamics/{name}" for name in ("collapse", "length", "entropy", "clip-ratio")}
 EARLIER |= {f"dynamics/{name}" for name in ("rewards", "advantage-mean", "advantage-spread")}

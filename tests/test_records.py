@@ -20,7 +20,7 @@ KEYS = (
     ("suite", "opponent", "role", "decoding", "kind", "difficulty"),
 )
 SCORE = dict.fromkeys(KEYS[0], 1) | dict.fromkeys(KEYS[1], "")
-ITEM = {**SCORE, "text": "said", "attempts": [[1.0, "x"]]}
+ITEM = {**SCORE, "text": "said", "attempts": [[1.0, "x"]], "question": "a?", "answer": "b"}
 PARAMS = {"paper": "p", "scale": "cpu", "variant": "full", "seed": 3}
 PAPERS = [path.name.removesuffix(".jsonl.xz") for path in (ROOT / "records").glob("*.jsonl.xz")]
 
@@ -136,6 +136,13 @@ def test_metrics_that_no_measure_takes_have_two_digits():
     names |= {"seconds/update": 0.12, "method/y": 0.12, "reward/a": 0.12, "step": 123456}
     row = {name: 0.123456 if isinstance(v, float) else v for name, v in names.items()}
     assert {name: records.metric(name, value, taken) for name, value in row.items()} == names
+    assert records.metric("advantage_mean/a", -3e-17, taken) == 0 != records.rounded(-3e-8, 2)
+
+
+def test_of_the_times_that_of_a_step_is_kept():
+    assert not records.LEFT_OUT.fullmatch("seconds/step")
+    for name in ("seconds/update", "method/seconds/responding", "seconds/stepping"):
+        assert records.LEFT_OUT.fullmatch(name)
 
 
 def test_measures_take_the_metrics_of_their_weights():

@@ -38,15 +38,18 @@ PACKED = (*RECORDS, CROSS_PLAY)
 """What is packed: what a run wrote, and what was measured with weights that are not kept."""
 RUN = "run"
 """The column that says of which run a row is."""
-TEXTS = {"text", "attempts"}
-"""Columns of an evaluation's records that are long texts."""
+TEXTS = {"text", "attempts", "question", "answer"}
+"""Columns of an evaluation's records that are texts."""
 LEFT_OUT = re.compile(
     r"loss|tokens_per_second|samples|learning_rate|engine_gap|(kl|trained)(/.*)?"
+    r"|(method/)?seconds/(?!step$).*"
     r"|method/(memory|answerable|answered|questions|proposals)"
 )
 """Metrics that no exhibit draws."""
 DIGITS = {"length": 5, "entropy": 4, "method": 4, "low": 4, "high": 4}
 """Of metrics, by what stands before a slash, and of intervals' ends; others have three."""
+NOTHING = 1e-9
+"""A metric this close to 0 is 0 but for how numbers are added up."""
 EXACT = {"value"}
 """Columns of an evaluation's numbers that claims are computed from."""
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
@@ -157,8 +160,10 @@ def short(name: str, value: Any) -> Any:
 
 
 def rounded(value: Any, digits: int) -> Any:
-    """A float with so many digits; anything else stays as it is."""
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+    """A float with so many digits, 0 if it is below `NOTHING`; anything else stays as it is."""
+    if not isinstance(value, float):
+        return value
+    return 0.0 if abs(value) < NOTHING else float(f"{value:.{digits}g}")
 
 
 def columns(rows: Iterable[Row]) -> dict[str, Any]:

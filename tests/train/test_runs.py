@@ -232,6 +232,14 @@ def test_a_run_is_read_from_its_folder_and_a_changed_config_is_refused(tmp_path)
         read_run(run.folder)
 
 
+def test_a_row_broken_at_its_comma_is_no_row(tmp_path):
+    """All lines together would read as JSON."""
+    run = open_run(tmp_path, PARAMS)
+    (run.folder / "metrics.jsonl").write_text('{"step": 1\n"loss": 2}\n{"step": 2}\n')
+    with pytest.raises(RunError, match="metrics.jsonl, line 1 is damaged"):
+        run.rows("metrics")
+
+
 def test_a_damaged_line_in_the_middle_is_named(tmp_path):
     run = open_run(tmp_path, PARAMS)
     (run.folder / "metrics.jsonl").write_text('{"step": 1}\noops\n{"step": 3}\n')

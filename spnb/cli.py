@@ -123,13 +123,15 @@ def selftest(
     gpu: Annotated[bool, typer.Option("--gpu", help="on the GPU, if there is one")] = False,
     part: Annotated[list[str] | None, typer.Option(help="may be repeated; default: all")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for selftest.md and .json")] = None,
+    set_: Set = None,
 ) -> None:
     """Measure whether training works on this machine: on a GPU in about 45 minutes, by parts."""
     with _clear_errors():
         from spnb.report.gpu_bench import FAILED, PASSED
         from spnb.report.selftest import selftest as run_parts
 
-        verdicts = {result.verdict for result in run_parts(part or (), gpu, out)}
+        results = run_parts(part or (), gpu, out, values=_values(set_))
+        verdicts = {result.verdict for result in results}
     if FAILED in verdicts or PASSED not in verdicts:
         raise typer.Exit(1)
 

@@ -63,11 +63,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where a part runs: its folder, the policy, whether on the GPU."""
+    """Where a part runs: its folder, the policy, whether on the GPU, with which parameters."""
 
     folder: Path
     policy: str
     gpu: bool
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     def plan(self, paper: str, variant: str = "full", **values: Any) -> Plan:
         """One run, without benchmarks; LeftOut where a package that it needs is not here, or the
@@ -76,7 +77,7 @@ class Bench:
         if not self.gpu:
             own |= {"max_length": 8192, "max_new_tokens": 16}
         own |= {"variants": [variant], "keep_checkpoints": []}
-        plan = make_plan(paper, "gpu" if self.gpu else "smoke", **own | values)
+        plan = make_plan(paper, "gpu" if self.gpu else "smoke", **own | values | self.values)
         runs = {k: p.model_copy(update={"benchmarks": {}}) for k, p in plan.runs.items()}
         for params in runs.values():
             named = flat(dict(params))

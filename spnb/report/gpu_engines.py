@@ -22,7 +22,8 @@ TOKENS = 64
 def load(bench: Bench, result: Result) -> None:
     """Policy, trainer and engine in one process: they load, have the room that was asked for, and
     answer as many at once; Unsloth and vLLM fit the estimate, and sleep."""
-    stage = bench.stage(result, **({"vllm_sleep": True} if bench.gpu else {}))
+    vllm = bench.plan("spiral").params("full").engine == "vllm"
+    stage = bench.stage(result, vllm_sleep=vllm)
     read_back(result, stage)
     engine, requests = stage.engines[POLICY], asked(bench, stage.params.sequences, 64, TOKENS)
     answers, steps, seconds = stepped(engine, requests)
@@ -31,7 +32,7 @@ def load(bench: Bench, result: Result) -> None:
     result.measured(seconds_for_them=round(seconds, 2))
     if steps:  # in two rounds they would take twice as many as an answer has tokens
         result.bar("steps of the engine for them", steps, high=1.5 * TOKENS)
-    if bench.gpu:
+    if vllm:
         sleeping(result, stage, requests)
 
 

@@ -10,12 +10,13 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from spnb.core.disk import write_json
@@ -27,6 +28,7 @@ from spnb.report.gpu_parts import PARTS, Part
 from spnb.train import provenance
 from spnb.train.cards import shape_of
 from spnb.train.doctor import look
+from spnb.train.plan import make_plan
 from spnb.train.policies import PolicyError, check_policies
 
 MODEL = "Qwen/Qwen3-0.6B"
@@ -34,7 +36,11 @@ MODEL = "Qwen/Qwen3-0.6B"
 
 
 def selftest(
-    names: Sequence[str] = (), gpu: bool = False, out: Path | None = None, parts: Any = PARTS
+    names: Sequence[str] = (),
+    gpu: bool = False,
+    out: Path | None = None,
+    parts: Any = PARTS,
+    values: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Result]:
     """Runs parts one after another, all where none is named; prints and writes their verdicts.
 
@@ -42,23 +48,27 @@ def selftest(
         gpu: on the GPU if there is one.
         out: where `selftest.md` and `selftest.json` go. Default: figures/gpu after a run on a GPU,
             else runs/selftest.
+        values: parameters of every part's runs, `{"engine": "torch", "backend": "transformers"}` on
+            a GPU without vLLM and Unsloth.
 
     Raises:
-        ParamError: there is no such part.
+        ParamError: there is no such part, or a wrong parameter.
     """
     for name in names:
         if name not in parts:
             raise ParamError(unknown("part", name, parts))
+    make_plan("spiral", "gpu" if gpu else "smoke", **values)
     seen = look()
     on_gpu = gpu and seen.usable
     home = resolve("runs/selftest") / datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     home.mkdir(parents=True)
     policy = choose_policy(on_gpu, home)
     where = f"{seen.cards[0].name}, driver {seen.driver}" if on_gpu else "CPU alone, random model"
+    where += "".join(f", {key}={value}" for key, value in values.items())
     print(f"{where}; {policy}; at most {sum(p.minutes for p in parts.values()):.0f} minutes")
     results = []
     for name in names or parts:
-        results.append(run_part(name, parts[name], Bench(home / name, policy, on_gpu)))
+        results.append(run_part(name, parts[name], Bench(home / name, policy, on_gpu, values)))
         print(line(results[-1]), flush=True)
     target = resolve(out) if out else resolve("figures/gpu") if on_gpu else home
     write(target, where, results)

@@ -130,8 +130,7 @@ def selftest(
         from spnb.report.gpu_bench import FAILED, PASSED
         from spnb.report.selftest import selftest as run_parts
 
-        results = run_parts(part or (), gpu, out, values=_values(set_))
-        verdicts = {result.verdict for result in results}
+        verdicts = {result.verdict for result in run_parts(part or (), gpu, out, **_values(set_))}
     if FAILED in verdicts or PASSED not in verdicts:
         raise typer.Exit(1)
 

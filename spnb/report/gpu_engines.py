@@ -22,8 +22,7 @@ TOKENS = 64
 def load(bench: Bench, result: Result) -> None:
     """Policy, trainer and engine in one process: they load, have the room that was asked for, and
     answer as many at once; Unsloth and vLLM fit the estimate, and sleep."""
-    vllm = bench.plan("spiral").params("full").engine == "vllm"
-    stage = bench.stage(result, vllm_sleep=vllm)
+    stage = bench.stage(result, vllm_sleep=bench.plan("spiral").params("full").engine == "vllm")
     read_back(result, stage)
     engine, requests = stage.engines[POLICY], asked(bench, stage.params.sequences, 64, TOKENS)
     answers, steps, seconds = stepped(engine, requests)
@@ -32,7 +31,7 @@ def load(bench: Bench, result: Result) -> None:
     result.measured(seconds_for_them=round(seconds, 2))
     if steps:  # in two rounds they would take twice as many as an answer has tokens
         result.bar("steps of the engine for them", steps, high=1.5 * TOKENS)
-    if vllm:
+    if stage.params.vllm_sleep:
         sleeping(result, stage, requests)
 
 

@@ -20,11 +20,6 @@ from spnb.train.policies import import_unsloth, set_aside
 from spnb.train.progress import kept_steps
 from spnb.train.runs import Run
 
-LOGITS = 0.8
-"""Memory of an update with logits in chunks, at most, as a share of that with all at once."""
-READER = "embedded/reader"
-"""A policy that answers questions about documents."""
-
 
 def machine(bench: Bench, result: Result) -> None:
     """Packages, memory, disk; on a GPU driver, compute capability, compiler."""
@@ -74,7 +69,7 @@ def full(bench: Bench, result: Result) -> None:
     whole = logits_peak(bench, stage, trl.GRPOTrainer)
     parts = logits_peak(bench, stage, type(stage.trainer))
     result.numbers |= {"GB of logits, all at once": whole, "GB of logits, in chunks": parts}
-    result.bar("chunks against all at once", parts / whole, high=LOGITS)
+    result.bar("chunks against all at once", parts / whole, high=0.8)
 
 
 def moved(bench: Bench, run: Run) -> float:
@@ -137,7 +132,7 @@ def pairs(bench: Bench, result: Result) -> None:
     values = {"steps": 2, "eval_every": 2, "eval_items": 1, "eval_samples": 1, "eval_proposals": 4}
     values |= {"static_questions": 32}
     if Path(bench.policy).is_dir():
-        bench = replace(bench, policy=READER, gpu=False)
+        bench = replace(bench, policy="embedded/reader", gpu=False)
         values |= {"max_new_tokens": 64, "max_length": 1024}
     else:
         values |= {"max_length": 2048, "eval_documents": [8]}  # for a card of 24 GB

@@ -10,13 +10,12 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from spnb.core.disk import write_json
@@ -36,11 +35,7 @@ MODEL = "Qwen/Qwen3-0.6B"
 
 
 def selftest(
-    names: Sequence[str] = (),
-    gpu: bool = False,
-    out: Path | None = None,
-    parts: Any = PARTS,
-    values: Mapping[str, Any] = MappingProxyType({}),
+    names: Sequence[str] = (), gpu: bool = False, out: Any = None, parts: Any = PARTS, **values: Any
 ) -> list[Result]:
     """Runs parts one after another, all where none is named; prints and writes their verdicts.
 
@@ -48,8 +43,7 @@ def selftest(
         gpu: on the GPU if there is one.
         out: where `selftest.md` and `selftest.json` go. Default: figures/gpu after a run on a GPU,
             else runs/selftest.
-        values: parameters of every part's runs, `{"engine": "torch", "backend": "transformers"}` on
-            a GPU without vLLM and Unsloth.
+        values: parameters of all runs, such as `engine="torch", backend="transformers"`.
 
     Raises:
         ParamError: there is no such part, or a wrong parameter.
@@ -107,8 +101,7 @@ def run_part(name: str, part: Part, bench: Bench) -> Result:
     elif file.is_file():
         result = Result(**json.loads(file.read_text()))
     else:
-        log = bench.folder / "part.log"
-        result = Result(name, why=f"it ended with exit code {process.exitcode}; see {log}")
+        result = Result(name, why=f"exit code {process.exitcode}; see {bench.folder / 'part.log'}")
     result.seconds = round(time.perf_counter() - started, 1)
     result.date = datetime.now(UTC).isoformat(timespec="seconds")
     return result

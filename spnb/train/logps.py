@@ -19,7 +19,7 @@ from spnb.train.config import TrainerError
 LENGTH_GROUPS = 8
 GROUP_ROWS = 16
 """Most groups of rows that are run together in an update, and fewest rows in one."""
-POSITIONS = 1024
+POSITIONS = 256
 """Positions whose logits over the whole vocabulary are in memory at a time."""
 SMALL_VOCABULARY = 2**14
 """Up to so many tokens, and on a CPU, all logits of a micro-batch may be."""

@@ -126,17 +126,36 @@ def test_the_command_has_an_exit_code(monkeypatch, tmp_path):
     made = []
 
     def verdicts(*found):
-        monkeypatch.setattr(module, "selftest", lambda *given: [made.append(given), *found][1:])
+        monkeypatch.setattr(
+            module, "selftest", lambda *given, **values: [made.append((given, values)), *found][1:]
+        )
         arguments = ["selftest", "--gpu", "--part", "load", "--part", "loss", "--out", "x"]
+        arguments += ["--set", "engine=torch", "--set", "grpo.beta=0.1"]
         return CliRunner().invoke(app, arguments).exit_code
 
     assert verdicts(Result("a", PASSED), Result("b", LEFT_OUT)) == 0
     assert verdicts(Result("a", PASSED), Result("b", FAILED)) == 1
     assert verdicts(Result("b", LEFT_OUT)) == 1, "nothing was measured"
-    assert made[0] == (["load", "loss"], True, Path("x"))
+    values = {"engine": "torch", "grpo": {"beta": 0.1}}
+    assert made[0] == ((["load", "loss"], True, Path("x")), values)
     monkeypatch.undo()
     with pytest.raises(ParamError, match="part is 'lod', which is unknown; did you mean 'load'?"):
         selftest(["lod"])
+
+
+def test_parameters_are_those_of_every_run_and_stand_in_the_report(home, monkeypatch, tmp_path):
+    plan = Bench(tmp_path, "embedded/games", False, {"max_new_tokens": 7}).plan("spiral")
+    assert plan.params("full").max_new_tokens == 7
+    given = []
+    monkeypatch.setattr(
+        module, "run_part", lambda name, part, bench: [given.append(bench.values), Result(name)][1]
+    )
+    selftest(["machine"], out=tmp_path, engine="torch", max_new_tokens=7)
+    assert given == [{"engine": "torch", "max_new_tokens": 7}]
+    text = (tmp_path / "selftest.md").read_text()
+    assert "random model, engine=torch, max_new_tokens=7" in text
+    with pytest.raises(ParamError, match="engine is 'tprch'"):
+        selftest(["machine"], engine="tprch")
 
 
 def test_limits_are_ten_minutes_at_most_and_45_together():

@@ -90,7 +90,7 @@ def test_every_part_has_a_verdict_and_the_reason(home, capsys, monkeypatch):
     assert said["silent"] == (FAILED, "it has measured nothing")
     assert said["absent"] == (LEFT_OUT, "vllm is not installed")
     assert said["wrong"] == (FAILED, "ValueError: no such thing")
-    assert said["gone"][0] == FAILED and "it ended with exit code 3" in said["gone"][1]
+    assert said["gone"][0] == FAILED and "exit code 3; see" in said["gone"][1]
     assert said["endless"] == (FAILED, "over its limit of 0.05 minutes, and was ended")
     (pid,) = home.glob("runs/selftest/*/endless/pid")
     status = Path(f"/proc/{pid.read_text()}/status")

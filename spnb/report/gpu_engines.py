@@ -22,7 +22,7 @@ TOKENS = 64
 def load(bench: Bench, result: Result) -> None:
     """Policy, trainer and engine in one process: they load, have the room that was asked for, and
     answer as many at once; Unsloth and vLLM fit the estimate, and sleep."""
-    stage = bench.stage(result, vllm_sleep=bench.plan("spiral").params("full").engine == "vllm")
+    stage = bench.stage(result, vllm_sleep=bench.gpu and bench.values.get("engine") != "torch")
     read_back(result, stage)
     engine, requests = stage.engines[POLICY], asked(bench, stage.params.sequences, 64, TOKENS)
     answers, steps, seconds = stepped(engine, requests)

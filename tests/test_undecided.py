@@ -108,7 +108,7 @@ def test_committed_seeds_are_those_of_the_claims(name):
             mean = float(INTERVAL.match(line["here"])[1])
             assert sum(values) / len(values) == pytest.approx(mean, abs=0.051), line
             assert len(values) == int(line["n"]), line
-    assert known == (0 if name == "SPIRAL" else len(lines))
+    assert known == len(lines)
 
 
 def test_seeds_are_paired_whatever_their_order():

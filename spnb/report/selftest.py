@@ -35,7 +35,7 @@ MODEL = "Qwen/Qwen3-0.6B"
 
 
 def selftest(
-    names: Sequence[str] = (), gpu: bool = False, out: Any = None, parts: Any = PARTS, **values: Any
+    names: Sequence[str] = (), gpu: bool = False, out: Path | None = None, **values: Any
 ) -> list[Result]:
     """Runs parts one after another, all where none is named; prints and writes their verdicts.
 
@@ -49,8 +49,8 @@ def selftest(
         ParamError: there is no such part, or a wrong parameter.
     """
     for name in names:
-        if name not in parts:
-            raise ParamError(unknown("part", name, parts))
+        if name not in PARTS:
+            raise ParamError(unknown("part", name, PARTS))
     make_plan("spiral", "gpu" if gpu else "smoke", **values)
     seen = look()
     on_gpu = gpu and seen.usable
@@ -59,10 +59,10 @@ def selftest(
     policy = choose_policy(on_gpu, home)
     where = f"{seen.cards[0].name}, driver {seen.driver}" if on_gpu else "CPU alone, random model"
     where += "".join(f", {key}={value}" for key, value in values.items())
-    print(f"{where}; {policy}; at most {sum(p.minutes for p in parts.values()):.0f} minutes")
+    print(f"{where}; {policy}; at most {sum(p.minutes for p in PARTS.values()):.0f} minutes")
     results = []
-    for name in names or parts:
-        results.append(run_part(name, parts[name], Bench(home / name, policy, on_gpu, values)))
+    for name in names or PARTS:
+        results.append(run_part(name, PARTS[name], Bench(home / name, policy, on_gpu, values)))
         print(line(results[-1]), flush=True)
     target = resolve(out) if out else resolve("figures/gpu") if on_gpu else home
     write(target, where, results)

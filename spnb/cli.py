@@ -219,16 +219,17 @@ def exhibit(exhibit_id: str, scale: Scale = "cpu") -> None:
 
 
 @app.command()
-def search(paper: str, scale: Scale = "cpu") -> None:
-    """Run a paper's arms at every setting of params/<paper>/search.yaml; finished runs are kept."""
+def search(search_id: str, scale: Scale = "cpu") -> None:
+    """Run arms at every setting of a search: spell, or proposer/search-two; runs are kept."""
     with _clear_errors():
         from spnb.core.params import check_names, search_values
 
+        paper, name = f"{search_id}/search".split("/")[:2]
         check_names(paper, scale)
-        search_values(paper)
+        search_values(paper, name)
         from spnb.report.show import searched
 
-        print(repr(searched(paper, scale)))
+        print(repr(searched(f"{paper}/{name}", scale)))
 
 
 @app.command()

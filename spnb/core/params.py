@@ -225,13 +225,13 @@ def variants(paper: str) -> dict[str, dict[str, Any]]:
     return entries
 
 
-def search_values(paper: str) -> dict[str, Any]:
-    """The content of a paper's `search.yaml`; ParamError where it has none."""
-    path = _folder(paper) / "search.yaml"
-    if not path.is_file():
-        having = [name for name in papers() if (_folder(name) / "search.yaml").is_file()]
-        raise ParamError(f"{paper} has no search.yaml; allowed: {', '.join(having)}")
-    return _mapping(path)
+def search_values(paper: str, name: str = "search") -> dict[str, Any]:
+    """The content of a paper's file `search.yaml` or `search-*.yaml`; ParamError: no such."""
+    files = {each: sorted(_folder(each).glob("search*.yaml")) for each in papers()}
+    having = [f"{each} {path.stem}" for each, paths in files.items() for path in paths]
+    if f"{paper} {name}" not in having:
+        raise ParamError(f"{paper} has no {name}.yaml; allowed: {', '.join(having)}")
+    return _mapping(_folder(paper) / f"{name}.yaml")
 
 
 def variants_at(paper: str, scale: str) -> dict[str, dict[str, Any]]:

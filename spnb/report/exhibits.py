@@ -343,8 +343,8 @@ def _identities(runs: Sequence[Run]) -> dict[str, str]:
 
 def command_of(info: ExhibitInfo, scale: str) -> str:
     """What makes an exhibit again."""
-    if info.id.endswith("/search"):
-        return f"spnb search {info.paper} --scale {scale}"
+    if "/search" in info.id:
+        return f"spnb search {info.id.removesuffix('/search')} --scale {scale}"
     own = COMMANDS.get(info.id) or COMMANDS.get(info.paper)
     return own or f"spnb exhibit {info.id} --scale {scale}"
 

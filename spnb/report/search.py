@@ -7,12 +7,12 @@ seeds would be, the most that so few seeds do not rule out, and what a run costs
 setting with the highest mean over the arms, of those where no half-width is above `widest`; `best`
 each arm's own; both say which values lie at an edge of what was tried.
 
-    spnb search spell
+    spnb search spell    # or proposer/search-two, another file of the paper's
 """
 
 import itertools
 from collections.abc import Mapping, Sequence
-from math import inf, sqrt
+from math import inf, nan, sqrt
 from typing import Any
 
 import pandas as pd
@@ -68,9 +68,9 @@ class Search(StrictData):
         return [dict(zip(self.grid, point, strict=True)) for point in points]
 
 
-def load_search(paper: str) -> Search:
+def load_search(paper: str, name: str = "search") -> Search:
     """A paper's search; ParamError where it has none or a fault."""
-    return validate(Search, search_values(paper), f"{paper}/search.yaml: ")
+    return validate(Search, search_values(paper, name), f"{paper}/{name}.yaml: ")
 
 
 def plans(paper: str, scale: str, search: Search, runs: str = "runs/search") -> list[Plan]:
@@ -132,9 +132,8 @@ def numbers(measure: Measure, frames: Frames, arm: str, against: str) -> dict[st
     values = values.reindex(columns=list({arm, against}))
     minutes = [run.facts()["seconds"] / 60 for run in frames.runs if run.variant == arm]
     line = {"mean": values[arm].mean(), "spread": values[arm].std()}
-    line |= dict.fromkeys(("half-width", "at most"), float("nan"))
-    if arm != against:
-        line["half-width"], line["at most"] = half_width((values[arm] - values[against]).dropna())
+    paired = (values[arm] - values[against]).dropna()
+    line["half-width"], line["at most"] = half_width(paired) if arm != against else (nan, nan)
     return line | {"minutes": pd.Series(minutes).mean(), "n": int(values[arm].count())}
 
 
@@ -145,7 +144,7 @@ def half_width(differences: pd.Series) -> tuple[float, float]:
 
     half = float(stats.t.ppf(0.975, TEN - 1) * differences.std() / sqrt(TEN))
     free = len(differences) - 1
-    return half, half * sqrt(free / stats.chi2.ppf(0.05, free)) if free > 0 else float("nan")
+    return half, half * sqrt(free / stats.chi2.ppf(0.05, free)) if free > 0 else nan
 
 
 def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:

@@ -316,8 +316,8 @@ def regenerate(
         shown = exhibit(exhibit_id, frames=frames)
     elif info.paper not in params.papers():
         raise ExhibitError(f"exhibit {exhibit_id} cannot be made by this: {_how(exhibit_id)}")
-    elif info.id.endswith("/search"):
-        shown = searched(info.paper, scale)
+    elif "/search" in info.id:
+        shown = searched(exhibit_id, scale)
     elif info.source == "static":
         shown = exhibit(exhibit_id, make_plan(info.paper, scale), Frames())
     else:
@@ -326,16 +326,16 @@ def regenerate(
     return list(shown.files.values())
 
 
-def searched(paper: str, scale: str = "cpu", folder: str | Path | None = None) -> Exhibit:
-    """Runs a paper's search, see `spnb.report.search`, and saves its table."""
-    exhibit_info(f"{paper}/search")  # that it can be saved, before anything is run
-    wanted = search.load_search(paper)
+def searched(name: str, scale: str = "cpu", folder: str | Path | None = None) -> Exhibit:
+    """Runs a search, "spell/search" for instance, see `spnb.report.search`, and saves its table."""
+    paper = exhibit_info(name).paper  # that it can be saved, before anything is run
+    wanted = search.load_search(*name.split("/"))
     made = search.plans(paper, scale, wanted)
     where = resolve(folder or (made[0].figures if scale == "smoke" else default_folder()))
     check_writable(where)
     for plan in made:
         run_all(plan)
-    return _save(f"{paper}/search", search.table(paper, wanted, made), where)
+    return _save(name, search.table(paper, wanted, made), where)
 
 
 def _trained(info: ExhibitInfo, scale: str, say: Callable[[str], None]) -> Plan:

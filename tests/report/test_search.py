@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from spnb.core.params import ParamError, papers, search_values, validate
+from spnb.core.params import ParamError, search_values, validate
+from spnb.core.paths import ROOT
 from spnb.report import search, show
-from spnb.report.exhibits import ExhibitError, find_record
+from spnb.report.exhibits import ExhibitError, command_of, exhibit_info, find_record
 from spnb.report.frame import RESULTS, Frames, Measure
 from spnb.report.search import Search, half_width, marked, nested, numbers, where_narrow
 
@@ -41,14 +42,18 @@ def test_the_grid_is_crossed_and_its_keys_reach_inside():
 
 
 def test_a_paper_without_a_search_is_named():
-    with pytest.raises(ParamError, match="rlvr has no search.yaml; allowed: .*spell"):
+    with pytest.raises(ParamError, match="rlvr has no search.yaml; allowed: .*spell search, "):
         search_values("rlvr")
-    for paper in papers():
-        try:
-            values = search_values(paper)
-        except ParamError:
-            continue
-        found = validate(Search, values)
+    with pytest.raises(ParamError, match="has no search-tow.yaml; .*proposer search-two"):
+        search_values("proposer", "search-tow")
+    files = {(path.parent.name, path.stem) for path in (ROOT / "params").glob("*/search*.yaml")}
+    assert {("proposer", "search"), ("proposer", "search-two")} < files
+    for paper, name in files:
+        found = search.load_search(paper, name)
+        info = exhibit_info(f"{paper}/{name}")
+        named = {"search": f"spnb search {paper} --scale cpu"}
+        command = named.get(name, f"spnb search {paper}/{name} --scale cpu")
+        assert info.source == "runs" and command_of(info, "cpu") == command
         assert not set(found.seeds) & {*range(100), *range(200, 204), *range(300, 304)}
         assert search.plans(paper, "cpu", found)  # every arm and parameter is known
 
@@ -77,9 +82,9 @@ def test_half_of_the_interval_of_ten_pairs():
 
 
 def test_what_cannot_be_saved_or_measured_is_said(monkeypatch):
-    monkeypatch.setattr(search, "load_search", lambda paper: pytest.fail("must not be read"))
+    monkeypatch.setattr(search, "load_search", lambda *given: pytest.fail("must not be read"))
     with pytest.raises(ValueError, match="exhibit is 'rlvr/search'"):
-        show.searched("rlvr", "smoke")
+        show.searched("rlvr/search", "smoke")
     made = validate(Search, FILE)
     empty = [SimpleNamespace(all=list) for _ in made.settings]
     with pytest.raises(ExhibitError, match="spell/search: no run of full measures 'mean'"):
@@ -139,10 +144,10 @@ def test_a_search_runs_is_saved_and_is_not_run_twice(tmp_path, monkeypatch):
     values = {"arms": ["rlvr", "random"], "against": "rlvr", "controls": ["random"]}
     values |= {"seeds": [100, 101], "measure": "mean", "set": {"steps": 1}}
     values |= {"grid": {"grpo.learning_rate": [1e-3, 2e-3]}}
-    monkeypatch.setattr(search, "search_values", lambda paper: values)
+    monkeypatch.setattr(search, "search_values", lambda *given: values)
     plans = search.plans
     monkeypatch.setattr(search, "plans", lambda *given: plans(*given, runs=str(tmp_path / "runs")))
-    shown = show.searched("spell", "smoke", tmp_path / "figures")
+    shown = show.searched("spell/search", "smoke", tmp_path / "figures")
     table = shown.item
     assert table["n"].tolist() == [2] * 4 and list(table["arm"]) == ["rlvr", "random"] * 2
     assert table["half-width"].notna().tolist() == [False, True] * 2
@@ -151,6 +156,6 @@ def test_a_search_runs_is_saved_and_is_not_run_twice(tmp_path, monkeypatch):
     assert len(record["runs"]) == 8  # the settings' runs share their names
     folders = sorted((tmp_path / "runs").rglob("finished.json"))
     written = [path.stat().st_mtime_ns for path in folders]
-    again = show.searched("spell", "smoke", tmp_path / "figures").item
+    again = show.searched("spell/search", "smoke", tmp_path / "figures").item
     assert len(folders) == 8 and [path.stat().st_mtime_ns for path in folders] == written
     pd.testing.assert_frame_equal(again, table)

@@ -201,7 +201,7 @@ def exhibit(
 ) -> ExhibitContent | None:
     """An exhibit of training dynamics; None where no run has one to show.
 
-    The numbers saved beside a figure are all that there are, the figure shows `drawn`'s choice.
+    All numbers are saved (`part`: the role, or game and seat); a figure shows `drawn`'s choice.
     """
     rule = thresholds or Thresholds()
     contents = read_yaml("dynamics", "curves.yaml")
@@ -221,10 +221,11 @@ def exhibit(
     axis = {"ylim": (None, None), **about.get("axis", {})}
     if axis.get("yscale") == "log":
         shown = shown[shown["value"] > 0]
-    title = exhibit_info(exhibit_id).title
-    figure = small_multiples(shown, title, about["label"], window, **axis)
+    figure = small_multiples(shown, exhibit_info(exhibit_id).title, about["label"], window, **axis)
     caption = f"{caption} {running_means(window)} {left_out}".strip()
     used = [run for run in frames.runs if run.paper in set(data["paper"])]
+    if metrics:
+        data["part"] = data["part"].str.removeprefix(f"{metrics[0]}/")
     return ExhibitContent(figure, used, data, caption, f"{protocol}.")
 
 
@@ -248,8 +249,7 @@ def drawn(
     rows = rows[~zero]
     room = PANELS if rows["paper"].nunique() == 1 else PANELS // 2
     kept = [rows[:0]]
-    more = []
-    others = []
+    more, others = [], []
     for paper, part in rows.groupby("paper", sort=False):
         names = part["variant"].unique()
         panels = part["panel"].unique()

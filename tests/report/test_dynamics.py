@@ -200,7 +200,7 @@ def test_the_exhibits_say_what_they_show(tmp_path):
     assert "collapsed 2 of 2" in shown["collapse"].item["length"].str.cat()
     data = pd.read_csv(folder / "dynamics/length.csv")
     assert list(data.columns) == ["paper", "variant", "seed", "step", "part", "value"]
-    assert set(data["part"]) == {"length/read"} and data["seed"].nunique() == 2
+    assert set(data["part"]) == {"read"} and data["seed"].nunique() == 2
     records = {record["id"]: record for record in read_index(folder)}
     assert "Running means over 5 steps. Dots, thin lines" in records["dynamics/length"]["caption"]
     assert "Running mean" not in records["dynamics/gradient"]["caption"]

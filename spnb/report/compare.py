@@ -96,8 +96,7 @@ def main_measures(frames: Frames, paper: str) -> tuple[Frames, dict[str, Measure
 
 
 def suite_scores(frames: Frames) -> tuple[Frames, dict[str, Measure]]:
-    """The mean score of the graded answers of each suite (opponent, decoding) as results, and a
-    measure of each in per cent."""
+    """The mean score of each suite (opponent, decoding) as results, and measures in per cent."""
     rows = records(frames.runs).reindex(columns=[*RUN, "step", *SUITE, "score"])
     rows[SUITE] = rows[SUITE].fillna("").astype(str)
     means = rows.groupby([*RUN, "step", *SUITE])["score"].mean().rename("value").reset_index()

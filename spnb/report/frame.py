@@ -107,7 +107,11 @@ def gather(runs: Sequence[Run]) -> Frames:
 
 
 def records(runs: Sequence[Run], name: str = "items") -> pd.DataFrame:
-    """The graded answers of some runs (`items.jsonl`), or other records, one row each."""
+    """The graded answers of some runs (`items.jsonl`), or other records, one row each; RunError for
+    a finished run that has not as many as it noted."""
+    for run in runs:
+        if run.finished and name in (noted := run.facts().get("rows", {})):
+            run.check_rows({"rows": {name: noted[name]}}, exact=True)
     rows = [{key: run.params[key] for key in RUN} | row for run in runs for row in run.rows(name)]
     return pd.DataFrame(rows)
 
@@ -343,8 +347,7 @@ def known_variants(paper: str) -> Mapping[str, Any]:
 
 
 def benchmarks_of(frames: Frames) -> dict[str, Measure]:
-    """Right answers (%) to each benchmark that these runs measured, by its column in their paper's
-    tables."""
+    """Right answers (%) to each measured benchmark, by its column in the paper's tables."""
     suites = {*frames.results["suite"]}
     paper = "".join(frames.results["paper"][:1])
     return {

@@ -108,8 +108,7 @@ def adapter(bench: Bench, result: Result) -> None:
 
 
 def noisy(weights: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Other weights near these: of an adapter its second factors, which begin as zeros, else all by
-    a fifth of their spread."""
+    """Weights near these: an adapter's zero factors moved, else all by a fifth of their spread."""
     import torch
 
     from spnb.train.guards import NOISE

@@ -148,8 +148,7 @@ def half_width(differences: pd.Series) -> tuple[float, float]:
 
 
 def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:
-    """The lines with `common` and `best`: yes at the settings that are; none is common where none
-    is narrow enough."""
+    """The lines with `common` and `best`: yes at these settings; none common if none is narrow."""
     keys = list(search.grid)
     widest = rows.groupby(keys)["half-width"].transform("max").fillna(0)
     taught = rows[rows["arm"].isin(search.choosing) & (widest <= search.widest)]

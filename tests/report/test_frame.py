@@ -74,6 +74,21 @@ def test_runs_become_tidy_tables(tmp_path):
         gather([run])
 
 
+@pytest.mark.parametrize("name", ["evals", "metrics"])
+def test_a_finished_run_with_fewer_rows_than_it_had_is_refused(tmp_path, name):
+    run = open_run(tmp_path, {"paper": "rlvr", "scale": "cpu", "variant": "read", "seed": 3})
+    labels = dict.fromkeys(frame.KEYS, "") | {"metric": "accuracy", "value": 0.5}
+    labels |= {"low": 0.25, "high": 0.75, "n": 8}
+    run.append("metrics", {"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.4})
+    run.append("evals", {"step": 0, **labels}, {"step": 2, **labels})
+    run.finish(seconds=1)
+    assert len(gather([run]).results) == 2
+    path = run.folder / f"{name}.jsonl"
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(RunError, match=f"{name}.jsonl has 1 rows and had 2; put it back, or del"):
+        gather([run])
+
+
 def test_draws_count_half_and_what_is_selected_is_averaged():
     one = Measure(suite="a", opponent="random", weights=SCORE)
     assert values(one, games(), 0)["full", 0] == pytest.approx(30)

@@ -340,7 +340,7 @@ def test_bad_parameters_are_named(values, message):
 
 RATE = {"grpo.learning_rate"}
 ARMS = {
-    "learning-two": {"policies.proposer", "roles.proposer.policy", "grpo.beta", *RATE}
+    "learning-two": {"policies.proposer", "roles.proposer.policy", "grpo.beta"}
     | {"co_trained.proposer.learning_rate", "co_trained.proposer.beta"},
     "frozen": {"roles.proposer.policy", "roles.proposer.trainable", "grpo.beta", *RATE},
     "shuffled": {"paid"},

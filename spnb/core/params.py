@@ -227,9 +227,9 @@ def variants(paper: str) -> dict[str, dict[str, Any]]:
 
 def search_values(paper: str, name: str = "search") -> dict[str, Any]:
     """The content of a paper's file `search.yaml` or `search-*.yaml`; ParamError: no such."""
-    files = {each: sorted(_folder(each).glob("search*.yaml")) for each in papers()}
-    having = [f"{each} {path.stem}" for each, paths in files.items() for path in paths]
-    if f"{paper} {name}" not in having:
+    files = [path for each in papers() for path in sorted(_folder(each).glob("search*.yaml"))]
+    having = [f"{path.parent.name}/{path.stem}".removesuffix("/search") for path in files]
+    if f"{paper}/{name}".removesuffix("/search") not in having:
         raise ParamError(f"{paper} has no {name}.yaml; allowed: {', '.join(having)}")
     return _mapping(_folder(paper) / f"{name}.yaml")
 

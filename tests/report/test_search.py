@@ -42,9 +42,9 @@ def test_the_grid_is_crossed_and_its_keys_reach_inside():
 
 
 def test_a_paper_without_a_search_is_named():
-    with pytest.raises(ParamError, match="rlvr has no search.yaml; allowed: .*spell search, "):
+    with pytest.raises(ParamError, match="rlvr has no search.yaml; allowed: .*scope, spell, "):
         search_values("rlvr")
-    with pytest.raises(ParamError, match="has no search-tow.yaml; .*proposer search-two"):
+    with pytest.raises(ParamError, match="has no search-tow.yaml; .*proposer/search-two, "):
         search_values("proposer", "search-tow")
     files = {(path.parent.name, path.stem) for path in (ROOT / "params").glob("*/search*.yaml")}
     assert {("proposer", "search"), ("proposer", "search-two")} < files

@@ -18,7 +18,7 @@ from spnb.core.paths import ROOT
 from spnb.evaluate import items
 from spnb.report import notebooks
 from spnb.report.display import table_html
-from spnb.report.exhibits import read_index
+from spnb.report.exhibits import catalogue, read_index
 from spnb.report.notebooks import (
     SHARED,
     about,
@@ -82,67 +82,45 @@ def test_the_tour_runs(tmp_path):
 
 
 @pytest.mark.slow
-def test_spiral_at_smoke_scale(tmp_path):
-    folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
-    notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", run=folders)
-    text = printed(notebook)
-    assert "2 runs, 4 training steps" in text and "spiral/table-12: " in text
-    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
-    made = {r["id"].removeprefix("spiral/") for r in records}
-    assert {"figure-4", "figure-6", "figure-9", "table-2", "table-6", "table-7", "table-11"} <= made
-    assert not {"table-1", "table-4", "table-12"} & made, "they take other variants"
-    for record in records:
-        assert record["id"] == "spiral/table-6" or (
-            record["scale"] == "smoke" and 1 <= len(record["runs"]) <= 2
-        )
-        assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
-    assert not list((tmp_path / "elsewhere").iterdir())
-    dynamics = ROOT / "notebooks/12_training_dynamics.ipynb"
-    text = printed(executed(dynamics, tmp_path, scale="smoke", papers=["spiral"], **folders))
-    assert "2 runs, 4 training steps" in text and "not decided" in text
-    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
-    made = [r for r in records if r["id"].startswith("dynamics/")]
-    assert {r["id"].split("/")[1] for r in made} >= {
-        "collapse",
-        "length",
-        "entropy",
-        "gradient",
-        "rewards",
-        "results",
-    }
-    assert all(
-        (tmp_path / "figures" / name).is_file() for record in made for name in record["files"]
-    )
-    assert not list((tmp_path / "elsewhere").iterdir())
-
-
-@pytest.mark.slow
-def test_specialists_and_fixed_opponents_at_smoke_scale(tmp_path):
+def test_spiral_and_the_training_dynamics_at_smoke_scale(tmp_path):
     """Exhibits that take more variants than the headline runs are made where a plan has them, and
     only there."""
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     chosen = [
+        "full",
+        "no-rae",
         "only-kuhn",
         "only-tictactoe",
         "only-negotiation",
         "textarena-kuhn",
         "spiral-kuhn",
         "fixed-expert",
-        "full",
     ]
     small = {"steps": 1, "eval_matches": 2, "eval_games": [], **folders}
     notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", variants=chosen, run=small)
-    made = {
-        r["id"].split("/")[1]
-        for r in json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
-    }
-    assert {"table-3", "table-4", "poker-rules"} <= made and not {
-        "table-1",
-        "table-12",
-        "figure-5",
-    } & made
     text = printed(notebook)
+    assert "8 runs, 8 training steps" in text
     assert "lacks the variants rlvr, play-then-rlvr, rlvr-then-play" in text
+    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
+    made = {r["id"].removeprefix("spiral/") for r in records}
+    assert {f"figure-{number}" for number in (4, 6, 9)} <= made
+    assert {f"table-{number}" for number in (2, 3, 4, 6, 7, 11)} | {"poker-rules"} <= made
+    assert not {"table-1", "table-12", "figure-5"} & made, "they take other variants"
+    for record in records:
+        assert record["id"] == "spiral/table-6" or (
+            record["scale"] == "smoke" and 1 <= len(record["runs"]) <= len(chosen)
+        )
+        assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
+    dynamics = ROOT / "notebooks/12_training_dynamics.ipynb"
+    text = printed(executed(dynamics, tmp_path, scale="smoke", papers=["spiral"], **folders))
+    assert "8 runs, 8 training steps" in text and "not decided" in text
+    records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
+    made = [r for r in records if r["id"].startswith("dynamics/")]
+    drawn = {"collapse", "length", "entropy", "gradient", "rewards", "results"}
+    assert {r["id"].split("/")[1] for r in made} >= drawn
+    files = [tmp_path / "figures" / name for record in made for name in record["files"]]
+    assert all(path.is_file() for path in files)
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 @pytest.mark.slow
@@ -218,27 +196,45 @@ def test_a_study_at_smoke_scale(study, tmp_path):
 
 
 PAPERS = {
-    "spell": ("rows are trained: {", "table-2", "no-format-penalty", (3, 4, 5, 6, 7, 8), "table-6"),
-    "spice": (" of them are trained", "table-3", "choice-only", (1, 3, 4, 5, 6, 7), "table-5"),
+    "spell": (
+        ("2 runs, 4 training steps", "rows are trained: {"),
+        ("table-2", "no-format-penalty"),
+        {*(f"figure-{number}" for number in (3, 4, 5, 6, 7, 8)), "claims", "table-6"},
+    ),
+    "spice": (
+        ("2 runs, 4 training steps", " of them are trained"),
+        ("table-3", "choice-only"),
+        {*(f"figure-{number}" for number in (1, 3, 4, 5, 6, 7)), "claims", "table-5"},
+    ),
+    "ssp": (
+        ("2 runs, 4 training steps", " rows trained, weights add up to "),
+        ("table-1", "continued"),
+        {*(f"figure-{number}" for number in (1, 3, 4)), "claims", "table-4", "table-7", "start"},
+    ),
+    "scope": (
+        ("2 runs, 8 training steps", "grades of four answers: [", "length factor"),
+        ("table-2", "curated"),
+        {*(f"figure-{number}" for number in (3, 5, 6, 7, 15, 17)), "claims", "judge", "start"}
+        | {f"table-{number}" for number in (4, 9, 10)},
+    ),
 }
-"""A line of the step by hand, a table that other variants are for and the first that it lacks, the
-figures that the headline's runs are enough for, and the table that takes no runs."""
+"""What is printed, a table that other variants are for with the first that it lacks, and the
+exhibits that the headline's runs are enough for."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", list(PAPERS))
 def test_a_paper_at_smoke_scale(tmp_path, paper):
-    trained, lacking, first, figures, settings = PAPERS[paper]
+    words, (lacking, first), exhibits = PAPERS[paper]
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     text = printed(executed(notebook_of(paper), tmp_path, scale="smoke", run=folders))
-    assert "2 runs, 4 training steps" in text and trained in text
+    assert [word for word in words if word not in text] == []
     assert f"{paper}/{lacking}: " in text and f"lacks the variants {first}, " in text
     records = json.loads((tmp_path / "figures/index.json").read_text())["exhibits"]
-    made = {record["id"].removeprefix(f"{paper}/") for record in records}
-    assert made == {*(f"figure-{number}" for number in figures), "claims", settings}
-    without = {f"{paper}/{settings}", "spice/figure-7"}
+    assert {record["id"].removeprefix(f"{paper}/") for record in records} == exhibits
     for record in records:
-        assert len(record["runs"]) <= 2 and bool(record["runs"]) != (record["id"] in without)
+        takes_runs = catalogue()[record["id"]].source in ("runs", "rollouts")
+        assert len(record["runs"]) <= 2 and bool(record["runs"]) == takes_runs
         assert all((tmp_path / "figures" / name).is_file() for name in record["files"])
     assert not list((tmp_path / "elsewhere").iterdir())
 

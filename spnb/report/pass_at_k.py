@@ -44,14 +44,14 @@ STATES = ("never", "sometimes", "always")
 def passes(runs: Sequence[Run], ks: Sequence[int] = KS) -> pd.DataFrame:
     """pass@k of every item that has several answers, a row each: `COLUMNS`.
 
-    A score of 1 is a right answer. An item with fewer than k answers has no pass@k. `begun` stands
-    for the weights that a run began with, `questions` for the group of suites that a figure puts
-    together: those about as many documents, or the suite alone.
+    A score of 1 is a right answer, a game's move (`action`) none. An item with fewer than k answers
+    has no pass@k. `begun` stands for the weights that a run began with, `questions` for the group
+    of suites that a figure puts together: those about as many documents, or the suite alone.
     """
     known = read_yaml("pass_at_k", "exhibits.yaml")["papers"]
     tables = [pd.DataFrame(columns=COLUMNS)]
     for run in runs:
-        rows = [row for row in run.rows("items") if "sample" in row]
+        rows = [row for row in run.rows("items") if "sample" in row and "action" not in row]
         if not any(row["sample"] for row in rows):
             continue
         table = pd.DataFrame(rows).reindex(columns=["step", *KEYS, "item", "score"])

@@ -93,6 +93,14 @@ def test_no_run_with_several_answers(tmp_path):
     assert pass_at_k.exhibit("pass_at_k/gains", Frames([run])) is None
 
 
+def test_moves_in_a_game_are_no_answers(tmp_path):
+    """SPIRAL asks for several moves in each state of Kuhn poker; a legal one has score 1."""
+    run = write(tmp_path, paper="spiral")
+    moves = answers(2, {("kuhn_poker", ""): [4]})
+    run.append("items", *({**row, "action": "bet"} for row in moves))
+    assert set(passes([run])["suite"]) == {"journey-4", "ledger-4"}
+
+
 def test_suites_count_alike(tmp_path):
     """(1/4 + 0) / 2 and 1: their mean, not that of three items."""
     table = of(passes([write(tmp_path)]), step=0, k=1)

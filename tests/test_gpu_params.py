@@ -44,7 +44,7 @@ CHOSEN = {
         "spell": "full longpo",
         "spice": "r-zero absolute-zero",
         "scope": "curated",
-        "spiral": "sft poker-kl",
+        "spiral": "sft full",
         "ssp": "base",
         "rlvr": "search",
         "proposer": "learning-two report-curriculum",

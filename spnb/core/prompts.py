@@ -26,6 +26,9 @@ SearchStyle = Literal["careful", "plain"]
 TaskType = Literal["question", "summary", "plan", "writing"]
 AskKind = Literal["question", "choice", "task"]
 Exam = Literal["closed", "choice", "text", "figure", "text choice", "conversation"]
+OPTION = re.compile(r"- (?P<text>.+) \((?P<letter>[A-D])\)")
+MARKED = re.compile(r"(?:- )?\(?(?P<letter>[A-D])[).:]\s*(?P<text>.+)")
+"""Two ways to write one of a question's options."""
 YES = "yes"
 NO = "no"
 
@@ -37,6 +40,7 @@ CHOICE = _WORDS["choice"]
 SEARCHING = _WORDS["search"]
 ASKING = _WORDS["ask"]
 ASK_BEYOND = _WORDS["ask beyond"]
+ASK_FORM = _WORDS["corpus"]["form"]
 ASK_SEARCH = _WORDS["ask by search"]
 ASK_DEEPER = _WORDS["corpus"]["deeper"]
 ASK_LIKE = _WORDS["corpus"]["like"]
@@ -93,12 +97,13 @@ def lettered(options: Sequence[str]) -> str:
 
 
 def read_options(text: str) -> tuple[str, list[str]]:
-    """A question's text and the options that stand after it as `lettered` writes them; the whole
-    text and none where they do not."""
-    first, *lines = text.strip().split("\n")
-    matches = [re.fullmatch(r"- (.+) \(([A-D])\)", line.strip()) for line in lines]
-    options = [match[1] for match in matches if match]
-    listed = [line.strip() for line in lines] == lettered(options).split("\n")
+    """A question's text and the options after it, one a line and in order, as `lettered` writes
+    them or behind A), (A), A. or A:; the whole text and none where they do not stand so."""
+    first, *lines = [line.strip() for line in text.strip().split("\n") if line.strip()] or [""]
+    matches = [OPTION.fullmatch(line) or MARKED.fullmatch(line) for line in lines]
+    options = [match["text"] for match in matches if match]
+    letters = [match["letter"] for match in matches if match]
+    listed = len(options) == len(lines) and letters == [*"ABCD"[: len(letters)]]
     return (first, options) if options and listed else (text.strip(), [])
 
 
@@ -113,12 +118,12 @@ def information(documents: Sequence[str]) -> str:
 
 
 def ask(
-    documents: Sequence[str], earlier: Sequence[str] = (), kind: AskKind = "question"
+    documents: Sequence[str], earlier: Sequence[str] = (), kind: AskKind = "question", form=""
 ) -> Messages:
-    """Asks for a question with its answer, a multiple-choice one, or a task; beyond `earlier` ones
-    where there are some."""
+    """Asks for a question with its answer, a multiple-choice one, or a task, in a stated form;
+    beyond `earlier` ones where there are some."""
     before = "\n".join(f"- {question}" for question in earlier)
-    return _user(ASKING[kind] + (ASK_BEYOND if earlier else ""), before, listing(documents))
+    return _user(ASKING[kind] + form + (ASK_BEYOND if earlier else ""), before, listing(documents))
 
 
 def ask_search(target: str, searches: int = 0, examples: Sequence[str] = ()) -> Messages:
@@ -133,8 +138,9 @@ def ask_search(target: str, searches: int = 0, examples: Sequence[str] = ()) -> 
 
 
 def judge(question: str, first: str, second: str) -> Messages:
-    """Asks whether two answers mean the same."""
-    return _user(JUDGE, f"Question: {question}", f"First: {first}", f"Second: {second}")
+    """Asks whether two answers mean the same; each is one line, so that none can pass for two."""
+    parts = {"Question": question, "First": first, "Second": second}
+    return _user(JUDGE, *(f"{name}: {' '.join(part.split())}" for name, part in parts.items()))
 
 
 def task(text: str, documents: Sequence[str]) -> Messages:

@@ -6,7 +6,6 @@ turns).
 """
 
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,9 +23,10 @@ TYPES = {"journey": "general QA", "ledger": "financial", "choice": "multiple cho
 """Task types by their names in params, as papers call them."""
 RULES = {"journey": "cover", "ledger": "numeric", "choice": "letter"}
 """How a response is compared with a proposal's answer, by family (`spnb.core.grading`)."""
+MOST_WORDS = 40
+"""Of a stated answer that is no letter."""
 TOLERANCE = 0.0015
 """Of numbers, relative to the proposal's answer (SPELL's released grader)."""
-OPTION = re.compile(r"- (.+) \(([A-D])\)")
 
 
 def check_type(family: str) -> None:
@@ -62,16 +62,15 @@ def read_proposal(text: str, family: str) -> Proposal | Rejected:
     if family != "choice":
         if family == "ledger" and not grade(answer, answer, "numeric"):
             return Rejected("the answer is no number")
+        if len(answer.split()) > MOST_WORDS:
+            return Rejected("the answer is too long")
         return Proposal(" ".join(asked.split()), answer, kind=family)
-    question, *listed = asked.split("\n")
-    matches = [OPTION.fullmatch(line) for line in listed]
-    options = tuple(match[1] for match in matches if match)
-    in_order = [match[2] for match in matches if match] == list(LETTERS)
-    if not (len(matches) == len(set(options)) == len(LETTERS) and in_order):
+    question, options = prompts.read_options(asked)
+    if not len(options) == len(set(options)) == len(LETTERS):
         return Rejected("not four different options")
     if answer not in [*LETTERS]:
         return Rejected("the answer is no option's letter")
-    return Proposal(question, answer, options, family)
+    return Proposal(question, answer, tuple(options), family)
 
 
 def agrees(family: str, answer: str | None, proposal: Proposal) -> bool:
@@ -131,11 +130,14 @@ def cut(text: str, tokenizer: Any, size: int) -> str:
 
 
 class Clusters(DocumentSource):
-    """Clusters of documents by task type, without an oracle.
+    """Clusters of documents by task type, without an oracle. `form`: what a questioner is told of
+    its proposal's form by task type, beside `prompts.ask`.
 
     Raises:
         CorpusError: there is no cluster of a task type.
     """
+
+    form: Mapping[str, str] = {}
 
     def __init__(self, every: Sequence[Context], kinds: Sequence[str]):
         self.kinds = list(kinds)
@@ -151,7 +153,7 @@ class Clusters(DocumentSource):
 
     def ask(self, context: Context, earlier: Sequence[str] = ()) -> Messages:
         kind = "choice" if context.kind == "choice" else "question"
-        return prompts.ask(context.records, earlier, kind)
+        return prompts.ask(context.records, earlier, kind, self.form.get(context.kind, ""))
 
     def read(self, text: str, context: Context) -> Proposal | Rejected:
         return read_proposal(text, context.kind)
@@ -172,6 +174,8 @@ class Clusters(DocumentSource):
 class CorpusClusters(Clusters):
     """The clusters of a corpus of one's own (`params.corpus`), as `read_clusters` reads them."""
 
+    form = prompts.ASK_FORM
+
     def __init__(self, params: Any, tokenizer: Any = None):
         few = params.documents_read
         every = read_clusters(params.corpus, params.tasks, params.documents, params.seed, few)
@@ -185,6 +189,6 @@ def _rows(corpus: str) -> Iterator[Mapping[str, Any]]:
     for place in range(len(store)):
         row, where = store.row(place)
         known = isinstance(row, Mapping) and isinstance(row.get("metadata") or {}, dict)
-        if not known or not isinstance(row.get("text"), str):
+        if not (known and isinstance(row.get("text"), str) and row["text"].strip()):
             raise CorpusError(f"{where} is no document; allowed: an object with text and metadata")
         yield row

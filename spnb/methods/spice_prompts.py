@@ -140,12 +140,9 @@ def _read_json(text: str, answer_type: str) -> tuple[str, str] | None:
         return None
     if not (isinstance(question, str) and isinstance(answer, str)):
         return None
-    lines = [re.sub(r"^\s*\(?([A-D])[).:]\s*(.+?)\s*$", r"- \2 (\1)", x) for x in _lines(question)]
-    return ("\n".join(lines), answer.strip()) if lines and answer.strip() else None
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.split("\n") if line.strip()]
+    text, options = prompts.read_options(question)
+    text += f"\n{prompts.lettered(options)}" if options else ""
+    return (text, answer.strip()) if text and answer.strip() else None
 
 
 def last_object(text: str) -> dict[str, Any] | None:

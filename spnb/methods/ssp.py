@@ -271,17 +271,18 @@ class Method(SearchMethod):
         """The first rule that a question breaks, "" for none."""
         params = self.params
         text = proposal.question
-        answer = normal(proposal.answer)
         queries = [normal(query) for query in trajectory.searches]
+        said = (proposal.answer, text, *trajectory.searches)
+        answer, asked, *searched = (" ".join(each.casefold().split()) for each in said)
         rules = {
             "too short": len(text) < params.min_characters,
             "too few words": len(text.split()) < params.min_words,
             "too long": len(text) > params.max_characters,
-            "answer in the question": answer in normal(text),
+            "answer in the question": answer in asked,
             "too few searches": len(queries) < params.min_searches,
             "nothing found": params.min_searches > 0 and not trajectory.documents,
             "a query twice": params.distinct_queries and len({*queries}) < len(queries),
-            "answer in a query": params.hidden_answer and any(answer in each for each in queries),
+            "answer in a query": params.hidden_answer and any(answer in each for each in searched),
         }
         return next((reason for reason, broken in rules.items() if broken), "")
 

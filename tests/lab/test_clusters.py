@@ -237,6 +237,11 @@ def test_the_oracle_knows_a_questions_level_and_answer():
         ("ledger", "<question> ?</question><answer> many</answer>", "the answer is no number"),
         ("choice", "<question> ?</question><answer> A</answer>", "not four different options"),
         (
+            "journey",
+            f"<question> ?</question><answer>{41 * 'a '}</answer>",
+            "the answer is too long",
+        ),
+        (
             "choice",
             f"<question> ?\n{LISTED}</question><answer> E</answer>",
             "the answer is no option's letter",

@@ -171,7 +171,11 @@ def test_an_expression_is_right_in_any_form():
 
 def test_options_are_four_of_which_one_is_right():
     assert read_options("Why?\n- a (A)\n- b (B)") == ("Why?", ["a", "b"])
-    assert read_options("Why?\n- a (B)\n- b (A)")[1] == []
+    assert read_options("Why?\n- a (B)\n- b (A)")[1] == [] == read_options("")[1]
+    for marked in ("A) a\nB) b", "(A) a\n(B) b", "A. a\n\nB: b ", "- A: a\n- b (B)"):
+        assert read_options(f"Why?\n{marked}") == ("Why?", ["a", "b"]), marked
+    assert read_options("Why?\n- A. Smith (A)")[1] == ["A. Smith"]
+    assert read_options("Why?\nA) a\nC) b")[1] == [] == read_options("Why?\nA) a\nb")[1]
     for kind in ("ledger", "code"):
         for seed in range(60):
             steps = draw_entry(random.Random(seed), kind, 1 + seed % HIGHEST).steps

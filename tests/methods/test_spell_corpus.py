@@ -1,6 +1,7 @@
 """SPELL on a corpus of one's own: its plan, documents cut by tokens, prompts that are too long."""
 
 import json
+import random
 
 import pytest
 from fakes import CharTokenizer, Roles, step_of
@@ -9,6 +10,7 @@ from transformers import AutoTokenizer
 from spnb.core.documents import Proposal, open_source
 from spnb.core.params import SCALES, ParamError, validate
 from spnb.corpus.clusters import cut
+from spnb.corpus.store import CorpusError
 from spnb.lab import embedded_path
 from spnb.methods.spell import Method
 from spnb.train.config import params_class
@@ -36,6 +38,18 @@ def test_a_corpus_leaves_out_default_variants_with_an_oracle(scale):
     assert whole.variants == ["full", "rlvr"] and whole.left_out == ()
     assert "Without" not in whole.destination()
     assert whole.params("full").policies == {"external": "embedded/reader"}
+
+
+def test_the_form_of_a_proposal_is_asked_for(tmp_path):
+    made = method(tmp_path, corpus=corpus(tmp_path / "own.jsonl"), tasks=["choice", "ledger"])
+    said = [made.source.ask(made.source.draw(random.Random(0), place)) for place in range(2)]
+    choice, ledger = (one[-1]["content"] for one in said)
+    assert "from A) to D)." in choice and "The answer is one number" in ledger
+
+
+def test_a_document_without_words_is_refused(tmp_path):
+    with pytest.raises(CorpusError, match="line 2 .*is no document"):
+        method(tmp_path, corpus=corpus(tmp_path / "own.jsonl", texts=("Word", " ")))
 
 
 @pytest.mark.parametrize("variant", ["rlvr", "longpo", "solopo", "qwenlong-l1", "judge"])
@@ -76,12 +90,11 @@ def test_documents_are_cut_by_tokens_at_the_ends_of_words():
 
 
 def method(tmp_path, **values):
-    values = dict(paper="spell", scale="smoke", variant="v", policy="embedded/reader") | values
-    values |= dict(
-        corpus=corpus(tmp_path / "own.jsonl"), tasks=["journey"], documents=3, questions_per_round=4
-    )
-    values |= dict(grpo={"loss_type": "grpo"})
-    return Method(validate(params_class(Method), values), CharTokenizer())
+    given = dict(paper="spell", scale="smoke", variant="v", policy="embedded/reader")
+    given |= dict(tasks=["journey"], documents=3, questions_per_round=4)
+    given |= dict(grpo={"loss_type": "grpo"})
+    own = {"corpus": values.get("corpus") or corpus(tmp_path / "own.jsonl")}
+    return Method(validate(params_class(Method), given | values | own), CharTokenizer())
 
 
 def test_a_prompt_that_is_too_long_trains_nothing(tmp_path):

@@ -169,6 +169,8 @@ def test_an_answer_in_the_question_and_nothing_found():
     made, found = method(), Trajectory((1,), searches=["a"], documents=["x"])
     leak = Proposal("Start at Belana: who is BELANA here?", "Belana")
     assert made.broken_rule(leak, found) == "answer in the question"
+    band = Proposal("Whoever sang it in which town?", "The Who")
+    assert made.broken_rule(band, found) == "", "the paper's rule: the answer as it stands"
     clean = Proposal("Start at Belana: first guide?", "Arwyn")
     assert made.broken_rule(clean, Trajectory((1,), searches=["a"])) == "nothing found"
     free = method(min_searches=0)

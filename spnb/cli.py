@@ -78,6 +78,8 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 raise ParamError(f"--set is {pair}; allowed: {part} itself or keys in it, not both")
+        if isinstance(place.get(last), dict):
+            raise ParamError(f"--set is {pair}; allowed: {last} itself or keys in it, not both")
         place[last] = value
     return values
 

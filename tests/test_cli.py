@@ -59,6 +59,10 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
         (["run", "spiral", "--set", "seed=1"], "--set is seed=1; allowed: other parameters, seed"),
         (["run", "spiral", "--set", "grpo.bet=1"], "'grpo.bet', which is unknown; did you mean"),
         (["run", "spiral", "--set", "grpo=1", "--set", "grpo.beta=1"], "grpo itself or keys in it"),
+        (
+            ["run", "spiral", "--set", "grpo.beta=1", "--set", "grpo={}"],
+            "grpo itself or keys in it",
+        ),
         (["run", "spiral", "--set", "games=connect_five"], "did you mean connect_four"),
         (["run", "spiral", "--set", "policy=embedded/chess"], "embedded policy is 'chess'; allowe"),
         (["embedded", "/nowhere", "--recipe", "chess"], "recipe is 'chess'"),

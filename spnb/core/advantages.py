@@ -12,11 +12,13 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 from spnb.core.types import Sample, grouped
 
+BY_ROLE = attrgetter("role")
 Totals = Callable[[Counter], Counter]
 """Adds counts up over all processes, all of which have to call it (`spnb.core.method.Share`)."""
 
@@ -151,6 +153,7 @@ ESTIMATORS: dict[str, Callable[..., Estimator]] = {
     "group_mean": partial(Estimator, centred),
     "raw": partial(Estimator, raw),
     "batch_zscore": partial(Estimator, zscores, batch=True),
+    "batch_mean": partial(Estimator, centred, batch=True),
     "role_ema": RoleEMA,
 }
 
@@ -177,23 +180,38 @@ def leave_out(row: Sample, gone: bool = True) -> None:
         row.advantage = row.weight = 0.0
 
 
-def assign(samples: Sequence[Sample], estimators: Mapping[Hashable, Estimator]) -> None:
-    """Sets the advantage of every sample that has none yet, each role by its own estimator.
+def assign(
+    samples: Sequence[Sample],
+    estimators: Mapping[Hashable, Estimator],
+    gather: Callable[[list[Any]], list[Any]] = list,
+    rank: int = 0,
+) -> None:
+    """Sets the advantage of every sample that has none yet, each role by its own estimator; that of
+    a batch takes in the rewards of all processes, all of which have to call this.
 
     Args:
         estimators: by the sample's role. A role without one keeps its samples out of the loss:
             advantage 0 and weight 0.
+        gather: makes one list of every process's list, in the order of their `rank`.
     """
     missing = [sample for sample in samples if sample.advantage is None]
-    for role, members in grouped(missing, attrgetter("role")).items():
+    by_role = grouped(missing, BY_ROLE)
+    own = {role: [sample.reward for sample in members] for role, members in by_role.items()}
+    everyone = gather([own])
+    for role, members in by_role.items():
         estimator = estimators.get(role)
         if estimator is None:
             for sample in members:
                 leave_out(sample)
             continue
-        rewards = [sample.reward for sample in members]
+        first, rewards = 0, own[role]
         groups = [sample.group for sample in members]
-        advantages = estimator(rewards, groups, [role] * len(members))
+        if getattr(estimator, "batch", False):
+            parts = [each.get(role, []) for each in everyone]
+            first, rewards = sum(map(len, parts[:rank])), list(chain(*parts))
+            groups = [None] * len(rewards)
+        advantages = estimator(rewards, groups, [role] * len(rewards))
+        advantages = advantages[first : first + len(members)]
         for sample, advantage in zip(members, advantages, strict=True):
             sample.advantage = advantage
 

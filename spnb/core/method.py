@@ -292,7 +292,8 @@ class SelfPlayMethod(ABC):
     def estimate(self, samples: Sequence[Sample]) -> None:
         """Sets the advantages that are still missing, by each role's estimator; see `assign`."""
         roles = {sample.role: self.roles[self.role_of(sample)] for sample in samples}
-        assign(samples, {key: role.estimator for key, role in roles.items() if role.trainable})
+        estimators = {key: role.estimator for key, role in roles.items() if role.trainable}
+        assign(samples, estimators, self.share.gather, self.share.rank)
 
     def select(self, samples: Sequence[Sample]) -> None:
         """Sets weights: which rows are trained, how much each counts.
@@ -301,13 +302,18 @@ class SelfPlayMethod(ABC):
         time: in a mean over rows those without an advantage, and without a KL term.
         """
         grpo = self.params.grpo
-        held = {name for name, role in self.roles.items() if role.kl and grpo.get("beta")}
+        held = {name for name, role in self.roles.items() if role.kl and self.beta(role.policy)}
         if grpo.get("loss_type", "dr_grpo") in ROW_MEAN_LOSSES:
             skip_zero_advantage(
                 samples,
                 lambda sample: sample.advantage or self.role_of(sample) in held,
                 self.share.counts,
             )
+
+    def beta(self, policy: str) -> float:
+        """The KL's weight in the loss of a policy, which may be its own (`co_trained`)."""
+        own = getattr(self.params, "co_trained", {}).get(policy, {})
+        return (self.params.grpo | own).get("beta", 0.0)
 
     def suites(self, step: int) -> list[Suite]:
         """What is measured after `step` steps."""

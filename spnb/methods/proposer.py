@@ -128,7 +128,7 @@ class Method(SelfPlayMethod):
         """Both learn: proposals are compared within a step, answers within a question."""
         sampling = self.params.sampling
         return {
-            "proposer": Role(sampling, make_estimator("group_mean")),
+            "proposer": Role(sampling, make_estimator("batch_mean")),
             "solver": Role(sampling, make_estimator("group_zscore"), kl=False),
         }
 

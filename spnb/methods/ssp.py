@@ -434,7 +434,7 @@ class Method(SearchMethod):
         parts = {}
         for name in ("proposer", "solver"):
             role = self.roles[name]
-            held = role.kl and self.params.grpo.get("beta")
+            held = role.kl and self.beta(role.policy)
             rows = [row for row in samples if row.role == name and row.weight]
             number[name] = len(rows)
             for row in rows:

@@ -270,6 +270,9 @@ class RunParams(MethodParams):
                 raise ValueError(f"roles.{name}.trainable is True {snapshot}; allowed: false")
         for name, changes in self.co_trained.items():
             validate(GRPOParams, self.grpo | changes, f"co_trained.{name}.")
+            same = changes.get("num_iterations", self.grpo["num_iterations"])
+            fits = "the same for all: they share checkpoints"
+            self.need(same == self.grpo["num_iterations"], "co_trained grpo.num_iterations", fits)
         alone = not (self.stages or self.engine == "vllm")
         self.need(alone or not self.co_trained, "co_trained stages engine", "no stages, torch")
         total = sum(stage.steps for stage in self.all_stages)

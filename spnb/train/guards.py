@@ -186,7 +186,7 @@ def one_temperature(method: SelfPlayMethod, policy: str, default: float) -> floa
     """The one temperature of the roles that train a policy.
 
     Raises:
-        TrainerError: they have several.
+        TrainerError: they have several, or 0.
     """
     roles = [role for role in method.roles.values() if role.trainable and role.policy == policy]
     temperatures = {role.sampling.temperature for role in roles}
@@ -194,6 +194,10 @@ def one_temperature(method: SelfPlayMethod, policy: str, default: float) -> floa
         raise TrainerError(
             f"roles that learn have temperatures {sorted(temperatures)}; allowed: one, because "
             "TRL's loss takes one (a role that does not learn may have its own)"
+        )
+    if 0 in temperatures:
+        raise TrainerError(
+            "roles that learn have temperature 0; allowed: above 0, TRL's loss divides by it"
         )
     return next(iter(temperatures), default)
 

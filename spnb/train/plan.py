@@ -18,6 +18,7 @@ from pydantic import Field
 
 from spnb.core import plugins
 from spnb.core.errors import Stopped, signals_stop
+from spnb.core.method import POLICY
 from spnb.core.params import (
     ParamError,
     Settings,
@@ -284,9 +285,11 @@ def _own_start(
 ) -> dict[str, Any]:
     """A run's values with the policy itself for each that would start from such a variant."""
     starts = values.get("start_from", {})
+    starts = {POLICY: starts} if isinstance(starts, str) else starts
     own = [name for name, of in starts.items() if _why_not(paper, scale, of, given)]
     left = {name: of for name, of in starts.items() if name not in own}
-    policies = values.get("policies", {}) | dict.fromkeys(own, values.get("policy"))
+    beside = {name: values.get("policy") for name in own if name != POLICY}
+    policies = values.get("policies", {}) | beside
     return {**values, "start_from": left, "policies": policies} if own else dict(values)
 
 

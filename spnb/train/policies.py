@@ -273,8 +273,8 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
     if merged:
         from peft import AutoPeftModelForCausalLM as cls  # noqa: N813
     model = cls.from_pretrained(path, dtype=dtype, trust_remote_code=False)
-    if merged:  # a LoRA run's final weights: the next run trains an adapter of its own
-        model = model.merge_and_unload()
+    if merged:  # a LoRA run's final weights: the next run trains an adapter of its own, or all
+        model = model.merge_and_unload().requires_grad_(True)
     if torch.cuda.is_available():
         model = model.to("cuda")
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
@@ -385,8 +385,8 @@ def fixed_engine(name: str, source: str, params: Any, tokenizer: Any) -> Engine:
     """
     if name in params.servers:
         return ServerEngine(Server(name, source, params.servers[name]), tokenizer)
-    plain = PLAIN.model_copy(update={"dtype": params.dtype})
-    other = load_policy(source, plain, trained=False)
+    same = {"dtype": params.dtype, "chat_template": params.chat_template}
+    other = load_policy(source, PLAIN.model_copy(update=same), trained=False)
     same_tokens(source, other.tokenizer, tokenizer)
     other.model.eval().requires_grad_(False)
     return other.engine()

@@ -54,7 +54,6 @@ from spnb.train.runs import (
     read_json,
     read_run,
     read_state,
-    step_of,
 )
 from spnb.train.states import unreadable
 from spnb.train.trainer import Hooks, Stage, make_trainer
@@ -195,7 +194,7 @@ def read_done(folder: Path, run: Run) -> dict[str, Any]:
     Raises:
         RunError: it cannot be read, or the stage's weights are not as they were saved.
     """
-    noted = read_json(folder / DONE, {"state": dict, **NOTED}, run.again)
+    noted = read_json(folder / DONE, {"methods": list, **NOTED}, run.again)
     compare(folder, noted.get("weights", {}), run.again)
     return noted
 
@@ -227,7 +226,8 @@ class StageRun:
             before: what this returned for the stage before.
 
         Returns:
-            The method's `state` after it, and what the run `noted` of its records then.
+            The method's state in each process after it (`methods`), and what the run `noted` of its
+            records then.
 
         Raises:
             RunError: what is in the run's folder does not fit together; nothing was changed.
@@ -237,12 +237,14 @@ class StageRun:
         self.check_first()
         checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
         saved = read_state(checkpoint, NOTED) if checkpoint else None
-        self.build(before["state"] if before else None)
+        self.build(before["methods"] if before else None)
         if self.main:
             self.run.rewind(saved["run"] if saved else before or {})
         self.trainer.accelerator.wait_for_everyone()
         if not saved and self.index == 0:
             self.evaluate(0)
+        elif not saved and "past" in self.snapshots:
+            self.keep_past(trained_weights(self.model))
         try:
             if saved:
                 self.resume(saved, checkpoint)
@@ -252,7 +254,7 @@ class StageRun:
         except (RunError, TrainerError):
             raise
         except Exception as error:
-            if checkpoint is None or self.trainer.state.global_step > step_of(checkpoint):
+            if checkpoint is None or self.trainer.begun:
                 raise
             raise RunError(unreadable(checkpoint, error)) from error
         return self.finish()
@@ -269,8 +271,9 @@ class StageRun:
                     "compute the run again"
                 )
 
-    def build(self, method_state: dict[str, Any] | None) -> None:
-        """Loads the policies, the method, the trainer and the engines."""
+    def build(self, methods: Sequence[dict[str, Any]] | None) -> None:
+        """Loads the policies, the method, the trainer and the engines; `methods`: each process's
+        state of the method after the stage before."""
         params = self.params
         transformers.set_seed(params.seed)  # a new LoRA adapter is drawn before the trainer seeds
         first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
@@ -278,8 +281,8 @@ class StageRun:
         self.adapters = params.lora_rank > 0 and method.kl_to_start and not has_adapter(first)
         policy = load_policy(first if self.adapters else now, params)
         self.method = method(params, policy.tokenizer)
-        if method_state is not None:
-            self.method.load_state_dict(method_state)
+        if methods is not None:
+            self.method.load_state_dict(methods[_rank() % len(methods)])
         self.engines: dict[str, Any] = {}
         hooks = Hooks(on_step=self.on_step, on_state=self.on_state)
         output = self.run.checkpoints / f"stage-{self.index}"
@@ -292,6 +295,8 @@ class StageRun:
             )
         if method.kl_to_start and now != first and not self.adapters:
             hold_to(self.trainer, first, params)
+        elif has_adapter(now) and not params.lora_rank:
+            hold_to(self.trainer, now, params)
         self.main = self.trainer.accelerator.is_main_process
         self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
@@ -350,7 +355,7 @@ class StageRun:
         """A policy that learns in the same steps, with its trainer and engine."""
         changed = self.params.grpo | self.params.co_trained[name]
         changed = validate(GRPOParams, changed, f"co_trained.{name}.").resolved()
-        params = self.params.model_copy(update={"grpo": changed})
+        params = self.params.model_copy(update={"grpo": changed, "report_to": "none"})
         policy = load_policy(self.sources[name], params)
         same_tokens(self.sources[name], policy.tokenizer, self.method.chat.tokenizer)
         stage = replace(self.stage, policy=name)
@@ -445,7 +450,8 @@ class StageRun:
                 "disk space and start the run again, it goes on from its last checkpoint"
             ) from error
         self.trainer.accelerator.wait_for_everyone()
-        state = {"state": self.method.state_dict(), "weights": digests(self.folder)}
+        methods = gather_object([self.method.state_dict()])
+        state = {"methods": methods, "weights": digests(self.folder)}
         noted = state | self.run.noted()
         if self.main:
             write_json(self.folder / DONE, noted)

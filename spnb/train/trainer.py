@@ -86,6 +86,11 @@ class RunMixin(MastersMixin, StatesMixin):
     _saving = False
     _started = 0.0
 
+    @property
+    def begun(self) -> bool:
+        """Whether an update has begun, so that a checkpoint was read well."""
+        return self._started > 0
+
     def train(self, *args: Any, **more: Any) -> Any:
         """TRL's, with a sentence where a checkpoint cannot be written."""
         try:
@@ -130,7 +135,7 @@ class RunCallback(TrainerCallback):
         self.trainer = trainer
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The first batch of an update is there."""
+        """The first batch of an update is there, all of a checkpoint is read."""
         self.trainer._started = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:

@@ -7,7 +7,14 @@ from spnb.core.types import Sample
 
 
 def test_names():
-    assert set(ESTIMATORS) == {"group_zscore", "group_mean", "raw", "batch_zscore", "role_ema"}
+    assert set(ESTIMATORS) == {
+        "group_zscore",
+        "group_mean",
+        "raw",
+        "batch_zscore",
+        "batch_mean",
+        "role_ema",
+    }
 
 
 def test_raw_is_the_reward():
@@ -76,7 +83,7 @@ def test_role_ema_refuses_two_returns_in_one_game():
         (
             "ppo",
             {},
-            "estimator is 'ppo'; allowed: group_zscore, group_mean, raw, batch_zscore, role_ema",
+            "estimator is 'ppo'; allowed: group_zscore, .*, batch_zscore, batch_mean, role_ema",
         ),
         ("raw", {"decay": 0.5}, r"estimator 'raw' does not take the options \['decay'\]"),
         ("role_ema", {"decay": 1.5}, "decay is 1.5; allowed: a number from 0 to 1"),
@@ -112,6 +119,14 @@ def test_assign_uses_each_roles_estimator_and_leaves_what_is_set():
     assign(rows, {"a": make_estimator("group_mean"), "b": make_estimator("raw")})
     assert [one.advantage for one in rows] == [-1.0, 1.0, 5.0, 0.0, 7.0]
     assert [one.weight for one in rows] == [1, 1, 1, 0, 1]  # role c does not learn
+
+
+def test_a_batch_is_that_of_all_processes_and_a_group_its_processs_own():
+    """Rewards 1, 3 here and 8 in the process before: their mean is 4. Role b is there alone."""
+    rows = [row(1.0, "a", group=0), row(3.0, "a", group=1), row(1.0, "g"), row(3.0, "g")]
+    estimators = {"a": make_estimator("batch_mean"), "g": make_estimator("group_mean")}
+    assign(rows, estimators, lambda own: [{"a": [8.0], "b": [5.0], "g": [9.0]}, *own], rank=1)
+    assert [one.advantage for one in rows] == [-3.0, -1.0, -1.0, 1.0]
 
 
 def test_drop_uninformative_keeps_the_mean_over_all_rows():

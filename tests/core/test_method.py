@@ -53,6 +53,15 @@ def test_a_role_that_does_not_learn_is_not_trained():
     assert [one.weight for one in rows] == [0, 1 / 2, 0]  # the mean of the two that learn
 
 
+def test_a_policys_own_kl_keeps_its_rows():
+    """A policy that learns beside may have a KL where the run has none."""
+    params = Params(grpo={"beta": 0.0}).model_copy(update={"co_trained": {"policy": {"beta": 0.1}}})
+    method, rows = Method(params, None), [row("solver", 2.0), row("solver", 0.0)]
+    method.estimate(rows)
+    method.select(rows)
+    assert [one.weight for one in rows] == [1, 1]
+
+
 @pytest.mark.parametrize("grpo", [{"beta": 0.1}, {"loss_type": "dapo"}])
 def test_rows_without_an_advantage_stay_where_they_count(grpo):
     method, rows = Method(Params(grpo=grpo), None), [row("solver", 2.0), row("solver", 0.0)]

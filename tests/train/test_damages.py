@@ -109,7 +109,7 @@ def test_weights_of_a_stage_that_were_changed_or_are_none_of_the_runs(tmp_path):
     stage.folder.mkdir(parents=True)
     weights = stage.folder / "model.safetensors"
     weights.write_bytes(b"weights")
-    noted = {"state": {}, "weights": digests(stage.folder), "rows": dict.fromkeys(ROWS, 0)}
+    noted = {"methods": [{}], "weights": digests(stage.folder), "rows": dict.fromkeys(ROWS, 0)}
     write_json(stage.folder / "method.json", noted)
     params = SimpleNamespace(all_stages=[Stage()])
     before = [lambda: stage.go(None), lambda: _collect_models(run, params)]

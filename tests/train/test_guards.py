@@ -194,3 +194,6 @@ def test_the_temperature_of_the_loss_is_that_of_the_roles_that_learn():
     made = SimpleNamespace(roles={"r": learns, "judge": judge})
     assert guards.one_temperature(made, "policy", 1.0) == 0.5
     assert guards.one_temperature(made, "another", 1.0) == 1.0
+    made.roles["r"] = Role(Sampling(4, 0.0), make_estimator("raw"))
+    with pytest.raises(TrainerError, match="have temperature 0; allowed: above 0"):
+        guards.one_temperature(made, "policy", 1.0)

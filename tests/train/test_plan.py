@@ -68,6 +68,13 @@ def same_weights(first, second):
     return ours.keys() == theirs.keys() and all((ours[k] == theirs[k]).all() for k in theirs)
 
 
+def test_a_variant_that_starts_from_one_without_a_corpus_starts_from_the_policy(tmp_path):
+    """SSP's continued goes on from weights that learned in the laboratory."""
+    plan = make_plan("ssp", "smoke", variants=["continued"], corpus=str(tmp_path), seeds=[0])
+    params = plan.params("continued")
+    assert params.start_from == {} and "policy" not in params.policies
+
+
 @pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(tmp_path):
     values = dict(steps=6, save_every=2, eval_every=3, grpo={"num_iterations": 2})

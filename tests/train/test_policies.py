@@ -208,6 +208,15 @@ def test_a_template_of_ones_own_takes_the_place_of_the_tokenizers(tmp_path):
     assert policy.tokenizer.chat_template == path.read_text()
 
 
+def test_a_fixed_policy_has_the_runs_template_too(tmp_path, copied, tokenizer):
+    (copied / "chat_template.jinja").unlink()
+    path = tmp_path / "own.jinja"
+    path.write_text("{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}")
+    assert fixed_engine("rival", str(copied), params(chat_template=str(path)), tokenizer)
+    with pytest.raises(PolicyError, match="no chat template"):
+        fixed_engine("rival", str(copied), params(), tokenizer)
+
+
 def test_a_missing_package_is_told():
     with pytest.raises(PolicyError, match="backend 'unsloth'.*unsloth"):
         load_policy("embedded/games", params(backend="unsloth", lora_rank=4))

@@ -1,5 +1,6 @@
 """Several policies, stages, kept checkpoints, and runs that start from other runs."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -203,6 +204,10 @@ def test_a_later_stage_has_the_runs_start(tmp_path, monkeypatch, in_place, rank,
             "parameter is 'grpo.bta', which is unknown; did you mean 'grpo.beta'",
         ),
         ({"grpo": {"max_steps": 1}}, "grpo.max_steps is 1; allowed: nothing, steps decides it"),
+        (
+            {"policies": {"b": "embedded/games"}, "co_trained": {"b": {"num_iterations": 3}}},
+            r"allowed: the same for all: they share checkpoints",
+        ),
     ],
 )
 def test_names_that_do_not_exist_are_answered_before_anything_runs(tmp_path, values, message):
@@ -226,6 +231,31 @@ def test_a_later_stage_is_held_to_the_runs_first_weights_or_its_own(
     kl = [row["kl/solver"] for row in run.rows("metrics")]
     assert kl[0] == pytest.approx(0, abs=1e-5) and kl[1] > 1e-4
     assert (kl[2] > 1e-4) is to_start
+
+
+@pytest.mark.slow
+def test_all_weights_that_go_on_from_an_adapter_learn_and_are_held_to_it(tmp_path, two_variants):
+    """The one update of the second run begins where its KL is taken to."""
+    grpo = {"learning_rate": 0.05, "beta": 0.1, "num_iterations": 1}
+    values = dict(TINY, steps=1, variants=["full"], grpo=grpo, runs=str(tmp_path))
+    adapter = run_one(make_plan("spiral", "smoke", **values, lora_rank=4), "full", 0)
+    shutil.copytree(adapter.model, policy := tmp_path / "adapter")
+    whole = run_one(make_plan("spiral", "smoke", **values, policy=str(policy)), "full", 0)
+    assert whole.rows("metrics")[0]["kl"] == pytest.approx(0, abs=1e-5)
+    merged = load_policy(str(policy)).model.state_dict()
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert not torch.equal(weights(whole.model)[name], merged[name])
+
+
+@pytest.mark.slow
+def test_the_past_policy_is_there_when_a_later_stage_begins(tmp_path):
+    """Its first evaluation is after its first step; a match with the past is played in it."""
+    stages = [{"policy": "policy", "steps": 1}] * 2
+    plan = make_plan(
+        "spiral", "smoke", variants=["full"], **TINY, steps=2, stages=stages, runs=str(tmp_path)
+    )
+    opponents = {row["opponent"] for row in run_one(plan, "full", 0).rows("evals")}
+    assert "past" in opponents
 
 
 @pytest.mark.slow

@@ -201,9 +201,9 @@ def figure_7(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Shares of the phases in a step by variant, and early and late in SPELL's training."""
     entry = OWN["spell/figure-7"]
     used = frames.with_own(entry.variants)
-    if not used.runs:
-        return None
     whole = shares(used, 1)
+    if whole.empty:  # no runs, or records that were unpacked, which have no times of phases
+        return None
     halves = shares(used.only(["full"]), 2)
     looks = curves.looks("spell", [*entry.variants, *frames.own])
     panels = {"All of the training": (whole, "variant", looks)}

@@ -21,7 +21,15 @@ from spnb.core import params
 from spnb.core.params import ParamError, StrictData, validate
 from spnb.report import plots
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import Frames, Measure, known_variants, load_measures, pick, read_yaml
+from spnb.report.frame import (
+    Frames,
+    Measure,
+    known_variants,
+    load_measures,
+    named_variants,
+    pick,
+    read_yaml,
+)
 from spnb.report.plots import Look
 
 Limits = tuple[float | None, float | None]
@@ -260,7 +268,7 @@ def chosen(paper: str, names: list[str]) -> list[str]:
     if len(names) <= MOST:
         return names
     known = params.variants(paper) if paper in params.papers() else {}
-    own = {*known} - {*known_variants(paper)}
+    own = {*known} - named_variants(paper)
     headline = [name for name in names if name in own or known.get(name, {}).get("headline")]
     return (headline or names)[:MOST]
 

@@ -51,6 +51,7 @@ THUMBNAIL = 420
 """Width of a picture in the gallery, in pixels."""
 MEASURE = "python -m spnb.lab.pretrain.exhibits"
 COMMANDS = {"speed": "make bench", "embedded/readers": MEASURE, "embedded/games": MEASURE}
+COMMANDS |= {f"{paper}/start": f"make reproduce PAPER={paper}" for paper in ("ssp", "scope")}
 """What makes exhibits that `spnb exhibit` does not make, by paper or id."""
 HOW_TO_READ = """\
 Every table and figure that was made here, a page a paper. A number of ours has its 95 % interval,

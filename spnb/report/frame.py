@@ -65,7 +65,7 @@ class Frames:
     @property
     def own(self) -> list[str]:
         """A user's own variants: those that the paper's reference files do not name."""
-        own = (run.variant for run in self.runs if run.variant not in known_variants(run.paper))
+        own = (run.variant for run in self.runs if run.variant not in named_variants(run.paper))
         return list(dict.fromkeys(own))
 
     def with_own(self, variants: Sequence[str]) -> "Frames":
@@ -344,6 +344,14 @@ def known_variants(paper: str) -> Mapping[str, Any]:
     """How the paper's variants are drawn: the section `variants` of `figures.yaml`, by name."""
     there = paper in reference.sources("figures.yaml")
     return read_yaml(paper, "figures.yaml").get("variants", {}) if there else {}
+
+
+@cache
+def named_variants(paper: str) -> set[str]:
+    """The variants that the paper's reference files name, to be drawn or for an exhibit alone."""
+    there = paper in reference.sources("tables.yaml")
+    own = read_yaml(paper, "tables.yaml").get("own", {}) if there else {}
+    return {*known_variants(paper)}.union(*(one.get("variants", []) for one in own.values()))
 
 
 def benchmarks_of(frames: Frames) -> dict[str, Measure]:

@@ -23,7 +23,7 @@ from spnb.core.disk import move
 from spnb.core.errors import OneLine
 from spnb.core.params import ParamError, unknown
 from spnb.core.paths import PACKAGED_PARAMS, ROOT, resolve
-from spnb.core.stats import mean_interval
+from spnb.core.stats import bootstrap_interval, mean_interval
 from spnb.core.strict_yaml import read_yaml
 from spnb.corpus.documents import CorpusSettings, Filter, open_source, recipe, to_document
 from spnb.corpus.store import CorpusError
@@ -279,7 +279,11 @@ def _means(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _interval(scores: Sequence[float], least: float) -> str:
-    """The mean in per cent; its interval lies from the least possible value to 100."""
+    """The mean in per cent; its interval lies from the least possible value to 100, and that of a
+    level has a width also where all scores are alike."""
+    if scores and least == 0:
+        level = bootstrap_interval([[[100 * score / len(scores) for score in scores]]], (0, 100))
+        return format_interval(*level[:3])
     over = within(mean_interval([100 * score for score in scores]), (least, 100))
     return format_interval(*over[:3])
 

@@ -116,10 +116,11 @@ def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
         f"difference to {search.against} would have with {TEN} paired seeds, as estimated from "
         "these seeds, and at most: the upper 95 % bound of that estimate."
     )
+    taken = f"Mean of the evaluations in the last {search.window:.0%} of the training"
     protocol = (
         f"Seeds {', '.join(map(str, search.seeds))}, on questions that are not the held-out ones. "
-        f"Mean of the evaluations in the last {search.window:.0%} of the training. Common: highest "
-        f"mean over {', '.join(search.choosing)}{where_narrow(search)}; edge: a value at an end of "
+        f"{taken if search.window else 'The last evaluation'}. Common: highest mean over "
+        f"{', '.join(search.choosing)}{where_narrow(search)}; edge: a value at an end of "
         "what was tried. Minutes: wall time of a run on one core."
     )
     return ExhibitContent(rows, runs, None, caption, protocol)

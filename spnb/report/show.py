@@ -314,7 +314,7 @@ def regenerate(
         frames = gather(find_runs(scale=scale))
         say(f"{exhibit_id} takes the {len(frames.runs)} finished runs there are; none is trained.")
         shown = exhibit(exhibit_id, frames=frames)
-    elif info.paper not in params.papers():
+    elif exhibit_id in COMMANDS or info.paper not in params.papers():
         raise ExhibitError(f"exhibit {exhibit_id} cannot be made by this: {_how(exhibit_id)}")
     elif "/search" in info.id:
         shown = searched(exhibit_id, scale)

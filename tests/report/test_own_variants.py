@@ -100,7 +100,7 @@ def test_shared_analyses_have_it_too(plan):
 def test_of_many_variants_those_run_by_default_and_ones_own(monkeypatch):
     known = {"full": {"headline": True}, "mine": {}, **{f"sft{n}": {} for n in range(8)}}
     monkeypatch.setattr(curves.params, "variants", lambda paper: known)
-    monkeypatch.setattr(curves, "known_variants", lambda paper: {*known} - {"mine"})
+    monkeypatch.setattr(curves, "named_variants", lambda paper: {*known} - {"mine"})
     assert curves.chosen("spiral", list(known)) == ["full", "mine"]
 
 
@@ -125,3 +125,10 @@ def test_what_code_makes_has_it_as_well(tmp_path):
     (line,) = rlvr.gains(None, gather([run])).item.to_dict("records")
     assert (line["task"], line["measure (%)"]) == ("mine", "right, held-out, greedy")
     assert line["gain"] == "50.0 (n = 1)" and line["more than control"] == "-"
+
+
+def test_arms_of_one_exhibit_alone_are_no_ones_own():
+    """The reward study's stand in `proposer/when`; of many those that run by default are drawn."""
+    names = sorted(curves.params.variants("proposer"))
+    headline = {name for name in names if curves.params.variants("proposer")[name].get("headline")}
+    assert "one-minus-easy" in names and set(curves.chosen("proposer", names)) == headline

@@ -67,6 +67,8 @@ def test_the_tables_that_a_command_makes_say_so(tmp_path, monkeypatch):
     assert list(made["embedded/games"]["policies"]) == ["embedded/games", "embedded/games-rival"]
     assert list(made["embedded/readers"]["policies"]) == ["embedded/player"]
     assert {one["command"] for one in made.values()} == {MEASURE}
+    with pytest.raises(ExhibitError, match="ssp/start cannot be made by this.*PAPER=ssp"):
+        regenerate("ssp/start")
     with pytest.raises(ExhibitError, match=f"embedded/games cannot be made by this.*{MEASURE}"):
         regenerate("embedded/games")
     shipped = {name for record in measured() for name in record["policies"]}

@@ -15,10 +15,10 @@ from spnb.evaluate.proposals import CHALLENGES
 from spnb.lab.segments import GROUPS, SUITES, read_segment, suite_tasks
 from spnb.methods.spice import Params
 from spnb.report import curves, load_claims, plots
-from spnb.report.frame import KEYS, gather, load_measures
+from spnb.report.frame import KEYS, Frames, gather, load_measures
 from spnb.report.papers import spice
 from spnb.train.plan import make_plan
-from spnb.train.runs import open_run
+from spnb.train.runs import Run, open_run
 
 PARAMS = {"paper": "spice", "scale": "smoke", "policy": "embedded/reasoner", "steps": 8}
 
@@ -254,6 +254,7 @@ class Solver:
 def test_a_task_that_was_learned_is_shown_with_both_solutions(tmp_path, monkeypatch):
     """The start knows level 1, the end levels 1 and 2: the first question of level 2."""
     run = spice_run(tmp_path)
+    run.finish()
     tasks = {half: suite_tasks(names[0], 2) for half, names in GROUPS.items()}
     every = [task for each in tasks.values() for task in each]
     policies = {"start": Solver(every, 1), str(run.model): Solver(every, 2)}
@@ -270,6 +271,8 @@ def test_a_task_that_was_learned_is_shown_with_both_solutions(tmp_path, monkeypa
     policies[str(run.model)] = policies["start"]
     table = spice.figure_6(None, gather([run])).item
     assert table["task"].tolist() == [each[0].question for each in tasks.values()]
+    monkeypatch.setattr(Run, "facts", lambda self: {"weights": False})
+    assert spice.figure_6(None, Frames([run])) is None, "records that were unpacked have none"
 
 
 def test_the_methods_of_figure_1_have_colours_that_differ():

@@ -291,7 +291,7 @@ def small_png(png: bytes, texts: Mapping[str, str] | None = None) -> bytes:
     for key, text in (texts or {}).items():
         info.add_itxt(key, text)
     picture = Image.open(io.BytesIO(png)).convert("RGB")
-    picture = picture.quantize(64, Image.Quantize.MEDIANCUT, kmeans=2, dither=Image.Dither.NONE)
+    picture = picture.quantize(56, Image.Quantize.MEDIANCUT, kmeans=2, dither=Image.Dither.NONE)
     picture.save(small, format="png", optimize=True, pnginfo=info)
     return small.getvalue()
 

@@ -285,7 +285,7 @@ def _figure_files(record: dict[str, Any], made: ExhibitContent) -> dict[str, byt
 
 
 def small_png(png: bytes, texts: Mapping[str, str] | None = None) -> bytes:
-    """A picture with 64 colours, a fifth of its bytes, and with texts inside."""
+    """A picture with 56 colours, a fifth of its bytes, and with texts inside."""
     small = io.BytesIO()
     info = PngInfo()
     for key, text in (texts or {}).items():

@@ -107,8 +107,7 @@ def gather(runs: Sequence[Run]) -> Frames:
 
 
 def records(runs: Sequence[Run], name: str = "items") -> pd.DataFrame:
-    """The graded answers of some runs (`items.jsonl`), or other records, one row each; RunError for
-    a finished run that has fewer than it noted."""
+    """The answers of some runs, or other records; RunError for a finished run that lost rows."""
     for run in runs:
         if run.finished and name in (noted := run.facts().get("rows", {})):
             run.check_rows({"rows": {name: noted[name]}})
@@ -277,14 +276,8 @@ class Measure(StrictData):
         return *item_interval(items, self._bounds(items))[:3], n
 
     def items(self, frames: Frames, steps: pd.DataFrame, share: float) -> pd.DataFrame | None:
-        """What each item adds to a level of one variant, by seed; None where one has no items.
-
-        Args:
-            steps: `by_step` of the variant.
-
-        Returns:
-            Columns seed and those of `item_contributions`.
-        """
+        """What each item adds to a level of one variant, by seed (columns seed and those of
+        `item_contributions`); None where one has no items. `steps`: `by_step` of the variant."""
         values = self._at(steps, share)
         runs = {run.seed: run for run in frames.runs}
         known = set(values["seed"]) <= {*runs}
@@ -342,16 +335,18 @@ def read_yaml(paper: str, name: str) -> dict[str, Any]:
 @cache
 def known_variants(paper: str) -> Mapping[str, Any]:
     """How the paper's variants are drawn: the section `variants` of `figures.yaml`, by name."""
-    there = paper in reference.sources("figures.yaml")
-    return read_yaml(paper, "figures.yaml").get("variants", {}) if there else {}
+    return _section(paper, "figures.yaml", "variants")
 
 
 @cache
 def named_variants(paper: str) -> set[str]:
     """The variants that the paper's reference files name, to be drawn or for an exhibit alone."""
-    there = paper in reference.sources("tables.yaml")
-    own = read_yaml(paper, "tables.yaml").get("own", {}) if there else {}
-    return {*known_variants(paper)}.union(*(one.get("variants", []) for one in own.values()))
+    own = _section(paper, "tables.yaml", "own").values()
+    return {*known_variants(paper)}.union(*(one.get("variants", []) for one in own))
+
+
+def _section(paper: str, name: str, key: str) -> Mapping[str, Any]:
+    return read_yaml(paper, name).get(key, {}) if paper in reference.sources(name) else {}
 
 
 def benchmarks_of(frames: Frames) -> dict[str, Measure]:
@@ -373,8 +368,8 @@ def plain(label: str) -> str:
 def load_measures(paper: str) -> dict[str, Measure]:
     """The measures of a paper's tables, figures and claims by name; ParamError if it has none."""
     tables = ["tables.yaml"] * (paper in reference.sources("tables.yaml"))
-    files = [*tables, *reference.claims_files(paper)]
-    contents = [read_yaml(paper, name) for name in files or ["tables.yaml"]]
+    files = [*tables, *reference.claims_files(paper)] or ["tables.yaml"]
+    contents = [read_yaml(paper, name) for name in files]
     return {key: measure for each in contents for key, measure in measures_of(each).items()}
 
 

@@ -49,19 +49,23 @@ def bootstrap_interval(
     bounds: tuple[float, float] | None = None,
     resamples: int = RESAMPLES,
 ) -> tuple[float, float, float, int]:
-    """Mean over seeds, its 95 % two-level bootstrap interval, and the number of seeds.
+    """Mean over seeds, its 95 % bootstrap interval over seeds and items, and the number of seeds.
 
-    Each resample draws seeds with replacement, and within each drawn seed the items of each stratum
-    again; the ends are the 2.5th and 97.5th percentile. They stay within the range of what the
-    items can add up to, and one seed has an interval over its items. The ends are nan where there
-    is nothing to draw: one seed of strata with one item each. Equal arguments give equal numbers.
+    All seeds answer the same items, so both are drawn again, crossed (Owen 2007, "The pigeonhole
+    bootstrap"): each resample draws seeds with replacement, and the items of each stratum once for
+    all of them. The ends are the 2.5th and 97.5th percentile. They stay within the range of what
+    the items can add up to, and one seed has an interval over its items. The ends are nan where
+    there is nothing to draw: one seed of strata with one item each. Equal arguments give equal
+    numbers.
 
     With few seeds it is a little too narrow for a statement about all seeds: in a simulation (seeds
-    spread by 4 points, 500 graded answers each) it held the truth in 89 % of cases with 3 seeds, in
-    92 % with 5 and in 94 % with 10. Verdicts rest on `mean_interval`.
+    spread by 4 points, 125 questions by 30, four answers to each) it held the truth in 92 % of
+    cases with 3 seeds and in 95 % with 5 and with 10. Verdicts rest on `mean_interval`.
 
     Args:
-        seeds: of each seed its strata, of each stratum what each item adds to the seed's value.
+        seeds: of each seed its strata, of each stratum what each item adds to the seed's value. The
+            n-th item of a stratum is the same one in all seeds where it has as many items there;
+            strata of another number of items are drawn apart.
         bounds: the least and the largest value that a seed can have. Where all resamples are equal,
             Wilson's interval for the items of one seed says how many more there could be that
             differ, up to these bounds; without bounds such an interval has no width.
@@ -80,10 +84,12 @@ def bootstrap_interval(
     if bounds is None and count == max(map(len, chain.from_iterable(strata))) == 1:
         return value, float("nan"), float("nan"), 1
     rng = np.random.default_rng(0)
-    drawn = np.array([sum(_drawn_sums(s, resamples, rng) for s in items) for items in strata])
-    which = rng.integers(count, size=(resamples, count))  # of the seeds, and a draw of its items:
-    items = rng.integers(resamples, size=(resamples, count))
-    low, high = np.percentile(drawn[which, items].mean(axis=1), (2.5, 97.5))
+    sizes = {(place, len(each)) for items in strata for place, each in enumerate(items)}
+    times = {(place, n): _times_drawn(n, resamples, rng) for place, n in sorted(sizes)}
+    drawn = [sum(times[n, len(each)] @ each for n, each in enumerate(items)) for items in strata]
+    which = rng.integers(count, size=(count, resamples))
+    means = np.take_along_axis(np.array(drawn), which, axis=0).mean(axis=0)
+    low, high = np.percentile(means, (2.5, 97.5))
     if bounds is not None and high - low <= TOLERANCE:
         fewest = min(sum(map(len, items)) for items in strata)
         like = share_interval(fewest, fewest)[0]
@@ -91,12 +97,9 @@ def bootstrap_interval(
     return value, float(low), float(high), count
 
 
-def _drawn_sums(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Sums of as many values drawn with replacement; equal values are drawn by their number."""
-    unique, counts = np.unique(values, return_counts=True)
-    if len(unique) == 1:
-        return np.full(resamples, values.sum())
-    return rng.multinomial(len(values), counts / len(values), size=resamples) @ unique
+def _times_drawn(items: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """How often each item is among as many drawn with replacement, (resamples, items)."""
+    return rng.multinomial(items, np.full(items, 1 / items), size=resamples)
 
 
 def difference_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:

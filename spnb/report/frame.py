@@ -2,13 +2,13 @@
 
 Tables, figures and claims are made of measures. All intervals have 95 %. A level (a number of one
 variant) has a bootstrap interval over seeds and, where the number is a mean of graded answers, over
-the items of each; it stays within the number's range. A change since the start and a difference of
-two variants are paired by seed and have Student's t over the seeds, which needs no range.
+the items, which all seeds share; it stays within the number's range. A change since the start and a
+difference of two variants are paired by seed and have Student's t over the seeds.
 
 An evaluated number (a row of `evals.jsonl`) that is the mean of a column of the graded answers
 (`items.jsonl`) is taken apart into what each item adds to it. Items of one suite, opponent, role,
-decoding and difficulty at one step are a stratum. Other numbers (exploitability, a ratio of sums)
-have no items.
+decoding and difficulty (`KEYS`) are a stratum; an item is the same one at every step. Other numbers
+(exploitability, a ratio of sums) have no items.
 """
 
 import re
@@ -211,12 +211,10 @@ class Measure(StrictData):
     def interval(self, frames: Frames, variant: str, share: float = 1.0) -> "Interval":
         """Mean over a variant's seeds, its ends, and n, the number of seeds.
 
-        A level has a two-level bootstrap over seeds and items, or over seeds alone where it has no
-        items. Before training all seeds are the same weights: their items
-        are put together, and n counts different weights.
-
-        A change has Student's t over the seeds. As all seeds share the start's
-        chance, a difference of levels that have items is at least as wide as theirs together.
+        A level has a bootstrap over seeds and items, or over seeds alone where it has no items.
+        Before training all seeds are the same weights: their items are put together, and n counts
+        different weights. A change has Student's t over the seeds; as they share the start's chance
+        and the items, it is at least as wide as a bootstrap of what each item gained.
         """
         own = frames.only([variant])
         asked = (repr(self), variant, share, len(own.results), len(own.metrics))
@@ -229,21 +227,30 @@ class Measure(StrictData):
         steps = self.by_step(own)
         if self.change == "none":
             return self._level(own, steps, share)
-        change = within(seed_interval(self._at(steps, share), share), self.range)
-        level = self.model_copy(update={"change": "none"})
-        if self.change != "difference" or change[3] == 0 or level.items(own, steps, share) is None:
+        changes = self._at(steps, share)
+        change = within(seed_interval(changes, share), self.range)
+        if self.change != "difference" or change[3] == 0:
             return change
-        last, first = (level._level(own, steps, at)[:3] for at in (share, self.since))
-        return within(widened(change, difference_interval(last, first)), self.range)
+        level = self.model_copy(update={"change": "none"})
+        steps = steps[steps["seed"].isin(changes["seed"])]
+        last, first = (level.items(own, steps, at) for at in (share, self.since))
+        if last is None or first is None:
+            return change
+        items = item_interval(item_gains(last, first), self.sums)
+        return within(widened(change, items[1:3]), self.range)
+
+    @property
+    def sums(self) -> Ends:
+        """The least and the largest value of numbers from 0 to 1, or change of it."""
+        low, high = (end(0.0, *self.weights.values()) for end in (min, max))
+        return (low - high, high - low) if self.change == "difference" else (low, high)
 
     @property
     def range(self) -> Ends:
         """The least and the largest value that it can have. A weight of 100 is of a share in per
         cent; without one, or as a ratio, it has no ends."""
-        low, high = (end(0.0, *self.weights.values()) for end in (min, max))
-        if max(high, -low) != 100 or self.change not in ("none", "difference"):
-            return -inf, inf
-        return (low - high, high - low) if self.change == "difference" else (low, high)
+        share = max(map(abs, self.weights.values())) == 100
+        return self.sums if share and self.change in ("none", "difference") else (-inf, inf)
 
     def reach(self, other: "Measure | None" = None) -> Ends:
         """The least and the largest difference of two variants, the second of `other` if that is
@@ -253,11 +260,6 @@ class Measure(StrictData):
             pair = [one.model_copy(update={"change": "none"}) for one in pair]
         (low, high), (its_low, its_high) = (one.range for one in pair)
         return low - its_high, high - its_low
-
-    def _bounds(self, items: pd.DataFrame | None) -> tuple[float, float] | None:
-        if items is None or not items["bounded"].all():
-            return None
-        return min(0.0, *self.weights.values()), max(0.0, *self.weights.values())
 
     def _level(self, frames: Frames, steps: pd.DataFrame, share: float) -> "Interval":
         """The interval of a level of one variant, from its `by_step`."""
@@ -273,7 +275,7 @@ class Measure(StrictData):
         if n == 1:
             items["value"] /= items["seed"].nunique()
             items = by_item(items.assign(seed=0), ["seed"])
-        return *item_interval(items, self._bounds(items))[:3], n
+        return *item_interval(items, self.sums)[:3], n
 
     def items(self, frames: Frames, steps: pd.DataFrame, share: float) -> pd.DataFrame | None:
         """What each item adds to a level of one variant, by seed (columns seed and those of
@@ -488,7 +490,7 @@ def item_contributions(
         rows: evaluated numbers of one run; a cell is what they share beside the metric.
 
     Returns:
-        Columns `STRATUM`, item, value, and bounded: whether its answers are from 0 to 1.
+        Columns `KEYS`, item, value, and bounded: whether its answers are from 0 to 1.
     """
     cells = len(rows) / len(weights)
     parts = []
@@ -518,21 +520,26 @@ def _column(answers: pd.DataFrame, metric: str, value: float) -> pd.Series | Non
 
 def by_item(rows: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Rows of `item_contributions`, one an item (and `by`): what they add to it is summed."""
-    items = rows.groupby([*by, *STRATUM, "item"], sort=False)
+    items = rows.groupby([*by, *KEYS, "item"], sort=False)
     return items.agg({"value": "sum", "bounded": "all"}).reset_index()
 
 
-def item_interval(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Interval:
+def item_gains(last: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:
+    """What each item of a seed adds to `last` less what it adds to `first`."""
+    return by_item(pd.concat([last, first.assign(value=-first["value"])]), ["seed"])
+
+
+def item_interval(rows: pd.DataFrame, bounds: Ends) -> Interval:
     """Mean over seeds of what items add up to, and its bootstrap interval over seeds and items.
 
     Args:
-        rows: columns seed, `STRATUM`, value; items are drawn within a stratum.
-        bounds: the least and the largest value of a seed.
+        rows: columns seed, `KEYS`, item, value, bounded; items are drawn within a stratum.
+        bounds: the least and the largest value of a seed, where all items are bounded.
     """
     seeds = []
-    for _, run in rows.groupby("seed"):
-        seeds.append([each.to_numpy() for _, each in run.groupby(STRATUM, sort=False)["value"]])
-    return bootstrap_interval(seeds, bounds)
+    for _, run in rows.sort_values("item", kind="stable").groupby("seed"):
+        seeds.append([each.to_numpy() for _, each in run.groupby(KEYS)["value"]])
+    return bootstrap_interval(seeds, bounds if rows["bounded"].all() else None)
 
 
 def different_weights(runs: Sequence[Run]) -> int:

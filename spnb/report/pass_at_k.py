@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from spnb.core.stats import TOLERANCE, difference_interval, mean_interval, pass_at_k
+from spnb.core.stats import TOLERANCE, mean_interval, pass_at_k
 from spnb.report.curves import SHADES, START, chosen, small_multiples, stacked
 from spnb.report.exhibits import ExhibitContent, exhibit_info
 from spnb.report.frame import (
@@ -22,6 +22,7 @@ from spnb.report.frame import (
     Interval,
     first_weights,
     format_interval,
+    item_gains,
     item_interval,
     paired_interval,
     read_yaml,
@@ -55,7 +56,7 @@ def passes(runs: Sequence[Run], ks: Sequence[int] = KS) -> pd.DataFrame:
         if not any(row["sample"] for row in rows):
             continue
         table = pd.DataFrame(rows).reindex(columns=["step", *KEYS, "item", "score"])
-        table[KEYS] = table[KEYS].fillna("").astype(str)
+        table[[*KEYS, "item"]] = table[[*KEYS, "item"]].fillna("").astype(str)
         right = (table["score"] == 1).groupby(
             [table[key] for key in ("step", *KEYS, "item")], sort=False
         )
@@ -120,11 +121,14 @@ def level(rows: pd.DataFrame) -> Interval:
 
     `rows`: of one variant, step and k. Items are drawn within each suite and difficulty.
     """
-    parts = []
-    for _, run in rows.sort_values(KEYS, kind="stable").groupby("seed"):
-        suites = run.groupby(CELL)["value"]
-        parts.append(run.assign(value=run["value"] / suites.transform("size") / suites.ngroups))
-    return item_interval(pd.concat(parts), (0, 1))
+    return item_interval(contributions(rows), (0, 1))
+
+
+def contributions(rows: pd.DataFrame) -> pd.DataFrame:
+    """`rows`, of one variant, step and k, with what each item adds to its seed's value."""
+    sizes = rows.groupby(["seed", *CELL])["value"].transform("size")
+    suites = rows[["seed", *CELL]].drop_duplicates()["seed"].value_counts()
+    return rows.assign(value=rows["value"] / sizes / rows["seed"].map(suites), bounded=True)
 
 
 def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval:
@@ -134,18 +138,19 @@ def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval:
     return within(over, (-1, 1))
 
 
-def gain(start: pd.DataFrame, end: pd.DataFrame, both: pd.DataFrame) -> Interval:
-    """End minus start with Student's t over seeds, at least as wide as the two levels together.
-
-    All seeds share the start's chance, which their spread does not show.
+def gain(start: pd.DataFrame, end: pd.DataFrame) -> Interval:
+    """End minus start with Student's t over seeds, at least as wide as a bootstrap of what each item
+    gained: all seeds share the start's chance and the items, which their spread does not show.
 
     Args:
-        start, end: rows of `ends`, of one variant and k.
-        both: the same runs' rows of `passes`: from each seed its own step 0 is subtracted.
+        start, end: rows of `passes`, of one variant and k.
     """
-    first = seed_values(both[both["step"] == 0])
-    seeds = mean_interval((seed_values(end) - first).dropna().tolist())
-    return within(widened(seeds, difference_interval(level(end)[:3], level(start)[:3])), (-1, 1))
+    pairs = (seed_values(end) - seed_values(start)).dropna()
+    over = mean_interval(pairs.tolist())
+    if over[3] == 0:
+        return over
+    last, first = (contributions(rows[rows["seed"].isin(pairs.index)]) for rows in (end, start))
+    return within(widened(over, item_interval(item_gains(last, first), (-1, 1))[1:3]), (-1, 1))
 
 
 def reading(one: Interval, many: Interval) -> str:
@@ -198,8 +203,8 @@ def _numbers(
     of = dict(list(rows.groupby("variant")))
     end = of[variant]
     start = of[end["before"].iloc[0]]
-    both = steps[steps["variant"] == variant]
-    numbers = {"start": level(start), "end": level(end), "gain": gain(start, end, both)}
+    own = steps[(steps["variant"] == variant) & (steps["step"] == 0)]
+    numbers = {"start": level(start), "end": level(end), "gain": gain(own, end)}
     if other in of and other != variant:
         numbers[f"minus {other}"] = difference(end, of[other])
     return numbers

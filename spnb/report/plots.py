@@ -50,7 +50,7 @@ FEW = 8
 """Up to so many steps a panel has dots and error bars, with more thin lines and bands."""
 TICKS = 5
 """Up to so many steps each is marked on the axis."""
-KEY = "Dots, thin lines: seeds. Thick: means. Bars, shades: 95 % bootstrap intervals."
+KEY = "Dots, thin lines: seeds. Thick: means. Bars, shades: 95 % bootstrap intervals over seeds."
 
 
 class Look(NamedTuple):

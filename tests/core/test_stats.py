@@ -78,17 +78,31 @@ def test_the_bootstrap_interval_has_95_percent():
     assert [(value - low) / error, (high - value) / error] == pytest.approx([1.96, 1.96], abs=0.06)
 
 
+def width(seeds):
+    _, low, high, _ = bootstrap_interval(seeds, resamples=20_000)
+    return high - low
+
+
 def test_seeds_and_items_are_both_drawn():
-    """The variance of the mean of 31 seeds is that of the seeds plus that of the items, over 31."""
-    shares = np.arange(35, 66) / 100
-    seeds = [mean_of([1.0] * round(100 * p) + [0.0] * round(100 * (1 - p))) for p in shares]
-    items = np.mean(shares * (1 - shares) / 100)
+    """The variance is that of the seeds over their number plus that of the items over theirs: more
+    seeds do not take away the doubt of the items, which they share."""
+    shifts, answers = np.linspace(-0.2, 0.2, 31), np.array([0.0] * 60 + [1.0] * 40)
+    seeds, items = np.var(shifts) / 31, np.var(answers) / 100
     for each, variance in (
-        (seeds, np.var(shares) + items),
-        ([[[p]] for p in shares], np.var(shares)),
+        ([mean_of(answers) for _ in shifts], items),
+        ([mean_of(answers + shift) for shift in shifts], seeds + items),
+        ([[[shift]] for shift in shifts], seeds),
     ):
-        _, low, high, n = bootstrap_interval(each, resamples=20_000)
-        assert n == 31 and high - low == pytest.approx(3.92 * math.sqrt(variance / 31), rel=0.03)
+        assert width(each) == pytest.approx(3.92 * math.sqrt(variance), rel=0.03)
+
+
+def test_items_of_a_stratum_of_another_size_are_drawn_apart():
+    """Half of the resamples have both seeds, whose mean has half of the variance of one."""
+    answers = np.array([0.0] * 200 + [1.0] * 200)
+    alone = width([mean_of(answers)])
+    assert width([mean_of(answers), mean_of(answers)]) == alone
+    two = width([mean_of(answers), mean_of([*answers, 0.5])])
+    assert two == pytest.approx(alone * math.sqrt(0.75), rel=0.03)
 
 
 def test_strata_are_drawn_apart_and_the_range_is_kept():

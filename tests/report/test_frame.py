@@ -231,6 +231,12 @@ def test_a_level_is_drawn_over_seeds_and_items(tmp_path):
     assert RIGHT.interval(gather(runs), "b") == (mean, low, high, n)
 
 
+def test_more_seeds_do_not_take_away_the_doubt_of_the_items_they_share(tmp_path):
+    alike = gather([answered(tmp_path, "a", seed, 50, 60) for seed in range(4)])
+    alone = gather([answered(tmp_path, "b", 0, 50, 60)])
+    assert RIGHT.interval(alike, "a")[1:3] == pytest.approx(RIGHT.interval(alone, "b")[1:3])
+
+
 def test_answers_that_are_all_right_leave_room_for_one_that_is_wrong(tmp_path):
     runs = [answered(tmp_path, "a", seed, 512, 512, n=512) for seed in range(3)]
     assert frame.format_interval(*RIGHT.interval(gather(runs), "a")[:3]) == "100.0 [99.3, 100.0]"
@@ -253,11 +259,13 @@ def test_before_training_all_seeds_are_one_measurement(tmp_path):
 
 
 def test_seeds_that_agree_leave_the_doubt_of_the_items(tmp_path):
-    """Gains of 10 in every seed: Student's t alone would have no width."""
+    """Gains of 10 in every seed: Student's t alone would have no width. The gain is that of ten
+    items of a hundred, whose variance is 10 * 90 / 100."""
     runs = [answered(tmp_path, "a", seed, 50, 60) for seed in range(3)]
     runs += [answered(tmp_path, "b", seed, 50, 50) for seed in range(3)]
     mean, low, high, n = GAIN.interval(gather(runs), "a")
-    assert (mean, n) == (pytest.approx(10), 3) and low < 0 < 20 < high
+    assert (mean, n) == (pytest.approx(10), 3)
+    assert high - low == pytest.approx(2 * 1.96 * 3, rel=0.1)
     mean, low, high, n = RIGHT.difference(gather(runs), "a", "b")
     assert (mean, n) == (pytest.approx(10), 3) and low < 5 and high > 15
 

@@ -128,20 +128,19 @@ def test_starts_of_several_weights_are_seeds(tmp_path):
     assert level(start)[3] == 2
 
 
-def test_a_gain_is_paired_by_seed_and_no_narrower_than_its_levels(tmp_path):
+def test_a_gain_is_paired_by_seed_and_no_narrower_than_that_of_its_items(tmp_path):
     """Seeds gain (1/2 + 1/4) / 4 and, with no right answer to journeys, -1/16."""
     worse = {("journey-4", "level 1"): [0, 0], ("ledger-4", "level 2"): [4]}
     table = of(passes([write(tmp_path), write(tmp_path, seed=1, after=worse)]), k=1)
     both = ends(table)
-    start, end = of(both, variant="start"), of(both, variant="full")
-    mean, low, high, n = gain(start, end, table)
+    start, end = of(table, step=0), of(both, variant="full")
+    mean, low, high, n = gain(start, end)
     expected = [3 / 16, -1 / 16]
     half = 12.7062 * math.sqrt(sum((x - 1 / 16) ** 2 for x in expected) / 2)
     assert (mean, n) == (pytest.approx(1 / 16), 2)
     assert half > 1 and (low, high) == (-1, 1), "cut at what a difference of shares can be"
     alike = of(passes([write(tmp_path, "b", seed) for seed in (0, 1)]), k=1)
-    parts = ends(alike)
-    mean, low, high, _ = gain(of(parts, variant="start"), of(parts, variant="b"), alike)
+    mean, low, high, _ = gain(of(alike, step=0), of(ends(alike), variant="b"))
     assert mean == pytest.approx(3 / 16) and low < 3 / 16 < high, "the items are few"
 
 

@@ -53,10 +53,9 @@ def bootstrap_interval(
 
     All seeds answer the same items, so both are drawn again, crossed (Owen 2007, "The pigeonhole
     bootstrap"): each resample draws seeds with replacement, and the items of each stratum once for
-    all of them. The ends are the 2.5th and 97.5th percentile. They stay within the range of what
-    the items can add up to, and one seed has an interval over its items. The ends are nan where
-    there is nothing to draw: one seed of strata with one item each. Equal arguments give equal
-    numbers.
+    all of them. The ends are the 2.5th and 97.5th percentile, within the range of what the items
+    can add up to; one seed has an interval over its items. They are nan where there is nothing to
+    draw: one seed of strata with one item each. Equal arguments give equal numbers.
 
     With few seeds it is a little too narrow for a statement about all seeds: in a simulation (seeds
     spread by 4 points, 125 questions by 30, four answers to each) it held the truth in 92 % of

@@ -139,8 +139,8 @@ def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval:
 
 
 def gain(start: pd.DataFrame, end: pd.DataFrame) -> Interval:
-    """End minus start with Student's t over seeds, at least as wide as a bootstrap of what each item
-    gained: all seeds share the start's chance and the items, which their spread does not show.
+    """End minus start with Student's t over seeds, at least as wide as a bootstrap of what items
+    gained: seeds share the start's chance and the items, which their spread does not show.
 
     Args:
         start, end: rows of `passes`, of one variant and k.

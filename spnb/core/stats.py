@@ -6,7 +6,7 @@ over the differences of the seeds. The closed formulas are scipy's.
 
 from collections.abc import Sequence
 from itertools import chain
-from math import ceil, comb, floor, hypot, isfinite
+from math import ceil, comb, floor, hypot, inf, isfinite
 
 import numpy as np
 
@@ -88,7 +88,7 @@ def bootstrap_interval(
     drawn = [sum(times[n, len(each)] @ each for n, each in enumerate(items)) for items in strata]
     which = rng.integers(count, size=(count, resamples))
     means = np.take_along_axis(np.array(drawn), which, axis=0).mean(axis=0)
-    low, high = np.percentile(means, (2.5, 97.5))
+    low, high = np.clip(np.percentile(means, (2.5, 97.5)), (-inf, value), (value, inf))
     if bounds is not None and high - low <= TOLERANCE:
         fewest = min(sum(map(len, items)) for items in strata)
         like = share_interval(fewest, fewest)[0]

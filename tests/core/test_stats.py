@@ -115,6 +115,14 @@ def test_strata_are_drawn_apart_and_the_range_is_kept():
     assert bootstrap_interval(rare)[1] == 0 and bootstrap_interval(rare) == bootstrap_interval(rare)
 
 
+@pytest.mark.parametrize("value", [0.1, 17.3, 100 / 3, 200 / 7])
+def test_a_mean_lies_between_its_ends_to_the_last_digit(value):
+    """An error bar cannot be less than nothing."""
+    for count in range(2, 12):
+        mean, low, high, _ = bootstrap_interval([[[value] * 3, [value]]] * count)
+        assert low <= mean <= high
+
+
 def test_items_that_agree_have_wilsons_bounds():
     right = mean_of([100.0] * 512)
     assert bootstrap_interval([right])[1:3] == pytest.approx((100, 100))

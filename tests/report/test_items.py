@@ -63,7 +63,7 @@ def test_a_win_and_a_draw_of_one_match_are_drawn_together(tmp_path):
         ("seat 1", ""): {"1": 10, "3": 0},
     }
     assert result["bounded"].all()
-    assert result.iloc[0, :4].tolist() == [0, "a", "random", "seat 0"]
+    assert result.iloc[0, :3].tolist() == ["a", "random", "seat 0"]
 
 
 def test_a_row_of_a_role_has_the_items_of_that_role(tmp_path):

@@ -174,7 +174,7 @@ def plan_(
     scale: Scale = "gpu",
     variant: Annotated[str | None, typer.Option(help="comma-separated; default: headline")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="also GB, by card")] = False,
-    processes: Annotated[int, typer.Option(min=1, help="that train together, a GPU each")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="for --memory: a GPU each")] = 1,
     set_: Set = None,
 ) -> None:
     """Print a plan's runs with an estimate of their hours, and of the memory that they need."""

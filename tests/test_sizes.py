@@ -22,13 +22,13 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "corpus": 1_550,
     "evaluate": 1_500,
     "lab": 4_800,
-    "report": 5_890,
+    "report": 5_900,
     "reference": 100,
     "cli": 400,
 }
 HELPER = 10_480
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_780
+EVERYTHING = 25_790
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -138,7 +138,7 @@ def toy_curves(table: pd.DataFrame, xlabel: str, ylabel: str) -> Figure:
 def over_training(
     frames: Frames, paper: str, names: Sequence[str], variants: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Measures of a paper at the start and the end of training, intervals over seeds.
+    """Measures of a paper at the start and the end of training.
 
     Args:
         names: of `tables.yaml` or `claims.yaml`; * stands for anything.

@@ -2,7 +2,8 @@
 
 Tables, figures and claims are made of measures. All intervals have 95 %. A level (a number of one
 variant) has a bootstrap interval over seeds and, where the number is a mean of graded answers, over
-the items, which all seeds share; it stays within the number's range. A change since the start and a
+the items, which all seeds share (SPIRAL's matches, dealt anew in each seed, are drawn as if they
+were shared: too wide); it stays within the number's range. A change since the start and a
 difference of two variants are paired by seed and have Student's t over the seeds.
 
 An evaluated number (a row of `evals.jsonl`) that is the mean of a column of the graded answers
@@ -525,20 +526,24 @@ def by_item(rows: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def item_gains(last: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:
-    """What each item of a seed adds to `last` less what it adds to `first`."""
-    return by_item(pd.concat([last, first.assign(value=-first["value"])]), ["seed"])
+    """What each item of a seed adds to `last` less what it adds to `first`; `ends` tells those of
+    the last alone (1), the first alone (2) and both (3) apart, which are strata of their own."""
+    both = pd.concat([last.assign(ends=1), first.assign(value=-first["value"], ends=2)])
+    both["ends"] = both.groupby(["seed", *KEYS, "item"])["ends"].transform("sum")
+    return by_item(both, ["seed", "ends"])
 
 
 def item_interval(rows: pd.DataFrame, bounds: Ends) -> Interval:
     """Mean over seeds of what items add up to, and its bootstrap interval over seeds and items.
 
     Args:
-        rows: columns seed, `KEYS`, item, value, bounded; items are drawn within a stratum.
+        rows: columns seed, `KEYS`, item, value, bounded, perhaps ends (`item_gains`); items are
+            drawn within a stratum.
         bounds: the least and the largest value of a seed, where all items are bounded.
     """
-    seeds = []
+    keys, seeds = [*rows.columns.intersection(["ends"]), *KEYS], []
     for _, run in rows.sort_values("item", kind="stable").groupby("seed"):
-        seeds.append([each.to_numpy() for _, each in run.groupby(KEYS)["value"]])
+        seeds.append([each.to_numpy() for _, each in run.groupby(keys)["value"]])
     return bootstrap_interval(seeds, bounds if rows["bounded"].all() else None)
 
 

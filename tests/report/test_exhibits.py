@@ -263,9 +263,8 @@ def fingerprint_at(commit: str, policy: str) -> str | None:
     return None
 
 
-@pytest.mark.slow
 def test_exhibits_from_before_items_were_shared_are_known() -> None:
-    """README says that their intervals are too narrow. Those of differences are not concerned."""
+    """README says that levels are too narrow there. Differences are not concerned."""
     found = set()
     for record in read_index(ROOT / "figures"):
         page = ROOT / "figures" / f"{record['id']}.md"
@@ -276,6 +275,7 @@ def test_exhibits_from_before_items_were_shared_are_known() -> None:
     assert found == NARROW
 
 
+@pytest.mark.slow
 def test_recorded_fingerprints_are_of_the_weights_at_the_records_commit() -> None:
     """An exhibit is made of runs whose hash has the weights of its commit."""
     records = [one for one in read_index(ROOT / "figures") if one.get("policies")]

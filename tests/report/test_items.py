@@ -9,6 +9,8 @@ from spnb.report.frame import (
     different_weights,
     gather,
     item_contributions,
+    item_gains,
+    item_interval,
     read_answers,
 )
 from spnb.train.runs import open_run
@@ -99,6 +101,19 @@ def test_cells_count_alike_and_several_answers_to_an_item_are_drawn_together(tmp
     }
     did = gather([run]).results.query("metric == 'did'")
     assert item_contributions(read_answers(run), did, {"did": 1})["bounded"].all(), "true or false"
+
+
+def test_items_of_one_end_alone_are_drawn_apart():
+    """All right, 60 before and 500 after: a resample of both together would weigh the 60 anew."""
+
+    def right(count):
+        rows = pd.DataFrame({"item": map(str, range(count)), "value": 100 / count, "bounded": True})
+        return rows.assign(seed=0, **dict.fromkeys(KEYS, ""))
+
+    gained = item_gains(right(500), right(60))
+    assert gained["ends"].value_counts().to_dict() == {1: 440, 3: 60}
+    assert item_interval(gained, (-100, 100))[:3] == pytest.approx((0, -0.76, 0.76), abs=0.01)
+    assert set(item_gains(right(60), right(500))["ends"]) == {2, 3}
 
 
 def test_measurements_of_the_same_weights_are_put_together_by_item(tmp_path):

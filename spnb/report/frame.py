@@ -432,16 +432,6 @@ def within(interval: Interval, ends: Ends) -> Interval:
     return mean, *map(float, np.clip((low, high), *ends)), n
 
 
-def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Mean and bootstrap interval over seeds by group: columns `by`, value, low, high, n (seeds).
-
-    Rows of one seed in a group (several games, say) are averaged first.
-    """
-    means = frame.groupby([*by, "seed"], sort=False)["value"].mean().groupby(list(by), sort=False)
-    rows = [(*keys, *bootstrap_interval([[[v]] for v in values])) for keys, values in means]
-    return pd.DataFrame(rows, columns=[*by, "value", "low", "high", "n"])
-
-
 def paired_interval(
     differences: Sequence[float], levels: Callable[[], Sequence[Sequence[float]]]
 ) -> Interval:
@@ -537,8 +527,7 @@ def item_interval(rows: pd.DataFrame, bounds: Ends) -> Interval:
     """Mean over seeds of what items add up to, and its bootstrap interval over seeds and items.
 
     Args:
-        rows: columns seed, `KEYS`, item, value, bounded, perhaps ends (`item_gains`); items are
-            drawn within a stratum.
+        rows: columns seed, `KEYS`, item, value, bounded and, of gains, ends; drawn by stratum.
         bounds: the least and the largest value of a seed, where all items are bounded.
     """
     keys, seeds = [*rows.columns.intersection(["ends"]), *KEYS], []

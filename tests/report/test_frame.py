@@ -8,15 +8,7 @@ import pytest
 from spnb.core.params import ParamError, validate
 from spnb.evaluate.items import record, row
 from spnb.report import frame
-from spnb.report.frame import (
-    Frames,
-    Measure,
-    gather,
-    over_seeds,
-    paired_interval,
-    rows_nearest_step,
-    within,
-)
+from spnb.report.frame import Frames, Measure, gather, paired_interval, rows_nearest_step, within
 from spnb.train.runs import RunError, open_run
 
 SCORE = {"win": 100, "draw": 50}
@@ -288,13 +280,6 @@ def test_answers_are_read_once_and_only_when_needed(tmp_path, monkeypatch):
     RIGHT.interval(frames, "a")
     RIGHT.interval(frames.only(["a"]), "a")
     assert asked == [0, 1]
-
-
-def test_over_seeds_averages_within_a_seed_first():
-    table = pd.DataFrame({"seed": [0, 0, 1], "step": [5, 5, 5], "value": [1.0, 3.0, 4.0]})
-    row = over_seeds(table, ["step"]).iloc[0]
-    assert (row["step"], row["value"], row["n"]) == (5, 3.0, 2)
-    assert (row["low"], row["high"]) == (2, 4), "of two seeds, both or one twice"
 
 
 def test_a_paired_interval_is_the_levels_where_all_pairs_agree():

@@ -20,7 +20,7 @@ from spnb.games.players import fixed_player, make_player
 from spnb.games.questions import questions
 from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
-from spnb.report.frame import KEYS, RESULTS, RUN, Frames, format_interval, over_seeds, read_yaml
+from spnb.report.frame import KEYS, RESULTS, RUN, Frames, format_interval, read_yaml
 from spnb.report.policies import load_engine, run_params
 from spnb.report.tables import (
     Table,
@@ -183,6 +183,16 @@ def table_5(plan: Plan, frames: Frames) -> ExhibitContent | None:
     if not table.shows(frames):
         return None
     return table.content(frames, [random_play(table, 4 if plan.scale == "smoke" else MANY)])
+
+
+def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Mean and bootstrap interval over seeds by group: columns `by`, value, low, high, n (seeds).
+
+    Rows of one seed in a group (several games, say) are averaged first.
+    """
+    means = frame.groupby([*by, "seed"], sort=False)["value"].mean().groupby(list(by), sort=False)
+    rows = [(*keys, *bootstrap_interval([[[v]] for v in values])) for keys, values in means]
+    return pd.DataFrame(rows, columns=[*by, "value", "low", "high", "n"])
 
 
 def random_play(table: Table, count: int) -> pd.DataFrame:

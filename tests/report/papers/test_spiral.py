@@ -152,3 +152,10 @@ def test_the_average_policy_is_of_the_second_half_and_may_be_nearer_to_equilibri
     assert line["exploitability, last policy"] == "0.500 (n = 1)"
     assert line["exploitability, average policy"] == "0.583 (n = 1)"
     assert entry.content(spiral.with_averages(gather(runs[:1]))) is None
+
+
+def test_over_seeds_averages_within_a_seed_first():
+    table = pd.DataFrame({"seed": [0, 0, 1], "step": [5, 5, 5], "value": [1.0, 3.0, 4.0]})
+    row = spiral.over_seeds(table, ["step"]).iloc[0]
+    assert (row["step"], row["value"], row["n"]) == (5, 3.0, 2)
+    assert (row["low"], row["high"]) == (2, 4), "of two seeds, both or one twice"

@@ -516,8 +516,7 @@ def by_item(rows: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def item_gains(last: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:
-    """What each item of a seed adds to `last` less what it adds to `first`; `ends` tells those of
-    the last alone (1), the first alone (2) and both (3) apart, which are strata of their own."""
+    """What each item adds to `last` less `first`; `ends`: it is of the last (1), first (2), both."""
     both = pd.concat([last.assign(ends=1), first.assign(value=-first["value"], ends=2)])
     both["ends"] = both.groupby(["seed", *KEYS, "item"])["ends"].transform("sum")
     return by_item(both, ["seed", "ends"])

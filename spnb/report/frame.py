@@ -516,7 +516,7 @@ def by_item(rows: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def item_gains(last: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:
-    """What each item adds to `last` less `first`; `ends`: it is of the last (1), first (2), both."""
+    """What items add to `last` less `first`; `ends`: of the last alone (1), the first (2), both."""
     both = pd.concat([last.assign(ends=1), first.assign(value=-first["value"], ends=2)])
     both["ends"] = both.groupby(["seed", *KEYS, "item"])["ends"].transform("sum")
     return by_item(both, ["seed", "ends"])

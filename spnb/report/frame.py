@@ -271,7 +271,7 @@ class Measure(StrictData):
         items = self.items(frames, steps, share)
         if items is None:
             repeated = started and values["value"].nunique() == 1
-            seeds = [[[value]] for value in values["value"][: 1 if repeated else None]]
+            seeds = [{"": [value]} for value in values["value"][: 1 if repeated else None]]
             return *bootstrap_interval(seeds)[:3], n
         if n == 1:
             items["value"] /= items["seed"].nunique()
@@ -279,20 +279,20 @@ class Measure(StrictData):
         return *item_interval(items, self.sums)[:3], n
 
     def items(self, frames: Frames, steps: pd.DataFrame, share: float) -> pd.DataFrame | None:
-        """What each item adds to a level of one variant, by seed (columns seed and those of
-        `item_contributions`); None where one has no items. `steps`: `by_step` of the variant."""
+        """What each item adds to a level of one variant (columns seed and `item_contributions`'),
+        None without items. `steps`: its `by_step`. Opponents get the seed's name: it deals anew."""
         values = self._at(steps, share)
         runs = {run.seed: run for run in frames.runs}
-        known = set(values["seed"]) <= {*runs}
-        if self.source != "evals" or values.empty or not known:
+        if self.source != "evals" or values.empty or not {*values["seed"]} <= {*runs}:
             return None
         taken = steps.merge(values[["seed", "first", "last"]], on="seed")
-        taken = taken.loc[taken["step"].between(taken["first"], taken["last"]), ["seed", "step"]]
+        taken = taken.query("first <= step <= last")[["seed", "step"]]
         parts = []
         for seed, own in self.select(frames)[0].merge(taken).groupby("seed"):
             part = item_contributions(frames.answers(runs[seed]), own, self.weights)
             if part is None:
                 return None
+            part.loc[part["opponent"] != "", "opponent"] += f", dealt by {seed}"
             parts.append(part.assign(seed=seed))
         return pd.concat(parts)
 
@@ -531,7 +531,7 @@ def item_interval(rows: pd.DataFrame, bounds: Ends) -> Interval:
     """
     keys, seeds = [*rows.columns.intersection(["ends"]), *KEYS], []
     for _, run in rows.sort_values("item", kind="stable").groupby("seed"):
-        seeds.append([each.to_numpy() for _, each in run.groupby(keys)["value"]])
+        seeds.append({key: each.to_numpy() for key, each in run.groupby(keys)["value"]})
     return bootstrap_interval(seeds, bounds if rows["bounded"].all() else None)
 
 

@@ -279,7 +279,7 @@ def _smooth(rows: pd.DataFrame, window: int) -> pd.DataFrame:
 
 
 def _interval(values: Any) -> tuple[float, float]:
-    return bootstrap_interval([[[value]] for value in values])[1:3]
+    return bootstrap_interval([{"": [value]} for value in values])[1:3]
 
 
 def _looks(frame: pd.DataFrame, hue: str, order: Order) -> dict[str, Look]:

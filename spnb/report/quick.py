@@ -282,7 +282,8 @@ def _interval(scores: Sequence[float], least: float) -> str:
     """The mean in per cent; its interval lies from the least possible value to 100, and that of a
     level has a width also where all scores are alike."""
     if scores and least == 0:
-        level = bootstrap_interval([[[100 * score / len(scores) for score in scores]]], (0, 100))
+        shares = [100 * score / len(scores) for score in scores]
+        level = bootstrap_interval([{"": shares}], (0, 100))
         return format_interval(*level[:3])
     over = within(mean_interval([100 * score for score in scores]), (least, 100))
     return format_interval(*over[:3])

@@ -65,7 +65,7 @@ def test_a_bad_pass_at_k_is_named(arguments, message):
 def mean_of(*strata):
     """One seed whose value is the mean of all values."""
     count = sum(map(len, strata))
-    return [np.asarray(values) / count for values in strata]
+    return {place: np.asarray(values) / count for place, values in enumerate(strata)}
 
 
 def test_the_bootstrap_interval_has_95_percent():
@@ -91,9 +91,17 @@ def test_seeds_and_items_are_both_drawn():
     for each, variance in (
         ([mean_of(answers) for _ in shifts], items),
         ([mean_of(answers + shift) for shift in shifts], seeds + items),
-        ([[[shift]] for shift in shifts], seeds),
+        ([{"": [shift]} for shift in shifts], seeds),
     ):
         assert width(each) == pytest.approx(3.92 * math.sqrt(variance), rel=0.03)
+
+
+@pytest.mark.parametrize("items", [2, 4, 9])
+def test_few_items_have_their_whole_variance(items):
+    """Strata of m items that differ by one: each has a mean's variance, that of m - 1 degrees."""
+    stratum = np.arange(items) / items
+    error = math.sqrt(400 * np.var(stratum * items, ddof=1) / items)
+    assert width([dict.fromkeys(range(400), stratum)]) == pytest.approx(3.92 * error, rel=0.03)
 
 
 def test_items_of_a_stratum_of_another_size_are_drawn_apart():
@@ -119,7 +127,7 @@ def test_strata_are_drawn_apart_and_the_range_is_kept():
 def test_a_mean_lies_between_its_ends_to_the_last_digit(value):
     """An error bar cannot be less than nothing."""
     for count in range(2, 12):
-        mean, low, high, _ = bootstrap_interval([[[value] * 3, [value]]] * count)
+        mean, low, high, _ = bootstrap_interval([{"a": [value] * 3, "b": [value]}] * count)
         assert low <= mean <= high
 
 
@@ -134,14 +142,14 @@ def test_items_that_agree_have_wilsons_bounds():
 
 
 def test_what_has_nothing_to_draw_has_no_interval():
-    value, low, high, n = bootstrap_interval([[[1.0], [3.0]]])
+    value, low, high, n = bootstrap_interval([{"a": [1.0], "b": [3.0]}])
     assert (value, n) == (4.0, 1) and math.isnan(low) and math.isnan(high)
     assert bootstrap_interval([])[3] == 0 and math.isnan(bootstrap_interval([])[0])
 
 
-@pytest.mark.parametrize("strata", [[[1.0], []], [[math.nan, 1.0]]])
+@pytest.mark.parametrize("strata", [{"a": [1.0], "b": []}, {"b": [math.nan, 1.0]}])
 def test_bad_strata_are_named(strata):
-    with pytest.raises(ValueError, match="stratum [01] is .*; allowed: one"):
+    with pytest.raises(ValueError, match="stratum b is .*; allowed: one"):
         bootstrap_interval([strata])
 
 

@@ -193,7 +193,7 @@ PAIRS = [("x", 0, 0.5), ("x", 1, 0.9), ("y", 0, 0.3), ("y", 1, 0.5)]
 """Of four pairs x is higher in three, but for a tie: 0.5 beside 0.5."""
 
 
-def answered(root, variant, seed, *ends, n=100, **params):
+def answered(root, variant, seed, *ends, n=100, opponent="", **params):
     """A run with `n` answers at steps 0, 8 and so on, of which these were right."""
     run = open_run(
         root, {"paper": "rlvr", "scale": "cpu", "variant": variant, "seed": seed, **params}
@@ -201,9 +201,10 @@ def answered(root, variant, seed, *ends, n=100, **params):
     run.append("metrics", {"step": 8 * (len(ends) - 1), "loss": 1.0})
     for step, right in zip(range(0, 8 * len(ends), 8), ends, strict=True):
         scores = [float(place < right) for place in range(n)]
-        records = [record("q", str(place), score) for place, score in enumerate(scores)]
+        where = {"opponent": opponent}
+        records = [record("q", str(place), score, **where) for place, score in enumerate(scores)]
         run.append("items", *({**each, "step": step} for each in records))
-        run.append("evals", row("q", "accuracy", right / n, n=n, step=step))
+        run.append("evals", row("q", "accuracy", right / n, n=n, step=step, **where))
     return run
 
 
@@ -227,6 +228,18 @@ def test_more_seeds_do_not_take_away_the_doubt_of_the_items_they_share(tmp_path)
     alike = gather([answered(tmp_path, "a", seed, 50, 60) for seed in range(4)])
     alone = gather([answered(tmp_path, "b", 0, 50, 60)])
     assert RIGHT.interval(alike, "a")[1:3] == pytest.approx(RIGHT.interval(alone, "b")[1:3])
+
+
+def test_matches_are_dealt_anew_in_each_seed(tmp_path):
+    """Each of four seeds adds 60 * 40 / 100 to the variance of its own: with seeds drawn as well
+    (2 - 1 / 4) / 4 of it; before training nothing but items is drawn: one fourth."""
+    played = {"opponent": "random", "weights": {"p": "1"}}
+    frames = gather([answered(tmp_path, "a", seed, 60, 60, **played) for seed in range(4)])
+    against = RIGHT.model_copy(update={"opponent": ["random"]})
+    for share, part in ((1, 7 / 16), (0, 1 / 4)):
+        _, low, high, n = against.interval(frames, "a", share)
+        assert n == (4 if share else 1)
+        assert high - low == pytest.approx(2 * 1.96 * math.sqrt(24 * part), rel=0.1)
 
 
 def test_answers_that_are_all_right_leave_room_for_one_that_is_wrong(tmp_path):

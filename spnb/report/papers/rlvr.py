@@ -106,7 +106,7 @@ def _level(seeds: Sequence[pd.Series]) -> str:
     values = [each.to_numpy(float) for each in seeds if len(each)]
     if all(each.tobytes() == values[0].tobytes() for each in values):
         values = values[:1]
-    shares = [[100 * each / len(each)] for each in values]
+    shares = [{"": 100 * each / len(each)} for each in values]
     return format_interval(*bootstrap_interval(shares, (0, 100))[:3])
 
 

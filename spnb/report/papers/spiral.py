@@ -191,7 +191,7 @@ def over_seeds(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     Rows of one seed in a group (several games, say) are averaged first.
     """
     means = frame.groupby([*by, "seed"], sort=False)["value"].mean().groupby(list(by), sort=False)
-    rows = [(*keys, *bootstrap_interval([[[v]] for v in values])) for keys, values in means]
+    rows = [(*keys, *bootstrap_interval([{"": [v]} for v in values])) for keys, values in means]
     return pd.DataFrame(rows, columns=[*by, "value", "low", "high", "n"])
 
 
@@ -208,7 +208,7 @@ def random_play(table: Table, count: int) -> pd.DataFrame:
     cells = []
     for column in columns:
         means = scores[column.measure.suite].mean(axis=1)
-        interval = bootstrap_interval([[means / count]])
+        interval = bootstrap_interval([{"": means / count}])
         cells.append(("random play", column.name, column.shown(interval), 0))
     return pd.DataFrame(cells, columns=["row", "column", "text", "n"])
 

@@ -285,13 +285,13 @@ def _figure_files(record: dict[str, Any], made: ExhibitContent) -> dict[str, byt
 
 
 def small_png(png: bytes, texts: Mapping[str, str] | None = None) -> bytes:
-    """A picture with 56 colours, a fifth of its bytes, and with texts inside."""
+    """A picture with 48 colours, a fifth of its bytes, and with texts inside."""
     small = io.BytesIO()
     info = PngInfo()
     for key, text in (texts or {}).items():
         info.add_itxt(key, text)
     picture = Image.open(io.BytesIO(png)).convert("RGB")
-    picture = picture.quantize(56, Image.Quantize.MEDIANCUT, kmeans=2, dither=Image.Dither.NONE)
+    picture = picture.quantize(48, Image.Quantize.MEDIANCUT, kmeans=2, dither=Image.Dither.NONE)
     picture.save(small, format="png", optimize=True, pnginfo=info)
     return small.getvalue()
 

@@ -57,7 +57,11 @@ def bootstrap_interval(
     stratum of few items has its whole variance (Rao and Wu 1988). The ends are the 2.5th and 97.5th
     percentile, within the range of what the items can add up to; one seed has an interval over its
     items. They are nan where there is nothing to draw: one seed of strata with one item each. Equal
-    arguments give equal numbers. Verdicts rest on `mean_interval`.
+    arguments give equal numbers.
+
+    A stratum of one item adds nothing of its own. Without items few seeds are drawn too alike: in a
+    simulation three held the truth in 74 % of cases, ten in 90 %. Items that each seed draws anew
+    are counted with the seeds as well, so that it is too wide. Verdicts rest on `mean_interval`.
 
     Args:
         seeds: of each seed its strata by key, of each stratum what each item adds to the seed's

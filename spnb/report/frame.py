@@ -2,8 +2,8 @@
 
 Tables, figures and claims are made of measures. All intervals have 95 %. A level (a number of one
 variant) has a bootstrap interval over seeds and, where the number is a mean of graded answers, over
-the items, which all seeds share (SPIRAL's matches, dealt anew in each seed, are drawn as if they
-were shared: too wide); it stays within the number's range. A change since the start and a
+the items, which all seeds share (SPIRAL's matches, dealt anew in each seed, are drawn apart, but
+beside the seeds: too wide); it stays within the number's range. A change since the start and a
 difference of two variants are paired by seed and have Student's t over the seeds.
 
 An evaluated number (a row of `evals.jsonl`) that is the mean of a column of the graded answers

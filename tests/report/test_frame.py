@@ -234,12 +234,19 @@ def test_matches_are_dealt_anew_in_each_seed(tmp_path):
     """Each of four seeds adds 60 * 40 / 100 to the variance of its own: with seeds drawn as well
     (2 - 1 / 4) / 4 of it; before training nothing but items is drawn: one fourth."""
     played = {"opponent": "random", "weights": {"p": "1"}}
-    frames = gather([answered(tmp_path, "a", seed, 60, 60, **played) for seed in range(4)])
-    against = RIGHT.model_copy(update={"opponent": ["random"]})
+    runs = [answered(tmp_path, "a", seed, 60, 60, **played) for seed in range(4)]
+    for run in runs:  # a second opponent, always lost to, is another stratum
+        lost = {"opponent": "expert"}
+        for step in (0, 8):
+            records = [record("q", str(place), 0.0, **lost) for place in range(100)]
+            run.append("items", *({**each, "step": step} for each in records))
+            run.append("evals", row("q", "accuracy", 0.0, n=100, step=step, **lost))
+    frames = gather(runs)
+    against = RIGHT.model_copy(update={"opponent": ["random", "expert"]})
     for share, part in ((1, 7 / 16), (0, 1 / 4)):
         _, low, high, n = against.interval(frames, "a", share)
         assert n == (4 if share else 1)
-        assert high - low == pytest.approx(2 * 1.96 * math.sqrt(24 * part), rel=0.1)
+        assert high - low == pytest.approx(1.96 * math.sqrt(24 * part), rel=0.1)  # of two, half
 
 
 def test_answers_that_are_all_right_leave_room_for_one_that_is_wrong(tmp_path):

@@ -2,9 +2,9 @@
 
 Tables, figures and claims are made of measures. All intervals have 95 %. A level (a number of one
 variant) has a bootstrap interval over seeds and, where the number is a mean of graded answers, over
-the items, which all seeds share (SPIRAL's matches, dealt anew in each seed, are drawn apart, but
-beside the seeds: too wide); it stays within the number's range. A change since the start and a
-difference of two variants are paired by seed and have Student's t over the seeds.
+the items, which all seeds share (SPIRAL's matches are dealt anew in each seed and drawn with it);
+it stays within the number's range. A change since the start and a difference of two variants are
+paired by seed and have Student's t over the seeds.
 
 An evaluated number (a row of `evals.jsonl`) that is the mean of a column of the graded answers
 (`items.jsonl`) is taken apart into what each item adds to it. Items of one suite, opponent, role,

@@ -104,13 +104,14 @@ def test_few_items_have_their_whole_variance(items):
     assert width([dict.fromkeys(range(400), stratum)]) == pytest.approx(3.92 * error, rel=0.03)
 
 
-def test_items_of_a_stratum_of_another_size_are_drawn_apart():
-    """Half of the resamples have both seeds, whose mean has half of the variance of one."""
+def test_items_that_one_of_several_seeds_has_alone_are_drawn_with_it():
+    """A stratum is shared by its key and its size; its chance is in the seed's value already."""
     answers = np.array([0.0] * 200 + [1.0] * 200)
     alone = width([mean_of(answers)])
-    assert width([mean_of(answers), mean_of(answers)]) == alone
-    two = width([mean_of(answers), mean_of([*answers, 0.5])])
-    assert two == pytest.approx(alone * math.sqrt(0.75), rel=0.03)
+    assert width([mean_of(answers), mean_of(answers)]) == alone > 0.09
+    assert width([mean_of(answers), mean_of([*answers, 0.5])]) == pytest.approx(0, abs=1e-12)
+    half = [{"shared": answers / 800, seed: answers / 800} for seed in (0, 1)]
+    assert width(half) == pytest.approx(alone / 2)
 
 
 def test_strata_are_drawn_apart_and_the_range_is_kept():

@@ -231,10 +231,10 @@ def test_more_seeds_do_not_take_away_the_doubt_of_the_items_they_share(tmp_path)
 
 
 def test_matches_are_dealt_anew_in_each_seed(tmp_path):
-    """Each of four seeds adds 60 * 40 / 100 to the variance of its own: with seeds drawn as well
-    (2 - 1 / 4) / 4 of it; before training nothing but items is drawn: one fourth."""
+    """The chance of its matches is in what a seed ends at: nothing but seeds is drawn. Before
+    training all play equal weights: their 400 matches are drawn, of 60 * 40 / 100 each hundred."""
     played = {"opponent": "random", "weights": {"p": "1"}}
-    runs = [answered(tmp_path, "a", seed, 60, 60, **played) for seed in range(4)]
+    runs = [answered(tmp_path, "a", s, 60, end, **played) for s, end in enumerate((50, 50, 70, 70))]
     for run in runs:  # a second opponent, always lost to, is another stratum
         lost = {"opponent": "expert"}
         for step in (0, 8):
@@ -243,10 +243,10 @@ def test_matches_are_dealt_anew_in_each_seed(tmp_path):
             run.append("evals", row("q", "accuracy", 0.0, n=100, step=step, **lost))
     frames = gather(runs)
     against = RIGHT.model_copy(update={"opponent": ["random", "expert"]})
-    for share, part in ((1, 7 / 16), (0, 1 / 4)):
-        _, low, high, n = against.interval(frames, "a", share)
-        assert n == (4 if share else 1)
-        assert high - low == pytest.approx(1.96 * math.sqrt(24 * part), rel=0.1)  # of two, half
+    assert against.interval(frames, "a") == pytest.approx((30, 25, 35, 4))
+    _, low, high, n = against.interval(frames, "a", 0)
+    assert n == 1
+    assert high - low == pytest.approx(1.96 * math.sqrt(24 / 4), rel=0.1)  # of two, half
 
 
 def test_answers_that_are_all_right_leave_room_for_one_that_is_wrong(tmp_path):

@@ -28,6 +28,7 @@ DRAW = "search"
 """What `eval_draw` is in a search."""
 TEN = 10
 """Seeds that the width of an interval is foretold for."""
+MEASURED = ("mean", "spread", "half-width", "at most", "minutes")
 
 
 class Search(StrictData):
@@ -109,7 +110,7 @@ def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
     rows = pd.DataFrame(lines)
     if absent := rows.loc[rows["n"] == 0, "arm"].tolist():
         raise ExhibitError(f"{paper}/search: no run of {absent[0]} measures {search.measure!r}")
-    rows = marked(rows, search)
+    rows = marked(rows, search).round(dict.fromkeys(MEASURED, 1))
     caption = (
         f"Every arm at every setting: the measure {search.measure!r} at the end of training, mean "
         "over seeds and spread (standard deviation); half-width: half of the 95 % interval that a "

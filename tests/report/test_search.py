@@ -150,6 +150,8 @@ def test_a_search_runs_is_saved_and_is_not_run_twice(tmp_path, monkeypatch):
     shown = show.searched("spell/search", "smoke", tmp_path / "figures")
     table = shown.item
     assert table["n"].tolist() == [2] * 4 and list(table["arm"]) == ["rlvr", "random"] * 2
+    assert table["grpo.learning_rate"].tolist() == [0.001] * 2 + [0.002] * 2
+    assert (table["mean"] == table["mean"].round(1)).all()
     assert table["half-width"].notna().tolist() == [False, True] * 2
     record = find_record("spell/search", tmp_path / "figures")
     assert record["command"] == "spnb search spell --scale smoke" and record["seeds"] == [100, 101]

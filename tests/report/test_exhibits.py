@@ -37,7 +37,7 @@ from spnb.train import provenance
 from spnb.train.policies import PolicyError, policy_fingerprint
 
 README = ROOT / "README.md"
-EARLIER = {"spiral/table-5", "spiral/table-13", "dynamics/clip-ratio"}
+EARLIER: set[str] = set()
 """Committed exhibits of weights that do not ship any more (README, "Exhibits of seeds that had been
 looked at"): SPIRAL from instruct, a figure of the training dynamics, and the search for SPELL's
 rate."""

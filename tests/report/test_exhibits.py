@@ -37,13 +37,8 @@ from spnb.train import provenance
 from spnb.train.policies import PolicyError, policy_fingerprint
 
 README = ROOT / "README.md"
-EARLIER: set[str] = set()
-"""Committed exhibits of weights that do not ship any more (README, "Exhibits of seeds that had been
-looked at"): SPIRAL from instruct, a figure of the training dynamics, and the search for SPELL's
-rate."""
-
 NARROW = {
-    *(f"spiral/{name}" for name in ("table-4", "table-5", "table-12", "table-13")),
+    *(f"spiral/{name}" for name in ("table-4", "table-12")),
     *(f"spiral/poker-{name}" for name in ("rules", "equilibrium")),
     *(f"proposer/{name}" for name in ("ablations", "amounts", "even-start", "gates")),
 }
@@ -238,11 +233,11 @@ def shipped(policy: str) -> str | None:
 
 
 def test_committed_exhibits_are_of_the_policies_that_ship() -> None:
-    """Each record says which, and those of earlier weights are known; README names them."""
+    """Each record says which."""
     records = read_index(ROOT / "figures")
     assert not [one["id"] for one in records if of_policies(one) and not one.get("policies")]
     pairs = [(one["id"], *pair) for one in records for pair in one.get("policies", {}).items()]
-    assert {exhibit for exhibit, policy, print_ in pairs if shipped(policy) != print_} == EARLIER
+    assert not {exhibit for exhibit, policy, print_ in pairs if shipped(policy) != print_}
 
 
 @cache

@@ -38,8 +38,7 @@ from spnb.train.policies import PolicyError, policy_fingerprint
 
 README = ROOT / "README.md"
 NARROW = {
-    *(f"spiral/{name}" for name in ("table-4", "table-12")),
-    *(f"spiral/poker-{name}" for name in ("rules", "equilibrium")),
+    *(f"spiral/{name}" for name in ("table-12", "poker-rules", "poker-equilibrium")),
     *(f"proposer/{name}" for name in ("ablations", "amounts", "even-start", "gates")),
 }
 """Committed exhibits whose levels drew items anew for each seed (README, "Seeds")."""

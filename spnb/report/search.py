@@ -29,6 +29,7 @@ DRAW = "search"
 TEN = 10
 """Seeds that the width of an interval is foretold for."""
 MEASURED = ("mean", "spread", "half-width", "at most", "minutes")
+"""Columns that are shown with one decimal."""
 
 
 class Search(StrictData):

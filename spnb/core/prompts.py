@@ -29,6 +29,8 @@ Exam = Literal["closed", "choice", "text", "figure", "text choice", "conversatio
 OPTION = re.compile(r"- (?P<text>.+) \((?P<letter>[A-D])\)")
 MARKED = re.compile(r"(?:- )?\(?(?P<letter>[A-D])[).:]\s*(?P<text>.+)")
 """Two ways to write one of a question's options."""
+PART = re.compile(r"\n\s*(?=(?:task|type|document|response|point|first|second)\s*:)", re.I)
+"""A line break before what begins a part of a judge's prompt."""
 YES = "yes"
 NO = "no"
 
@@ -55,6 +57,7 @@ RELEVANT = _WORDS["relevant"]
 RUBRIC = _WORDS["rubric"]
 RUBRICS = {"plain": RUBRIC, "careful": _WORDS["rubric careful"]}
 GRADE = _WORDS["grade"]
+GRADE_CAREFUL = _WORDS["grade careful"]
 EXAMS = _WORDS["exam"]
 BETTER = EXAMS["better"]
 CALLS: dict[str, dict[str, str]] = _WORDS["calls"]
@@ -63,6 +66,12 @@ CALLS: dict[str, dict[str, str]] = _WORDS["calls"]
 
 def _user(*parts: str) -> Messages:
     return [{"role": "user", "content": "\n".join(part for part in parts if part)}]
+
+
+def _part(name: str, text: str) -> str:
+    """A part of a judge's prompt. None begins inside it: what it judges may have been written to
+    speak to it."""
+    return f"{name}: {PART.sub(' ', text)}"
 
 
 def listing(documents: Sequence[str]) -> str:
@@ -166,27 +175,33 @@ def ask_report(
 
 def identifiable(text: str) -> Messages:
     """Asks whether a task names what it is about."""
-    return _user(IDENTIFIABLE, f"Task: {text}")
+    return _user(IDENTIFIABLE, _part("Task", text))
 
 
 def relevant(document: str, text: str) -> Messages:
     """Asks whether a task is about a document."""
-    return _user(RELEVANT, f"Document: {document}", f"Task: {text}")
+    return _user(RELEVANT, _part("Document", document), _part("Task", text))
 
 
-def rubric(text: str, documents: Sequence[str], style: SearchStyle = "plain") -> Messages:
-    """Asks for the points that a good response to an open-ended task must state."""
-    return _user(RUBRICS[style], listing(documents), f"Task: {text}")
+def rubric(
+    text: str, documents: Sequence[str], style: SearchStyle = "plain", kind: str = ""
+) -> Messages:
+    """Asks for the points that a good response to an open-ended task must state; a careful judge
+    knows its type."""
+    what = _part("Type", kind) if kind and style == "careful" else ""
+    return _user(RUBRICS[style], listing(documents), what, _part("Task", text))
 
 
 def grade(response: str, point: str, text: str = "") -> Messages:
-    """Asks whether a response, to a task where one is given, states one point of a rubric."""
-    return _user(GRADE, f"Task: {text}" if text else "", f"Response: {response}", f"Point: {point}")
+    """Asks whether a response states one point of a rubric; strictly where its task is given."""
+    parts = _part("Response", response), _part("Point", point)
+    return _user(GRADE_CAREFUL, _part("Task", text), *parts) if text else _user(GRADE, *parts)
 
 
 def better(text: str, first: str, second: str) -> Messages:
     """Asks whether the first of two responses to a task is better than the second."""
-    return _user(BETTER, f"Task: {text}", f"First: {first}", f"Second: {second}")
+    parts = {"Task": text, "First": first, "Second": second}
+    return _user(BETTER, *(_part(name, part) for name, part in parts.items()))
 
 
 def exam(kind: Exam, question: str, options: Sequence[str], text: str) -> Messages:

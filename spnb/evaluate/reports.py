@@ -104,13 +104,21 @@ def written_rows(records: Records) -> Rows:
 
 def outside(mean: float) -> str:
     """Why a task of this mean grade is not for the solver; "" where it is."""
+    mean = round(mean, 9)  # 0.8 of three answers is a little above it
     return "too hard" if mean < LOW else "too easy" if mean > HIGH else ""
+
+
+def unfit(item: Item) -> str:
+    """Why a task that was answered is not for the solver; "" where it is."""
+    given = {mark for one in item.answers for mark in one.given}
+    return "unreadable grades" if given == {None} else outside(item.mean)
 
 
 def task_numbers(items: Sequence[Any]) -> dict[str, float]:
     """Of a challenger's tasks: mean format reward, the share stopped by each gate; of those that
-    were answered the mean grade, the share with a mean in the middle, with spread, and without
-    spread in the middle; by the oracle their level and the share that is as was asked for."""
+    were answered the mean grade, grades that could not be read, the share with a mean in the
+    middle, with spread, and without spread in the middle; by the oracle their level and the share
+    that is as was asked for."""
     count = max(1, len(items))
     numbers: dict[str, float] = {"form": sum(item.form for item in items) / count}
     reasons = Counter(item.reason for item in items if item.reason)
@@ -121,6 +129,9 @@ def task_numbers(items: Sequence[Any]) -> dict[str, float]:
     judged = [item.judgement for item in measured if item.judgement]
     means: dict[str, list[float]] = {
         "success": [item.mean for item in measured],
+        "unreadable grades": [
+            mark is None for item in measured for one in item.answers for mark in one.given
+        ],
         "middle": [not outside(item.mean) for item in measured],
         "spread": [item.spread for item in measured],
         "middle without spread": [not item.spread for item in middle],

@@ -33,7 +33,7 @@ from spnb.core.plugins import foreign
 from spnb.core.rewards import length_factor, tent
 from spnb.core.search import LOST, SYNTAXES, Tool, as_first_turns, first_turns, samples
 from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed, grouped
-from spnb.corpus.passages import Passages, Reading
+from spnb.corpus.passages import Passages, Reading, Readings
 from spnb.evaluate.by_search import BySearch, use_of_search
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.reports import (
@@ -42,10 +42,10 @@ from spnb.evaluate.reports import (
     Answer,
     Item,
     answer_numbers,
-    outside,
     report_rows,
     rubric_numbers,
     task_numbers,
+    unfit,
     written_rows,
 )
 
@@ -119,7 +119,7 @@ class Params(MethodParams):
     syntax: Literal["xml", "qwen3", "olmo3"] = "xml"
     results: int = Field(3, ge=1, description="documents that a search returns")
     result_tokens: int | None = Field(None, ge=1, description="of a search's documents together")
-    max_searches: int = Field(5, ge=0, description="of a trajectory")
+    max_searches: int = Field(5, ge=3, description="of a trajectory; a task may take 3")
     eval_temperature: float = Field(0.0, ge=0, description="the paper's answers are greedy")
     eval_top_p: float = Field(1.0, gt=0, le=1)
     eval_items: int = Field(4, ge=1, description="held-out tasks of each type and level")
@@ -145,6 +145,10 @@ class Params(MethodParams):
         for index, stage in enumerate(getattr(self, "stages", [])):
             fits = stage.policy in (POLICY, CHALLENGER)
             need(fits, f"stages {index}", f"stages of {POLICY} and {CHALLENGER}")
+            role = "solver" if stage.policy == POLICY else "challenger"
+            own = getattr(self.roles.get(role), "policy", None) in (None, stage.policy)
+            learns = own and role not in self.frozen
+            need(learns, f"stages {index} roles", f"stages of policies that a {role} learns on")
         return self
 
 
@@ -162,7 +166,9 @@ class Method(SearchMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        self.source: Any = open_source(params.corpus or GENERATED, params, tokenizer, Passages)
+        self.source: Any = open_source(
+            params.corpus or GENERATED, params, tokenizer, Passages, Readings
+        )
         self.kept: list[list[Any]] = []
         """The tasks of a solver's stage: text, type and points of each."""
 
@@ -266,7 +272,8 @@ class Method(SearchMethod):
         """The mean of three terms: turns with a thought; searches made, of those expected or (0)
         of the turns before the last; whether the last turn has the tag."""
         turns = trajectory.policy_text.split(SYNTAXES[self.params.syntax].stop)
-        turns = turns if turns[-1].strip() else turns[:-1] or turns  # the last turn was a call
+        if trajectory.finish != "stop" and len(turns) > 1 and not turns[-1].strip():
+            del turns[-1]  # the last turn was a call
         thought = fmean(bool(prompts.tagged(turn, "think")) for turn in turns)
         expected = searches or len(turns) - 1
         tool = min(1.0, len(trajectory.searches) / expected) if expected else 0.0
@@ -283,7 +290,9 @@ class Method(SearchMethod):
         ]
         verdicts = yield from self.say("gate", [*named, *related], derive_seed(seed, "gate"))
         for item, first, second in zip(open_, verdicts, verdicts[len(open_) :], strict=False):
-            if not (first and second):
+            if None in (first, second):
+                item.reason = "unreadable gate"
+            elif not (first and second):
                 item.reason = "not about its document" if first else "not identifiable"
 
     def say(self, role: str, asked: Sequence[Messages], seed: int) -> Episode[list[bool | None]]:
@@ -307,7 +316,7 @@ class Method(SearchMethod):
         else:
             read = [[*item.context.texts, *item.trajectory.documents] for item in items]
             asked = [
-                prompts.rubric(item.proposal.question, texts, params.style)
+                prompts.rubric(item.proposal.question, texts, params.style, item.proposal.kind)
                 for item, texts in zip(items, read, strict=True)
             ]
             seeds = partial(derive_seed, seed, "rubric")
@@ -376,7 +385,7 @@ class Method(SearchMethod):
             usable = [item for item in items if item.points]
             yield from self.answer(usable, params.filter_attempts, of_batch)
             for item in usable:
-                item.reason = item.reason or outside(item.mean)
+                item.reason = item.reason or unfit(item)
             if batch == 0:  # all batches are of the same two policies
                 self.log(**task_numbers(items), **rubric_numbers(usable, self.source))
             reasons.update(item.reason for item in items)

@@ -228,16 +228,19 @@ def test_the_content_is_part_of_a_runs_identity(write, tmp_path):
     )
 
 
+@pytest.mark.parametrize("paper", ["spice", "scope"])
 @pytest.mark.parametrize(
     ("text", "message"),
     [("{}", "makes a dict; allowed: "), ("Clusters.__new__(Clusters)", "makes a Clusters; all")],
 )
-def test_a_source_is_of_the_kind_that_a_method_takes(text, message, write, tokenizer, tmp_path):
+def test_a_source_is_of_the_kind_that_a_method_takes(
+    text, message, paper, write, tokenizer, tmp_path
+):
     made = f'sp.register_source("notes", lambda params, tokenizer: {text})'
     file = write(OWN.read_text().replace('sp.register_source("notes", Notes)', made))
-    chosen = plan_of("spice", "full", tmp_path, plugins=file, corpus="notes").params("full")
+    chosen = plan_of(paper, "full", tmp_path, plugins=file, corpus="notes").params("full")
     with pytest.raises(ParamError, match=f"source 'notes' {message}"):
-        method_class("spice", chosen)(chosen, tokenizer)
+        method_class(paper, chosen)(chosen, tokenizer)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ TRAINED_ON = "a98e6320a493bf92bfac03163642287a349a3ab888b6dff9ca775a24d6e332cd"
 
 
 def test_the_words_are_those_that_the_shipped_policies_were_trained_on():
-    others = ("exam", "corpus", "rubric careful", "calls")
+    others = ("exam", "corpus", "rubric careful", "grade careful", "calls")
     words = {k: words for k, words in prompts._WORDS.items() if k not in others}
     text = json.dumps(words, sort_keys=True)
     assert hashlib.sha256(text.encode()).hexdigest() == TRAINED_ON

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections import Counter
 from types import SimpleNamespace
 
@@ -97,8 +98,9 @@ class World:
         if prompts.IDENTIFIABLE in prompt or prompts.RELEVANT in prompt:
             return "<answer> yes</answer>"
         if prompts.RUBRICS["careful"] in prompt:
+            assert re.search("\nType: (question|summary|plan|writing)\nTask: Tell", prompt)
             return "<rubric>Names Ada.</rubric><rubric>Names Elde.</rubric><rubric>Sings.</rubric>"
-        if prompts.GRADE in prompt:
+        if prompts.GRADE_CAREFUL in prompt:
             self.graded.append(prompt)
             response, point = prompt.split("Response: ")[1].split("\nPoint: ")
             there = point.removeprefix("Names ").strip(".") in response

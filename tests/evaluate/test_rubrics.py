@@ -188,7 +188,7 @@ class Writer:
         return [Completion(tuple(map(ord, t)), (-1.0,) * len(t), t, "stop") for t in texts]
 
     def reply(self, prompt):
-        if prompts.GRADE in prompt:
+        if prompts.GRADE_CAREFUL in prompt:
             self.judged.append(prompt)
             return "who knows" if "Sells" in prompt else "<answer> yes</answer>"
         if "Mute" in prompt:

@@ -14,6 +14,9 @@ STATIC = dict(question_source="static", judgments_per_answer=0, static_questions
 R_ZERO = dict(algorithm="r_zero", pay="r_zero", corpus=[])
 STAGES = [dict(policy="challenger", steps=1), dict(policy="policy", steps=1)]
 ZERO = dict(algorithm="absolute_zero", pay="absolute_zero", corpus=[], group_size=4)
+SCOPE = dict(documents_per_step=1, proposals=2, tasks_per_step=1, answers=2)
+SCOPE |= dict(policies={"challenger": "x", "judge": "x"})
+FROZEN = {"challenger": {"trainable": False}}
 CASES = {
     "spell": ("spell", {}, "questioner"),
     "static": ("spell", STATIC, "responder"),
@@ -25,6 +28,8 @@ CASES = {
     "rlvr": ("rlvr", dict(family="journey", prompts_per_step=2), "ladder"),
     "search": ("rlvr", dict(family="chain", prompts_per_step=2), "ladder"),
     "even": ("ssp", dict(questions="even", answers_per_step=2), "solver"),
+    "tasks": ("scope", SCOPE | dict(stages=STAGES, steps=2), "challenger"),
+    "reports": ("scope", SCOPE | dict(tasks="even", roles=FROZEN), "solver"),
     "questions": ("spiral", dict(phases=["answer"], turns_per_step=16), "questions"),
 }
 
@@ -54,7 +59,7 @@ def method(paper, **values):
 def test_a_prompt_that_is_too_long_is_an_invalid_row(case):
     paper, values, role = CASES[case]
     made = method(paper, **values)
-    rows = run(made.rollout(0), dict.fromkeys(("policy", "challenger"), Silence()))
+    rows = run(made.rollout(0), dict.fromkeys(("policy", "challenger", "judge"), Silence()))
     first = [row for row in rows if role in (row.role, row.role[0])]
     assert first and all(row.invalid and not any(row.mask) for row in first)
     made.estimate(rows)

@@ -15,7 +15,7 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_660,
+    "core": 2_665,
     "methods": 3_000,
     "train": 4_870,
     "games": 1_250,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_505
+HELPER = 10_530
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_830
+EVERYTHING = 25_855
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

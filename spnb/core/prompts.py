@@ -27,9 +27,13 @@ TaskType = Literal["question", "summary", "plan", "writing"]
 AskKind = Literal["question", "choice", "task"]
 Exam = Literal["closed", "choice", "text", "figure", "text choice", "conversation"]
 OPTION = re.compile(r"- (?P<text>.+) \((?P<letter>[A-D])\)")
-MARKED = re.compile(r"(?:- )?\(?(?P<letter>[A-D])[).:]\s*(?P<text>.+)")
+MARKED = re.compile(r"(?:- )?\**\(?(?P<letter>[A-D])[).:]\**\s*(?P<text>.+)")
 """Two ways to write one of a question's options."""
-PART = re.compile(r"\n\s*(?=(?:task|type|document|response|point|first|second)\s*:)", re.I)
+PART = re.compile(
+    r"[\n\r\v\f\x85\u2028\u2029]\s*"
+    r"(?=[\W_]*(?:(?:the|an?)\s)?(?:task|type|document|response|point|first|second)\b[\W\d_]*:)",
+    re.I,
+)
 """A line break before what begins a part of a judge's prompt."""
 YES = "yes"
 NO = "no"
@@ -106,14 +110,15 @@ def lettered(options: Sequence[str]) -> str:
 
 
 def read_options(text: str) -> tuple[str, list[str]]:
-    """A question's text and the options after it, one a line and in order, as `lettered` writes
-    them or behind A), (A), A. or A:; the whole text and none where they do not stand so."""
-    first, *lines = [line.strip() for line in text.strip().split("\n") if line.strip()] or [""]
+    """A question's text, on one line, and the options after it, one a line and in order, as
+    `lettered` writes them or behind A), (A), A. or A:; the whole text and none where they do not
+    stand so."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
     matches = [OPTION.fullmatch(line) or MARKED.fullmatch(line) for line in lines]
-    options = [match["text"] for match in matches if match]
-    letters = [match["letter"] for match in matches if match]
-    listed = len(options) == len(lines) and letters == [*"ABCD"[: len(letters)]]
-    return (first, options) if options and listed else (text.strip(), [])
+    after = 1 + max((at for at, match in enumerate(matches) if not match), default=0)
+    options = [match["text"] for match in matches[after:]]
+    listed = [match["letter"] for match in matches[after:]] == [*"ABCD"[: len(options)]]
+    return (" ".join(lines[:after]), options) if options and listed else (text.strip(), [])
 
 
 def search(question: str, style: SearchStyle = "careful") -> Messages:

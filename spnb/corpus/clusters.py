@@ -46,7 +46,7 @@ def messages(family: str, proposal: Proposal, documents: Sequence[str]) -> Messa
 
 def with_answer(question: str, answer: str) -> str:
     """A question with its answer, on one line."""
-    return f"{question} {answer}"
+    return " ".join(f"{question} {answer}".split())
 
 
 def read_proposal(text: str, family: str) -> Proposal | Rejected:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from spnb.core.advantages import make_estimator
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode
-from spnb.core.grading import grade, majority_vote, read_answer
+from spnb.core.grading import grade, normal, read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import find, foreign, reward, reward_name
 from spnb.core.types import Sample, Trajectory, derive_seed
@@ -94,6 +94,10 @@ class Params(MethodParams):
         taught = self.writer == "oracle" or not self.writer_wrong
         need(taught, "writer_wrong writer", "above 0 with writer oracle alone")
         need(self.pay == pay, "pay algorithm", pay)
+        for name, only in (("reward", "rule"), ("writer", "policy")):
+            need(
+                self.algorithm == "spice" or getattr(self, name) == only, f"{name} algorithm", only
+            )
         need(alone or stages == POLICIES, "stages algorithm", f"stages of {sorted(POLICIES)}")
         own = [name for name in self.corpus if find("source", name)]
         fits = not own or (
@@ -114,7 +118,7 @@ class Attempt:
     """What a challenger wrote: its row, the task (None: not valid), how it was answered.
 
     `success` is the share of answers that agree with the stated one, `agreement` with the most
-    frequent one, `label`.
+    frequent one, `label`, however it is spelled; of equally frequent ones the first.
     """
 
     context: Context
@@ -221,7 +225,8 @@ class ChallengerReasoner(SelfPlayMethod):
             gold = attempt.task.answer
             agree = partial(share_right, kind=GRADES[attempt.context.kind])
             answers = [read_answer(trajectory.policy_text, tag) for trajectory in group]
-            attempt.label = majority_vote(answers)
+            read = dict.fromkeys(answer for answer in answers if answer and normal(answer))
+            attempt.label = max(read, key=partial(agree, answers), default=None)
             attempt.success = agree(answers, gold)
             attempt.agreement = agree(answers, attempt.label)
             samples = []

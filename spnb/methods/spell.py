@@ -31,7 +31,7 @@ from pydantic import Field, PositiveInt, model_validator
 from spnb.core import prompts
 from spnb.core.advantages import leave_out, make_estimator, permute_rewards, token_mean
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
-from spnb.core.episodes import Episode
+from spnb.core.episodes import OVERLONG, Episode
 from spnb.core.grading import read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.params import ParamError
@@ -193,6 +193,11 @@ class Question:
         """Whether its answers have different rewards: only then can they be compared."""
         return len(set(self.rewards)) > 1
 
+    @property
+    def asked(self) -> bool:
+        """Whether neither its own prompt nor all of its answers' were too long."""
+        return any(one.finish != OVERLONG for one in self.answers or [self.trajectory] if one)
+
     def settle(self, params: Params, source: Any) -> None:
         """Sets rule, majorities, rewards, success and pay from the answers and judgments."""
         self.judgement = self.proposal and source.judge(self.proposal, self.context)
@@ -251,6 +256,8 @@ class Memory:
         self.size = size
         self.rule = rule
         self.entries: dict[str, list[dict[str, Any]]] = {}
+        self.latest: list[tuple[str, dict[str, Any]]] = []
+        """What was stored since the step began, with the names of the clusters."""
 
     def reading(
         self, cluster: Context, count: int, rng: random.Random
@@ -273,8 +280,12 @@ class Memory:
             return
         entry = {"read": question.read, "question": question.proposal.question}
         entry |= {"answer": question.proposal.answer}
-        entries = [*self.entries.get(question.context.name, []), entry]
-        self.entries[question.context.name] = entries[-self.size :]
+        self.latest.append((question.context.name, entry))
+        self.add(*self.latest[-1])
+
+    def add(self, cluster: str, entry: dict[str, Any]) -> None:
+        """Stores a question of a cluster, which forgets its oldest one beyond `size`."""
+        self.entries[cluster] = [*self.entries.get(cluster, []), entry][-self.size :]
 
     def mean_length(self) -> float:
         """Questions stored, mean over clusters that have some; 0 without."""
@@ -321,18 +332,22 @@ class Method(SelfPlayMethod):
         if params.question_source == "start" and not self.written:
             yield from self.write()
         questions: list[Question] = []
+        before, self.memory.latest = dict(self.memory.entries), []
         for number in range(params.rounds):
-            questions += yield from self.play_round(step, derive_seed(seed, number))
+            questions += yield from self.play_round(step, derive_seed(seed, number), number)
             batch = [question for question in questions if question.mixed]
             if len(batch) >= count:
                 break
         batch = batch[:count]
+        self.memory.entries = before  # and what all processes stored, which is the same for all
+        for cluster, entry in self.share.gather(self.memory.latest):
+            self.memory.add(cluster, entry)
         samples = self.rows(questions, batch, random.Random(derive_seed(seed, "select")))
         self.log(**spell_numbers(questions), memory=self.memory.mean_length(), trained=len(batch))
         self.log(**{f"seconds/{PHASES[name]}": took for name, took in self.seconds.items()})
         return samples
 
-    def play_round(self, step: int, seed: int) -> Episode[list[Question]]:
+    def play_round(self, step: int, seed: int, number: int = 0) -> Episode[list[Question]]:
         """One round of Algorithm 1, phase by phase over all of its questions."""
         params = self.params
         rng = random.Random(seed)
@@ -340,7 +355,8 @@ class Method(SelfPlayMethod):
 
         # 1 Question: m documents of a cluster, what its memory holds; task types take turns.
         if params.question_source == "policy":
-            turns = [self.share.rank + place * self.share.processes for place in range(count)]
+            first = number * params.questions_per_round + self.share.rank
+            turns = [first + place * self.share.processes for place in range(count)]
             questions = yield from self.ask(turns, rng, seed)
         elif params.question_source == "start":
             drawn = rng.choices(self.written, k=count)
@@ -418,7 +434,7 @@ class Method(SelfPlayMethod):
         """The fixed set of `question_source: start`: of `static_questions` proposals of the start
         those in the right form that are grounded; what is stated is the answer, right or wrong.
 
-        A resumed run writes the same ones again.
+        A resumed run writes the same ones again, where its engine repeats itself bit by bit.
 
         Raises:
             ParamError: none is left.
@@ -480,11 +496,12 @@ class Method(SelfPlayMethod):
         """The questions, and the answers (question, number), whose proposal or judgments train.
 
         Questioners: those of the batch, and as many of each task type that pay nothing or less
-        (wrong form unless it costs nothing, not grounded, all answers alike); where a type has too
-        few, others fill up. Verifiers: so many groups of disputed answers, see `Question.disputed`.
+        (wrong form unless it costs nothing, not grounded, all answers alike), but none that nobody
+        could be asked; where a type has too few, others fill up. Verifiers: so many groups of
+        disputed answers, see `Question.disputed`.
         """
         penalty = self.params.format_penalty
-        pool = [q for q in questions if not q.mixed and (penalty or q.proposal)]
+        pool = [q for q in questions if not q.mixed and q.asked and (penalty or q.proposal)]
         rng.shuffle(pool)
         wanted = Counter(question.context.kind for question in batch)
         negative = []

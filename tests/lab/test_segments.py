@@ -175,6 +175,8 @@ def test_options_are_four_of_which_one_is_right():
     for marked in ("A) a\nB) b", "(A) a\n(B) b", "A. a\n\nB: b ", "- A: a\n- b (B)"):
         assert read_options(f"Why?\n{marked}") == ("Why?", ["a", "b"]), marked
     assert read_options("Why?\n- A. Smith (A)")[1] == ["A. Smith"]
+    for stem in ("If x > 1\nwhy?\nOptions:", "A) why?"):
+        assert read_options(f"{stem}\n**A)** a\nB. b") == (" ".join(stem.split()), ["a", "b"])
     assert read_options("Why?\nA) a\nC) b")[1] == [] == read_options("Why?\nA) a\nb")[1]
     for kind in ("ledger", "code"):
         for seed in range(60):

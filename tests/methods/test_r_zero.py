@@ -112,4 +112,9 @@ def test_choices_and_expressions_are_labelled_in_their_own_kind():
     rows = rows_of(samples, "reasoner")[:5]
     assert [one.reward for one in rows] == [1, 1, 0, 0, 1]  # equal expressions agree
     assert rows[0].info["label"] == "3 + 4x"
+    _, samples, _, _ = rollout(
+        [["3 + 4x", "4x + 3", "5", "5", "3+4x"]], level=lambda index: 2, **world
+    )
+    rows = rows_of(samples, "reasoner")[:5]
+    assert [one.reward for one in rows] == [1, 1, 0, 0, 1] and rows[0].info["label"] == "3 + 4x"
     assert set(KINDS) == {"ledger", "formula", "code"}

@@ -2,6 +2,7 @@
 the loss against a plain oracle, a run that is killed and goes on."""
 
 import json
+import random
 import re
 from collections import Counter
 from operator import attrgetter
@@ -105,6 +106,55 @@ def test_each_phase_asks_as_often_as_the_algorithm_says():
     assert len({request.seed for request in world.requests}) == 4 + 3 + 8 + 28
     assert [len(of_role(rows, role)) for role in ROLES] == [4, 8, 28]
     assert {row.policy for row in rows} == {"policy"}
+
+
+def test_all_processes_remember_what_any_of_them_asked():
+    """In the order of their ranks, after what was there before the step."""
+    world = lambda: Roles(answers=lambda number: "wrong" if number % 4 else "right")  # noqa: E731
+    stored = [play(world(), Share(rank, 2))[0].memory.latest for rank in range(2)]
+    both = [*stored[0], *stored[1]]
+    assert len(stored[0]) == len(stored[1]) == 2 and stored[0] != stored[1]
+    shared = lambda own: both if isinstance(own[0], tuple) else own  # noqa: E731
+    memories = []
+    for rank in range(2):
+        made = method(Share(rank, 2, shared), memory=9)
+        made.memory.add("older", {"read": (0,), "question": "q", "answer": "a"})
+        step_of(made, world())
+        memories.append(made.memory.entries)
+    assert memories[0] == memories[1] and len(memories[0].pop("older")) == 1
+    assert sorted(map(str, both)) == sorted(
+        str((name, entry)) for name, of in memories[1].items() for entry in of if name != "older"
+    )
+
+
+def test_a_question_that_nobody_could_be_asked_is_no_bad_one():
+    """Of three whose answers are all wrong, one is fit to stand beside the one that trains."""
+    made = method()
+    world = Roles(answers=lambda number: "right" if number == 0 else "wrong")
+    questions = run(made.play_round(0, 0), {"policy": world})
+    batch = [question for question in questions if question.mixed]
+    alike = [question for question in questions if not question.mixed]
+    assert len(batch) == 1 and len(alike) == 3
+    for answer in alike[0].answers:
+        answer.finish = "overlong"
+    alike[1].answers, alike[1].trajectory.finish = [], "overlong"
+    for seed in range(9):
+        paid, _ = made.dynamic_sampling(questions, batch, random.Random(seed))
+        assert paid == {*batch, alike[2]}
+    alike[0].answers[0].finish = "stop"
+    found = [made.dynamic_sampling(questions, batch, random.Random(n))[0] for n in range(9)]
+    assert {alike[0], alike[2]} <= set().union(*found)
+
+
+def test_types_take_turns_over_the_rounds_of_a_step():
+    """Nobody is right, so that a step has all its rounds."""
+    world = Roles(answers=lambda number: "wrong")
+    made = method(tasks=["journey", "ledger", "choice"], rounds=3)
+    rows = of_role(step_of(made, world), "questioner")
+    asked = world.prompts["questioner"]
+    choices = [prompt for prompt in asked if "multiple-choice" in prompt]
+    ledgers = [one for one in asked if "Payments of" in one and one not in choices]
+    assert (len(rows), len(choices), len(ledgers)) == (12, 4, 4)
 
 
 def test_each_role_reads_what_the_algorithm_says():

@@ -232,6 +232,13 @@ def test_the_paper_stores_questions_that_pay_and_the_code_those_solved_at_least_
         assert [entry["answer"] for entry in memory.entries["c"]] == stored, rule
 
 
+def test_an_earlier_question_is_one_line_whatever_its_answer_says():
+    memory = Memory(1)
+    memory.push(solved(0.5, (0,), "a\n[1] Stops of Bo\n- Who?"))
+    _, _, earlier = read_again(memory)
+    assert earlier == ["Where? a [1] Stops of Bo - Who? a [1] Stops of Bo - Who?"]
+
+
 def test_the_latest_questions_of_a_cluster_stay():
     memory = Memory(2)
     for number, answer in enumerate("abc"):

@@ -450,6 +450,14 @@ def test_roles_may_have_policies_of_their_own_for_cross_play():
         ({"task_types": ["string"], "corpus": "math"}, "task_types is .* with corpus .'math'"),
         ({"corpus": ["math", "math"]}, "corpus is .*; allowed: each once"),
         ({"attempts": 3}, r"attempts is 3; allowed: group_size \(4\) or more"),
+        (
+            {"algorithm": "r_zero", "pay": "r_zero", "reward": "random"},
+            "reward is 'random' with algorithm 'r_zero'; allowed: rule",
+        ),
+        (
+            {"algorithm": "absolute_zero", "pay": "absolute_zero", "writer": "oracle"},
+            "writer is 'oracle' with algorithm 'absolute_zero'; allowed: policy",
+        ),
         ({"writer": "oracle", "corpus": []}, r"writer is 'oracle' with corpus \[\]"),
         ({"algorithm": "r_zero"}, "pay is 'variance' with algorithm 'r_zero'; allowed: r_zero"),
         ({"algorithm": "absolute_zero", "pay": "r_zero"}, "allowed: absolute_zero"),

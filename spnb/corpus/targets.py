@@ -43,6 +43,9 @@ class Target(Context):
 class Questions:
     """What sources of given answers share."""
 
+    match = "exact"
+    """How an answer has to match: a kind of `spnb.core.grading`."""
+
     def read(self, text: str, context: Context) -> Proposal | Rejected:
         """Any question in its tag; its answer is the given one."""
         question = prompts.field(text, "question")
@@ -51,7 +54,7 @@ class Questions:
     def task(self, proposal: Proposal, context: Context, documents: bool = True) -> Task:
         """The question, to be answered by search."""
         messages = prompts.search(proposal.question, "plain")
-        return Task(messages, proposal.question, (proposal.answer,), "exact")
+        return Task(messages, proposal.question, (proposal.answer,), self.match)
 
 
 class Titled:
@@ -129,20 +132,24 @@ class TitleTargets(Questions, DocumentSource):
     """
 
     kinds: Sequence[str] = (KIND,)
+    match = "words"
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params
         if params.answers:
             targets = read_answers(params.answers)
-            there = f"answers {params.answers!r} has {{}} different ones"
+            there = "answers", params.answers, "different ones"
         else:
             titles = dict.fromkeys(hit.title.strip() for hit in open_store(params.corpus))
             titles = [title for title in titles if normal(title) and len(title.split()) <= LONGEST]
             targets = [Target(KIND, name=title) for title in titles]
-            there = f"corpus {params.corpus!r} has {{}} titles of 1 to {LONGEST} words"
+            there = "corpus", params.corpus, f"titles of 1 to {LONGEST} words"
         names = dict.fromkeys(normal(target.name) for target in targets)
         if len(names) < HELD_OUT:
-            raise CorpusError(f"{there.format(len(names))}; allowed: {HELD_OUT} or more")
+            key, value, what = there
+            raise CorpusError(
+                f"{key} {value!r} has {len(names)} {what}; allowed: {HELD_OUT} or more"
+            )
         heldout = {*list(names)[::HELD_OUT]}
         self.pools: dict[str, list[Target]] = {"train": [], "heldout": []}
         for target in targets:
@@ -160,7 +167,7 @@ class TitleTargets(Questions, DocumentSource):
         return prompts.ask_search(context.name, context.searches, examples)
 
     def agrees(self, proposal: Proposal, answer: str | None) -> float:
-        return 0.0 if answer is None else grade(answer, proposal.answer)
+        return 0.0 if answer is None else grade(answer, proposal.answer, self.match)
 
     def retriever(self, pool: str = "train") -> Retriever:
         return self._retriever

@@ -15,7 +15,7 @@ from spnb.core import prompts
 from spnb.core.episodes import Episode
 from spnb.core.grading import grade, read_answer, register
 from spnb.core.method import Suite
-from spnb.core.search import Tool, search_rollouts
+from spnb.core.search import LOST, Tool, search_rollouts
 from spnb.core.types import Chat, Messages, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records, grade_task, record, require_positive, task_rows
 
@@ -74,15 +74,16 @@ def search_suite(
         ]
         rows = yield from search_rollouts(requests, by_search.tool)
         records = []
-        for (place, sample), row in zip(part, rows, strict=True):
+        texts = ["" if row.finish == LOST else row.policy_text for row in rows]
+        for (place, sample), row, text in zip(part, rows, texts, strict=True):
             task = tasks[place]
             columns: dict[str, Any] = {"kind": task.kind, "difficulty": task.difficulty}
-            columns |= grade_task(task, row.policy_text) | use_of_search(task, row)
+            columns |= grade_task(task, text) | use_of_search(task, row)
             records.append(record(name, str(place), sample=sample, **labels | columns))
         if by_search.judge:
             answered = [
-                (tasks[place], read_answer(row.policy_text, tasks[place].info.get("tag", "answer")))
-                for (place, _), row in zip(part, rows, strict=True)
+                (tasks[place], read_answer(text, tasks[place].info.get("tag", "answer")))
+                for (place, _), text in zip(part, texts, strict=True)
             ]
             seed = derive_seed(seed_of(*part[0]), "judge")
             grades = GRADERS.get(tasks[0].kind, judged)

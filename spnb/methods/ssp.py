@@ -48,6 +48,8 @@ SHOWN = 2
 """Attempts at a held-out proposal whose texts are kept."""
 UNREAD = "check too long"
 """The reason for a question of which a reading did not fit into `max_length`."""
+TOO_LONG = "prompt too long"
+"""The reason where its own prompt did not fit, or it fits into none of a solver."""
 
 
 class Params(MethodParams):
@@ -128,6 +130,8 @@ class Params(MethodParams):
         keeps = self.fill != "resample"  # every proposal as a row of the batch
         need(keeps or self.proposals == 1, "proposals fill", "1 with resample")
         need(keeps or not self.invalid_reward, "invalid_reward fill", "0 with resample")
+        judge = self.grader == "match" or getattr(self.roles.get("judge"), "policy", None)
+        need(judge, "grader roles", "a policy for the judge, which else would be the learning one")
         loss = self.grpo.get("loss_type", "dr_grpo")
         need(loss in ROW_MEAN_LOSSES, "grpo.loss_type", " or ".join(ROW_MEAN_LOSSES))
         return self
@@ -260,6 +264,8 @@ class Method(SearchMethod):
         """A proposer's question by the rules alone, with what the oracle says of it."""
         if trajectory.finish == LOST:
             return Question(context, trajectory, reason=LOST)
+        if trajectory.finish == OVERLONG:
+            return Question(context, trajectory, reason=TOO_LONG)
         proposal = self.source.read(trajectory.policy_text, context)
         if not isinstance(proposal, Proposal):
             return Question(context, trajectory, reason=proposal.reason)
@@ -397,23 +403,26 @@ class Method(SearchMethod):
             )
             if all(lost):
                 question.reason = LOST
+            elif question.trajectory and all(one.finish == OVERLONG for one in group):
+                question.reason = TOO_LONG
 
     def judged(self, told: Sequence[tuple[str, str, str]], seed: int) -> Episode[list[bool]]:
         """Whether a judge, where there is one, takes answers that do not match for right ones; of
         each the question, the answer and the right one."""
         if self.params.grader == "match":
             return [False] * len(told)
-        return (yield from self.says_yes([prompts.judge(*one) for one in told], seed))
+        said = yield from self.says([prompts.judge(*one) for one in told], seed)
+        return [bool(verdict) for verdict in said]
 
-    def says_yes(self, asked: Sequence[Messages], seed: int) -> Episode[list[bool]]:
-        """Whether the judge says yes to each prompt."""
+    def says(self, asked: Sequence[Messages], seed: int) -> Episode[list[bool | None]]:
+        """The judge's yes or no to each prompt, None where it cannot be read."""
         verdicts = yield from self.sample("judge", asked, 1, partial(derive_seed, seed, "judge"))
-        return [prompts.verdict(trajectory.policy_text) is True for (trajectory,) in verdicts]
+        return [prompts.verdict(trajectory.policy_text) for (trajectory,) in verdicts]
 
     @property
     def by_search(self) -> BySearch:
         """Benchmarks are searched for in the held-out library; `grader` reads their answers."""
-        judge = self.says_yes if self.params.grader == "judge" else None
+        judge = self.says if self.params.grader == "judge" else None
         return BySearch(self.tool("heldout"), judge)
 
     def paid(self, slot: Question, place: int) -> Sample:
@@ -422,7 +431,7 @@ class Method(SearchMethod):
         group = place // self.params.proposals
         facts = {"reason": slot.reason, "success": slot.success}
         row = slot.trajectory.sample(pay, "proposer", group, not slot.passed, **facts)
-        leave_out(row, slot.reason == LOST)
+        leave_out(row, slot.reason in (LOST, TOO_LONG))
         return row
 
     def select(self, samples: Sequence[Sample]) -> None:
@@ -479,7 +488,7 @@ def facts(question: Question) -> dict[str, Any]:
     """A held-out proposal's columns: why it did not pass, success, pay, texts to read; level (0: no
     oracle, or none that reads it), and where an oracle judged it answerable and right."""
     said = question.judgement or Judgement()
-    paid = 1 - question.success if question.rows else 0.0
+    paid = 1 - question.success if question.rows and question.passed else 0.0
     numbers = {"level": said.level, "success": question.success, "pay": paid}
     if question.judgement:
         numbers |= {"answerable": float(said.answerable), "right": float(said.right)}

@@ -125,7 +125,10 @@ def test_ssp_asks_with_its_retriever_and_its_judge(files, tmp_path, grader, scor
     lines = [json.dumps({"id": str(n), "title": f"Page {n}", "text": f"x{n}"}) for n in range(7)]
     with open(files.corpus, "a") as file:
         file.write("\n" + "\n".join(lines))
-    method = Method(validate(Params, ssp(files, grader=grader)), CharTokenizer())
+    method = Method(
+        validate(Params, ssp(files, grader=grader, roles={"judge": {"policy": "policy"}})),
+        CharTokenizer(),
+    )
     reader = Reader()
     suite = made(files, by_search=method.by_search)
     records, _ = play_suite(suite, {"policy": reader})

@@ -15,16 +15,17 @@ from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
 from spnb.core.search import RetrieverError
-from spnb.core.types import Trajectory
+from spnb.core.types import Sample, Trajectory
 from spnb.evaluate.items import play_suite
 from spnb.lab.chain import QUEST, before, follow
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.targets import Target
-from spnb.methods.ssp import UNVERIFIED, Method, Params, Question
+from spnb.methods.ssp import UNVERIFIED, Method, Params, Question, facts
 
 SMALL = dict(answers_per_step=4, attempts=4, min_words=3, results=2, noisy_documents=1, highest=3)
 SMALL |= dict(eval_items=1, eval_proposals=3, max_searches=4, max_length=100_000, reset_every=0)
 HELDOUT = QUEST.links_of("heldout")
+JUDGED = {"judge": {"policy": "policy"}}
 
 
 class Scripted(Scripts):
@@ -190,7 +191,7 @@ def test_every_reading_has_to_give_the_answer():
 def test_a_judge_reads_what_a_reading_does_not_match():
     """The second and the fourth reading give another answer; the judge takes the first of them."""
     world = Scripted(reads=in_turn(True, False), says=in_turn(True, False))
-    _, rows = play(world, grader="judge")
+    _, rows = play(world, grader="judge", roles=JUDGED)
     assert [row.info["reason"] for row in of(rows, "proposer")] == ["", "", "", UNVERIFIED]
     assert world.counts["judge"] == 2
 
@@ -381,7 +382,7 @@ def test_each_algorithm_compares_what_it_says(estimator):
 
 def test_a_judge_reads_what_does_not_match():
     world = Scripted(right=in_turn(True, False), says=in_turn(True, False))
-    _, rows = play(world, grader="judge")
+    _, rows = play(world, grader="judge", roles=JUDGED)
     assert [row.reward for row in of(rows, "solver")] == [1, 1, 1, 0] * 4
     assert world.counts["judge"] == 8
 
@@ -547,7 +548,7 @@ def test_a_judge_is_asked_about_the_question_that_was_answered():
             return super().reply(prompt)
 
     world = Judged(right=in_turn(True, False), says=True)
-    _, rows = play(world, grader="judge")
+    _, rows = play(world, grader="judge", roles=JUDGED)
     assert len(asked) == 8 and all(row.reward == 1 for row in of(rows, "solver"))
     questions = world.questions[1::2]
     for prompt, question in zip(asked, questions, strict=True):
@@ -651,6 +652,54 @@ def test_attempts_whose_search_failed_count_nowhere(searching, monkeypatch):
     assert {(row.weight, row.advantage) for row in solver[::4]} == {(0.0, 0.0)}
     assert [row.info["success"] for row in proposer] == pytest.approx([2 / 3] * 4)
     assert [r.advantage for r in solver[1:4]] == pytest.approx([0.577, -1.155, 0.577], abs=1e-3)
+    kept = [row.weight for row in rows if row.weight]
+    assert sum(row.weight for row in solver) == pytest.approx(len(kept)), "a mean over the others"
+
+
+def test_a_question_that_no_solver_can_be_asked_is_worth_nothing_and_not_kept():
+    """A reading may be as long as `max_length`; a solver's turn needs room beside its prompt."""
+    long = method(max_new_tokens=400)
+    asked = long.source.task(Proposal("Who is x?" * 9, "x"), Context("quest")).messages
+    need = len(long.chat.request(asked, long.params.sampling, 0).prompt_ids)
+    made = method(max_new_tokens=400, max_length=need + 399)
+    slot = Question(Context("quest", name="x"), Trajectory((1,), finish="stop"))
+    slot.proposal = Proposal("Who is x?" * 9, "x")
+    run(made.solve([slot], 0), {"policy": Scripted()})
+    assert slot.reason == "prompt too long" and not slot.passed
+    made.remember([slot], 0)
+    assert made.pool == []
+
+
+def test_a_proposer_whose_prompt_is_too_long_did_nothing_wrong():
+    made = method(max_new_tokens=16, max_length=64, invalid_reward=-1.0)
+    with pytest.raises(
+        ValueError, match=r"no question of 4 passed the filters \(prompt too long: 4"
+    ):
+        run(made.rollout(0), {"policy": Scripted()})
+
+
+def test_the_judge_is_no_policy_that_learns_unless_that_is_said():
+    with pytest.raises(
+        ParamError, match="grader is 'judge' with roles .*allowed: a policy for the"
+    ):
+        method(grader="judge")
+
+
+def test_the_judge_says_when_it_cannot_be_read():
+    made = method(grader="judge", roles=JUDGED)
+    world = Scripted()
+    world.reply = lambda prompt: "<answer> perhaps</answer>"
+    assert run(made.says([prompts.judge("q", "a", "b")], 0), {"policy": world}) == [None]
+    assert run(made.judged([("q", "a", "b")], 0), {"policy": world}) == [False]
+
+
+def test_a_question_that_did_not_pass_is_recorded_as_paid_nothing():
+    slot = Question(Context("quest", name="x"), Trajectory((1,)), reason=UNVERIFIED)
+    row = Sample((1,), (2,), (1,), None, 0.0, "solver", 0, info={"text": ""})
+    slot.rows, slot.success = [row], 0.25
+    assert facts(slot)["pay"] == 0
+    slot.reason = ""
+    assert facts(slot)["pay"] == 0.75
 
 
 def test_a_roles_kl_is_a_part_of_its_mean():

@@ -43,11 +43,12 @@ def figure_1(plan: Plan, frames: Frames) -> ExhibitContent | None:
 
 def rounds(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """A round for a held-out answer, first and last: the deepest valid question that some attempts
-    answer, else the deepest, with its searches and two attempts, a row a turn."""
+    answer, else the deepest, with its searches and two attempts, a row a turn. None where the first
+    run has no texts: packed records keep those of the first seed."""
     runs = frames.only(["full"]).runs
     lines = []
     for step, records in ends(runs[0], SUITE) if runs else ():
-        valid = [one for one in records if one["score"] == 1]
+        valid = [one for one in records if one["score"] == 1 and "text" in one]
         if valid:
             best = max(valid, key=lambda one: (0 < one["success"] < 1, one["level"]))
             lines += told(best, f"step {step}")

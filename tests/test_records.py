@@ -75,6 +75,17 @@ def test_a_run_that_is_there_stays_as_it_is(packed, tmp_path):
     assert "weights" not in read_run(tmp_path / "runs/p/cpu/full/seed-3").facts()
 
 
+def test_what_is_packed_is_not_lost_where_runs_are_gone(packed, tmp_path, monkeypatch, capsys):
+    before = packed.read_bytes()
+    with pytest.raises(ValueError, match=r"has no p/cpu/full/seed-3; allowed: all runs that are"):
+        records.keep(tmp_path / "none", "p", packed)
+    monkeypatch.setattr(records, "archive", lambda paper: packed)
+    monkeypatch.setattr(records, "resolve", lambda name: tmp_path / "none")
+    with pytest.raises(SystemExit, match="error: .*has no p/cpu/full/seed-3"):
+        records.main("keep", "p")
+    assert packed.read_bytes() == before and len(list(packed.parent.iterdir())) == 1
+
+
 def test_rows_with_other_keys_keep_their_order():
     rows = [{"step": 1, "b": None}, {"b": 2, "step": 2}, {"step": 3, "b": [4]}]
     assert [list(row.items()) for row in records.rows_of(records.columns(rows))] == [

@@ -67,6 +67,24 @@ def test_parts_are_counted_by_verdict_and_by_who_claims_them(monkeypatch):
     )
 
 
+def test_a_price_is_of_the_runs_that_are_missing(monkeypatch):
+    """Of ten seeds SCOPE has those and the weaker grader three; eleven decide: one run and eight of
+    so many minutes, two at a time. Compared with itself an arm is paid once."""
+    full, weak = 6.0, 10.0
+    monkeypatch.setattr(undecided, "minutes_of", lambda plan: {"full": full, "grader-weak": weak})
+    monkeypatch.setattr(undecided, "timings", lambda: {"scope": {"cpu": {}}})
+    monkeypatch.setattr(undecided, "seeds_needed", lambda *given: (11, ""))
+    seeds = [("full", seed) for seed in range(10)] + [("grader-weak", seed) for seed in range(3)]
+    ends = pd.DataFrame(seeds, columns=["variant", "seed"]).assign(measure="oracle", end=1.0)
+    monkeypatch.setattr(undecided, "ends_by_seed", lambda paper: ends)
+    line = {"verdict": NOT_DECIDED, "part": "x", "n": "3", "here": ""}
+    monkeypatch.setattr(undecided, "shown", lambda claims: [line])
+    for against, price in (("full", (full + 8 * weak) / 2), ("grader-weak", 8 * weak / 2)):
+        part = a_part(of="grader-weak", against=against)
+        monkeypatch.setattr(undecided, "part_of", lambda *given, part=part: part)
+        assert [one.minutes for one in undecided.undecided("SCOPE")] == [price]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_undecided_part_is_listed_with_its_price(name):

@@ -69,9 +69,18 @@ def finished(folder: Path) -> list[Run]:
 
 
 def keep(runs: Path, paper: str, target: Path) -> int:
-    """Packs a paper's finished runs; returns how many. What was packed before is replaced."""
+    """Packs a paper's finished runs; returns how many. What was packed before is replaced.
+
+    Raises:
+        ValueError: a run that was packed before is not there; nothing changes.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     found = finished(runs / paper / SCALE)
+    before = {run["folder"] for run in read_packed(target)["runs"]} if target.exists() else set()
+    if lost := sorted(before - {run.folder.relative_to(runs).as_posix() for run in found}):
+        more = f" and {len(lost) - 1} more" if lost[1:] else ""
+        allowed = "all runs that are packed already (unpack them first)"
+        raise ValueError(f"{runs} has no {lost[0]}{more}; allowed: {allowed}")
     told: dict[str, list[Row]] = {name: [] for name in PACKED}
     exact = measured(paper)
     read: set[str] = set()
@@ -90,9 +99,17 @@ def keep(runs: Path, paper: str, target: Path) -> int:
         ],
         "records": {name: columns(rows) for name, rows in told.items()},
     }
-    with lzma.open(target, "wt", filters=XZ) as file:
+    part = target.with_suffix(".part")
+    with lzma.open(part, "wt", filters=XZ) as file:
         json.dump(packed, file, separators=(",", ":"))
+    part.replace(target)
     return len(found)
+
+
+def read_packed(target: Path) -> dict[str, Any]:
+    """The content of an archive."""
+    with lzma.open(target, "rt") as file:
+        return json.load(file)
 
 
 def measured(paper: str) -> set[str]:
@@ -123,8 +140,7 @@ def kept_rows(run: Run, exact: set[str], first: bool) -> dict[str, list[dict[str
 
 def unpack(target: Path, runs: Path) -> int:
     """Puts packed runs where there is none; returns how many. A run in `runs` stays as it is."""
-    with lzma.open(target, "rt") as file:
-        packed = json.load(file)
+    packed = read_packed(target)
     missing = {
         place: run
         for place, run in enumerate(packed["runs"])
@@ -191,7 +207,10 @@ def main(command: str, *papers: str) -> None:
     for paper in papers:
         target = archive(paper)
         runs = resolve("runs")
-        count = keep(runs, paper, target) if command == "keep" else unpack(target, runs)
+        try:
+            count = keep(runs, paper, target) if command == "keep" else unpack(target, runs)
+        except ValueError as error:
+            sys.exit(f"error: {error}")
         print(f"{paper}: {count} runs, {target.stat().st_size / 1e6:.1f} MB packed")
 
 

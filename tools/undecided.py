@@ -83,6 +83,7 @@ def undecided(name: str) -> Iterator[Price]:
     known."""
     paper, file = FILES[name]
     claims, measures, ends = load_claims(paper, file), load_measures(paper), ends_by_seed(paper)
+    have = ends.groupby("variant")["seed"].nunique()
     run = [name for name in claims.variants if name in variants_at(paper, "cpu")]
     minutes = minutes_of(make_plan(paper, "cpu", variants=run))
     timed = timings()[paper]["cpu"]
@@ -93,10 +94,10 @@ def undecided(name: str) -> Iterator[Price]:
         values = seed_values(part, measures, ends)
         n = int(line["n"])
         seeds, own = seeds_needed(part, line["here"], n, values, claims.digits)
-        a_seed = sum(minutes[variant] for variant in part.variants)
+        more = [max(0, seeds - have.get(v, n)) * minutes[v] for v in {*part.variants}]
         text = line.get("part", f"{part.of} against {part.against}, {part.text}")
         guessed = not timed.keys() >= {*part.variants}
-        yield Price(text, seeds, max(0, seeds - n) * a_seed / 2, own, guessed)
+        yield Price(text, seeds, sum(more) / 2, own, guessed)
 
 
 def shown(claims: Claims) -> list[dict[str, str]]:

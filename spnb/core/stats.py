@@ -71,12 +71,14 @@ def bootstrap_interval(
             differ, up to these bounds; without bounds such an interval has no width.
 
     Raises:
-        ValueError: a stratum is empty or has a value that is not finite.
+        ValueError: a seed has no stratum, or one that is empty or has a value that is not finite.
     """
     strata = [
         {(key, len(stratum)): np.asarray(stratum, dtype=float) for key, stratum in items.items()}
         for items in seeds
     ]
+    if not all(strata):
+        raise ValueError(f"seed {strata.index({})} has no stratum; allowed: one or more")
     for (key, _), stratum in chain.from_iterable(items.items() for items in strata):
         if stratum.ndim != 1 or len(stratum) == 0 or not np.isfinite(stratum).all():
             raise ValueError(f"stratum {key} is {stratum}; allowed: one finite number or more")

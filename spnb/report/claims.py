@@ -274,16 +274,16 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     if missing := _missing(part, frames):
         why = {"verdict": NOT_COMPARABLE} if part.not_comparable else {}
         return row | why | {"note": part.not_comparable or missing}
-    level = part.measure.model_copy(update={"change": "none"})
 
-    def shown(variant: str, share: float) -> str:
+    def shown(variant: str, share: float, measure: Measure = part.measure) -> str:
+        level = measure.model_copy(update={"change": "none"})
         return format_interval(*level.interval(frames, variant, share)[:3], digits)
 
     zero, ends = 0.0, part.measure.range
     if isinstance(part.against, str):
         ends = part.measure.reach(part.other)
         mean, low, high, n = part.measure.difference(frames, part.of, part.against, part.other)
-        row["other end"] = shown(part.against, 1)
+        row["other end"] = shown(part.against, 1, part.other or part.measure)
         if part.direction in ("greater", "less"):
             found = part.measure.differences(frames, part.of, part.against, part.other)
             sign = 1 if part.direction == "greater" else -1

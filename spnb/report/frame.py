@@ -265,7 +265,7 @@ class Measure(StrictData):
     def _level(self, frames: Frames, steps: pd.DataFrame, share: float) -> "Interval":
         """The interval of a level of one variant, from its `by_step`."""
         values = self._at(steps, share)
-        started = share == 0 and self.source == "evals" and (values["first"] == 0).all()
+        started = share == 0 and self.source == "evals" and (values["last"] == 0).all()
         runs = [run for run in frames.runs if run.seed in set(values["seed"])]
         n = different_weights(runs) if started and runs else len(values)
         items = self.items(frames, steps, share)

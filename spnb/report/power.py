@@ -18,7 +18,7 @@ Components of few seeds are estimates themselves: of ten, the standard deviation
 """
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import nan, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -56,9 +56,12 @@ def components(table: pd.DataFrame) -> Components:
     """The two variances.
 
     Args:
-        table: a row a seed (two or more), a column an item (its first level is the stratum); what
-            an item adds to the seed's difference. A stratum with one item says nothing of items.
+        table: a row a seed, a column an item (its first level is the stratum); what an item adds
+            to the seed's difference. A stratum with one item says nothing of items; with fewer than
+            two seeds both are nan.
     """
+    if len(table) < 2:
+        return Components(nan, nan)
     items = 0.0
     for _, part in table.T.groupby(level=0):
         x = part.T.to_numpy(float)

@@ -153,7 +153,8 @@ def half_width(differences: pd.Series) -> tuple[float, float]:
 def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:
     """The lines with `common` and `best`: yes at these settings; none common if none is narrow."""
     keys = list(search.grid)
-    widest = rows.groupby(keys)["half-width"].transform("max").fillna(0)
+    widths = rows["half-width"].where(rows["arm"] != search.against, 0.0).fillna(inf)
+    widest = widths.groupby([rows[key] for key in keys]).transform("max")
     taught = rows[rows["arm"].isin(search.choosing) & (widest <= search.widest)]
     means = taught.groupby(keys, sort=False)["mean"].transform("mean")
     common = taught.loc[means == means.max(), keys].apply(tuple, axis=1).tolist()[:1]

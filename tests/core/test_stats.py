@@ -68,6 +68,12 @@ def mean_of(*strata):
     return {place: np.asarray(values) / count for place, values in enumerate(strata)}
 
 
+@pytest.mark.parametrize("seeds", [[{}], [{"a": [1.0]}, {}]])
+def test_a_seed_without_items_is_named(seeds):
+    with pytest.raises(ValueError, match=f"seed {len(seeds) - 1} has no stratum; allowed: one or"):
+        bootstrap_interval(seeds, (0.0, 1.0))
+
+
 def test_the_bootstrap_interval_has_95_percent():
     """For a mean of 400 draws it is that of the normal law: 1.96 standard errors either way; 1.64
     would be the 5th and 95th percentile."""

@@ -696,7 +696,7 @@ def test_the_judge_says_when_it_cannot_be_read():
 def test_a_question_that_did_not_pass_is_recorded_as_paid_nothing():
     slot = Question(Context("quest", name="x"), Trajectory((1,)), reason=UNVERIFIED)
     row = Sample((1,), (2,), (1,), None, 0.0, "solver", 0, info={"text": ""})
-    slot.rows, slot.success = [row], 0.25
+    slot.proposal, slot.rows, slot.success = Proposal("q", "x"), [row], 0.25
     assert facts(slot)["pay"] == 0
     slot.reason = ""
     assert facts(slot)["pay"] == 0.75

@@ -394,6 +394,9 @@ def test_the_other_side_may_have_a_measure_of_its_own():
     first, third = (SCORE.model_copy(update=one) for one in (early, late))
     line = only(table, measure=first, against="full", other=third)
     assert line["here"].startswith("8.0 [-9.2, 25.2]") and line["P(better)"].startswith("1.00")
+    half = SCORE.model_copy(update={"weights": {"win": 50.0}})
+    two = only(ends(full=(0.6, 0.3), no_rae=(0.4, 0.08)), other=half)
+    assert (two["end"][:4], two["other end"][:4]) == ("45.0", "12.0"), "each by its own measure"
     assert (
         only(table, measure=first, against="full", other=third, direction="less")["here"][:3]
         == "8.0"

@@ -265,6 +265,8 @@ def test_before_training_all_seeds_are_one_measurement(tmp_path):
     assert once[2] - once[1] == pytest.approx(2 * 1.96 * 5, rel=0.1)  # 50 * 50 / 100
     other = [answered(tmp_path, "b", seed, 50, 60, weights={"p": str(seed)}) for seed in range(4)]
     assert RIGHT.interval(gather(other), "b", 0)[3] == 4
+    whole = RIGHT.model_copy(update={"window": 1.0})
+    assert whole.interval(gather(runs), "a", 0)[3] == 4, "what was trained is not the start"
     table = results(*(("full", seed, 0, "q", "", "accuracy", 0.5) for seed in range(3)))
     assert RIGHT.interval(Frames(results=table), "full", 0)[:1] == (50,)
     assert math.isnan(RIGHT.interval(Frames(results=table), "full", 0)[1]), "no items, one number"

@@ -1,5 +1,6 @@
 """How wide the interval of a difference would be: variances, from data that have known ones."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -46,6 +47,7 @@ def test_by_hand():
     alone = pd.DataFrame([[5.0, 3.0], [-1.0, 1.0]], columns=[("a", 0), ("b", 0)])
     alone.columns = pd.MultiIndex.from_tuples(alone.columns)
     assert components(alone) == pytest.approx((32, 0)), "one item a stratum says nothing of items"
+    assert math.isnan(components(table[:1]).half_width(10)), "nor one seed of anything"
 
 
 def test_half_widths_of_seeds_and_of_more_items():

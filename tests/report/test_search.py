@@ -137,6 +137,10 @@ def test_the_common_setting_is_chosen_without_controls_and_edges_are_said():
         table = marked(pd.DataFrame(lines), narrow)
         assert table[table["common"] != ""]["rate"].unique().tolist() == rate
         assert f"where no half-width is above {widest:g}" in where_narrow(narrow)
+    unknown = pd.DataFrame(lines)
+    unknown.loc[unknown["rate"] == 1, "half-width"] = math.nan
+    table = marked(unknown, made.model_copy(update={"widest": 3}))
+    assert table[table["common"] != ""]["rate"].unique().tolist() == [2], "nan is not narrow"
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
             "seeds is '0,x'; allowed: comma-separated integers",
         ),
         (["exhibit", "spiral/table-99"], "exhibit is 'spiral/table-99', which is unknown; did you"),
-        (["exhibit", "table-3"], "did you mean 'ssp/table-3'? allowed: 121 names, the nearest are"),
+        (["exhibit", "table-3"], "did you mean 'ssp/table-3'? allowed: 122 names, the nearest are"),
     ],
 )
 def test_bad_input_is_one_clear_message(arguments, message):

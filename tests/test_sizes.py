@@ -15,7 +15,7 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_665,
+    "core": 2_675,
     "methods": 3_010,
     "train": 4_870,
     "games": 1_250,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_540
+HELPER = 10_550
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_875
+EVERYTHING = 25_880
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

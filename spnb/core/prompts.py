@@ -29,12 +29,11 @@ Exam = Literal["closed", "choice", "text", "figure", "text choice", "conversatio
 OPTION = re.compile(r"- (?P<text>.+) \((?P<letter>[A-D])\)")
 MARKED = re.compile(r"(?:- )?\**\(?(?P<letter>[A-D])[).:]\**\s*(?P<text>.+)")
 """Two ways to write one of a question's options."""
+BREAK = re.compile(r"([\n\r\v\f\x85\u2028\u2029]+)")
 PART = re.compile(
-    r"[\n\r\v\f\x85\u2028\u2029]\s*"
-    r"(?=[\W_]*(?:(?:the|an?)\s)?(?:task|type|document|response|point|first|second)\b[\W\d_]*:)",
-    re.I,
+    r"[\W_]*(?:(?:the|an?)\s)?(?:task|type|document|response|point|first|second)\b[\W\d_]*:", re.I
 )
-"""A line break before what begins a part of a judge's prompt."""
+"""What would begin a part of a judge's prompt at the beginning of a line."""
 YES = "yes"
 NO = "no"
 
@@ -75,7 +74,10 @@ def _user(*parts: str) -> Messages:
 def _part(name: str, text: str) -> str:
     """A part of a judge's prompt. None begins inside it: what it judges may have been written to
     speak to it."""
-    return f"{name}: {PART.sub(' ', text)}"
+    first, *rest = BREAK.split(text)
+    lines = zip(rest[::2], rest[1::2], strict=True)
+    later = (f" {line.lstrip()}" if PART.match(line) else mark + line for mark, line in lines)
+    return f"{name}: {first}{''.join(later)}"
 
 
 def listing(documents: Sequence[str]) -> str:

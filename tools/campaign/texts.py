@@ -144,10 +144,15 @@ def own_corpus(text: str) -> None:
     """A text as a proposal on a corpus of one's own, or an answer to it."""
     stated = Proposal("Why?", "47", kind="question")
     for source, kind in ((TitleTargets, "ssp/full"), (Passages, "scope/full")):
-        source.read(None, text, method(kind)[1][0])
-        source.agrees(None, stated, text)
+        source.read(source, text, method(kind)[1][0])
+        source.agrees(source, stated, text)
     Passages.states(None, text, "a point")
     Passages.oracle(None, Task([]), text)
+
+
+def judged(text: str) -> str:
+    """A judge's prompt on a text."""
+    return prompts.grade(text, "a point")[0]["content"]
 
 
 def program(text: str) -> None:
@@ -169,6 +174,7 @@ def readers() -> dict[str, Reader]:
         "graded text": Reader(partial(grading.grade_text, task=NEAR), _near),
         "formula": Reader(grading.is_expression, every=2 * BATCH),
         "words of a player": Reader(talk, every=10),
+        "judged": Reader(judged, _parts_once),
     }
     for kind in (*grading.RULES, *grading.PARTS):
         golds = GOLDS.get(kind, NAMES)
@@ -207,6 +213,12 @@ NEAR = Task([], "Why?", ("47",), "numeric", info={"tolerance": 0.1})
 def _near(text: str, found: float) -> bool:
     number = plainly.number(plainly.field(text) or "")
     return not found or (number is not None and abs(number - 47) <= 5)
+
+
+def _parts_once(text: str, found: str) -> bool:
+    """Whether the prompt has one response and one point, whatever the text says."""
+    begun = [line.strip().casefold().partition(":")[0] for line in found.split("\n") if ":" in line]
+    return begun.count("response") == begun.count("point") == 1
 
 
 def _box_possible(text: str, found: str | None) -> bool:

@@ -16,7 +16,7 @@ from tools.sizes import (
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_675,
-    "methods": 3_010,
+    "methods": 3_020,
     "train": 4_870,
     "games": 1_250,
     "corpus": 1_550,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_550
+HELPER = 10_560
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_880
+EVERYTHING = 25_890
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -21,7 +21,8 @@ from spnb.corpus.store import CorpusError
 from spnb.lab import ladder
 from spnb.lab.clusters import LENGTH, TYPES, GeneratedClusters, places_of
 from spnb.lab.world import names
-from spnb.methods.spell import Memory, Question
+from spnb.methods.spell import Question
+from spnb.methods.spell_memory import Memory
 
 PARAMS = dict(
     tasks=list(TYPES),

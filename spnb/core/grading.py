@@ -10,7 +10,6 @@ ordered (`same_in_order`). `register` adds a kind whose gold has a text for each
 
 import re
 import string
-from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
@@ -82,15 +81,15 @@ def register(kind: str, grader: PartsGrader) -> None:
     PARTS[kind] = grader
 
 
-def majority_vote(answers: Sequence[str | None]) -> str | None:
-    """The most frequent answer after `normal`, of equally frequent ones the first.
+def majority_vote(answers: Sequence[str | None], kind: str = "exact") -> str | None:
+    """The most frequent answer, equal ones by a kind of grading; of equally frequent the first.
 
     None and empty answers are not counted; None where no other is there. (SPELL's verifier asks for
     more than half: count its votes.)
     """
     votes = [answer for answer in answers if answer is not None and normal(answer)]
-    counts = Counter(map(normal, votes))
-    return max(votes, key=lambda vote: counts[normal(vote)], default=None)
+    counts = {vote: sum(grade(one, vote, kind) for one in votes) for vote in dict.fromkeys(votes)}
+    return max(counts, key=counts.__getitem__, default=None)
 
 
 def extract_boxed(text: str) -> str | None:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from spnb.core.advantages import make_estimator
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import Episode
-from spnb.core.grading import grade, normal, read_answer
+from spnb.core.grading import grade, majority_vote, read_answer
 from spnb.core.method import MethodParams, Role, SelfPlayMethod, Suite
 from spnb.core.plugins import find, foreign, reward, reward_name
 from spnb.core.types import Sample, Trajectory, derive_seed
@@ -225,8 +225,7 @@ class ChallengerReasoner(SelfPlayMethod):
             gold = attempt.task.answer
             agree = partial(share_right, kind=GRADES[attempt.context.kind])
             answers = [read_answer(trajectory.policy_text, tag) for trajectory in group]
-            read = dict.fromkeys(answer for answer in answers if answer and normal(answer))
-            attempt.label = max(read, key=partial(agree, answers), default=None)
+            attempt.label = majority_vote(answers, GRADES[attempt.context.kind])
             attempt.success = agree(answers, gold)
             attempt.agreement = agree(answers, attempt.label)
             samples = []

@@ -365,4 +365,6 @@ def test_a_kind_can_be_added():
 def test_majority_vote():
     assert majority_vote(["b", "The A.", "a", None, ""]) == "The A."
     assert majority_vote(["b", "a", "a", "b"]) == "b"
+    split = ["3 + 4x", "5", "5", "4x + 3", "3+4x"]
+    assert majority_vote(split) == "5" and majority_vote(split, "expression") == "3 + 4x"
     assert majority_vote([None, ""]) is None and majority_vote([]) is None

@@ -98,6 +98,11 @@ class MethodParams(Settings):
     grpo: dict[str, Any] = Field(
         {}, validate_default=True, description="settings of trl.GRPOConfig by their own names"
     )
+    kl_to: Literal["", "start", "stage"] = Field(
+        "",
+        description="weights that grpo.beta holds to: those before the run's first step, or the "
+        "stage's; empty: as the method has it",
+    )
     max_new_tokens: int = Field(64, ge=1, le=10**6)
     temperature: float = Field(1.0, gt=0)
     top_p: float = Field(1.0, gt=0, le=1, description="also while training")
@@ -205,8 +210,7 @@ class SelfPlayMethod(ABC):
         by_search: what benchmarks that need a search are answered with
             (`spnb.evaluate.by_search.BySearch`); None: there are none.
         kl_weighted: a row's KL has the row's weight, also where all roles are under it.
-        kl_to_start: `grpo.beta` holds a policy to the weights that it had before the run's first
-            step; else to those before the stage's.
+        kl_to: where `params.kl_to` is empty.
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
@@ -214,7 +218,12 @@ class SelfPlayMethod(ABC):
     stateful: tuple[str, ...] = ()
     by_search: Any = None
     kl_weighted = False
-    kl_to_start = False
+    kl_to: Literal["start", "stage"] = "stage"
+
+    @classmethod
+    def kl_to_start(cls, params: MethodParams) -> bool:
+        """Whether `grpo.beta` holds to the weights before the run's first step."""
+        return (params.kl_to or cls.kl_to) == "start"
 
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params

@@ -12,7 +12,7 @@ from typing import Any
 from spnb.core.documents import Context, Judgement, Proposal
 from spnb.core.search import LOST
 from spnb.core.types import Task, Trajectory, grouped
-from spnb.evaluate.items import Records, Rows, mean_row, share_row, task_rows
+from spnb.evaluate.items import Records, Rows, mean_row, record, share_row, task_rows
 
 SUITE = "reports"
 """A record's item is the task, its score the oracle's, its role the type of task, its difficulty
@@ -69,6 +69,11 @@ class Item:
         return fmean([one.grade for one in self.answers if not one.lost] or [0.0])
 
     @property
+    def level(self) -> int:
+        """How many stops the task asks for, by the oracle; 0 where it reads none."""
+        return self.judgement.level if self.judgement else 0
+
+    @property
     def lost(self) -> bool:
         """Whether it was answered and every answer's search failed."""
         return bool(self.answers) and all(one.lost for one in self.answers)
@@ -88,6 +93,20 @@ def report_rows(records: Records) -> Rows:
         for metric, column in (("oracle", "score"), ("judge", "judge")):
             rows.append(mean_row(SUITE, metric, [one[column] for one in part], role=kind))
     return rows
+
+
+def task_record(place: int, item: Item) -> dict[str, Any]:
+    """The record of a task that a challenger wrote on a held-out document."""
+    return record(
+        TASKS,
+        str(place),
+        float(item.judgement.right if item.judgement else not item.reason),
+        reason=item.reason,
+        level=item.level,
+        success=item.mean,
+        text=item.trajectory.text,
+        points=list(item.points),
+    )
 
 
 def written_rows(records: Records) -> Rows:

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from statistics import fmean
+from operator import attrgetter
+from statistics import fmean, pstdev
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -45,6 +46,7 @@ from spnb.evaluate.reports import (
     report_rows,
     rubric_numbers,
     task_numbers,
+    task_record,
     unfit,
     written_rows,
 )
@@ -82,7 +84,9 @@ class Params(MethodParams):
     attempts: int = Field(8, ge=1, description="N: answers that measure a task's difficulty")
     gates: bool = Field(True, description="a task must be identifiable and about its document")
     tau: float = Field(0.5, gt=0, lt=1, description="the mean grade that pays most")
-    pay: Literal["earned", "shuffled"] = "earned"
+    pay: Literal["earned", "spread", "shuffled"] = Field(
+        "earned", description="eq. 5; spread: twice the grades' standard deviation instead"
+    )
     # the solver's stage
     tasks_per_step: int = Field(256, ge=1)
     answers: int = Field(8, ge=1, description="G: to each task")
@@ -97,6 +101,9 @@ class Params(MethodParams):
     )
     tasks: Literal["challenger", "even", "hardest"] = Field(
         "challenger", description="even: the oracle's, of all levels alike (curated tasks)"
+    )
+    even_share: float | None = Field(
+        None, gt=0, lt=1, description="of the tasks of a step: the oracle's, as `even` has them"
     )
     reward: Literal["rubric", "random"] = Field("rubric", description="random: permuted, a control")
     # the judge
@@ -132,9 +139,11 @@ class Params(MethodParams):
         need(len(set(self.kinds)) == len(self.kinds) > 0, "kinds", "one or more, each once")
         known = not foreign("source", [self.corpus], self.plugins)
         need(known, "corpus plugins", "a path, or a source of this run's plugin")
-        oracle = "oracle" in (self.rubrics, self.grades) or self.tasks != "challenger"
+        even = self.tasks != "challenger" or self.even_share
+        oracle = "oracle" in (self.rubrics, self.grades) or even
         need(not (self.corpus and self.deepest_of), "corpus deepest_of", "without an oracle")
-        need(not (self.corpus and oracle), "corpus rubrics grades tasks", "without an oracle")
+        keys = "corpus rubrics grades tasks even_share"
+        need(not (self.corpus and oracle), keys, "without an oracle")
         if not self.corpus:
             check_source(GENERATED, self)
         need(self.short < self.long, "short long", "short below long")
@@ -142,7 +151,10 @@ class Params(MethodParams):
         need({"challenger", "solver"} - {*self.frozen}, "roles", "a role that learns")
         written = self.tasks == "challenger" or "challenger" in self.frozen
         need(written, "tasks roles", "with a challenger that does not learn")
-        for index, stage in enumerate(getattr(self, "stages", [])):
+        stages = getattr(self, "stages", [])
+        fits = not self.even_share or (stages and self.tasks == "challenger")
+        need(fits, "tasks even_share stages", "a share of a stage's tasks, the challenger's")
+        for index, stage in enumerate(stages):
             fits = stage.policy in (POLICY, CHALLENGER)
             need(fits, f"stages {index}", f"stages of {POLICY} and {CHALLENGER}")
             role = "solver" if stage.policy == POLICY else "challenger"
@@ -152,17 +164,12 @@ class Params(MethodParams):
         return self
 
 
-def depth(item: Item) -> int:
-    """How many stops a task asks for, by the oracle; 0 where it reads none."""
-    return item.judgement.level if item.judgement else 0
-
-
 class Method(SearchMethod):
     """Two policies and a judge; metrics are those of `task_numbers` and `answer_numbers`."""
 
     Params = Params
     stateful = ("kept",)
-    kl_to_start = True
+    kl_to = "start"
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
@@ -252,7 +259,7 @@ class Method(SearchMethod):
             [self.read(context, row) for row in group]
             for context, group in zip(contexts, groups, strict=True)
         ]
-        items = [max(each, key=depth) for each in read] if deepest else list(chain(*read))
+        items = [max(each, key=attrgetter("level")) for each in read] if deepest else list(chain(*read))
         yield from self.check(items, seed)
         yield from self.write_rubrics([item for item in items if not item.reason], seed)
         return items
@@ -333,7 +340,7 @@ class Method(SearchMethod):
         """Eq. 4: format, and the tent of the mean grade for a task that passed; nothing without
         any form."""
         params = self.params
-        paid = [tent(item.mean, params.tau) if item.answers else 0.0 for item in items]
+        paid = [self.difficulty(item) for item in items]
         if params.pay == "shuffled":
             random.Random(derive_seed(seed, "shuffled")).shuffle(paid)
         rows = []
@@ -344,19 +351,29 @@ class Method(SearchMethod):
             rows += self.rows(item.trajectory, reward, *about)
         return rows
 
+    def difficulty(self, item: Item) -> float:
+        """What the grades of a task's answers pay, 0 to 1: the tent of eq. 5, or their spread."""
+        grades = [one.grade for one in item.answers if not one.lost]
+        if self.params.pay == "spread":
+            return 2 * pstdev(grades) if grades else 0.0
+        return tent(item.mean, self.params.tau) if item.answers else 0.0
+
     # --- the solver
 
     def next_tasks(self, within: int, steps: int, seed: int) -> Episode[list[Item]]:
-        """The tasks of a solver's step: the oracle's, or a part of those made for the stage."""
+        """The tasks of a solver's step: the oracle's, those made for the stage, or some of both."""
         params = self.params
         count = self.share.of(params.tasks_per_step)
+        rng = random.Random(derive_seed(seed, "curated"))
         if params.tasks != "challenger":
-            rng = random.Random(derive_seed(seed, "curated"))
             return [self.curated(rng, place) for place in range(count)]
+        even = round(count * (params.even_share or 0))
+        count -= even
         if within == 0:
             self.kept = yield from self.make_tasks(count * steps, seed)
         chosen = self.kept[within * count : (within + 1) * count]
-        return [
+        places = range(within * even, (within + 1) * even)  # types go on in turn
+        return [self.curated(rng, place) for place in places] + [
             Item(Reading(kind), proposal=Proposal(text, "", kind=kind), points=tuple(points))
             for text, kind, points in chosen
         ]
@@ -365,7 +382,7 @@ class Method(SearchMethod):
         """The oracle's task and rubric, of any level or the highest."""
         kind = self.params.kinds[place % len(self.params.kinds)]
         highest = self.params.highest
-        level = rng.randint(1, highest) if self.params.tasks == "even" else highest
+        level = highest if self.params.tasks == "hardest" else rng.randint(1, highest)
         task = self.source.exercise(kind, level, rng)
         proposal = Proposal(task.question, "", kind=kind)
         return Item(Reading(kind), proposal=proposal, points=task.gold)
@@ -512,19 +529,7 @@ class Method(SearchMethod):
         items = yield from self.write(self.params.eval_tasks, 1, seed, "heldout")
         usable = [item for item in items if item.points]
         yield from self.answer(usable, self.params.filter_attempts, derive_seed(seed, "measure"))
-        return [
-            record(
-                TASKS,
-                str(place),
-                float(item.judgement.right if item.judgement else not item.reason),
-                reason=item.reason,
-                level=depth(item),
-                success=item.mean,
-                text=item.trajectory.text,
-                points=list(item.points),
-            )
-            for place, item in enumerate(items)
-        ]
+        return [task_record(place, item) for place, item in enumerate(items)]
 
     def tried(self, part: tuple[int, list[Task]]) -> Episode[Records]:
         """The records of a block of held-out tasks: the oracle's score, and the judge's."""

@@ -26,6 +26,8 @@ from spnb.train.plan import Plan, make_plan
 
 DRAW = "search"
 """What `eval_draw` is in a search."""
+AS_IS = ""
+"""Instead of a value that a setting does not change."""
 TEN = 10
 """Seeds that the width of an interval is foretold for."""
 MEASURED = ("mean", "spread", "half-width", "at most", "minutes")
@@ -48,6 +50,7 @@ class Search(StrictData):
     grid: dict[str, list[bool | int | float | str]] = Field(
         min_length=1, description="crossed; grpo.beta names a key inside"
     )
+    crossed: bool = Field(True, description="false: each value alone, beside the arms as they are")
 
     @model_validator(mode="after")
     def _known(self) -> "Search":
@@ -66,6 +69,9 @@ class Search(StrictData):
     @property
     def settings(self) -> list[dict[str, Any]]:
         """Every setting, by the grid's keys."""
+        if not self.crossed:
+            alone = [{key: value} for key, values in self.grid.items() for value in values]
+            return [{}, *alone]
         points = itertools.product(*self.grid.values())
         return [dict(zip(self.grid, point, strict=True)) for point in points]
 
@@ -107,7 +113,8 @@ def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
         frames = gather([run for run in plan.all() if run.finished])
         runs += [run for run in frames.runs if run.variant in search.arms]
         for arm in search.arms:
-            lines.append(setting | {"arm": arm} | numbers(measure, frames, arm, search.against))
+            values = dict.fromkeys(search.grid, AS_IS) | setting | {"arm": arm}
+            lines.append(values | numbers(measure, frames, arm, search.against))
     rows = pd.DataFrame(lines)
     if absent := rows.loc[rows["n"] == 0, "arm"].tolist():
         raise ExhibitError(f"{paper}/search: no run of {absent[0]} measures {search.measure!r}")

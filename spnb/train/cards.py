@@ -192,7 +192,8 @@ def _beside(params: RunParams, name: str, shapes: dict[str, Shape | None]) -> in
         rank = params.lora_rank
         return 2 * shape.parameters + 16 * shape.adapter(rank) if rank else 16 * shape.parameters
     same = params.lora_rank and params.policies[name] == params.policy
-    if same and (params.engine == "vllm" or method_class(params.paper, params).kl_to_start):
+    method = method_class(params.paper, params)
+    if same and (params.engine == "vllm" or method.kl_to_start(params)):
         return 0
     return shape.parameters * (4 if params.dtype == "float32" else 2)
 

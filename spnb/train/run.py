@@ -278,7 +278,8 @@ class StageRun:
         transformers.set_seed(params.seed)  # a new LoRA adapter is drawn before the trainer seeds
         first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
         method = method_class(params.paper, params)
-        self.adapters = params.lora_rank > 0 and method.kl_to_start and not has_adapter(first)
+        to_start = method.kl_to_start(params)
+        self.adapters = params.lora_rank > 0 and to_start and not has_adapter(first)
         policy = load_policy(first if self.adapters else now, params)
         self.method = method(params, policy.tokenizer)
         if methods is not None:
@@ -293,7 +294,7 @@ class StageRun:
             self.trainer = make_trainer(
                 params, policy, self.method, self.engines, hooks, output, self.stage, self.partners
             )
-        if method.kl_to_start and now != first and not self.adapters:
+        if to_start and now != first and not self.adapters:
             hold_to(self.trainer, first, params)
         elif has_adapter(now) and not params.lora_rank:
             hold_to(self.trainer, now, params)

@@ -162,10 +162,10 @@ def test_a_later_stage_has_the_runs_start(tmp_path, monkeypatch, in_place, rank,
 
     monkeypatch.setattr(rzero.run_module.StageRun, "finish", at_the_end)
     monkeypatch.setattr(rzero.Method, "snapshots", ("start",))
-    monkeypatch.setattr(rzero.Method, "kl_to_start", to_start)
     grpo = {"learning_rate": 1e-2, "beta": 0.1}
     stages = [{"policy": "solver", "steps": 1}] * 2
-    rzero.train(make_run(tmp_path, stages=stages, steps=2, lora_rank=rank, grpo=grpo))
+    values = {"lora_rank": rank, "grpo": grpo, "kl_to": "start" if to_start else "stage"}
+    rzero.train(make_run(tmp_path, stages=stages, steps=2, **values))
     assert said["start"][0] == pytest.approx(said["start"][1], abs=1e-4)
     assert said["solver"][1] != pytest.approx(said["start"][1], abs=1e-4)
 
@@ -217,20 +217,19 @@ def test_names_that_do_not_exist_are_answered_before_anything_runs(tmp_path, val
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("to_start", "lora"),
-    [(True, {}), (False, {}), (True, {"lora_rank": 4}), (False, {"lora_rank": 4})],
+    ("kl_to", "lora"),
+    [("start", {}), ("stage", {}), ("", {}), ("start", {"lora_rank": 4}), ("", {"lora_rank": 4})],
 )
 def test_a_later_stage_is_held_to_the_runs_first_weights_or_its_own(
-    tmp_path, monkeypatch, in_place, to_start, lora
+    tmp_path, in_place, kl_to, lora
 ):
-    monkeypatch.setattr(rzero.Method, "kl_to_start", to_start)
     stages = [{"policy": "solver", "steps": 2}] * 2
     grpo = {"learning_rate": 1e-2 if lora else 1e-3, "beta": 0.1}
-    run = make_run(tmp_path, stages=stages, steps=4, grpo=grpo, **lora)
+    run = make_run(tmp_path, stages=stages, steps=4, grpo=grpo, kl_to=kl_to, **lora)
     rzero.train(run)
     kl = [row["kl/solver"] for row in run.rows("metrics")]
     assert kl[0] == pytest.approx(0, abs=1e-5) and kl[1] > 1e-4
-    assert (kl[2] > 1e-4) is to_start
+    assert (kl[2] > 1e-4) is (kl_to == "start")
 
 
 @pytest.mark.slow
@@ -261,7 +260,6 @@ def test_the_past_policy_is_there_when_a_later_stage_begins(tmp_path):
 @pytest.mark.slow
 def test_lora_policies_that_began_as_one_are_adapters_of_one_model(tmp_path, monkeypatch, in_place):
     """Each stage goes on with its policy's adapter; the other one is another adapter, or none."""
-    monkeypatch.setattr(rzero.Method, "kl_to_start", True)
     monkeypatch.setattr(rzero.run_module, "fixed_engine", None)  # no second copy is loaded
     build = rzero.run_module.StageRun.build
     seen = []
@@ -274,7 +272,7 @@ def test_lora_policies_that_began_as_one_are_adapters_of_one_model(tmp_path, mon
         assert self.engines[other].engine is engine
 
     monkeypatch.setattr(rzero.run_module.StageRun, "build", noted)
-    run = make_run(tmp_path, lora_rank=4)
+    run = make_run(tmp_path, lora_rank=4, kl_to="start")
     rzero.train(run)
     (asks, new), (answers, asked), (asks_on, answered), (answers_on, asked_on) = seen
     for adapter in (asks, new, answers):

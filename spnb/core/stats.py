@@ -139,17 +139,19 @@ def improvement_interval(differences: Sequence[float]) -> tuple[float, float, fl
 def p_value(interval: tuple[float, float, float, int], zero: float = 0.0) -> float:
     """The two-sided p of Student's t by which a mean's 95 % interval (over n values) was made.
 
-    An interval widened by that of the items has a larger p. nan where the interval has no ends; 0
-    or 1 where it has no width.
+    Where the interval is lopsided (widened by that of the items) the side of `zero` counts: p is
+    below .05 where `zero` is outside. nan where the interval has no ends; 0 or 1 where that side
+    has no width.
     """
     from scipy import stats  # late: 0.7 s, and a wrong parameter is answered without it
 
     mean, low, high, n = interval
     if n < 2 or not isfinite(high - low):
         return float("nan")
-    if high == low:
+    side = mean - low if mean > zero else high - mean
+    if side == 0:
         return float(mean == zero)
-    error = (high - low) / 2 / stats.t.ppf(0.975, n - 1)
+    error = side / stats.t.ppf(0.975, n - 1)
     return float(2 * stats.t.sf(abs(mean - zero) / error, n - 1))
 
 

@@ -102,9 +102,7 @@ class Params(MethodParams):
     tasks: Literal["challenger", "even", "hardest"] = Field(
         "challenger", description="even: the oracle's, of all levels alike (curated tasks)"
     )
-    even_share: float | None = Field(
-        None, gt=0, lt=1, description="of the tasks of a step: the oracle's, as `even` has them"
-    )
+    even_share: float | None = Field(None, gt=0, lt=1, description="of a step's tasks: even ones")
     reward: Literal["rubric", "random"] = Field("rubric", description="random: permuted, a control")
     # the judge
     rubrics: Literal["judge", "oracle"] = "judge"
@@ -259,7 +257,9 @@ class Method(SearchMethod):
             [self.read(context, row) for row in group]
             for context, group in zip(contexts, groups, strict=True)
         ]
-        items = [max(each, key=attrgetter("level")) for each in read] if deepest else list(chain(*read))
+        if deepest:
+            read = [[max(group, key=attrgetter("level"))] for group in read]
+        items = list(chain(*read))
         yield from self.check(items, seed)
         yield from self.write_rubrics([item for item in items if not item.reason], seed)
         return items

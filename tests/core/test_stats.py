@@ -186,6 +186,15 @@ def test_the_p_of_a_mean_is_that_of_its_t_interval():
     assert p_value((1.0, 1.0, 1.0, 3)) == 0 and p_value((1.0, 1.0, 1.0, 3), 1.0) == 1
 
 
+def test_the_p_of_a_lopsided_interval_is_below_a_twentieth_where_zero_is_outside():
+    """Ten values, t(.975, 9) = 2.2622: 2 is 2 / 1.9 and 2 / 2.1 times as many errors from 0."""
+    assert p_value((2, 0.1, 5, 10)) == pytest.approx(0.0412, abs=1e-4)
+    assert p_value((2, -0.1, 3, 10)) == pytest.approx(0.0596, abs=1e-4)
+    assert p_value((-2, -5, -0.1, 10)) == pytest.approx(p_value((2, 0.1, 5, 10)))
+    assert p_value((2, 0.1, 5, 10), zero=5) == pytest.approx(0.05)
+    assert p_value((2, 2, 5, 10)) == 0 and p_value((2, 2, 5, 10), zero=5) == pytest.approx(0.05)
+
+
 def test_holm_multiplies_the_smallest_by_all_and_never_falls():
     """Holm 1979: .01 x 3, .03 x 2, .04 x 1 but at least the one before."""
     assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])

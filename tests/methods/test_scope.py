@@ -271,6 +271,14 @@ def test_too_few_points_make_a_task_unusable():
     assert {len(row.info["points"]) for row in rows} == {3}
 
 
+def test_pay_by_spread_is_twice_the_standard_deviation_of_the_grades():
+    """Grades of 2/3 and 1/3 deviate by 1/6 from their mean; equal ones, and no task, pay 0."""
+    world = Scripted(in_turn(2, 1, 2, None), in_turn(2 / 3, 1 / 3, 1, 1, 1 / 3, 1 / 3))
+    _, rows = play(world, stages=STAGES, pay="spread")
+    pays = [row.reward - 0.5 * made_form(row) for row in rows]
+    assert pays == pytest.approx([1 / 3, 0, 0, 0])
+
+
 def test_shuffled_pay_is_the_same_pay_for_others():
     """Tasks of mean .5 pay 1, those told in full 0."""
     orders = set()
@@ -465,6 +473,38 @@ def test_curated_tasks_have_the_oracles_points_and_levels():
 
 def item_level(item):
     return groups.parse(item.proposal.question)[2]
+
+
+@pytest.mark.parametrize(("share", "even"), [(0.25, 1), (0.5, 2), (0.75, 3)])
+def test_a_share_of_even_tasks_takes_the_place_of_the_challengers(share, even):
+    """A stage of two steps of four tasks: as many fewer are made; types go on in turn."""
+    made = method(STAGES, even_share=share, tasks_per_step=4, kinds=["plan", "question"])
+    quotas = []
+    made.make_tasks = lambda quota, seed: made_of(quota, quotas)
+    steps = [run(made.next_tasks(within, 2, within), {}) for within in range(2)]
+    assert quotas == [2 * (4 - even)]
+    own = [item.proposal.question for step in steps for item in step[even:]]
+    assert own == [f"task {place}" for place in range(2 * (4 - even))]
+    drawn = [item for step in steps for item in step[:even]]
+    kinds = ["plan", "question"] * even
+    assert [item.context.kind for item in drawn] == kinds and all(item.points for item in drawn)
+    assert {item_level(item) for item in drawn} <= {1, 2}
+
+
+def made_of(quota, quotas):
+    quotas.append(quota)
+    yield from ()
+    return [[f"task {place}", "plan", ["a"]] for place in range(quota)]
+
+
+@pytest.mark.parametrize("values", [
+    {"even_share": 0.5},
+    {"even_share": 0.5, "tasks": "even", "roles": {"challenger": {"trainable": False}}},
+    {"even_share": 0.5, "corpus": "x"},
+])  # fmt: skip
+def test_a_share_of_even_tasks_is_of_a_stages(values):
+    with pytest.raises(ParamError, match="even_share.*allowed"):
+        method([] if len(values) == 1 else STAGES, **values)
 
 
 def test_random_rewards_are_the_same_ones_for_others():
@@ -716,8 +756,9 @@ def test_gates_and_rubric_read_what_they_are_about():
         assert found and [of[place] for of in asked] == [one[-1]["content"] for one in told]
 
 
-def test_all_stages_are_held_to_the_runs_start():
-    assert Method.kl_to_start
+@pytest.mark.parametrize(("kl_to", "wanted"), [("", True), ("start", True), ("stage", False)])
+def test_all_stages_are_held_to_the_runs_start_unless_asked_otherwise(kl_to, wanted):
+    assert Method.kl_to_start(method(kl_to=kl_to).params) is wanted
 
 
 def test_turns_end_where_the_runs_syntax_ends_a_call():

@@ -41,6 +41,16 @@ def test_the_grid_is_crossed_and_its_keys_reach_inside():
     assert nested("grpo.beta", 1) == {"grpo": {"beta": 1}} and nested("steps", 2) == {"steps": 2}
 
 
+def test_values_of_a_grid_that_is_not_crossed_stand_alone_beside_the_arms_as_they_are():
+    grid = {"grpo.beta": [0.1, 0.2], "pay": ["spread"]}
+    made = validate(Search, FILE | {"grid": grid, "crossed": False})
+    assert made.settings == [{}, {"grpo.beta": 0.1}, {"grpo.beta": 0.2}, {"pay": "spread"}]
+    base, *others = search.plans("scope", "cpu", search.load_search("scope", "search-cures"))
+    assert base.params("six").kl_to == "" and base.params("six").pay == "earned"
+    assert [plan.params("six").kl_to for plan in others] == ["", "", "", "", "stage"]
+    assert [plan.params("six").pay for plan in others].count("spread") == 1
+
+
 def test_a_paper_without_a_search_is_named():
     with pytest.raises(ParamError, match="rlvr has no search.yaml; allowed: .*scope, spell, "):
         search_values("rlvr")

@@ -52,6 +52,8 @@ def test_parts_are_counted_by_verdict_and_by_who_claims_them(monkeypatch):
         ("a", "q", "equal within 5"),
         ("a", "r", "not decided"),
         ("a", "v", "lower"),
+        ("a", "w (ours)", "supported"),
+        ("a", "x (our control)", "not decided"),
     ]
     lines += [("a", "s", "not comparable"), ("a", "all parts", "not supported")]
     lines += [
@@ -63,7 +65,7 @@ def test_parts_are_counted_by_verdict_and_by_who_claims_them(monkeypatch):
     monkeypatch.setattr(undecided, "shown", lambda claims: found)
     assert (
         undecided.counts().splitlines()[-1]
-        == "| SPELL | 4 | 1 | 0 | 1 | 0 | 1 | 1 | 75% | 1 of 2 |"
+        == "| SPELL | 4 | 1 | 0 | 1 | 0 | 1 | 1 | 75% | 2 of 4 |"
     )
 
 

@@ -50,8 +50,8 @@ FILES = {
 }
 """Name in the table: paper and its file of claims."""
 FIGURES = ROOT / "figures"
-OURS = "Not in the paper."
-"""How the texts of claims begin that a paper does not make."""
+OURS = re.compile(r"^Not in the paper\.|\(ours?\b")
+"""In the text of a claim, or a part of one, that a paper does not make."""
 COUNTS = ("<!-- counts -->", "<!-- end of counts -->")
 DECIDED = {"supported": SUPPORTED, "contradicted": CONTRADICTED, "equal": EQUAL}
 DECIDED |= {"higher": HIGHER, "lower": LOWER}
@@ -191,7 +191,7 @@ def counts() -> str:
         lines = [line for line in shown(load_claims(paper, file)) if "claim" in line]
         lines = [line for line in lines if line["part"] != "all parts"]
         said = [
-            (line["claim"].startswith(OURS), line["verdict"])
+            (bool(OURS.search(line["claim"]) or OURS.search(line["part"])), line["verdict"])
             for line in lines
             if line["verdict"] != NOT_COMPARABLE
         ]

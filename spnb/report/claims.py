@@ -65,6 +65,7 @@ MET = "met"
 NOT_MET = "not met"
 COLUMNS = ("claim", "part", "paper", "here", "smallest visible", "P(better)", "p (Holm)", "n")
 COLUMNS += ("verdict", "note")
+LEVELS = ("start", "end", "other end")
 ALONE = ("reaches", "rises", "no gain", "compare")
 """Directions whose parts are judged one by one: their claim has no verdict as a whole."""
 FINER = {"nats": 2, "steps": 1}
@@ -209,8 +210,9 @@ def _printed(paper: str, value: Any) -> Any:
         raise ParamError(f"paper has {value}; allowed: [exhibit, row, column]: {error}") from None
 
 
-def verdicts(claims: Claims, frames: Frames) -> pd.DataFrame:
+def verdicts(claims: Claims, frames: Frames, levels: bool = True) -> pd.DataFrame:
     """Every claim against the runs, a line a part; claims of several parts end with one for all.
+    Without `levels` the columns of `LEVELS` are "-": their intervals take most of the time.
 
     Columns claim, part, of, against, paper (its numbers), start, end, other end (levels: `of`
     before and after training, `against` after it), here (the difference to a variant, or the
@@ -219,7 +221,7 @@ def verdicts(claims: Claims, frames: Frames) -> pd.DataFrame:
     """
     rows = []
     for claim in claims.claims:
-        lines = [judge(part, frames, claims.digits) for part in claim.parts]
+        lines = [judge(part, frames, claims.digits, levels) for part in claim.parts]
         adjusted = holm([line["p (Holm)"] for line in lines])
         for line, p in zip(lines, adjusted, strict=True):
             line["p (Holm)"] = f"{p:.2g}" if isfinite(p) else "-"
@@ -237,7 +239,7 @@ def verdict_table(claims: Claims, frames: Frames) -> pd.DataFrame:
     A part that is judged alone is left out where its variants have no runs, but for one that says
     why; a claim that needs all of its parts keeps them.
     """
-    table = verdicts(claims, frames)
+    table = verdicts(claims, frames, not {*LEVELS}.isdisjoint(claims.columns.values()))
     alone = [claim.text for claim in claims.claims if _alone(claim)]
     kept = ~table["claim"].isin(alone) | (table["verdict"] == NOT_COMPARABLE)
     shown = (table["n"] > 0) | (kept & (table["n"] > 0).any())
@@ -258,7 +260,7 @@ def together(parts: Sequence[str]) -> str:
     return "not supported" if verdict == EQUAL else verdict
 
 
-def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
+def judge(part: Part, frames: Frames, digits: int, levels: bool) -> dict[str, Any]:
     """One part's line of `verdicts`, without the claim."""
     frames = frames.only(part.variants)
     digits += FINER.get(part.measure.unit, 0)
@@ -267,7 +269,7 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
     bars["no gain"] = f"whole interval at most {part.margin:g}"
     if part.margin:
         bars["compare"] = f"{EQUAL} {part.margin:g}"
-    row = dict.fromkeys(("start", "end", "other end", "here", "smallest visible", "P(better)"), "-")
+    row = dict.fromkeys((*LEVELS, "here", "smallest visible", "P(better)"), "-")
     row["p (Holm)"] = float("nan")
     row |= {"part": part.text, "of": part.of, "against": part.against, "paper": numbers or "-"}
     row |= {"bar": bars.get(part.direction, "-"), "n": 0, "verdict": NOT_MEASURED}
@@ -276,6 +278,8 @@ def judge(part: Part, frames: Frames, digits: int = 1) -> dict[str, Any]:
         return row | why | {"note": part.not_comparable or missing}
 
     def shown(variant: str, share: float, measure: Measure = part.measure) -> str:
+        if not levels:
+            return "-"
         level = measure.model_copy(update={"change": "none"})
         return format_interval(*level.interval(frames, variant, share)[:3], digits)
 

@@ -62,7 +62,7 @@ def figure_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
         (ax,) = plots.multiples(figure, [""]).values()
         order = {name: looks[name] for name in used.variants}
         plots.bars(ax, data, "by", "value", hue="variant", order=order)
-        ax.set(xlabel="who reads the held-out reports", ylabel="%")
+        ax.set(xlabel="held-out reports", ylabel="% (judge minus oracle: points)")
         plots.legend_below(figure, note=entry.note)
     return ExhibitContent(figure, used.runs, data)
 

@@ -54,7 +54,7 @@ campaign: $(READY) ## try to break it for an hour: kills, full disks, damage, ho
 bench: $(READY) ## measure the engine and a training step on this machine, two minutes
 	$(BIN)/python tests/bench/engine_speed.py
 
-rebuild: $(READY) ## train the player again and measure it as it was before it was shipped (half an hour on one core)
+rebuild: $(READY) ## train the player again and measure it as it was before it was shipped (about 50 minutes on one core)
 	$(BIN)/spnb embedded runs/rebuilt --recipe player
 	$(BIN)/python -m spnb.lab.pretrain.player_gates runs/rebuilt/player
 

@@ -22,7 +22,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "corpus": 1_550,
     "evaluate": 1_500,
     "lab": 4_800,
-    "report": 5_910,
+    "report": 5_920,
     "reference": 100,
     "cli": 400,
 }

@@ -193,7 +193,7 @@ CELL = 'scale = "cpu"  # a scale\nvariants = None\nrun = {"steps": 1}'
             "make reproduce PAPER=spell VARIANTS=full,even",
         ),
         ("01_spell", {"variants": EVERY}, "make reproduce PAPER=spell VARIANTS=all"),
-        ("00_tour", {"scale": "gpu"}, "papermill 00_tour.ipynb 00_tour-cpu.ipynb -p scale cpu"),
+        ("00_tour", {"scale": "gpu"}, "papermill 00_tour.ipynb 00_tour-smoke.ipynb -p scale smoke"),
     ],
 )
 def test_outputs_of_other_values_than_the_cell_shows_name_their_command(name, given, command):

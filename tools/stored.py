@@ -2,7 +2,7 @@
 
 `python -m tools.stored NAME ...` takes them out of `runs/notebooks/<NAME>-cpu.ipynb`, where
 `spnb reproduce` leaves its executed copies, and puts them into `notebooks/<NAME>.ipynb`. Those of
-`20_gpu` are of scale smoke: no GPU is at hand, and no number of it is shown. `faults`
+`00_tour` and `20_gpu` are of scale smoke: neither shows a result of its runs. `faults`
 says what is wrong with a notebook's stored outputs; a test calls it for each.
 """
 
@@ -23,7 +23,7 @@ from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import catalogue, small_png
 from spnb.train import provenance
 
-SCALES = {"20_gpu": "smoke"}
+SCALES = {"00_tour": "smoke", "20_gpu": "smoke"}
 """The scale of a notebook's stored outputs; cpu where it is not here."""
 LIMIT = 400_000
 """Bytes of a notebook with its outputs."""

@@ -705,6 +705,7 @@ ARMS = {
     "random": {"reward"},
     "shuffled": {"pay"},
     "hardest": ALONE | {"tasks"},
+    "hardest-six": ALONE | {"tasks"},
     "simultaneous": LONGER | {"attempts"},
     "shared": LONGER | {"attempts", "roles.challenger.policy"},
 }

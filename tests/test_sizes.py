@@ -17,7 +17,7 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "core": 2_680,
     "methods": 3_020,
-    "train": 4_880,
+    "train": 4_910,
     "games": 1_250,
     "corpus": 1_550,
     "evaluate": 1_500,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_570
+HELPER = 10_600
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_930
+EVERYTHING = 25_970
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -308,21 +308,24 @@ class SelfPlayMethod(ABC):
         """Sets weights: which rows are trained, how much each counts.
 
         By default all count alike, except that rows are left out which add nothing to the loss but
-        time: in a mean over rows those without an advantage, and without a KL term.
+        time: in a mean over rows those without an advantage, and without a term beside it.
         """
-        grpo = self.params.grpo
-        held = {name for name, role in self.roles.items() if role.kl and self.beta(role.policy)}
-        if grpo.get("loss_type", "dr_grpo") in ROW_MEAN_LOSSES:
+        whole = {name for name, role in self.roles.items() if self.counts_all(role)}
+        if self.params.grpo.get("loss_type", "dr_grpo") in ROW_MEAN_LOSSES:
             skip_zero_advantage(
                 samples,
-                lambda sample: sample.advantage or self.role_of(sample) in held,
+                lambda sample: sample.advantage or self.role_of(sample) in whole,
                 self.share.counts,
             )
 
-    def beta(self, policy: str) -> float:
-        """The KL's weight in the loss of a policy, which may be its own (`co_trained`)."""
-        own = getattr(self.params, "co_trained", {}).get(policy, {})
-        return (self.params.grpo | own).get("beta", 0.0)
+    def counts_all(self, role: Role) -> bool:
+        """Whether the loss of a role's policy, whose settings may be its own (`co_trained`), has a
+        term for rows without an advantage, too: KL or entropy."""
+        own = getattr(self.params, "co_trained", {}).get(role.policy, {})
+        grpo = self.params.grpo | own
+        entropy = grpo.get("entropy_coef") or grpo.get("use_adaptive_entropy")
+        mixed = (grpo.get("top_entropy_quantile") or 1) < 1  # its threshold is one over all rows
+        return bool(entropy or mixed or (role.kl and grpo.get("beta")))
 
     def suites(self, step: int) -> list[Suite]:
         """What is measured after `step` steps."""

@@ -248,7 +248,7 @@ class Method(SelfPlayMethod):
                 trained = name == "proposer" or row.group in self.chosen
                 row.weight *= trained and role.trainable
             rows = [row for row in rows if row.weight]
-            if not role.kl:
+            if not (role.kl or self.counts_all(role)):
                 skip_zero_advantage(rows, total=self.share.counts)
             parts.append(rows)
         sum_of_means(parts, self.share.counts)

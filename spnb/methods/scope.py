@@ -367,7 +367,7 @@ class Method(SearchMethod):
         rng = random.Random(derive_seed(seed, "curated"))
         if params.tasks != "challenger":
             return [self.curated(rng, place) for place in range(count)]
-        even = round(count * (params.even_share or 0))
+        even = min(round(count * (params.even_share or 0)), count - 1)
         count -= even
         if within == 0:
             self.kept = yield from self.make_tasks(count * steps, seed)

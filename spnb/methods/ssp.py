@@ -443,11 +443,11 @@ class Method(SearchMethod):
         parts = {}
         for name in ("proposer", "solver"):
             role = self.roles[name]
-            held = role.kl and self.beta(role.policy)
+            whole = self.counts_all(role)
             rows = [row for row in samples if row.role == name and row.weight]
             number[name] = len(rows)
             for row in rows:
-                row.weight *= bool(held or row.advantage)
+                row.weight *= bool(whole or row.advantage)
             parts[name] = [row for row in rows if row.weight]
             number["kept", role.policy] += len(parts[name])
         number = self.share.counts(number)

@@ -16,9 +16,8 @@ from typing import Any
 
 import yaml
 
-from spnb.evaluate.benchmarks import BENCHMARKS, Asking
 from spnb.methods import method_class
-from spnb.train.checks import factors
+from spnb.train.checks import benchmark_answers, factors
 from spnb.train.config import RunParams, TrainerError
 from spnb.train.policies import policy_path
 
@@ -189,8 +188,10 @@ def _beside(params: RunParams, name: str, shapes: dict[str, Shape | None]) -> in
     weights below the run's own adapter, or as it is."""
     shape = shapes[params.policies[name]]
     if name in params.co_trained:
-        rank = params.lora_rank
-        return 2 * shape.parameters + 16 * shape.adapter(rank) if rank else 16 * shape.parameters
+        if rank := params.lora_rank:
+            return 2 * shape.parameters + 16 * shape.adapter(rank)
+        held = (params.grpo | params.co_trained[name])["beta"]  # to a reference in float32
+        return (20 if held else 16) * shape.parameters
     same = params.lora_rank and params.policies[name] == params.policy
     method = method_class(params.paper, params)
     if same and (params.engine == "vllm" or method.kl_to_start(params)):
@@ -312,12 +313,9 @@ def _waves(params: RunParams, own: Shape, answers: float, tokens: float) -> floa
 
 
 def _asked(params: RunParams, own: Shape, name: str) -> float:
-    """Seconds of a published benchmark at both ends of a run; of 1,000 questions where it is not
-    said how many."""
-    protocol = BENCHMARKS[name].papers.get(params.paper, Asking())
-    asking = protocol.settings() | params.benchmarks[name].settings()
-    answers = asking.get("count", 1000) * asking.get("samples", 1)
-    return 2 * _waves(params, own, answers, asking.get("max_new_tokens", params.max_new_tokens))
+    """Seconds of a published benchmark in all evaluations that have it."""
+    times, count, samples, tokens = benchmark_answers(params, name).values()
+    return times * _waves(params, own, count * samples, tokens)
 
 
 def judged(runs: Mapping[tuple[str, int], RunParams], with_memory: bool, processes: int = 1) -> str:

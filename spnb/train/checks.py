@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from spnb.core.params import ParamError
 from spnb.core.paths import resolve
 from spnb.corpus.store import check_corpus
-from spnb.evaluate.benchmarks import HUB
+from spnb.evaluate.benchmarks import BENCHMARKS, HUB, Asking
 from spnb.train.config import RunParams, flat, trl_names
 from spnb.train.doctor import look, missing
 from spnb.train.engines.server import Server
@@ -32,24 +32,37 @@ MANY = 10**15
 
 
 def written(params: RunParams) -> list[dict[str, int]]:
-    """The parts of what a run writes at most, in tokens: each is a product, factors by name.
-
-    A part comes from `params.asks`, or is a published benchmark, taken for 1,000 questions.
+    """The parts of what a run writes and trains at most, in tokens: each is a product, factors by
+    name. A part comes from `params.asks`, or is a published benchmark.
     """
     evaluations = {"steps / eval_every": 1 + math.ceil(params.steps / params.eval_every)}
     updates = {"steps": params.steps, "grpo.num_iterations": params.grpo["num_iterations"]}
     times: Mapping[str, dict[str, int]] = {"step": updates, "evaluation": evaluations, "run": {}}
-    tokens = {"max_new_tokens": params.max_new_tokens}
+    roles = {f"roles.{name}.max_new_tokens": r.max_new_tokens for name, r in params.roles.items()}
+    lengths = {"max_new_tokens": params.max_new_tokens} | roles
+    longest = max(lengths, key=lambda name: lengths[name] or 0)
+    tokens = {longest: lengths[longest]}
     parts = []
     for when, answers in params.asks.items():
         for product in answers.split(" + "):
             parts.append(factors(params, product) | times[when] | tokens)
-    for name, use in params.benchmarks.items():
-        asked = {"samples": use.samples or 1, "count": use.count or 1000}
-        asked["max_new_tokens"] = use.max_new_tokens or params.max_new_tokens
-        own = {f"benchmarks.{name}.{key}": value for key, value in asked.items()}
-        parts.append(own | (evaluations if use.every else {}))
+    for name in params.benchmarks:
+        asked = benchmark_answers(params, name)
+        parts.append({f"benchmarks.{name}.{key}": value for key, value in asked.items()})
     return parts
+
+
+def benchmark_answers(params: RunParams, name: str) -> dict[str, int]:
+    """Of a published benchmark the evaluations that have it (both ends, or all), its questions
+    (1,000 where it is not said how many), answers to each, and tokens of an answer at most."""
+    use = params.benchmarks[name]
+    asking = BENCHMARKS[name].papers.get(params.paper, Asking()).settings() | use.settings()
+    return {
+        "evaluations": 1 + math.ceil(params.steps / params.eval_every) if use.every else 2,
+        "count": asking.get("count", 1000),
+        "samples": asking.get("samples", 1),
+        "max_new_tokens": asking.get("max_new_tokens", params.max_new_tokens),
+    }
 
 
 def factors(params: RunParams, product: str) -> dict[str, int]:

@@ -68,6 +68,10 @@ class GRPOExtras(StrictData):
     vllm_importance_sampling_clip_max: float = Field(None, gt=0)
 
 
+SHARED = {"num_iterations": "they share checkpoints", "loss_type": "rows are weighted for one"}
+"""Settings of `grpo` that policies which learn in the same steps have alike, and why."""
+
+
 class GRPOParams(GRPOExtras):
     """Settings of `trl.GRPOConfig` under their own names: those that change the training.
 
@@ -270,9 +274,9 @@ class RunParams(MethodParams):
                 raise ValueError(f"roles.{name}.trainable is True {snapshot}; allowed: false")
         for name, changes in self.co_trained.items():
             validate(GRPOParams, self.grpo | changes, f"co_trained.{name}.")
-            same = changes.get("num_iterations", self.grpo["num_iterations"])
-            fits = "the same for all: they share checkpoints"
-            self.need(same == self.grpo["num_iterations"], "co_trained grpo.num_iterations", fits)
+            for key, why in SHARED.items():
+                same = changes.get(key, self.grpo[key]) == self.grpo[key]
+                self.need(same, f"co_trained grpo.{key}", f"the same for all: {why}")
         alone = not (self.stages or self.engine == "vllm")
         self.need(alone or not self.co_trained, "co_trained stages engine", "no stages, torch")
         total = sum(stage.steps for stage in self.all_stages)

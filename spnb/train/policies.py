@@ -273,6 +273,7 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
     if merged:
         from peft import AutoPeftModelForCausalLM as cls  # noqa: N813
     model = cls.from_pretrained(path, dtype=dtype, trust_remote_code=False)
+    _without_dropout(model, path)
     if merged:  # a LoRA run's final weights: the next run trains an adapter of its own, or all
         model = model.merge_and_unload().requires_grad_(True)
     if torch.cuda.is_available():
@@ -283,6 +284,22 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
     from peft import LoraConfig
 
     return Policy(model, tokenizer, LoraConfig(**_lora(params), task_type="CAUSAL_LM"), merged)
+
+
+def _without_dropout(model: Any, source: str) -> None:
+    """Turns dropout off, of layers (`p`) and of attention: what was sampled without it is trained
+    without it."""
+    places = [
+        (module, name)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, float) and value
+        if "dropout" in name or (name == "p" and "Dropout" in type(module).__name__)
+    ]
+    for module, name in places:
+        setattr(module, name, 0.0)
+    if places:
+        print(f"policy {source}: dropout is off in {len(places)} places")
 
 
 def has_adapter(source: str) -> bool:

@@ -241,10 +241,10 @@ class StageRun:
         if self.main:
             self.run.rewind(saved["run"] if saved else before or {})
         self.trainer.accelerator.wait_for_everyone()
+        if not saved and "past" in self.snapshots:
+            self.keep_past(trained_weights(self.model))
         if not saved and self.index == 0:
             self.evaluate(0)
-        elif not saved and "past" in self.snapshots:
-            self.keep_past(trained_weights(self.model))
         try:
             if saved:
                 self.resume(saved, checkpoint)
@@ -363,6 +363,8 @@ class StageRun:
         output = self.partner_checkpoints(name)
         hooks = Hooks(on_step=lambda row, samples: None)
         trainer = make_trainer(params, policy, self.method, self.engines, hooks, output, stage)
+        if has_adapter(self.sources[name]) and not params.lora_rank:
+            hold_to(trainer, self.sources[name], params)
         self.engines[name] = make_engine(params, trainer)
         return Partner(trainer)
 

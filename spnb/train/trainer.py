@@ -195,6 +195,7 @@ class SelfPlayMixin(RunMixin):
         started = time.perf_counter()
         index = self._step // (self.args.steps_per_generation * self.num_iterations)
         samples = self.play(self.stage.first + index)
+        generated = time.perf_counter()
         for sample in samples:
             if sample.policy not in (self.stage.policy, *self.partners):
                 sample.weight = 0.0
@@ -206,7 +207,6 @@ class SelfPlayMixin(RunMixin):
             bad = guards.drop_padded(trained, self.processing_class.pad_token_id)
             trained = [one for one in trained if one.weight]
         rows = self._padded(trained)
-        generated = time.perf_counter()
         gap = self._check(trained, self.stage.first + index)
         own = self.engines.get(self.stage.policy)
         if hasattr(own, "sleep"):
@@ -225,6 +225,7 @@ class SelfPlayMixin(RunMixin):
             out[KL_WEIGHT] = out["advantages"].new_tensor([row.weight for row in rows])
         self._record = {"samples": samples, "kl": kl_sums(rows, out), "gap": gap}
         self._record |= {"started": started, "generate": generated - started, "bad": bad}
+        self._record["rows"] = len(trained)
         most = self.args.vllm_importance_sampling_clip_max
         self._record["ratio"] = ratio_sums(rows, out, most) if self.use_vllm else Counter()
         return out
@@ -324,15 +325,16 @@ class SelfPlayMixin(RunMixin):
         if self._record["gap"] is not None:
             row["engine_gap"] = self._record["gap"]
         record = self._record
-        noted = (role_sums(record["samples"]), record["kl"], record["bad"], record["ratio"])
-        sums, kl, bad, ratios = zip(*gather_object([noted]), strict=True)
+        noted = [role_sums(record["samples"])]
+        noted += [record[name] for name in ("kl", "bad", "ratio", "rows")]
+        sums, kl, bad, ratios, rows = zip(*gather_object([noted]), strict=True)
         row |= rollout_metrics(sums, kl)
         ratio = sum(ratios, Counter())
         if ratio["tokens"]:
             row["engine_ratio"] = ratio["ratio"] / ratio["tokens"]
             row["engine_above"] = ratio["above"] / ratio["tokens"]
         if self.parts > 1:
-            row["rows_per_update"] = row["samples"] * row["trained"] / self.parts
+            row["rows_per_update"] = sum(rows) / self.parts
         if "unsloth" in sys.modules:
             row["bad_rows"] = sum(bad)
         seconds = time.perf_counter() - self._record["started"]

@@ -62,7 +62,11 @@ def test_a_policys_own_kl_keeps_its_rows():
     assert [one.weight for one in rows] == [1, 1]
 
 
-@pytest.mark.parametrize("grpo", [{"beta": 0.1}, {"loss_type": "dapo"}])
+WHOLE = [{"entropy_coef": 0.03}, {"use_adaptive_entropy": True}, {"top_entropy_quantile": 0.5}]
+"""TRL's entropy terms and thresholds are over all rows of a batch."""
+
+
+@pytest.mark.parametrize("grpo", [{"beta": 0.1}, {"loss_type": "dapo"}, *WHOLE], ids=str)
 def test_rows_without_an_advantage_stay_where_they_count(grpo):
     method, rows = Method(Params(grpo=grpo), None), [row("solver", 2.0), row("solver", 0.0)]
     method.estimate(rows)

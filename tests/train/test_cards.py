@@ -106,6 +106,24 @@ def test_policies_beside_the_first_take_memory_unless_they_are_adapters_of_it():
     assert snapshots == pytest.approx(2 * 4 * 20_185_088 / 1e9)
 
 
+def test_a_policy_that_learns_beside_has_a_reference_where_it_has_a_kl():
+    """16 bytes a weight for itself, gradient and optimiser, 4 for the reference in float32."""
+    values = {"lora_rank": 0, "co_trained": {"proposer": {"beta": 0.05}}}
+    beside = memory(params_of("learning-two", "proposer", **values), 80)["further policies"]
+    assert beside == pytest.approx(20 * 596_049_920 / 1e9)
+    values["co_trained"] = {"proposer": {"beta": 0.0}}
+    beside = memory(params_of("learning-two", "proposer", **values), 80)["further policies"]
+    assert beside == pytest.approx(16 * 596_049_920 / 1e9)
+
+
+def test_a_benchmark_of_every_evaluation_takes_as_many_hours():
+    """Eleven evaluations of 512 and 1,024 tokens instead of two."""
+    token = (0.004 + 0.0015 * 0.59604992) * 1.4
+    every = {name: use.settings() | {"every": True} for name, use in params_of().benchmarks.items()}
+    more = hours(params_of(benchmarks=every))["evaluations"] - hours(params_of())["evaluations"]
+    assert more == pytest.approx(9 * (512 + 1024) * token / 3600)
+
+
 def test_the_hours_of_a_run_by_hand():
     """256 answers in one wave of 512 tokens, 11 evaluations of 2,048 in eight waves, two benchmarks
     at both ends in one each, of 512 and 1,024 tokens."""

@@ -43,10 +43,25 @@ def test_what_a_run_writes_is_counted(tmp_path):
 def test_a_benchmark_counts(tmp_path):
     uses = {"gsm8k": {"samples": 4, "count": 9, "path": "x", "max_new_tokens": 5}}
     params = small(tmp_path, benchmarks=uses, eval_every=1).params("think")
-    assert math.prod(written(params)[-1].values()) == 4 * 9 * 5
+    assert math.prod(written(params)[-1].values()) == 4 * 9 * 5 * 2, "at both ends"
     uses["gsm8k"]["every"] = True
     params = small(tmp_path, benchmarks=uses, eval_every=1).params("think")
     assert math.prod(written(params)[-1].values()) == 4 * 9 * 5 * 3
+
+
+def test_a_benchmark_counts_as_the_paper_asks_it(tmp_path):
+    params = small(tmp_path, "spell", "full", benchmarks={"docmath": {"path": "x"}}).params("full")
+    part = written(params)[-1]
+    assert part["benchmarks.docmath.samples"] == 8 and part["benchmarks.docmath.count"] == 1000
+
+
+def test_a_roles_own_length_counts(tmp_path):
+    roles = {"solver": {"max_new_tokens": 77}}
+    params = small(tmp_path, max_new_tokens=10, roles=roles).params("think")
+    assert {part["roles.solver.max_new_tokens"] for part in written(params)} == {77}
+    roles = {"solver": {"max_new_tokens": 7}}
+    params = small(tmp_path, max_new_tokens=10, roles=roles).params("think")
+    assert {part["max_new_tokens"] for part in written(params)} == {10}
 
 
 @pytest.mark.parametrize("paper", papers())

@@ -1,6 +1,7 @@
 """Policies that learn in the same steps, each like one trained alone on its own rows."""
 
 import copy
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,8 @@ from spnb.train.policies import Policy
 from spnb.train.trainer import Hooks, Stage, make_trainer
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
+SLEPT = 0.5
+"""Seconds that a partner's step takes more."""
 BESIDE = dict(
     stages=[], steps=6, save_every=2, roles={"solver": {"policy": "policy"}},
     policies={"challenger": "embedded/games"}, co_trained={"challenger": {"learning_rate": 3e-3}},
@@ -70,6 +73,8 @@ def test_each_learns_as_if_alone(tmp_path, tiny_model, tokenizer):
         params, policy, method, {}, lead, tmp_path, stage, partners={"other": partner}
     )
     partner.start()
+    step = partner.step
+    partner.step = lambda samples: (time.sleep(SLEPT), step(samples))
     leader.train()
     for name, trainer in (("policy", leader), ("other", partner.trainer)):
         for key, value in trainer.model.state_dict().items():
@@ -77,6 +82,7 @@ def test_each_learns_as_if_alone(tmp_path, tiny_model, tokenizer):
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert all(row["grad_norm/other"] > 0 and "loss/other" in row for row in rows)
     assert rows[0]["trained"] == 6 / 7  # both policies' rows
+    assert all(row["seconds/generate"] < SLEPT < row["seconds/update"] for row in rows)
 
 
 @pytest.mark.slow
@@ -111,6 +117,10 @@ def test_a_run_of_two_policies_killed_and_resumed_is_bit_identical(tmp_path):
     [
         ({"co_trained": {"judge": {}}}, "co_trained is 'judge', which is unknown; allowed: other"),
         ({"co_trained": {"other": {"learning_rate": -1}}}, "co_trained.other.learning_rate is -1"),
+        (
+            {"co_trained": {"other": {"loss_type": "dapo"}}},
+            "co_trained is .* with grpo.loss_type .*; allowed: the same for all: rows are",
+        ),
         (
             {"co_trained": {"other": {}}, "stages": [{"policy": "other", "steps": 2}]},
             "co_trained is .* with stages",

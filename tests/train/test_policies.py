@@ -1,5 +1,6 @@
 """Loading, end and pad tokens, fingerprints, past selves."""
 
+import json
 import os
 import shutil
 import sys
@@ -19,6 +20,7 @@ from spnb.train.engines.torch import TorchEngine
 from spnb.train.policies import (
     PLAIN,
     PolicyError,
+    _without_dropout,
     fixed_engine,
     give_pad,
     import_unsloth,
@@ -215,6 +217,20 @@ def test_a_fixed_policy_has_the_runs_template_too(tmp_path, copied, tokenizer):
     assert fixed_engine("rival", str(copied), params(chat_template=str(path)), tokenizer)
     with pytest.raises(PolicyError, match="no chat template"):
         fixed_engine("rival", str(copied), params(), tokenizer)
+
+
+def test_dropout_is_off(copied, capsys):
+    """What is sampled without it is trained without it."""
+    path = copied / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"attention_dropout": 0.1}))
+    model = load_policy(str(copied)).model
+    layers = [layer.self_attn.attention_dropout for layer in model.model.layers]
+    assert layers and not any(layers)
+    assert f"dropout is off in {len(layers)} places" in capsys.readouterr().out
+    _without_dropout(torch.nn.Sequential(drop := torch.nn.Dropout(0.2)), "x")
+    assert drop.p == 0 and capsys.readouterr().out
+    load_policy("embedded/games")
+    assert "dropout" not in capsys.readouterr().out
 
 
 def test_a_missing_package_is_told():

@@ -247,6 +247,27 @@ def test_all_weights_that_go_on_from_an_adapter_learn_and_are_held_to_it(tmp_pat
 
 
 @pytest.mark.slow
+def test_a_partner_that_goes_on_from_an_adapter_is_held_to_it(tmp_path, in_place):
+    """All of its weights learn; its KL is 0 before the first update."""
+    adapter = rzero.train(make_run(tmp_path / "first", lora_rank=4)).model / "challenger"
+    policies = {"challenger": str(shutil.copytree(adapter, tmp_path / "adapter"))}
+    values = {"stages": [], "steps": 1, "roles": {"solver": {"policy": "policy"}}}
+    values |= {"policies": policies, "co_trained": {"challenger": {}}, "grpo": {"beta": 0.1}}
+    run = make_run(tmp_path / "second", **values)
+    rzero.train(run)
+    first = run.rows("metrics")[0]
+    assert first["kl/challenger"] == pytest.approx(0, abs=1e-5) == first["kl/solver"]
+
+
+@pytest.mark.slow
+def test_the_past_policy_is_the_start_before_the_first_step(tmp_path):
+    roles = {"proposer": {"policy": "past", "trainable": False}}
+    values = {"variants": ["learning"], "roles": roles, "steps": 1, "runs": str(tmp_path)}
+    rows = run_one(make_plan("proposer", "smoke", **values), "learning", 0).rows("evals")
+    assert "proposals" in {row["suite"] for row in rows if row["step"] == 0}
+
+
+@pytest.mark.slow
 def test_the_past_policy_is_there_when_a_later_stage_begins(tmp_path):
     """Its first evaluation is after its first step; a match with the past is played in it."""
     stages = [{"policy": "policy", "steps": 1}] * 2

@@ -15,8 +15,8 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 50
-    "core": 2_680,
-    "methods": 3_020,
+    "core": 2_700,
+    "methods": 3_030,
     "train": 4_910,
     "games": 1_250,
     "corpus": 1_550,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 50
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_600
+HELPER = 10_630
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_970
+EVERYTHING = 25_990
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -161,8 +161,8 @@ def _start() -> "subprocess.Popen[str]":
 def serve(limit: float) -> None:
     """Answers lines of standard input, a JSON list of one or two formulas each, until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import math_verify  # noqa: F401
-
+    _tell_m_from_capital_m()
+    _are_equal(_value("x + 1"), _value("1 + x"))  # what the first formula loads is not in its limit
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stderr.fileno())
         print("ready", flush=True)
@@ -175,6 +175,15 @@ def serve(limit: float) -> None:
                 answer = False
             faulthandler.cancel_dump_traceback_later()
             print(bool(answer), flush=True)
+
+
+def _tell_m_from_capital_m() -> None:
+    """math-verify's parser makes one symbol of M and m, and takes no setting for that."""
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
+    from math_verify import parser
+
+    cases = ConversionConfig(lowercase_symbols=False)
+    parser.latex2sympy = partial(latex2sympy, conversion_config=cases)
 
 
 @lru_cache(maxsize=1000)

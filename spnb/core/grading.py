@@ -125,8 +125,17 @@ ARTICLES = re.compile(
 )
 
 
+MARKED = re.compile(r"-?\.\d+|\d+!+")
+"""Numbers of which a mark outside is a part."""
+SPACES = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
+"""Spaces, but for those between digits: "3 1/2" is not "31/2"."""
+
+
 def normal(text: str) -> str:
-    """An answer without case, outer punctuation, articles, titles, type words; "47.0" as "47"."""
+    """An answer without case, outer punctuation, articles, titles, type words; "47.0" as "47", but
+    ".5" and "5!" as they are."""
+    if MARKED.fullmatch(text.strip()):
+        return text.strip()
     text = " ".join(text.split()).strip(" .,;:!\"'").casefold()
     if articles := ARTICLES.match(text):
         text = text[articles.end() :]
@@ -225,7 +234,7 @@ def same_expression(gold: str, prediction: str) -> bool:
     one = formulas.latex(first)
     other = formulas.latex(second)
     if one is None or other is None:
-        return same(gold, prediction) or same(first.replace(" ", ""), second.replace(" ", ""))
+        return same(gold, prediction) or same(*(SPACES.sub("", text) for text in (first, second)))
     if (_is_equation(first) and not _is_equation(second)) or _base(first) != _base(second):
         return False
     return formulas.are_equal(one, other)
@@ -248,7 +257,13 @@ def same_in_order(gold: str, prediction: str) -> bool:
     first, second = (_parts(_plain(text)[0]) for text in (gold, prediction))
     if len(first) == len(second) == 1 or same(gold, prediction):
         return same(gold, prediction) or same_expression(gold, prediction)
-    return len(first) == len(second) and all(map(same_expression, first, second))
+    return len(first) == len(second) and all(map(_same_part, first, second))
+
+
+def _same_part(gold: str, prediction: str) -> bool:
+    """`same_expression`, but that a word or a letter alone is the same in any case."""
+    words = gold.strip().isalpha() and same(gold, prediction)
+    return words or same_expression(gold, prediction)
 
 
 def _parts(text: str) -> list[str]:

@@ -193,7 +193,10 @@ def draw_options(kind: str, steps: Sequence[str], rng: random.Random) -> list[st
     kind where there are no more."""
     others = [result(kind, rng.sample(steps, len(steps))) for _ in range(12)]
     others += [random_result(kind, len(steps), rng) for _ in range(12)]
-    return ladder.among_others(result(kind, steps), others, rng)
+    right = result(kind, steps)
+    while len({*others} - {right}) < 3:
+        others.append(random_result(kind, len(steps), rng))
+    return ladder.among_others(right, others, rng)
 
 
 def random_result(kind: str, level: int, rng: random.Random) -> str:

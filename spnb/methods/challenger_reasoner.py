@@ -94,6 +94,8 @@ class Params(MethodParams):
         taught = self.writer == "oracle" or not self.writer_wrong
         need(taught, "writer_wrong writer", "above 0 with writer oracle alone")
         need(self.pay == pay, "pay algorithm", pay)
+        shown = self.algorithm == "absolute_zero" or not self.references
+        need(shown, "references algorithm", "0, or absolute_zero")
         for name, only in (("reward", "rule"), ("writer", "policy")):
             need(
                 self.algorithm == "spice" or getattr(self, name) == only, f"{name} algorithm", only

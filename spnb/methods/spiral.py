@@ -83,21 +83,26 @@ class Params(MethodParams):
         steps = self.steps
         phases = self.phases
         opponent = self.opponent
+        need = self.need
         kinds = {opponent, "expert" if "imitate" in phases else opponent} & {"random", "expert"}
         for name in [*self.games, *self.eval_games]:
             if kinds and name in self.games:
+                game = make_game(name)
                 for kind in kinds:
-                    players.fixed_player(kind, make_game(name))
+                    players.fixed_player(kind, game)
+                listed = "random" not in kinds or players.plays_at_random(game.match(0))
+                need(listed, "opponent games", "random in games with listed moves, or talk")
             elif name not in TESTED:  # these need no slow import to be known
                 make_game(name)
         updates = self.grpo.get("num_iterations", 1) * (getattr(self, "updates", None) or 1)
         engine = getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
-        need = self.need
         need(len(set(self.games)) == len(self.games), "games", "each game once")
         own = not foreign("game", [*self.games, *self.eval_games], self.plugins)
         need(own, "games eval_games plugins", "games of this run's plugin, OpenSpiel or TextArena")
         need(len(phases) <= steps, "phases steps", "at most one a step")
+        plays = self.reward != "random" or {*phases} == {"play"}
+        need(plays, "reward phases", "random with phases of play alone")
         enough = self.eval_questions or not self.eval_benchmarks
         need(enough, "eval_questions eval_benchmarks", "1 or more")
         once = "imitate" not in phases or (updates == 1 and engine == "torch")

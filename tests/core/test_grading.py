@@ -112,6 +112,13 @@ def test_another_answer(gold, prediction):
     assert not same(gold, prediction) and grade(prediction, gold) == 0.0
 
 
+@pytest.mark.parametrize("kind", ["exact", "ordered"])
+@pytest.mark.parametrize("prediction", [".5", "5!", "-.5"])
+def test_a_mark_that_belongs_to_a_number_stays(prediction, kind):
+    assert grade(prediction, ["5"], kind) == 0 == grade("5", [prediction], kind)
+    assert grade("5.", ["5"], kind) == 1
+
+
 def test_normalising_takes_linear_time():
     start = time.perf_counter()
     assert normal("the " * 500_000 + "end") == "end"
@@ -301,6 +308,10 @@ def test_equal_expressions(gold, prediction):
         ("1", "2^99999"),
         ("x + y + z = 0", "0"),
         ("x + y = 2", "2"),
+        (r"\frac{m}{M}", r"\frac{M}{m}"),
+        ("R - r", "r - R"),
+        ("31/2", "3 1/2"),
+        ("123", "1 2 3"),
         ("2516_8", "2516_7"),
         ("11_2", "11"),
     ],

@@ -185,6 +185,13 @@ def test_options_are_four_of_which_one_is_right():
             assert len(options) == len(set(options)) == 4 and result(kind, steps) in options
 
 
+def test_a_formula_of_one_step_has_wrong_answers_where_chance_repeats_the_right_one():
+    entry = segments.Entry("formula", "Belana", ("3",))
+    proposal = Proposal("q", "3", kind="expression")
+    wrong = segments.misstated(proposal, entry, 1, random.Random(218))
+    assert wrong.answer != "3"
+
+
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize(("kind", "answer_type"), EVERY)
 def test_an_order_is_right_only_where_it_comes_to_the_same(kind, answer_type, reads):

@@ -410,6 +410,14 @@ def test_another_policy_in_the_other_seat_is_asked_and_not_trained():
             dict(phases=["imitate"], grpo={"num_iterations": 2}),
             "grpo.num_iterations 2, engine .*; allowed: imitate with 1 and torch",
         ),
+        (
+            dict(phases=["play", "answer"], reward="random"),
+            "reward is 'random' with phases .*; allowed: random with phases of play alone",
+        ),
+        (
+            dict(games=["ConnectFour-v0"], opponent="random"),
+            "opponent is 'random' with games .*; allowed: random in games with listed moves",
+        ),
         (dict(phases=["dream"]), "phases"),
         (
             dict(phases=["imitate"], games=["connect_four"]),

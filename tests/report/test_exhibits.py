@@ -38,7 +38,7 @@ from spnb.train.policies import PolicyError, policy_fingerprint
 
 README = ROOT / "README.md"
 NARROW = {
-    *(f"spiral/{name}" for name in ("table-12", "poker-rules", "poker-equilibrium")),
+    "spiral/poker-equilibrium",
     *(f"proposer/{name}" for name in ("ablations", "amounts", "even-start", "gates")),
 }
 """Committed exhibits whose levels drew items anew for each seed (README, "Seeds")."""

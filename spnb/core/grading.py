@@ -257,13 +257,10 @@ def same_in_order(gold: str, prediction: str) -> bool:
     first, second = (_parts(_plain(text)[0]) for text in (gold, prediction))
     if len(first) == len(second) == 1 or same(gold, prediction):
         return same(gold, prediction) or same_expression(gold, prediction)
-    return len(first) == len(second) and all(map(_same_part, first, second))
-
-
-def _same_part(gold: str, prediction: str) -> bool:
-    """`same_expression`, but that a word or a letter alone is the same in any case."""
-    words = gold.strip().isalpha() and same(gold, prediction)
-    return words or same_expression(gold, prediction)
+    return len(first) == len(second) and all(
+        (one.strip().isalpha() and same(one, other)) or same_expression(one, other)
+        for one, other in zip(first, second, strict=True)
+    )
 
 
 def _parts(text: str) -> list[str]:

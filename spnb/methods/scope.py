@@ -84,9 +84,7 @@ class Params(MethodParams):
     attempts: int = Field(8, ge=1, description="N: answers that measure a task's difficulty")
     gates: bool = Field(True, description="a task must be identifiable and about its document")
     tau: float = Field(0.5, gt=0, lt=1, description="the mean grade that pays most")
-    pay: Literal["earned", "spread", "shuffled"] = Field(
-        "earned", description="eq. 5; spread: twice the grades' standard deviation instead"
-    )
+    pay: Literal["earned", "spread", "shuffled"] = Field("earned", description="spread: of grades")
     # the solver's stage
     tasks_per_step: int = Field(256, ge=1)
     answers: int = Field(8, ge=1, description="G: to each task")
@@ -137,10 +135,9 @@ class Params(MethodParams):
         need(len(set(self.kinds)) == len(self.kinds) > 0, "kinds", "one or more, each once")
         known = not foreign("source", [self.corpus], self.plugins)
         need(known, "corpus plugins", "a path, or a source of this run's plugin")
-        even = self.tasks != "challenger" or self.even_share
-        oracle = "oracle" in (self.rubrics, self.grades) or even
-        need(not (self.corpus and self.deepest_of), "corpus deepest_of", "without an oracle")
-        keys = "corpus rubrics grades tasks even_share"
+        oracle = "oracle" in (self.rubrics, self.grades) or self.tasks != "challenger"
+        oracle = oracle or self.even_share or self.deepest_of
+        keys = "corpus rubrics grades tasks even_share deepest_of"
         need(not (self.corpus and oracle), keys, "without an oracle")
         if not self.corpus:
             check_source(GENERATED, self)
@@ -352,7 +349,7 @@ class Method(SearchMethod):
         return rows
 
     def difficulty(self, item: Item) -> float:
-        """What the grades of a task's answers pay, 0 to 1: the tent of eq. 5, or their spread."""
+        """What a task's grades pay, 0 to 1: the tent (eq. 5), or twice their standard deviation."""
         grades = [one.grade for one in item.answers if not one.lost]
         if self.params.pay == "spread":
             return 2 * pstdev(grades) if grades else 0.0
@@ -367,13 +364,12 @@ class Method(SearchMethod):
         rng = random.Random(derive_seed(seed, "curated"))
         if params.tasks != "challenger":
             return [self.curated(rng, place) for place in range(count)]
-        even = min(round(count * (params.even_share or 0)), count - 1)
+        even = min(round(count * (params.even_share or 0)), max(count - 1, 0))
         count -= even
         if within == 0:
             self.kept = yield from self.make_tasks(count * steps, seed)
         chosen = self.kept[within * count : (within + 1) * count]
-        places = range(within * even, (within + 1) * even)  # types go on in turn
-        return [self.curated(rng, place) for place in places] + [
+        return [self.curated(rng, within * even + place) for place in range(even)] + [
             Item(Reading(kind), proposal=Proposal(text, "", kind=kind), points=tuple(points))
             for text, kind, points in chosen
         ]

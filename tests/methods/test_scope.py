@@ -445,7 +445,7 @@ def test_of_several_tasks_on_a_candidates_document_the_deepest_goes_on():
     play(again := Scripted(), step=0, stages=STAGES, deepest_of=3)
     asked = [prompt for prompt in again.prompts if prompts.RUBRIC in prompt]
     assert len(asked) == SMALL["documents_per_step"] * SMALL["proposals"]
-    with pytest.raises(ParamError, match="with deepest_of 3; allowed: without an oracle"):
+    with pytest.raises(ParamError, match="deepest_of 3; allowed: without an oracle"):
         method(corpus="docs.jsonl", deepest_of=3)
 
 
@@ -495,6 +495,12 @@ def made_of(quota, quotas):
     quotas.append(quota)
     yield from ()
     return [[f"task {place}", "plan", ["a"]] for place in range(quota)]
+
+
+def test_a_large_share_of_even_tasks_leaves_one_of_the_challengers():
+    made, quotas = method(STAGES, even_share=0.9, tasks_per_step=2), []
+    made.make_tasks = lambda quota, seed: made_of(quota, quotas)
+    assert len(run(made.next_tasks(0, 2, 0), {})) == 2 and quotas == [2]
 
 
 @pytest.mark.parametrize("values", [

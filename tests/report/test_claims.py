@@ -10,6 +10,7 @@ from spnb.core.params import ParamError, variants, variants_at
 from spnb.report import claims, frame
 from spnb.report.claims import (
     CONTRADICTED,
+    LEVELS,
     MET,
     NOT_COMPARABLE,
     NOT_DECIDED,
@@ -122,6 +123,24 @@ def test_together_all_parts_must_hold():
     assert together([SUPPORTED, "equal within 5", NOT_DECIDED]) == "not supported"
     assert together([SUPPORTED, NOT_COMPARABLE]) == SUPPORTED
     assert together([NOT_COMPARABLE, NOT_COMPARABLE]) == NOT_COMPARABLE
+
+
+def test_levels_are_taken_only_where_a_file_shows_them(monkeypatch):
+    frames = Frames(results=ends(full=(0.60, 0.30), no_rae=(0.40, 0.08)))
+    claims = file_of(part())
+    whole, without = verdicts(claims, frames), verdicts(claims, frames, levels=False)
+    assert "-" not in whole.loc[0, [*LEVELS]].tolist()
+    assert without.loc[0, [*LEVELS]].tolist() == ["-"] * 3
+    assert whole.drop(columns=[*LEVELS]).equals(without.drop(columns=[*LEVELS]))
+    asked = []
+    judge = lambda part, frames, digits, levels: asked.append(levels) or dict(LINE)  # noqa: E731
+    monkeypatch.setattr("spnb.report.claims.judge", judge)
+    for columns in ({"claim": "claim", "n": "n"}, {"claim": "claim", "at first": "start"}):
+        verdict_table(file_of(part(), columns=columns), frames)
+    assert asked == [False, True]
+
+
+LINE = {"p (Holm)": 0.5, "n": 2, "verdict": SUPPORTED, "start": "-", "part": "p"}
 
 
 def test_holm_is_taken_over_the_parts_of_a_claim_that_can_be_compared():

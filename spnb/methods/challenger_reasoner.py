@@ -36,6 +36,8 @@ PAYS = ("variance", "absolute_zero", "threshold", "r_zero")
 STARTS = "start tasks"
 """The suite of tasks that the start wrote. A record's item is the document, its score the share of
 right answers; it has the question."""
+INVALID_REWARD = -0.1
+"""What an invalid task pays where nothing else is said; Absolute Zero has constants of its own."""
 POLICIES = {"challenger", "policy"}
 """R-Zero's: the challenger's weights, and the reasoner's."""
 
@@ -71,7 +73,7 @@ class Params(MethodParams):
     writer_wrong: float = Field(0, ge=0, le=1, description="share of an oracle's wrong answers")
     prompts: Style = "plain"
     pay: reward_name(*PAYS) = "variance"
-    invalid_reward: float = Field(-0.1, le=0)
+    invalid_reward: float = Field(INVALID_REWARD, le=0)
     reward: Literal["rule", "random"] = "rule"
     references: int = Field(0, ge=0, description="Absolute Zero: earlier programs in a prompt")
     eval_temperature: float = Field(0.0, ge=0, description="the paper's answers are greedy")
@@ -96,6 +98,8 @@ class Params(MethodParams):
         need(self.pay == pay, "pay algorithm", pay)
         shown = self.algorithm == "absolute_zero" or not self.references
         need(shown, "references algorithm", "0, or absolute_zero")
+        paid = self.algorithm != "absolute_zero" or self.invalid_reward == INVALID_REWARD
+        need(paid, "invalid_reward algorithm", f"{INVALID_REWARD}, as its own are fixed")
         for name, only in (("reward", "rule"), ("writer", "policy")):
             need(
                 self.algorithm == "spice" or getattr(self, name) == only, f"{name} algorithm", only

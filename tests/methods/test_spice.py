@@ -263,6 +263,21 @@ def test_a_share_of_the_oracles_answers_is_wrong_where_it_is_to_be():
         validate(Params, {"writer_wrong": 0.3})
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"references": 3}, "references is 3 with algorithm 'spice'; allowed: 0, or absolute_zero"),
+        (
+            {"algorithm": "absolute_zero", "pay": "absolute_zero", "invalid_reward": -2},
+            "invalid_reward is -2.0 with algorithm 'absolute_zero'; allowed: -0.1",
+        ),
+    ],
+)
+def test_what_an_algorithm_does_not_read_is_refused(values, message):
+    with pytest.raises(ParamError, match=message):
+        validate(Params, values)
+
+
 def test_held_out_questions_are_answered_greedily_unless_it_is_said_otherwise():
     for values, sampling in (
         ({}, (0.0, 0.95)),

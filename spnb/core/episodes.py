@@ -17,13 +17,10 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, TypeVar
 
-from spnb.core.types import Completion, Engine, Request, Trajectory
+from spnb.core.types import OVERLONG, Completion, Engine, Request, Trajectory
 
 T = TypeVar("T")
 Item = TypeVar("Item")
-
-OVERLONG = "overlong"
-"""How a trajectory ended whose prompt was too long to be asked."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +218,7 @@ def answer_all(requests: Sequence[Request], engines: Mapping[str, Engine]) -> li
 def single_turn(request: Request) -> Episode[Trajectory]:
     """One request and its answer as a trajectory."""
     (completion,) = yield [request]
-    return Trajectory.of(request, completion)
+    return Trajectory.of(request, completion) if completion.ids else overlong(request)
 
 
 def overlong(request: Request) -> Trajectory:

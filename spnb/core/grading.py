@@ -202,8 +202,10 @@ def _same_integer(*texts: str) -> bool:
 
 WRAPPED = r"\\(?:text|textrm|mathrm|mbox)\{([^{}]*)\}"
 UNIT = re.compile(
-    rf"(?<=[0-9)}}])\s*(?:{WRAPPED}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
+    rf"(?:(?<=[0-9)}}])|(?<=\\pi))\s*"
+    rf"(?:{WRAPPED}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
 )
+DEGREE = re.compile(r"\^\\circ|\\degree|degrees?")
 BASE = re.compile(r"[0-9][0-9A-F]*_\{?([0-9]+)\}?")
 NAME = re.compile(r"\\?[a-zA-Z]+(?:_\{?\w+\}?)?(?:\([a-zA-Z]\))?")
 PLAIN = (
@@ -290,7 +292,7 @@ def _plain(text: str) -> tuple[str, str]:
     unit = UNIT.search(text)
     text = re.sub(WRAPPED, r"\1", text[: unit.start()] if unit else text).strip()
     parts = unit.groups() if unit else ()
-    return text, re.sub(r"[\s{}]", "", "".join(part or "" for part in parts))
+    return text, DEGREE.sub("°", re.sub(r"[\s{}]", "", "".join(part or "" for part in parts)))
 
 
 def _letter(text: str) -> str:

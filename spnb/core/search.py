@@ -157,6 +157,8 @@ def _rollout(request: Request, tool: Tool) -> Episode[Trajectory]:
         if tool.hide_thoughts:
             row.contexts.append(asked.prompt_ids)
         (completion,) = yield [asked]
+        if not completion.ids and not row.completion_ids:
+            return overlong(request)
         row.append_policy(completion)
         if syntax.stop not in completion.text:
             row.finish = completion.finish

@@ -10,6 +10,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
 
+OVERLONG = "overlong"
+"""How an answer ended whose prompt was too long to be asked."""
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -53,13 +56,13 @@ class Completion:
 
     `logps` are taken under the policy at the sampling temperature before any top-k or top-p cut:
     these belong in the loss, because TRL computes its own over the whole vocabulary. `finish` is
-    "stop" (end token or stop string) or "length" (truncated).
+    "stop" (end token or stop string), "length" (truncated) or `OVERLONG` (without a token).
     """
 
     ids: tuple[int, ...]
     logps: tuple[float, ...]
     text: str
-    finish: Literal["stop", "length"]
+    finish: Literal["stop", "length", "overlong"]
 
 
 @dataclass
@@ -219,11 +222,8 @@ class Engine(Protocol):
     """Turns token ids into token ids; the only thing an episode ever sees of a model."""
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answers every request, in order; one that asks for more tokens than fit gets those.
-
-        Raises:
-            ValueError: an empty prompt, or one that leaves no room for a token.
-        """
+        """Answers every request, in order; one that asks for more tokens than fit gets those, also
+        none (`OVERLONG`). ValueError for an empty prompt."""
         ...
 
 

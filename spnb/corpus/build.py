@@ -29,7 +29,7 @@ from spnb.corpus.store import CorpusError
 
 Encode = Callable[[list[str]], Vectors]
 """Texts to float32 vectors [texts, dimensions]."""
-LAYOUT = 3
+LAYOUT = 4
 """Counts up when the same input would give another corpus, so that no older stage is reused."""
 BATCH = 32
 """Documents in memory at a time, and in one call of the encoder."""
@@ -104,7 +104,9 @@ def build_corpus(
     path = folder / f"documents-{final}.arrow"
     report = folder / "corpus.json"
     if report.is_file() and path.is_file():
-        return CorpusReport.model_validate_json(report.read_text())
+        done = CorpusReport.model_validate_json(report.read_text())
+        if done.key == final:
+            return done
     rules = Filter(settings, texts)
     judged = _clean(rows, read, rules, settings, stages / f"clean-{clean}.arrow")
     dropped = Counter(reason for reason in judged["reason"] if reason)

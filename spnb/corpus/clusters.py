@@ -15,7 +15,7 @@ from spnb.core.documents import Context, Document, DocumentSource, Proposal, Rej
 from spnb.core.grading import grade
 from spnb.core.params import unknown
 from spnb.core.types import Messages, Task, derive_seed
-from spnb.corpus.store import CorpusError, open_store
+from spnb.corpus.store import CorpusError, open_store, readable
 
 LETTERS = "ABCD"
 """Of a choice's options."""
@@ -191,4 +191,4 @@ def _rows(corpus: str) -> Iterator[Mapping[str, Any]]:
         known = isinstance(row, Mapping) and isinstance(row.get("metadata") or {}, dict)
         if not (known and isinstance(row.get("text"), str) and row["text"].strip()):
             raise CorpusError(f"{where} is no document; allowed: an object with text and metadata")
-        yield row
+        yield row | {"text": readable(row["text"])}

@@ -7,7 +7,9 @@ Jaccard similarity over the threshold, by MinHash and LSH (128 permutations: a s
 
 import glob
 import json
+import random
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -17,6 +19,7 @@ from typing import Any, Literal
 import datasets
 import httpx
 import numpy as np
+import regex
 import xxhash
 import yaml
 from datasets import Dataset, Features, Value
@@ -29,14 +32,21 @@ from spnb.core.paths import resolve
 from spnb.corpus.store import CorpusError, split_contents
 
 FIELDS = ("id", "title", "text", "metadata")
+TEXTS = (".txt", ".md", ".markdown")
+ABOUT = ("README", "LICENSE")
+"""Texts that a folder of data may have."""
 DATA = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".json.gz", ".parquet", ".arrow", ".csv")
+TABLES = {".parquet": "parquet", ".csv": "csv"}
+"""Files that `datasets` reads by rows."""
 FAILURES = (OSError, ValueError, RuntimeError, httpx.HTTPError)
 """Of a source: what is not there, of another kind, or not in reach."""
 Read = Callable[[Mapping[str, Any]], Any]
 """A row of a source, or why there is none."""
+LONG = re.compile("[0-9]{19}")
 _NO_SPACES = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-WORD = re.compile(rf"[{_NO_SPACES}]|[^\W{_NO_SPACES}]+")
-"""A run of letters and digits, or one Chinese or Japanese character: no spaces part their words."""
+WORD = regex.compile(rf"(?V1)[{_NO_SPACES}]|[[\w\p{{M}}\p{{N}}]--[{_NO_SPACES}]]+")
+"""Letters with their vowel signs and digits, or one Chinese or Japanese character: no spaces part
+their words."""
 
 
 class CorpusSettings(StrictData):
@@ -86,8 +96,16 @@ def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple
     """
     path = resolve(source)
     files = [file for file in sorted(path.rglob("*")) if "/." not in str(file)[len(str(path)) :]]
-    texts = [file for file in files if file.suffix in (".txt", ".md") and file.is_file()]
-    if texts and not any(file.name.endswith(DATA) for file in files):
+    texts = [file for file in files if file.suffix.lower() in TEXTS and file.is_file()]
+    data = [file for file in files if file.name.lower().endswith(DATA)]
+    if data:
+        texts = [file for file in texts if not file.stem.upper().startswith(ABOUT)]
+    if texts and data:
+        both = f"texts ({texts[0].name}) and data ({data[0].name})"
+        raise CorpusError(f"source {source!r} has {both}; allowed: a folder of one or the other")
+    if texts:
+        if settings.shuffle:
+            random.Random(settings.seed).shuffle(texts)
         texts = texts[: settings.limit]
         changed = [file.stat().st_mtime_ns for file in texts]  # part of the fingerprint
         rows = Dataset.from_dict({"file": [*map(str, texts)], "changed": changed})
@@ -100,23 +118,28 @@ def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple
         allowed += "datasets loads (log in to the hub and accept its terms where it is gated)"
         raise CorpusError(f"source is {source!r}, {reason}; allowed: {allowed}") from None
     column = settings.columns.get("text", "text")
-    if not path.is_file() and not {column, "contents"} & {*rows.column_names}:
+    lines = path.is_file() and path.suffix not in TABLES
+    if not lines and not {column, "contents"} & {*rows.column_names}:
         allowed = f"{', '.join(rows.column_names)} (set columns)"
         raise CorpusError(f"column for text is {column!r}; allowed: {allowed}")
-    return rows, _read_line if path.is_file() else lambda row: row
+    return rows, _read_line if lines else lambda row: row
 
 
 def _load(path: Path, source: str, settings: CorpusSettings, cache_dir: Path) -> Dataset:
-    """A file's lines, or the rows of a folder or an id of `datasets`."""
+    """A file's lines, or the rows of a table, of a folder or an id of `datasets`."""
     limit = settings.limit
     options = {"cache_dir": str(cache_dir), "streaming": limit is not None}
     if path.is_file():
-        options |= {"encoding": "utf-8-sig", "encoding_errors": "replace", "chunksize": 2**20}
         options |= {"data_files": glob.escape(str(path)), "split": "train"}
+    if path.suffix in TABLES and path.is_file():
+        rows = datasets.load_dataset(TABLES[path.suffix], **options)
+    elif path.is_file():
+        options |= {"encoding": "utf-8-sig", "encoding_errors": "replace", "chunksize": 2**20}
         options |= {"features": Features({"text": Value("string")})}
         rows = datasets.load_dataset("text", **options)
     elif (path / "state.json").is_file():
         rows = datasets.load_from_disk(str(path))
+        rows = rows.shuffle(settings.seed) if limit and settings.shuffle else rows
         return rows.take(min(limit, len(rows))) if limit else rows
     else:
         name = str(path) if path.is_dir() else source
@@ -156,11 +179,18 @@ def to_document(row: Any, number: int, columns: Mapping[str, str]) -> dict[str, 
     identity = f"{number:09d}" if identity in (None, "") else str(identity)
     try:
         notes = json.dumps(metadata or {}, ensure_ascii=False, default=str)
+        if LONG.search(notes):
+            notes = json.dumps(json.loads(notes, parse_int=_integer), ensure_ascii=False)
         values = (identity, str(title or ""), text, notes)
         "".join(values).encode()
     except (UnicodeError, RecursionError) as error:  # half a surrogate pair, escaped
         return "not UTF-8" if isinstance(error, UnicodeError) else "metadata is no object"
     return "not UTF-8" if "\ufffd" in text else dict(zip(FIELDS, values, strict=True))
+
+
+def _integer(digits: str) -> int | str:
+    """A number that 64 bits hold, or its digits."""
+    return int(digits) if abs(int(digits)) < 2**63 else digits
 
 
 def quality_reason(text: str, settings: CorpusSettings) -> str:
@@ -190,7 +220,7 @@ def hash64(text: str) -> int:
 def shingles(text: str, n: int) -> list[int]:
     """Hashes of a text's word n-grams; a shorter text is one n-gram, and one without words is one
     of all its characters."""
-    words = WORD.findall(text.casefold()) or [text.strip()]
+    words = WORD.findall(unicodedata.normalize("NFKC", text).casefold()) or [text.strip()]
     count = max(1, len(words) - n + 1)
     return [hash64(" ".join(words[place : place + n])) for place in range(count)]
 
@@ -227,7 +257,8 @@ class Filter:
         grams = shingles(text, self._settings.shingle_words)
         if self._is_contaminated(grams):
             return "benchmark contamination"
-        return self._duplicate_of(identity, " ".join(text.split()), grams)
+        plain = " ".join(unicodedata.normalize("NFKC", text).split())
+        return self._duplicate_of(identity, plain, grams)
 
     def _is_contaminated(self, grams: Sequence[int]) -> bool:
         """Whether they hold the threshold's share of some benchmark text's n-grams."""

@@ -59,7 +59,7 @@ class Passages(Readings, DocumentSource):
     `params.kinds`: types of tasks, `params.style` and `params.max_searches`: for the prompts.
 
     Raises:
-        CorpusError: no such corpus, or fewer than `HELD_OUT` documents in it.
+        CorpusError: no such corpus, fewer than `HELD_OUT` documents in it, or one without words.
     """
 
     def __init__(self, params: Any, tokenizer: Any):
@@ -67,6 +67,7 @@ class Passages(Readings, DocumentSource):
         self.tokenizer = tokenizer
         self.kinds: Sequence[str] = params.kinds
         self.store = open_store(params.corpus)
+        self.store.check()
         if (count := len(self.store)) < HELD_OUT:
             there = f"corpus {params.corpus!r} has {count} documents"
             raise CorpusError(

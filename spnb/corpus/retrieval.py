@@ -8,7 +8,6 @@ An index's name is made of the corpus's content, the encoder and the kind: a cha
 new one.
 """
 
-import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,11 +16,14 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import regex
 
 from spnb.core.paths import resolve
 from spnb.core.search import Hit
 from spnb.corpus.store import Corpus, Store, built_once, contents_of, index_name, open_store
 
+WORD = r"[\w\p{M}\p{N}]+"
+"""Of BM25: letters with their vowel signs, digits, numbers."""
 KINDS = ("bm25", "dense", "flat", "hnsw", "ivfpq")
 """`flat`, `hnsw` and `ivfpq` are dense; `dense` is the one that the corpus's size asks for."""
 K1 = 0.9
@@ -60,9 +62,9 @@ class LocalRetriever:
 
 
 def words(text: str) -> list[str]:
-    """Words as BM25 sees them: runs of letters and digits, in any case and any of Unicode's equal
+    """Words as BM25 sees them: `WORD`, in any case and any of Unicode's equal
     spellings. Scripts without spaces between words are not divided: a dense index suits these."""
-    return re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold())
+    return regex.findall(WORD, unicodedata.normalize("NFKC", text).casefold())
 
 
 def build_bm25(store: Store) -> Any:
@@ -120,7 +122,7 @@ def make_retriever(
         return LocalRetriever(store, partial(rank_bm25, build_bm25(store)))
     import bm25s
 
-    folder /= index_name("bm25", store.key, str(K1), str(B))
+    folder /= index_name("bm25", store.key, str(K1), str(B), WORD)
     built_once(folder, lambda part: build_bm25(store).save(part, show_progress=False))
     index = bm25s.BM25.load(folder, mmap=True, show_progress=False)
     return LocalRetriever(store, partial(rank_bm25, index))

@@ -68,11 +68,13 @@ class Segments:
     """The segments of one corpus or several, of which any document is drawn as often as any other.
 
     Raises:
-        CorpusError: no documents at all, or, when it is read, a document without words.
+        CorpusError: no documents at all, or a document without words.
     """
 
     def __init__(self, corpora: Sequence[Corpus], tokenizer: Any, size: int):
         self.stores = [open_store(corpus) for corpus in corpora]
+        for store in self.stores:
+            store.check()
         self.tokenizer = tokenizer
         self.size = size
         if not self.stores:
@@ -89,10 +91,7 @@ class Segments:
                 break
             row -= len(store)
         hit = store[row]
-        try:
-            texts = cut(hit.text, self.tokenizer, self.size)
-        except ValueError as error:
-            raise CorpusError(f"document {hit.id!r}: {error}") from None
+        texts = cut(hit.text, self.tokenizer, self.size)
         return [Segment(hit.id, number, text) for number, text in enumerate(texts)]
 
     def draw(self, rng: random.Random, count: int) -> list[Segment]:

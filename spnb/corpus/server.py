@@ -129,9 +129,10 @@ def serve(retriever: Retriever, listener: socket.socket, limits: Limits | None =
     import uvicorn
 
     limits = limits or Limits()
-    own = ip_address(listener.getsockname()[0]).is_loopback
+    address = listener.getsockname()[0]
+    hosts = (*LOOPBACK, address, socket.gethostname().lower())
     config = uvicorn.Config(
-        create_app(retriever, limits, LOOPBACK if own else ()),
+        create_app(retriever, limits, hosts if ip_address(address).is_loopback else ()),
         http=_connection(limits.max_connections),
         log_level="warning",
         timeout_graceful_shutdown=GRACE,

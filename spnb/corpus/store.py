@@ -79,6 +79,12 @@ class Store:
         """A document with all its fields, and where it stands."""
         return self._rows[row], f"document {row}"
 
+    def check(self) -> None:
+        """Reads every document once; CorpusError for one that is none, or without words."""
+        for row in range(len(self)):
+            if not self[row].text.strip():
+                raise CorpusError(f"text of {self.row(row)[1]} is empty; allowed: words")
+
 
 class JsonlStore(Store):
     """A JSONL file, read once when it is opened and then by offset through a memory map; blank
@@ -116,10 +122,16 @@ def _document(row: Any, where: str) -> Hit:
     if "text" not in row and isinstance(row.get("contents"), str):
         title, text = split_contents(row["contents"])
         row = {"id": row.get("id"), "title": title, "text": text}
+    row = row | {"title": row.get("title") or ""}
     for name in ("id", "title", "text"):
         if not isinstance(row.get(name), str):
             raise CorpusError(f"{name} of {where} is {row.get(name)!r}; allowed: a string")
-    return Hit(row["id"], row["title"], row["text"], None)
+    return Hit(row["id"], readable(row["title"]), readable(row["text"]), None)
+
+
+def readable(text: str) -> str:
+    """A text with half a surrogate pair, which no tokenizer takes, as "?"."""
+    return text.encode(errors="replace").decode()
 
 
 def open_store(corpus: Corpus) -> Store:
@@ -155,7 +167,7 @@ def check_corpus(corpus: str | os.PathLike[str]) -> Path:
 def told_by(corpus: str | os.PathLike[str]) -> Path:
     """The file whose content tells one corpus from another: itself, or a folder's summary."""
     path = resolve(corpus)
-    return next((path / name for name in (SAVED, BUILT) if (path / name).is_file()), path)
+    return next((path / name for name in (BUILT, SAVED) if (path / name).is_file()), path)
 
 
 def load_corpus(folder: str | os.PathLike[str]) -> Any:
@@ -164,7 +176,7 @@ def load_corpus(folder: str | os.PathLike[str]) -> Any:
     import datasets
 
     path = check_corpus(folder)
-    if (path / SAVED).is_file():
+    if not (path / BUILT).is_file():
         return datasets.load_from_disk(str(path))
     key = json.loads((path / BUILT).read_text())["key"]
     return datasets.Dataset.from_file(str(path / f"documents-{key}.arrow"))

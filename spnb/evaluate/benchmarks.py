@@ -75,6 +75,7 @@ class Benchmark(StrictData):
     """An entry of benchmarks.yaml, which explains the fields."""
 
     about: str
+    size: int = Field(1000, ge=1)
     dataset: str
     config: str | None = None
     split: str
@@ -96,6 +97,10 @@ class Benchmark(StrictData):
     tolerance: float = Field(0.0, ge=0)
     tag: Literal["answer", "boxed"]
     papers: dict[str, Protocol]
+
+    def asking(self, paper: str, use: Use) -> dict[str, Any]:
+        """How it is asked: as a run says, else as its paper does."""
+        return self.papers.get(paper, Asking()).settings() | use.settings()
 
     @property
     def names(self) -> list[str]:

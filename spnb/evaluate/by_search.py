@@ -4,6 +4,7 @@ A block of questions goes through one call of the engine and one of the retrieve
 retriever over HTTP is asked for many queries at once.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from spnb.core.episodes import Episode
 from spnb.core.grading import grade, read_answer, register
 from spnb.core.method import Suite
 from spnb.core.search import LOST, Tool, search_rollouts
-from spnb.core.types import Chat, Messages, Sampling, Task, Trajectory, derive_seed
+from spnb.core.types import OVERLONG, Chat, Messages, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate.items import Records, grade_task, record, require_positive, task_rows
 
 BLOCK = 64
@@ -73,6 +74,10 @@ def search_suite(
             for place, sample in part
         ]
         rows = yield from search_rollouts(requests, by_search.tool)
+        if long := sum(row.finish == OVERLONG for row in rows):
+            logging.warning(
+                "%s: %d of %d questions are too long to be asked", name, long, len(rows)
+            )
         records = []
         texts = ["" if row.finish == LOST else row.policy_text for row in rows]
         for (place, sample), row, text in zip(part, rows, texts, strict=True):

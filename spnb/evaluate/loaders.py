@@ -34,7 +34,6 @@ from spnb.evaluate.benchmarks import (
     HUB,
     REPORT,
     SEARCH,
-    Asking,
     Benchmark,
     Beside,
     Each,
@@ -170,6 +169,8 @@ def _joined(rows: Any, entry: Benchmark, beside: Beside, path: str | None) -> An
 def _named(entry: Benchmark, path: Path, cache: str) -> Path:
     """The file of a folder that the entry names, unpacked where it is in an archive; else the path
     itself."""
+    if (path / "dataset_dict.json").is_file() and (path / entry.split).is_dir():
+        return path / entry.split  # of `datasets`, with all splits
     if not (entry.files and path.is_dir()) or (path / "state.json").is_file():
         return path
     inside, *archives = entry.files.removeprefix("zip://").split("::")
@@ -246,7 +247,10 @@ def _task(
         rng.shuffle(options)
     info: dict[str, Any] = {"tag": entry.tag, "tolerance": entry.tolerance, "options": options}
     if entry.prompt == REPORT:
-        return _report(entry, row, "\n\n".join([*documents, question]), difficulty, info)
+        build = partial(_asked, question)
+        messages = _fit(build, "\n\n".join(documents), tokenizer, limit)
+        whole = "\n\n".join([*documents, question])
+        return _report(entry, row, messages, whole, difficulty, info)
     gold = _gold(entry, _texts(entry.answer, row), options)
     if entry.prompt == SEARCH:
         messages = prompts.search(question, "plain")
@@ -256,8 +260,18 @@ def _task(
     return Task(messages, question, gold, entry.kind, difficulty, info)
 
 
+def _asked(question: str, text: str) -> Messages:
+    """The prompt of an open-ended task, with a text before it if there is one."""
+    return prompts.report(f"{text}\n\n{question}" if text else question, "careful")
+
+
 def _report(
-    entry: Benchmark, row: Mapping[str, Any], text: str, difficulty: str, info: dict[str, Any]
+    entry: Benchmark,
+    row: Mapping[str, Any],
+    messages: Messages,
+    text: str,
+    difficulty: str,
+    info: dict[str, Any],
 ) -> Task:
     """An open-ended task; its rubric's points are the gold answers, with their weights."""
     points = tuple(filter(None, _texts(entry.answer, row)))
@@ -269,7 +283,6 @@ def _report(
     if len(weights) != len(points) or not any(weight > 0 for weight in weights):
         allowed = "one or more, as many weights, one of them above 0"
         raise BenchmarkError(f"there are {len(points)} points; allowed: {allowed}")
-    messages = prompts.report(text, "careful")
     return Task(messages, text, points, entry.kind, difficulty, info | {"weights": weights})
 
 
@@ -463,7 +476,7 @@ def run_suites(
     for name, use in uses.items():
         if not (end or use.every):
             continue
-        asking = BENCHMARKS[name].papers.get(paper, Asking()).settings() | use.settings()
+        asking = BENCHMARKS[name].asking(paper, use)
         samples = asking.pop("samples", 1)
         how = {name: asking.pop(name, None) for name in ("count", "limit")}
         how |= {"path": None if use.path == HUB else use.path, "revision": use.revision}

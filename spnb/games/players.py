@@ -70,6 +70,8 @@ class PolicyPlayer:
         if not self.has_room(request.prompt_ids):
             return Turn(match.player, None, None, None)
         (completion,) = yield [request]
+        if not completion.ids:
+            return Turn(match.player, None, None, None)
         action = parse_action(completion.text, match.legal_actions())
         return Turn(match.player, request, completion, action)
 

@@ -240,6 +240,8 @@ def check(params: Any) -> None:
     most = len(names("person", "heldout"))
     enough = all(1 <= n <= most for n in shown)
     params.need(enough, "documents context eval_documents", f"1 to {most}, the names")
+    first = f"first 1 to {most - 1}, as many-shot shows questions about others"
+    params.need(params.eval_documents[0] < most, "eval_documents", first)
     known = all(1 <= level <= LENGTH for level in params.static_levels)
     params.need(known, "static_levels", f"1 to {LENGTH}, the steps of a document")
 

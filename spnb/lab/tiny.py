@@ -6,6 +6,8 @@ network.
 
 from pathlib import Path
 
+from spnb.corpus.store import built_once
+
 SIZES = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -31,8 +33,10 @@ def tiny_qwen(folder: Path, **sizes: int) -> str:
     Args:
         sizes: in place of `SIZES`, for instance those of Qwen3-0.6B.
     """
-    if (folder / "config.json").is_file():
-        return str(folder)
+    return str(built_once(folder, lambda part: _write(part, sizes)))
+
+
+def _write(folder: Path, sizes: dict[str, int]) -> None:
     import torch
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -58,4 +62,3 @@ def tiny_qwen(folder: Path, **sizes: int) -> str:
     model.generation_config.pad_token_id = ends[1]
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return str(folder)

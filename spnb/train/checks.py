@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from spnb.core.params import ParamError
 from spnb.core.paths import resolve
 from spnb.corpus.store import check_corpus
-from spnb.evaluate.benchmarks import BENCHMARKS, HUB, Asking
+from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, HUB
 from spnb.train.config import RunParams, flat, trl_names
 from spnb.train.doctor import look, missing
 from spnb.train.engines.server import Server
@@ -53,13 +53,13 @@ def written(params: RunParams) -> list[dict[str, int]]:
 
 
 def benchmark_answers(params: RunParams, name: str) -> dict[str, int]:
-    """Of a published benchmark the evaluations that have it (both ends, or all), its questions
-    (1,000 where it is not said how many), answers to each, and tokens of an answer at most."""
+    """Of a published benchmark the evaluations that have it (both ends, or all), its questions,
+    answers to each, and tokens of an answer at most."""
     use = params.benchmarks[name]
-    asking = BENCHMARKS[name].papers.get(params.paper, Asking()).settings() | use.settings()
+    asking = BENCHMARKS[name].asking(params.paper, use)
     return {
         "evaluations": 1 + math.ceil(params.steps / params.eval_every) if use.every else 2,
-        "count": asking.get("count", 1000),
+        "count": min(asking.get("count", math.inf), BENCHMARKS[name].size),
         "samples": asking.get("samples", 1),
         "max_new_tokens": asking.get("max_new_tokens", params.max_new_tokens),
     }
@@ -123,11 +123,29 @@ def check_needs(params: RunParams) -> None:
             if not resolve(source).exists():
                 where = f"an existing file or folder, {resolve(source)} is none"
                 raise ParamError(f"{key} is {source!r}; allowed: {where}")
+    check_room(params)
     for source in paths.get("corpus", []):
         check_corpus(source)
     check_policies([*params.loaded.values()])
     for name, address in params.servers.items():
         Server(name, params.policies[name], address).limit()
+
+
+def check_room(params: RunParams) -> None:
+    """Raises ParamError for a benchmark whose prompts, cut to `limit`, leave no room for answers
+    within the run's `max_length`."""
+    for name, use in params.benchmarks.items():
+        asking = BENCHMARKS[name].asking(params.paper, use)
+        tokens = asking.get("max_new_tokens", params.max_new_tokens)
+        room = params.max_length - tokens
+        entry = BENCHMARKS[name]
+        limit = asking.get("limit", 0) if entry.documents else 0
+        if limit > room:
+            left = f"{room}, which max_new_tokens ({tokens}) leaves of max_length"
+            raise ParamError(f"benchmarks.{name}.limit is {limit}; allowed: up to {left}")
+        if entry.prompt in BY_SEARCH and room < 1:
+            allowed = f"below max_length, {params.max_length}"
+            raise ParamError(f"benchmarks.{name}.max_new_tokens is {tokens}; allowed: {allowed}")
 
 
 def check_gpu(runs: Collection[RunParams]) -> None:

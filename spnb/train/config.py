@@ -223,6 +223,8 @@ class RunParams(MethodParams):
         own = "empty: Unsloth's loss cuts an update itself"
         self.need(not (unsloth and self.micro_tokens), "micro_tokens backend", own)
         self.need(not (unsloth and self.parts > 1), "updates backend", "1, or transformers")
+        adaptive = unsloth and self.grpo.get("use_adaptive_entropy")
+        self.need(not adaptive, "grpo.use_adaptive_entropy backend", "false, or transformers")
         alone = len(self.loaded) == 1 or (
             {*self.loaded.values()} == {self.policy} and not self.start_from
         )

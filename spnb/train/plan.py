@@ -7,6 +7,7 @@ ones go on where they were.
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -122,8 +123,14 @@ class Plan:
         return list(dict.fromkeys(variant for variant, _ in self.runs))
 
     def params(self, variant: str, seed: int | None = None) -> RunParams:
-        """The resolved parameters of one run; without a seed, of the variant's first."""
-        return self.runs[variant, self.seeds_of(variant)[0] if seed is None else seed]
+        """The resolved parameters of one run; without a seed, of the variant's first. ParamError
+        for a variant or seed that the plan has not."""
+        if not (seeds := self.seeds_of(variant)):
+            raise ParamError(unknown("variant of this plan", variant, self.variants))
+        seed = seeds[0] if seed is None else seed
+        if seed not in seeds:
+            raise ParamError(f"seed is {seed!r}; allowed: {', '.join(map(str, seeds))}")
+        return self.runs[variant, seed]
 
     def identity(self, variant: str, seed: int) -> dict[str, Any]:
         """Everything that decides a run's numbers: parameters, weights, data, its start's runs."""
@@ -146,7 +153,7 @@ class Plan:
 
     def open(self, variant: str, seed: int | None = None, make: bool = True) -> Run:
         """The run's folder, made if need be (and if `make`)."""
-        seed = self.seeds_of(variant)[0] if seed is None else seed
+        seed = self.params(variant, seed).seed
         return open_run(resolve(self.session.runs), self.identity(variant, seed), make)
 
     def check_needs(self, keys: Iterable[Key]) -> None:
@@ -302,6 +309,9 @@ def run_one(plan: Plan, variant: str, seed: int) -> Run:
     """
     from spnb.train.run import train_run
 
+    if plan.session.processes > 1 and "WORLD_SIZE" not in os.environ:
+        allowed = "1, run_all, or a launch of so many processes"
+        raise ParamError(f"processes is {plan.session.processes} in this one; allowed: {allowed}")
     plan.check_needs([(variant, seed)])
     for key in plan.needs((variant, seed)):
         run_one(plan, *key)

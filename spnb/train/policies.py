@@ -6,6 +6,7 @@ What only looks at files needs no torch, so that a plan is made without it.
 import copy
 import gc
 import hashlib
+import inspect
 import json
 import os
 import sys
@@ -31,6 +32,7 @@ ADAPTER = "adapter_config.json"
 OTHER_TOKENS = "whose vocabulary is not that of the policy in training"
 ALLOWED = "embedded/<name>, a folder with a causal LM and its tokenizer, or a hub id in reach"
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+OWN_PAD = "<|spnb_pad|>"
 PAD_NAMES = ("finetune_right_pad", "fim_pad", "vision_pad", "pad", "reserved")
 """What a special token that may serve as pad is called, best first."""
 PLAIN = RunParams.model_construct()
@@ -123,7 +125,8 @@ def _vocabulary(source: str) -> dict[str, int]:
     known = tokenizer.get("model", {}).get("vocab", {})
     if isinstance(known, list):  # of pairs: a token, its score
         known = {token: place for place, (token, _) in enumerate(known)}
-    return known | {each["content"]: each["id"] for each in tokenizer.get("added_tokens", [])}
+    added = {each["content"]: each["id"] for each in tokenizer.get("added_tokens", [])}
+    return {token: at for token, at in (known | added).items() if token != OWN_PAD}
 
 
 @cache
@@ -249,7 +252,7 @@ def give_pad(model: Any, tokenizer: Any, source: str) -> None:
     if spare:
         tokenizer.pad_token = spare[0]
     elif len(tokenizer) < rows:
-        tokenizer.add_special_tokens({"pad_token": "<|spnb_pad|>"})
+        tokenizer.add_special_tokens({"pad_token": OWN_PAD})
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id in ends:
         none = f"with no spare special token and no free row in its embedding of {rows}"
         why = f"whose pad token is {before!r}, {none}"
@@ -273,6 +276,8 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
     if merged:
         from peft import AutoPeftModelForCausalLM as cls  # noqa: N813
     model = cls.from_pretrained(path, dtype=dtype, trust_remote_code=False)
+    if "past_key_values" not in inspect.signature(model.forward).parameters:
+        raise _fault(path, "whose model keeps no past_key_values", "one with attention")
     _without_dropout(model, path)
     if merged:  # a LoRA run's final weights: the next run trains an adapter of its own, or all
         model = model.merge_and_unload().requires_grad_(True)
@@ -332,6 +337,13 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
 
     from spnb.train.engines.vllm import ADAPTERS
 
+    if has_adapter(path) and trained:
+        own = json.loads((Path(path) / ADAPTER).read_text())
+        shape = {"r": params.lora_rank, "lora_alpha": params.lora_alpha}
+        if params.grpo["beta"] or {key: own[key] for key in shape} != shape:
+            why = "a LoRA adapter, which backend unsloth trains on and holds to the weights below"
+            allowed = f"grpo.beta 0, lora_rank {own['r']} and lora_alpha {own['lora_alpha']}, or "
+            raise _fault(path, why, allowed + "backend transformers")
     model, tokenizer = loader.from_pretrained(
         model_name=path,
         use_exact_model_name=True,  # else the files of a repository of its own

@@ -425,11 +425,15 @@ class StageRun:
         how = (params.paper, plain, end, self.method.by_search)
         published = run_suites(params.benchmarks, self.method.chat, *how)
         suites = [*self.method.suites(step), *published]
-        for group in [suites] if params.engine == "vllm" else [[suite] for suite in suites]:
-            for records, rows in play_suites(group, self.engines, self.method.share, gather_object):
-                if self.main:
-                    self.run.append("items", *({"step": step, **record} for record in records))
-                    self.run.append("evals", *({**row, "step": step} for row in rows))
+        vllm = params.engine == "vllm"
+        # before the first step too in the arithmetic of the others
+        with nullcontext() if vllm else self.trainer.accelerator.autocast():
+            for group in [suites] if vllm else [[suite] for suite in suites]:
+                played = play_suites(group, self.engines, self.method.share, gather_object)
+                for records, rows in played:
+                    if self.main:
+                        self.run.append("items", *({"step": step, **record} for record in records))
+                        self.run.append("evals", *({**row, "step": step} for row in rows))
         if "past" in self.snapshots:
             self.keep_past(trained_weights(self.model))
 

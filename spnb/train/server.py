@@ -115,7 +115,9 @@ def _run(folder: Path, method: str, card: str | None, place: dict[str, str]) -> 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= ENVIRONMENT | place
     if card is not None:
-        os.environ |= {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        if not os.environ.get("CUDA_VISIBLE_DEVICES"):  # else its numbers are of the order in use
+            os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        os.environ["CUDA_VISIBLE_DEVICES"] = card
     file = log_of(folder, int(place.get("RANK", 0)))
     log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):

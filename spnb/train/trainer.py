@@ -413,7 +413,8 @@ def make_trainer(
     trainer._updates_per_step = params.parts * params.grpo["num_iterations"]
     trainer.watch = guards.EngineWatch(guards.ENGINE_TOLERANCE[params.dtype])
     trainer._updates = []
-    trainer.temperature = guards.one_temperature(method, stage.policy, params.temperature)
+    temperature = guards.one_temperature(method, stage.policy, params.temperature)
+    trainer.temperature = trainer.args.temperature = temperature  # Unsloth's loss has that of args
     return trainer
 
 

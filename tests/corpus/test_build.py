@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from spnb.corpus import build
 from spnb.corpus.build import CorpusReport, build_corpus, kmeans, name_domains
 from spnb.corpus.documents import CorpusSettings, Filter, quality_reason, shingles
-from spnb.corpus.store import CorpusError, load_corpus
+from spnb.corpus.store import CorpusError, load_corpus, told_by
 
 SMALL = {"min_chars": 1, "min_words": 1, "domains": 2, "cluster_size": 3}
 PLAIN = CorpusSettings(**SMALL)
@@ -645,3 +646,92 @@ def test_a_report_can_be_read_back(tmp_path):
     )
     assert report.read == report.kept + sum(report.dropped.values()) == 61
     assert sum(report.domains.values()) == report.kept == 50
+
+
+# --- what a source may look like
+
+
+def test_a_folder_of_texts_and_data_is_refused_and_suffixes_may_be_large(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for seed, name in enumerate(("A.TXT", "b.txt", "c.markdown")):
+        (folder / name).write_text(text(seed))
+    report = build_corpus(folder, tmp_path / "corpus", PLAIN, encode=encode)
+    assert report.kept == 3
+    (folder / "Index.JSON").write_text("{}")
+    message = r"texts \(A.TXT\) and data \(Index.JSON\); allowed: a folder of one or the other"
+    with pytest.raises(CorpusError, match=message):
+        build_corpus(folder, tmp_path / "other", PLAIN, encode=encode)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_limited_sample_of_a_folder_is_shuffled(tmp_path, saved):
+    rows = [{"id": f"{seed:02d}.txt", "text": text(seed)} for seed in range(20)]
+    (tmp_path / "source").mkdir()
+    for row in rows:
+        (tmp_path / "source" / row["id"]).write_text(row["text"])
+    if saved:
+        shutil.rmtree(tmp_path / "source")
+        Dataset.from_list(rows).save_to_disk(str(tmp_path / "source"))
+    drawn = []
+    for shuffle, seed in ((0, 0), (9, 0), (9, 0), (9, 1)):
+        settings = CorpusSettings(**SMALL, limit=5, shuffle=shuffle, seed=seed)
+        folder = tmp_path / f"c{len(drawn)}"
+        build_corpus(tmp_path / "source", folder, settings, encode=encode)
+        drawn.append([row["id"] for row in rows_of(folder)])
+    assert drawn[0] == [row["id"] for row in rows[:5]]
+    assert drawn[1] == drawn[2] and len({tuple(one) for one in drawn}) == 3
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
+def test_a_file_of_a_table_is_read_by_rows(tmp_path, name):
+    rows = Dataset.from_list([{"id": f"d{seed}", "words": text(seed)} for seed in range(3)])
+    (rows.to_csv if name.endswith("csv") else rows.to_parquet)(str(tmp_path / name))
+    settings = CorpusSettings(**SMALL, columns={"text": "words"})
+    build_corpus(tmp_path / name, tmp_path / "corpus", settings, encode=encode)
+    assert [row["id"] for row in rows_of(tmp_path / "corpus")] == ["d0", "d1", "d2"]
+    with pytest.raises(CorpusError, match="column for text is 'text'; allowed: id, words"):
+        build_corpus(tmp_path / name, tmp_path / "other", PLAIN, encode=encode)
+
+
+def test_numbers_of_more_than_64_bits_are_kept_as_digits(tmp_path):
+    numbers = [10**20, -(10**30), 2**63 - 1, 0.5, 7]
+    rows = [{"text": text(1), "metadata": {"n": numbers, "word": "1" * 25}}]
+    path = write(tmp_path / "rows.jsonl", rows)
+    build_corpus(path, tmp_path / "corpus", PLAIN, encode=encode)
+    (row,) = rows_of(tmp_path / "corpus")
+    expected = [str(10**20), str(-(10**30)), 2**63 - 1, numbers[3], 7]
+    assert row["metadata"]["n"] == expected and row["metadata"]["word"] == "1" * 25
+
+
+def test_an_older_corpus_is_not_reported_as_the_new_one(tmp_path, monkeypatch):
+    path, folder = many(tmp_path), tmp_path / "corpus"
+    build_corpus(path, folder, PLAIN, encode=encode)
+    other = PLAIN.model_copy(update={"domains": 3})
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(build, "_describe", lambda *given: raise_(KeyboardInterrupt()))
+        build_corpus(path, folder, other, encode=encode)
+    assert len(build_corpus(path, folder, other, encode=encode).domains) == 3
+    assert len(list(folder.glob("documents-*"))) == 1
+
+
+def raise_(error):
+    raise error
+
+
+def test_a_corpus_is_read_though_a_saved_dataset_lies_there_too(tmp_path):
+    folder = tmp_path / "both"
+    Dataset.from_list([{"id": "old", "title": "", "text": "old"}]).save_to_disk(str(folder))
+    build_corpus(many(tmp_path), folder, PLAIN, encode=encode)
+    assert len(load_corpus(folder)) > 1 and told_by(folder).name == "corpus.json"
+
+
+def test_letters_and_their_marks_are_one_word_in_any_of_unicodes_forms():
+    sentence = "Über die Größe der Äpfel urteilt Änne öfter als früher"
+    apart = unicodedata.normalize("NFD", sentence)
+    assert apart != sentence and shingles(apart, 3) == shingles(sentence, 3)
+    filled = PLAIN.model_copy(update={"max_symbols": 9})
+    assert Filter(filled, [sentence]).reason("d", f"x {apart} y") == "benchmark contamination"
+    both = Filter(filled)
+    assert both.reason("a", sentence) == "" and both.reason("b", apart) == "exact duplicate"
+    assert len(shingles("हिन्दी में नमस्ते दुनिया", 1)) == 4

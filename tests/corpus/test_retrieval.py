@@ -199,6 +199,12 @@ def test_unicode_is_found_in_any_case_and_spelling(tmp_path):
         assert search(["ελλάδα"], 1)[0][0].text == "Ελλάδα"
 
 
+def test_a_word_has_its_vowel_signs():
+    corpus = [document("a", "क्रिकेट एक खेल है"), document("b", "कबीर की कविता"), document("c", "नदी")]
+    assert ids(make_retriever("bm25", corpus).search(["क्रिकेट"], 3)[0]) == ["a"]
+    assert words("हिन्दी में") == ["हिन्दी", "में"] and words("a_1 x²,½") == ["a_1", "x2", "1", "2"]
+
+
 @pytest.mark.parametrize("kind", ["bm25", "flat", "hnsw", "ivfpq"])
 def test_a_second_build_loads_the_cache_and_a_changed_corpus_builds_anew(kind, many, tmp_path):
     path, cache = write(tmp_path / "corpus.jsonl", many), tmp_path / "cache"
@@ -318,6 +324,14 @@ def test_blank_lines_and_a_missing_last_line_break(tmp_path):
     assert [store[i].id for i in range(len(store))] == ["a", "b", "c"]
 
 
+def test_a_missing_title_and_half_a_character_end_nothing(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"id": "a", "title": null, "text": "cut \\ud83d"}\n{"id": "b", "text": "x"}')
+    store = JsonlStore(path)
+    store.check()
+    assert [(hit.title, hit.text) for hit in store] == [("", "cut ?"), ("", "x")]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -349,7 +363,7 @@ def test_a_bad_line_is_named(line, message, tmp_path):
             ("bm25", "/nowhere/c.txt"),
             "corpus is '/nowhere/c.txt'; allowed: an existing .jsonl or .parquet",
         ),
-        (("bm25", [{"id": "a"}]), "title of document 0 is None; allowed: a string"),
+        (("bm25", [{"id": "a"}]), "text of document 0 is None; allowed: a string"),
         (("ivfpq", SMALL), "index is 'ivfpq' over 4 passages; allowed: 256 passages or more"),
         pytest.param(
             ("flat", SMALL, None, "/nowhere/model"),

@@ -75,7 +75,7 @@ def test_bad_input_is_named():
     for empty in ("", " \n "):
         with pytest.raises(ValueError, match="text is empty; allowed: a document with words"):
             cut(empty, Words(), 4)
-        with pytest.raises(CorpusError, match="document 'd1': text is empty"):
+        with pytest.raises(CorpusError, match="text of document 1 is empty; allowed: words"):
             Segments([rows("a", empty)], Words(), 4).draw(random.Random(0), 2)
     with pytest.raises(CorpusError, match="corpus has 0 documents"):
         Segments([], Words(), 4)

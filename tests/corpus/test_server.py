@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from spnb import cli
 from spnb.core.search import Hit
 from spnb.corpus.retrieval import make_retriever
-from spnb.corpus.server import Limits, RetrieverClient, RetrieverError, bind, create_app
+from spnb.corpus.server import Limits, RetrieverClient, RetrieverError, bind, create_app, serve
 
 CORPUS = [
     {"id": "a", "title": "Arn", "text": "red fox"},
@@ -222,6 +222,18 @@ def test_only_names_of_this_machine_are_answered_on_the_loopback():
             "evil.example:99999",
         )
         assert [ask(address, host) for host in (*others, "[::1", "localhost@x", "::1")] == [421] * 7
+        assert ask(address, socket.gethostname()) == 200
+
+
+def test_a_server_on_another_loopback_address_answers_to_it(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps({"id": "a", "title": "", "text": "rivers"}))
+    with bind("127.0.1.1", 0) as listener:
+        address = f"http://127.0.1.1:{listener.getsockname()[1]}"
+        work = (make_retriever("bm25", str(path)), listener)
+        threading.Thread(target=serve, args=work, daemon=True).start()
+        (hits,) = RetrieverClient(address).search(["rivers"], 1)
+    assert [hit.id for hit in hits] == ["a"]
 
 
 def test_a_taken_port_and_a_strange_host_are_named():

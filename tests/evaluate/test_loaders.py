@@ -400,7 +400,10 @@ def test_folders_of_datasets_and_of_a_repository(tmp_path):
     card = "---\nconfigs:\n- config_name: main\n  data_files:\n"
     card += "".join(f"  - {{split: {split}, path: {split}.jsonl}}\n" for split in ("train", "test"))
     (repository / "README.md").write_text(f"{card}---\n")
-    for folder in ("saved", "repository"):
+    other = datasets.Dataset.from_list([ROWS["gsm8k"] | {"question": "train"}])
+    splits = {"train": other, "test": datasets.Dataset.from_list(rows)}
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "splits"))
+    for folder in ("saved", "repository", "splits"):
         (task,) = load("gsm8k", TOKENIZER, path=str(tmp_path / folder))
         assert task.question == ROWS["gsm8k"]["question"]
 

@@ -9,6 +9,7 @@ from spnb.core.params import validate
 from spnb.evaluate.items import play_suite
 from spnb.methods import method_class, method_module
 from spnb.train.config import params_class
+from spnb.train.engines import NOTHING
 
 STATIC = dict(question_source="static", judgments_per_answer=0, static_questions=4)
 R_ZERO = dict(algorithm="r_zero", pay="r_zero", corpus=[])
@@ -92,3 +93,20 @@ def test_an_observation_that_is_too_long_loses_the_match():
     made = method("spiral", games=["tic_tac_toe"])
     transcript = run(made.match(made.games[0], seed=0, learner=0), {"policy": Silence()})
     assert transcript.invalid_seat == 0 and made.samples(transcript) == []
+
+
+class Small:
+    """An engine whose model has no room for any prompt."""
+
+    def generate(self, requests):
+        return [NOTHING] * len(requests)
+
+
+@pytest.mark.parametrize("paper, values", [("spiral", {"eval_questions": 4}), ("rlvr", {})])
+def test_prompts_longer_than_the_model_end_no_evaluation(paper, values):
+    made = method(paper, max_length=4096, **values)
+    suites = made.suites(0)
+    for suite in suites:
+        records, _ = play_suite(suite, {"policy": Small()})
+        assert records and not any(record.get("parsed") for record in records)
+    assert suites

@@ -680,6 +680,7 @@ def test_difficulty_is_measured_only_where_there_is_an_external_policy_and_a_que
         ({"documents": []}, "documents is "),
         ({"documents": [4, 2], "documents_read": 3}, "documents_read is 3 with documents"),
         ({"eval_documents": [64]}, r"eval_documents \[64\]; allowed: 1 to 48"),
+        ({"eval_documents": [48]}, r"eval_documents is \[48\]; allowed: first 1 to 47"),
         ({"context": [2]}, r"context is \[2\] with question_source 'policy'; allowed: with static"),
         (
             {"corpus": "c", "question_source": "static"},
@@ -704,13 +705,15 @@ def test_bad_parameters_are_named(values, message):
         validate(Params, SMALL | values)
 
 
-def test_a_context_longer_than_the_policys_is_named():
+def test_contexts_longer_than_the_policys_train_nothing(caplog):
     tokenizer = AutoTokenizer.from_pretrained(embedded_path("reader"))
     model = build_model(Recipe(hidden=32, layers=2, heads=2, feed_forward=64), tokenizer)
     model.config.max_position_embeddings = 64
     made = Method(validate(Params, SMALL), tokenizer)
-    with pytest.raises(ValueError, match="a request has .* prompt tokens; allowed: .* at most 63"):
-        run(made.rollout(0), {"policy": TorchEngine(model, tokenizer)})
+    rows = run(made.rollout(0), {"policy": TorchEngine(model, tokenizer)})
+    unasked = [row for row in rows if not any(row.mask)]
+    assert unasked and all(row.invalid for row in unasked)
+    assert "prompts of 64 tokens or more are not asked" in caplog.text
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -492,7 +492,7 @@ def test_a_document_that_is_empty_or_not_there_is_named(tmp_path):
     path = tmp_path / "own.jsonl"
     rows = [{"id": f"d{n}", "title": "", "text": text} for n, text in enumerate(["Rivers.", " "])]
     path.write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(CorpusError, match="document 'd1': text is empty"):
+    with pytest.raises(CorpusError, match="text of line 2 of own.jsonl is empty"):
         rollout(World(lambda index: None), corpus=str(path))
     path.write_text(json.dumps(rows[0]))  # shorter than a segment: all of it
     world = World(lambda index: None)

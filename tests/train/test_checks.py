@@ -2,6 +2,8 @@
 
 import json
 import math
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +11,8 @@ from spnb.core.params import SCALES, ParamError, papers, variants_at
 from spnb.train import checks
 from spnb.train.checks import MOST_TOKENS, check_gpu, check_needs, check_work, written
 from spnb.train.doctor import Machine
-from spnb.train.plan import make_plan, run_all
-from spnb.train.policies import PolicyError
+from spnb.train.plan import make_plan, run_all, run_one
+from spnb.train.policies import PolicyError, embedded_path
 
 HARMLESS = {
     *("seed", "steps", "max_new_tokens", "max_length", "save_every", "eval_every", "lora_rank"),
@@ -53,6 +55,50 @@ def test_a_benchmark_counts_as_the_paper_asks_it(tmp_path):
     params = small(tmp_path, "spell", "full", benchmarks={"docmath": {"path": "x"}}).params("full")
     part = written(params)[-1]
     assert part["benchmarks.docmath.samples"] == 8 and part["benchmarks.docmath.count"] == 1000
+    uses = {"supergpqa": {"path": "x"}, "aime24": {"path": "x", "count": 99}}
+    params = small(tmp_path, "spell", "full", benchmarks=uses).params("full")
+    counts = [
+        part[f"benchmarks.{name}.count"]
+        for name, part in zip(uses, written(params)[-2:], strict=True)
+    ]
+    assert counts == [26_529, 30], "as many as there are"
+
+
+@pytest.mark.parametrize(
+    "paper, name, use, message",
+    [
+        ("spell", "docmath", {"max_new_tokens": 24}, "limit is 16384; allowed: up to 1000, which"),
+        ("spell", "docmath", {"limit": 900, "max_new_tokens": 124}, ""),
+        ("spell", "docmath", {"limit": 900, "max_new_tokens": 125}, "limit is 900; .* up to 899,"),
+        ("spell", "gsm8k", {"limit": 900, "max_new_tokens": 500}, ""),
+        ("ssp", "hotpotqa", {"max_new_tokens": 768}, "max_new_tokens is 768; allowed: below"),
+        ("ssp", "hotpotqa", {"max_new_tokens": 767}, ""),
+    ],
+)
+def test_a_benchmark_has_to_fit_into_the_run(tmp_path, paper, name, use, message):
+    file = tmp_path / "rows.jsonl"
+    file.write_text("{}")
+    uses = {name: {"path": str(file), **use}}
+    own = {"corpus": str(file)} if paper == "ssp" else {}
+    params = small(tmp_path / "runs", paper, "full", benchmarks=uses, **own).params("full")
+    if message:
+        with pytest.raises(ParamError, match=f"^benchmarks.{name}.{message}"):
+            check_needs(params)
+    else:
+        check_needs(params)
+
+
+def test_a_plan_says_which_variants_and_seeds_it_has(tmp_path):
+    plan = small(tmp_path)
+    assert plan.open("think").seed == plan.params("think").seed == 0
+    for act in (plan.params, plan.open, lambda name: run_one(plan, name, 0)):
+        with pytest.raises(ParamError, match="variant of this plan is 'thnk', .*mean 'think'"):
+            act("thnk")
+    for act in (plan.params, plan.open, partial(run_one, plan)):
+        with pytest.raises(ParamError, match="^seed is 7; allowed: 0$"):
+            act("think", 7)
+    with pytest.raises(ParamError, match="^processes is 2 in this one; allowed: 1, run_all"):
+        run_one(small(tmp_path, processes=2), "think", 0)
 
 
 def test_a_roles_own_length_counts(tmp_path):
@@ -106,6 +152,11 @@ def test_policies_of_other_tokens_are_told_apart_by_their_files(tmp_path):
     (other / "tokenizer.json").write_text(json.dumps(tokens))
     with pytest.raises(PolicyError, match="whose vocabulary is not that of the policy in training"):
         check_needs(params)
+    own = json.loads((Path(embedded_path("games")) / "tokenizer.json").read_text())
+    last = max(token["id"] for token in own["added_tokens"]) + 1
+    own["added_tokens"].append({"content": "<|spnb_pad|>", "id": last})  # as a trained one has it
+    (other / "tokenizer.json").write_text(json.dumps(own))
+    check_needs(small(tmp_path, "spiral", "full", policies={"b": str(other)}).params("full"))
 
 
 @pytest.mark.parametrize("paper", ["scope", "ssp"])

@@ -1,6 +1,7 @@
 """Several policies, stages, kept checkpoints, and runs that start from other runs."""
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -369,7 +370,7 @@ class Asked:
 
 def test_vllm_gets_all_suites_of_an_evaluation_at_once(tmp_path, tokenizer):
     """With the same records and rows as one after another, as the torch engine gets them."""
-    found, sizes = [], []
+    found, sizes, entered = [], [], []
     for engine in ("torch", "vllm"):
         params = SimpleNamespace(seed=0, sampling=Sampling(4), roles={})
         method = rzero.Method(params, tokenizer)
@@ -382,17 +383,24 @@ def test_vllm_gets_all_suites_of_an_evaluation_at_once(tmp_path, tokenizer):
         )
         stage.method, stage.main, stage.snapshots = method, True, set()
         stage.engines = {"solver": asked}
+        stage.trainer = trainer_of(lambda engine=engine: entered.append(engine) or nullcontext())
         stage.evaluate(4)
         found.append({name: run.rows(name) for name in ("items", "evals")})
         sizes.append(asked.sizes)
     assert sizes == [[5, 2, 5], [12]] and found[0] == found[1]
+    assert entered == ["torch"], "in the arithmetic of training, which vLLM has for itself"
     assert [row["step"] for row in found[0]["items"]] == [4] * 12 and len(found[0]["evals"]) == 3
 
 
+def trainer_of(autocast):
+    return SimpleNamespace(accelerator=SimpleNamespace(autocast=autocast))
+
+
 def stage_of(tmp_path, **params):
-    """A stage of a run that has no trainer yet."""
+    """A stage of a run whose trainer does nothing."""
     stage = rzero.run_module.StageRun(make_run(tmp_path), PLAIN, None, 0, ({}, {}))
     stage.params = PLAIN.model_copy(update={"paper": "rzero", "benchmarks": {}} | params)
+    stage.trainer = trainer_of(nullcontext)
     return stage
 
 

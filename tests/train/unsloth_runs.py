@@ -31,7 +31,9 @@ SETTINGS = {
     },
     "entropy bonus": {"entropy_coef": 0.03},
     "half of the tokens": {"top_entropy_quantile": 0.5},
+    "a cooler role": {"num_iterations": 2, "temperature": 0.5},
 }
+"""Parameters of `grpo`, and the role's temperature where it is not 1."""
 
 
 def import_unsloth(folder):
@@ -82,22 +84,22 @@ def adapted(policy):
     return Policy(model, loaded.tokenizer)
 
 
-def method_class():
+def method_class(sampling):
     """Ten rows a step, of different lengths and weights, some with observations inside."""
     from spnb.core.advantages import make_estimator
     from spnb.core.method import Role, SelfPlayMethod
-    from spnb.core.types import Request, Sampling, Trajectory, derive_seed
+    from spnb.core.types import Request, Trajectory, derive_seed
 
     class Rows(SelfPlayMethod):
         def default_roles(self):
-            return {"r": Role(Sampling(14), make_estimator("raw"))}
+            return {"r": Role(sampling, make_estimator("raw"))}
 
         def rollout(self, step):
             draw = random.Random(step)
             asked = []
             for index in range(ROWS):
                 prompt = tuple(draw.randrange(3, 1400) for _ in range(draw.randrange(3, 12)))
-                asked.append(Request(prompt, Sampling(14), derive_seed(step, index)))
+                asked.append(Request(prompt, sampling, derive_seed(step, index)))
             rows = []
             for index, pair in enumerate(zip(asked, (yield asked), strict=True)):
                 row = Trajectory.of(*pair).sample(reward=(-1.0) ** index, role="r", group=index)
@@ -112,19 +114,21 @@ def method_class():
     return Rows
 
 
-def metrics(policy, grpo, folder):
+def metrics(policy, settings, folder):
     """The rows of a run's metrics, and the names of the trainer's classes."""
+    from spnb.core.types import Sampling
     from spnb.train.config import RunParams
     from spnb.train.policies import make_engine
     from spnb.train.trainer import Hooks, make_trainer
 
     loaded = adapted(policy)
     names = dict(policy="x", paper="p", scale="smoke", variant="v")
-    grpo = {"gradient_accumulation_steps": 4, "learning_rate": 2e-2} | grpo
+    grpo = {"gradient_accumulation_steps": 4, "learning_rate": 2e-2} | settings
+    sampling = Sampling(14, grpo.pop("temperature", 1.0))
     sizes = dict(steps=STEPS, save_every=100, max_new_tokens=14, max_length=128)
     params = RunParams(**names, **sizes, lora_rank=8, grpo=grpo)
     rows, engines = [], {}
-    method = method_class()(params, loaded.tokenizer)
+    method = method_class(sampling)(params, loaded.tokenizer)
     hooks = Hooks(on_step=lambda row, samples: rows.append(row))
     trainer = make_trainer(params, loaded, method, engines, hooks, folder)
     engines["policy"] = make_engine(params, trainer)

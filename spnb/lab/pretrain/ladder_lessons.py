@@ -66,6 +66,9 @@ class Lessons(Drills):
             raise ValueError(f"highest is {recipe.highest}; allowed: 1 to {self.most}")
         super().__init__(recipe)
         shares: dict[str, float] = TABLES["shares"][type(self).__name__]
+        if unknown := {*recipe.leaves_out} - {*shares}:
+            allowed = f"allowed: {', '.join(shares)}"
+            raise ValueError(f"leaves_out is {', '.join(sorted(unknown))}; {allowed}")
         self.shares = {name: at for name, at in shares.items() if name not in recipe.leaves_out}
         self.progress = 1.0
         self.work: list[Callable[[], Row]] = [getattr(self, name) for name in self.shares]

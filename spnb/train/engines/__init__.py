@@ -3,15 +3,18 @@
 Shared by all of them: which tokens end a completion, and how many new ones a request may have.
 """
 
+import logging
 import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from spnb.core.types import Request
+from spnb.core.types import OVERLONG, Completion, Request
 
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 """vLLM's first model runner, until a GPU's self-test has passed with the second. Its tests on a CPU
 run the first; on a GPU vLLM would take the second for models without experts."""
+NOTHING = Completion((), (), "", OVERLONG)
+"""The answer to a prompt that leaves no room for one."""
 MARK = "spnb"
 """An assistant's words in the rendering that shows how the chat template ends a turn."""
 
@@ -58,23 +61,17 @@ def _turn_end(tokenizer: Any) -> int | None:
 
 
 def new_token_limits(requests: Sequence[Request], limit: int | None) -> list[int]:
-    """How many tokens each request may get: what it asks for, or what still fits after its prompt.
-
-    Raises:
-        ValueError: a prompt is empty, or leaves no room for a single token.
-    """
-    counts = []
-    for request in requests:
-        length = len(request.prompt_ids)
-        if not length or (limit is not None and length >= limit):
-            most = "any number" if limit is None else f"at most {limit - 1}"
-            raise ValueError(
-                f"a request has {length} prompt tokens; allowed: 1 or more, {most}, so that one "
-                f"new token fits into the model's {limit} positions"
-            )
-        wanted = request.sampling.max_new_tokens
-        counts.append(wanted if limit is None else min(wanted, limit - length))
-    return counts
+    """How many tokens each request may get: what it asks for, or what still fits after its prompt,
+    which may be none; ValueError for an empty prompt."""
+    if not all(request.prompt_ids for request in requests):
+        raise ValueError("a request has 0 prompt tokens; allowed: 1 or more")
+    wanted = [request.sampling.max_new_tokens for request in requests]
+    if limit is None:
+        return wanted
+    room = [max(0, limit - len(request.prompt_ids)) for request in requests]
+    if long := room.count(0):
+        logging.warning("%d prompts of %d tokens or more are not asked (no room)", long, limit)
+    return list(map(min, wanted, room))
 
 
 def text_of(ids: Sequence[int], ends: Collection[int], tokenizer: Any) -> str:

@@ -65,7 +65,7 @@ class Decoder:
         """Goes on with these rows (indices into the batch as it is) and forgets the others."""
         rows = rows.to(self._mask_BT.device)
         self._mask_BT = self._mask_BT[rows]
-        self._cache.batch_select_indices(rows)
+        self._cache.reorder_cache(rows)  # of linear attention too
 
     def step(self, tokens_B: torch.Tensor) -> torch.Tensor:
         """Appends a token to each row; the logits (B, V) of the next ones."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from spnb.core.types import Completion, Request
 from spnb.train.config import TrainerError
-from spnb.train.engines import end_ids, new_token_limits, special_ids, text_of
+from spnb.train.engines import NOTHING, end_ids, new_token_limits, special_ids, text_of
 
 AT_ONCE = 64
 """Requests that wait for a server together."""
@@ -127,6 +127,8 @@ class ServerEngine:
     def _answer(self, request: Request, limit: int) -> Completion:
         """Nothing is left to the server's own defaults, which are those of the model's files; it
         also ends an answer at the end tokens that these name."""
+        if not limit:
+            return NOTHING
         sampling = request.sampling
         ids, finish = self.server.complete(
             prompt=list(request.prompt_ids),

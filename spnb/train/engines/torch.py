@@ -14,7 +14,7 @@ import torch
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from spnb.core.types import Completion, Request, Sampling, grouped
-from spnb.train.engines import end_ids, new_token_limits, text_of
+from spnb.train.engines import NOTHING, end_ids, new_token_limits, text_of
 from spnb.train.engines.decoders import make_decoder
 
 STOP_MARGIN = 8
@@ -41,11 +41,11 @@ class TorchEngine:
         """See `Engine`. The model's train or eval mode is left as it was."""
         limit = getattr(self.model.config, "max_position_embeddings", None)
         limits = new_token_limits(requests, limit)
-        answers: list[Completion | None] = [None] * len(requests)
+        answers = [NOTHING] * len(requests)
         training = self.model.training
         self.model.eval()
         try:
-            places = range(len(requests))
+            places = [place for place, room in enumerate(limits) if room]
             for sampling, indices in grouped(places, lambda i: requests[i].sampling).items():
                 lengths = [len(requests[i].prompt_ids) + limits[i] for i in indices]
                 size = min(self.max_batch, rows_with_room(self.model, max(lengths)))

@@ -28,7 +28,7 @@ import torch
 
 from spnb.core.types import Completion, Engine, Request
 from spnb.train.config import RunParams
-from spnb.train.engines import end_ids, new_token_limits, text_of
+from spnb.train.engines import NOTHING, end_ids, new_token_limits, text_of
 from spnb.train.weights import SnapshotEngine, Weights, trained_weights, write_adapter
 
 LOGPROBS_MODE = "processed_logprobs"
@@ -94,13 +94,16 @@ class VLLMEngine:
         if requests and not self._open:
             self._get_ready()
         limits = new_token_limits([*requests.values()], self._limit)
+        answers: dict[int, Completion] = {}
         for (number, request), limit in zip(requests.items(), limits, strict=True):
+            if not limit:
+                answers[number] = NOTHING
+                continue
             prompt = {"type": "token", "prompt_token_ids": list(request.prompt_ids)}
             params = sampling_params(request, limit, self.end_ids)
             adapter = self._earlier.get(request.policy, self._adapter)
             self._open[str(number)] = number, request
             self._vllm.add_request(str(number), prompt, params, lora_request=adapter)
-        answers: dict[int, Completion] = {}
         for output in self._vllm.step() if self._open else ():
             number, request = self._open.pop(output.request_id)
             answers[number] = self._completion(request, output.outputs[0])

@@ -2,9 +2,11 @@
 
 import copy
 import json
+from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from spnb.core.paths import ROOT
@@ -13,6 +15,7 @@ from spnb.lab.pretrain import training
 from spnb.lab.pretrain.build import CURVE_FILE, Recipe
 from spnb.lab.pretrain.make import make
 from spnb.lab.pretrain.recipes import LearnerRecipe
+from spnb.lab.tiny import tiny_qwen
 
 BINARIES = (".safetensors", ".png", ".xz")
 TINY = LearnerRecipe(hidden=64, layers=2, heads=2, feed_forward=64)
@@ -105,6 +108,34 @@ def test_a_games_recipe_can_be_changed(tmp_path):
     recipe = Recipe(**json.loads((tmp_path / "recipe.json").read_text()))
     assert (recipe.seed, recipe.steps, recipe.hidden) == (1, 1, 32)
     assert len((tmp_path / CURVE_FILE).read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"hidden": 192}, r"are \(192, 3, 4\), and .*; allowed: \(96, 3, 4\) of the start, and"),
+        ({"layers": 4}, r"are \(96, 4, 4\)"),
+        ({"feed_forward": 257}, "and feed_forward 257; allowed"),
+        ({"leaves_out": ["typo"]}, "leaves_out is typo; allowed: "),
+    ],
+)
+def test_a_recipe_that_goes_on_cannot_change_the_starts_shape(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make("reader", tmp_path, {"tokens": 10} | changes)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tiny_policy_that_was_half_written_is_written_again(tmp_path, monkeypatch):
+    def stopped(model, folder):
+        (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "tiny"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(transformers.Qwen3ForCausalLM, "save_pretrained", stopped)
+        tiny_qwen(folder)
+    files = {file.name for file in Path(tiny_qwen(folder)).iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
 
 
 def test_weights_pictures_and_records_have_25_MB_together():

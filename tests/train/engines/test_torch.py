@@ -171,8 +171,9 @@ def test_mode_is_left_as_it_was_and_bad_requests_are_refused(engine):
     with pytest.raises(ValueError, match="0 prompt tokens"):
         engine.generate([Request((), Sampling(2), 0)])
     limit = engine.model.config.max_position_embeddings
-    with pytest.raises(ValueError, match=f"{limit} prompt tokens; allowed: 1 or more, at most"):
-        engine.generate([Request((5,) * limit, Sampling(2), 0)])
+    long, short = engine.generate([Request((5,) * n, Sampling(2), 0) for n in (limit, 3)])
+    assert (long.ids, long.finish) == ((), "overlong") and short.ids
+    assert engine.generate([Request((5,) * limit, Sampling(2), 0)]) == [long]
 
 
 def test_a_request_that_asks_for_too_much_gets_what_fits(engine):

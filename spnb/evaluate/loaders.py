@@ -242,48 +242,40 @@ def _task(
     (question,) = _texts(entry.question, row)
     (difficulty,) = _texts(entry.difficulty, row)
     options = _texts(entry.options, row)
-    documents = _texts(entry.documents, row)
+    documents = "\n\n".join(_texts(entry.documents, row))
     if entry.shuffle:
         rng.shuffle(options)
     info: dict[str, Any] = {"tag": entry.tag, "tolerance": entry.tolerance, "options": options}
     if entry.prompt == REPORT:
-        build = partial(_asked, question)
-        messages = _fit(build, "\n\n".join(documents), tokenizer, limit)
-        whole = "\n\n".join([*documents, question])
-        return _report(entry, row, messages, whole, difficulty, info)
+        messages = _fit(partial(_open, question), documents, tokenizer, limit)
+        points = tuple(filter(None, _texts(entry.answer, row)))
+        info["weights"] = _weights(_texts(entry.weights, row) or ["1"] * len(points), points)
+        whole = "\n\n".join(filter(None, [documents, question]))
+        return Task(messages, whole, points, entry.kind, difficulty, info)
     gold = _gold(entry, _texts(entry.answer, row), options)
     if entry.prompt == SEARCH:
         messages = prompts.search(question, "plain")
     else:
         build = partial(prompts.exam, entry.prompt, question, options)
-        messages = _fit(build, "\n\n".join(documents), tokenizer, limit)
+        messages = _fit(build, documents, tokenizer, limit)
     return Task(messages, question, gold, entry.kind, difficulty, info)
 
 
-def _asked(question: str, text: str) -> Messages:
+def _open(question: str, text: str) -> Messages:
     """The prompt of an open-ended task, with a text before it if there is one."""
-    return prompts.report(f"{text}\n\n{question}" if text else question, "careful")
+    return prompts.report("\n\n".join(filter(None, [text, question])), "careful")
 
 
-def _report(
-    entry: Benchmark,
-    row: Mapping[str, Any],
-    messages: Messages,
-    text: str,
-    difficulty: str,
-    info: dict[str, Any],
-) -> Task:
-    """An open-ended task; its rubric's points are the gold answers, with their weights."""
-    points = tuple(filter(None, _texts(entry.answer, row)))
-    texts = _texts(entry.weights, row) or ["1"] * len(points)
+def _weights(texts: Sequence[str], points: Sequence[str]) -> tuple[float, ...]:
+    """Those of a rubric's points, which are an open-ended task's gold answers."""
     try:
-        weights = tuple(float(weight) for weight in texts)
+        weights = tuple(map(float, texts))
     except ValueError:
         raise BenchmarkError(f"weights are {_short(texts)}; allowed: numbers") from None
     if len(weights) != len(points) or not any(weight > 0 for weight in weights):
         allowed = "one or more, as many weights, one of them above 0"
         raise BenchmarkError(f"there are {len(points)} points; allowed: {allowed}")
-    return Task(messages, text, points, entry.kind, difficulty, info | {"weights": weights})
+    return weights
 
 
 def _texts(spec: Template, row: Mapping[str, Any]) -> list[str]:

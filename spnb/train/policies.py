@@ -276,11 +276,11 @@ def _load_transformers(path: str, params: Any, trained: bool) -> Policy:
     if merged:
         from peft import AutoPeftModelForCausalLM as cls  # noqa: N813
     model = cls.from_pretrained(path, dtype=dtype, trust_remote_code=False)
-    if "past_key_values" not in inspect.signature(model.forward).parameters:
-        raise _fault(path, "whose model keeps no past_key_values", "one with attention")
     _without_dropout(model, path)
     if merged:  # a LoRA run's final weights: the next run trains an adapter of its own, or all
         model = model.merge_and_unload().requires_grad_(True)
+    if "past_key_values" not in inspect.signature(model.forward).parameters:
+        raise _fault(path, "whose model keeps no past_key_values", "one with attention")
     if torch.cuda.is_available():
         model = model.to("cuda")
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
@@ -340,7 +340,7 @@ def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
     if has_adapter(path) and trained:
         own = json.loads((Path(path) / ADAPTER).read_text())
         shape = {"r": params.lora_rank, "lora_alpha": params.lora_alpha}
-        if params.grpo["beta"] or {key: own[key] for key in shape} != shape:
+        if params.grpo.get("beta") or {key: own[key] for key in shape} != shape:
             why = "a LoRA adapter, which backend unsloth trains on and holds to the weights below"
             allowed = f"grpo.beta 0, lora_rank {own['r']} and lora_alpha {own['lora_alpha']}, or "
             raise _fault(path, why, allowed + "backend transformers")

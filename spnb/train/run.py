@@ -423,14 +423,13 @@ class StageRun:
         end = step in (0, self.params.steps)
         plain = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
         how = (params.paper, plain, end, self.method.by_search)
-        published = run_suites(params.benchmarks, self.method.chat, *how)
-        suites = [*self.method.suites(step), *published]
+        suites = [*self.method.suites(step), *run_suites(params.benchmarks, self.method.chat, *how)]
+        share = self.method.share
         vllm = params.engine == "vllm"
         # before the first step too in the arithmetic of the others
         with nullcontext() if vllm else self.trainer.accelerator.autocast():
             for group in [suites] if vllm else [[suite] for suite in suites]:
-                played = play_suites(group, self.engines, self.method.share, gather_object)
-                for records, rows in played:
+                for records, rows in play_suites(group, self.engines, share, gather_object):
                     if self.main:
                         self.run.append("items", *({"step": step, **record} for record in records))
                         self.run.append("evals", *({**row, "step": step} for row in rows))

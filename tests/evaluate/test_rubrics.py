@@ -153,6 +153,17 @@ def test_a_row_becomes_a_task_with_its_points(name, tmp_path):
     assert BENCHMARKS[name].papers["scope"].count == 1000
 
 
+def test_a_long_chat_before_an_open_ended_task_is_cut(tmp_path, tokenizer):
+    chat = [{"role": "user", "content": "knee " * 400}, {"role": "user", "content": "A week."}]
+    path = written(tmp_path, ROWS["healthbench"] | {"prompt": chat})
+    (whole,), (cut,) = (load("healthbench", tokenizer, limit, path) for limit in (None, 600))
+    chat = Chat(tokenizer)
+    asked = [chat.request(task.messages, Sampling(), 0).prompt_ids for task in (whole, cut)]
+    assert len(asked[0]) > 1000 and 590 < len(asked[1]) <= 600
+    assert cut.messages[0]["content"].endswith("A week.")
+    assert cut.question == whole.question, "the judge has all of it"
+
+
 @pytest.mark.parametrize(("name", "changes", "message"), [
     ("researchrubrics", {"rubrics": [{"criterion": "x", "weight": "y"}]}, r"weights are \['y'\]"),
     ("researchrubrics", {"rubrics": [{"criterion": "x", "weight": -1}]}, "there are 1 points"),

@@ -150,6 +150,16 @@ def test_only_what_differs_is_left():
             "engine is 'vllm' with stages .*; allowed: torch where there are several",
         ),
         (
+            {
+                "backend": "unsloth",
+                "engine": "vllm",
+                "dtype": "bfloat16",
+                "lora_rank": 8,
+                "grpo": {"use_adaptive_entropy": True},
+            },
+            "grpo.use_adaptive_entropy is True with backend 'unsloth'; allowed: false, or transf",
+        ),
+        (
             {"backend": "unsloth", "lora_rank": 8},
             "engine is 'torch' with backend 'unsloth'; allowed",
         ),

@@ -269,6 +269,15 @@ def test_unsloth_is_told_what_a_run_wants(tmp_path, tiny_model, tokenizer, monke
     assert (adapter["r"], adapter["random_state"]) == (4, 7)
     load_policy("embedded/games", params(**values, max_num_seqs=32))
     assert told[2]["max_num_seqs"] == 32
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    shape = {"r": 4, "lora_alpha": 64, "base_model_name_or_path": policy_path("embedded/games")}
+    (adapter / "adapter_config.json").write_text(json.dumps(shape))
+    load_policy(str(adapter), params(**values, lora_alpha=64))
+    for other in ({"grpo": {"beta": 0.1}}, {"lora_rank": 8}, {"lora_alpha": 32}):
+        own = values | {"lora_alpha": 64} | other
+        with pytest.raises(PolicyError, match="a LoRA adapter, .* allowed: grpo.beta 0, lora"):
+            load_policy(str(adapter), params(**own))
     import_unsloth(True, tmp_path)
     assert os.environ["UNSLOTH_COMPILE_LOCATION"] == str(tmp_path / "unsloth_compiled_cache")
     assert os.environ["UNSLOTH_VLLM_STANDBY"] == "1"

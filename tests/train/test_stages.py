@@ -423,8 +423,10 @@ def test_benchmarks_are_sampled_as_evaluations_are(tmp_path, monkeypatch):
     monkeypatch.setattr(rzero.run_module, "run_suites", lambda *given: how.append(given[2:]) or [])
     own = dict(max_new_tokens=9, temperature=0.9, eval_temperature=0.25, eval_top_p=0.5, steps=8)
     stage = stage_of(tmp_path, **own)
-    stage.method = SimpleNamespace(suites=lambda step: [], by_search="tool", chat="chat")
-    stage.snapshots = set()
+    stage.method = SimpleNamespace(
+        suites=lambda step: [], by_search="tool", chat="chat", share=None
+    )
+    stage.snapshots, stage.engines = set(), {}
     for step in (0, 4, 8):
         stage.evaluate(step)
     assert how == [("rzero", Sampling(9, 0.25, 0.5), end, "tool") for end in (True, False, True)]

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+import transformers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from spnb.core.types import Request, Sampling
@@ -80,6 +81,29 @@ def test_only_what_it_knows_is_run_by_the_fast_decoder(tokenizer):
     config = LoraConfig(r=2, target_modules=["q_proj"])
     assert not fits(get_peft_model(changed(), config))
     assert not fits(inject_adapter_in_model(config, changed()))
+
+
+@pytest.mark.parametrize("name", ["Lfm2", "Qwen3Next", "Qwen3"])
+def test_a_model_with_linear_attention_goes_on_with_the_rows_that_are_kept(name):
+    """Its state is no keys and values: what it says next is what it says of the whole row."""
+    shape = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2)
+    shape |= dict(num_attention_heads=2, num_key_value_heads=1, head_dim=16)
+    kinds = {"Lfm2": "conv", "Qwen3Next": "linear_attention"}
+    if name in kinds:
+        shape |= dict(layer_types=[kinds[name], "full_attention"])
+    if name == "Qwen3Next":
+        shape |= dict(num_experts=0, linear_num_value_heads=2, linear_num_key_heads=2)
+        shape |= dict(linear_key_head_dim=16, linear_value_head_dim=16)
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**shape)
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    plain = decoders.Decoder(model, 0)
+    with torch.no_grad():
+        plain.prefill([(5, 6, 7), (8, 9)], torch.tensor([0, 1, 1]), 4)
+        plain.keep(torch.tensor([2, 0]))
+        after = plain.step(torch.tensor([10, 11]))
+        expected = [model(torch.tensor([ids])).logits[0, -1] for ids in ([8, 9, 10], [5, 6, 7, 11])]
+    torch.testing.assert_close(after, torch.stack(expected), atol=1e-5, rtol=1e-4)
 
 
 def test_other_models_are_run_by_transformers():

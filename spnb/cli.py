@@ -179,10 +179,12 @@ def plan_(
 ) -> None:
     """Print a plan's runs with an estimate of their hours, and of the memory that they need."""
     with _clear_errors():
-        from spnb.core.params import check_names
+        from spnb.core.params import ParamError, check_names
 
         values, names = _values(set_), _listed(variant)
         check_names(paper, scale, names or [])
+        if processes > 1 and not memory:
+            raise ParamError(f"processes is {processes} without memory; allowed: with --memory")
         from spnb.train.cards import judged
         from spnb.train.plan import make_plan
 
@@ -366,9 +368,12 @@ def serve_retriever(
 ) -> None:
     """Serve a corpus over HTTP in Search-R1's schema: POST /retrieve, GET /status."""
     with _clear_errors():
+        from spnb.core.params import ParamError
         from spnb.corpus.retrieval import make_retriever
         from spnb.corpus.server import Limits, bind, serve
 
+        if kind == "bm25" and encoder != "minilm":
+            raise ParamError(f"encoder is {encoder!r} with kind bm25; allowed: with a dense kind")
         listener = bind(host, port)  # first: an index may take long
         retriever = make_retriever(kind, corpus, cache, encoder)
         place = f"http://{host}:{port}/retrieve"

@@ -76,6 +76,14 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
             ["reproduce", "--paper", "spiral", "--seeds", "0,x"],
             "seeds is '0,x'; allowed: comma-separated integers",
         ),
+        (
+            ["plan", "spiral", "--processes", "8"],
+            "processes is 8 without memory; allowed: with --memory",
+        ),
+        (
+            ["serve-retriever", "corpus.jsonl", "--encoder", "e5"],
+            "encoder is 'e5' with kind bm25; allowed: with a dense kind",
+        ),
         (["exhibit", "spiral/table-99"], "exhibit is 'spiral/table-99', which is unknown; did you"),
         (["exhibit", "table-3"], "did you mean 'ssp/table-3'? allowed: 122 names, the nearest are"),
     ],

@@ -14,21 +14,21 @@ from tools.sizes import (
     write,
 )
 
-BUDGET = {  # lines of code and docstrings: today's, to the next 50
+BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_700,
     "methods": 3_030,
-    "train": 4_910,
-    "games": 1_250,
-    "corpus": 1_550,
-    "evaluate": 1_500,
+    "train": 4_960,
+    "games": 1_260,
+    "corpus": 1_590,
+    "evaluate": 1_510,
     "lab": 4_800,
     "report": 5_920,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_630
+HELPER = 10_680
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_990
+EVERYTHING = 26_130
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

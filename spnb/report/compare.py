@@ -55,8 +55,7 @@ def compare(plan: Plan, against: str = "full") -> Comparison:
     from 0.
 
     Raises:
-        ParamError: one variant alone, `against` is not in the plan, runs of different lengths, no
-            seed in common.
+        ParamError: one variant alone, `against` is not in the plan, no seed in common.
         RunError: a variant without finished runs.
     """
     if len(plan.variants) < 2:
@@ -68,18 +67,18 @@ def compare(plan: Plan, against: str = "full") -> Comparison:
     if missing := [name for name in plan.variants if name not in frames.variants]:
         raise RunError(f"no finished run of {', '.join(missing)}; run first: run_all(plan)")
     _check_alike(frames, against)
+    last = frames.results.groupby("variant")["step"].max()
     frames, measures = main_measures(frames, plan.paper)
     table = differences(frames, measures, against)
     caption = f"Each variant minus {against} after training, paired by seed: 95 % intervals."
+    if last.nunique() > 1:
+        shown = ", ".join(f"{name} {steps:g}" for name, steps in last.items())
+        caption += f" Each at its own last step: {shown}."
     return Comparison(table, forest(table, measures, plan.paper, against), caption)
 
 
 def _check_alike(frames: Frames, against: str) -> None:
-    """ParamError where runs are of different lengths or have no seed to be paired by."""
-    last = frames.results.groupby("variant")["step"].max()
-    if last.nunique() > 1:
-        shown = ", ".join(f"{name} {steps:g}" for name, steps in last.items())
-        raise ParamError(f"the last evaluated step is of {shown}; allowed: runs of one length")
+    """ParamError where runs have no seed to be paired by."""
     seeds = {name: [r.seed for r in frames.runs if r.variant == name] for name in frames.variants}
     for name, own in seeds.items():
         if not {*own} & {*seeds[against]}:

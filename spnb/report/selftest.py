@@ -59,7 +59,8 @@ def selftest(
     policy = choose_policy(on_gpu, home)
     where = f"{seen.cards[0].name}, driver {seen.driver}" if on_gpu else "CPU alone, random model"
     where += "".join(f", {key}={value}" for key, value in values.items())
-    print(f"{where}; {policy}; at most {sum(p.minutes for p in PARTS.values()):.0f} minutes")
+    minutes = sum(PARTS[name].minutes for name in names or PARTS)
+    print(f"{where}; {policy}; at most {minutes:.0f} minutes")
     results = []
     for name in names or PARTS:
         results.append(run_part(name, PARTS[name], Bench(home / name, policy, on_gpu, values)))

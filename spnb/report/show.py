@@ -5,6 +5,7 @@ are in `spnb.report.papers`, those of formulas in `spnb.report.shapes`.
 """
 
 import base64
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -36,6 +37,7 @@ from spnb.report.exhibits import (
     find_record,
     folder_of,
     made_from,
+    ranges,
 )
 from spnb.report.exhibits import save_exhibit as save
 from spnb.report.frame import Frames, gather
@@ -223,16 +225,31 @@ def needed_variants(exhibit_id: str, scale: str = "") -> list[str]:
 
 
 def _lost(exhibit_id: str, frames: Frames, folder: Path) -> list[str]:
-    """What a committed exhibit would lose if these runs' took its place: variants of today."""
+    """What a committed exhibit would lose if these runs' took its place: variants, or some of their
+    seeds, of those that there are today."""
     record = find_record(exhibit_id, folder) if folder == resolve(COMMITTED) else None
-    if record is None:
-        return []
-    there = [(run.paper, run.variant) for run in frames.runs]
-    before = dict.fromkeys(tuple(run_id.split("/")[::2]) for run_id in record["runs"])
-    if needed := needed_variants(exhibit_id):
-        return [pair[1] for pair in before if pair not in there and pair[1] in needed]
-    known = {(paper, name) for paper in params.papers() for name in params.variants(paper)}
-    return ["/".join(pair) for pair in before if pair not in there and pair in known]
+    needed = needed_variants(exhibit_id) if record else []
+    there = {run.run_id for run in frames.runs}
+    before, gone = Counter(), {}
+    for run_id in record["runs"] if record else ():
+        paper, scale, variant, seed = run_id.split("/")
+        number = int(seed.removeprefix("seed-").partition(".")[0])
+        there_is = variant in (needed or params.variants(paper))
+        if there_is and number in _seeds(paper, scale, variant):
+            name = variant if needed else f"{paper}/{variant}"
+            before[name] += 1
+            gone.setdefault(name, []).extend([] if run_id in there else [number])
+    return [
+        name if len(seeds) == before[name] else f"{name} (seeds {ranges(seeds)})"
+        for name, seeds in gone.items()
+        if seeds
+    ]
+
+
+def _seeds(paper: str, scale: str, variant: str) -> list[int]:
+    """The seeds that a variant has by its files."""
+    own = params.variants(paper).get(variant, {}).get("seeds", {}).get(scale)
+    return own or params.scale_values(paper, scale)["seeds"]
 
 
 def saved(exhibit_id: str, folder: Path, item: pd.DataFrame | Figure | None = None) -> Exhibit:

@@ -218,6 +218,9 @@ def test_a_tolerance_is_relative_to_gold_and_includes_its_end():
         (r"\$18.90", "18.9"),
         (r"336^\circ", "336"),
         (r"90^\circ", "90°"),
+        (r"\frac{1\pm\sqrt{5}}{2}", r"\frac{1 \pm \sqrt5}{2}"),
+        (r"\frac{1\pm\sqrt{5}}{2}", r"\frac{1-\sqrt{5}}{2}, \frac{1+\sqrt{5}}{2}"),
+        (r"\frac{\pm 1}{2}", r"\pm\frac12"),
         (r"90^{\circ}", r"90\degree"),
         ("90°", r"90\text{ degrees}"),
         (r"25\pi", r"25\pi\text{ cm}^3"),
@@ -317,6 +320,7 @@ def test_equal_expressions(gold, prediction):
         ("31/2", "3 1/2"),
         ("123", "1 2 3"),
         ("2516_8", "2516_7"),
+        (r"\frac{1\pm\sqrt{5}}{2}", r"\frac{1+\sqrt{5}}{2}"),
         ("11_2", "11"),
     ],
 )

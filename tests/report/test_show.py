@@ -177,6 +177,22 @@ def test_a_committed_exhibit_never_loses_a_variant(tmp_path, monkeypatch):
     assert lost == ["rlvr/search"], "a variant that no file lists any more is not missed"
 
 
+def test_a_committed_exhibit_never_loses_a_seed(tmp_path, monkeypatch):
+    """Fewer seeds of a plan, or runs that were interrupted; seeds of earlier files are no loss."""
+    folder = committed_in(monkeypatch, tmp_path)
+    seeds = (9, 10, 11, 12, 13)  # 9 is none of today's
+    record = {"id": "spell/table-1", "runs": {f"spell/cpu/full/seed-{seed}": "x" for seed in seeds}}
+    record["files"] = []
+    monkeypatch.setattr(exhibits, "read_index", lambda _: [record])
+
+    def lost(*there):
+        runs = [SimpleNamespace(run_id=f"spell/cpu/full/seed-{seed}") for seed in there]
+        return show._lost("spell/table-1", SimpleNamespace(runs=runs), folder)
+
+    assert lost(10, 11, 12, 13, 14) == []
+    assert lost(10, 13) == ["full (seeds 11-12)"] and lost() == ["full"]
+
+
 def test_what_is_neither_made_nor_committed_is_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="exhibit is 'spiral/table-33'.*did you mean"):
         exhibit("spiral/table-33")

@@ -1,5 +1,8 @@
 """SPELL's exhibits that are more than a measure over steps: pass@k, shapes, levels, seconds."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -80,7 +83,7 @@ def figure_5(plan: Plan, frames: Frames) -> ExhibitContent | None:
     data = entry.data(used)
     if not entry.shows(frames, data):
         return None
-    drawn = shapes([*entry.variants, *frames.own])
+    drawn = shapes(unrun(entry.variants) | {run.variant: run.params for run in used.runs})
     titles = [title for title in entry.panels if title in set(data["quantity"])]
     with plots.style():
         figure = plots.new_figure(entry.height, entry.title)
@@ -92,15 +95,23 @@ def figure_5(plan: Plan, frames: Frames) -> ExhibitContent | None:
     return ExhibitContent(figure, used.runs, both, entry.caption, entry.protocol)
 
 
-def shapes(names: list[str]) -> pd.DataFrame:
-    """What each variant's mapping pays: columns variant, step (p, from 0 to 1), value."""
+def unrun(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What variants set of a run's parameters that decide its mapping, the others as they are."""
     known = variants("spell")
+    default = {"mapping": "gaussian", "sigma": 1 / 6}
+    return {name: default | known[name].get("set", {}) for name in names}
+
+
+def shapes(runs: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """What each variant's mapping pays, by its runs' parameters: columns variant, step (p, from 0
+    to 1), value."""
     p = np.linspace(0, 1, 201)
     parts = []
-    for name in names:
-        mapping = known.get(name, {}).get("set", {}).get("mapping", "gaussian")
-        if hasattr(rewards, mapping):
-            pays = getattr(rewards, mapping)(p)
+    for name, params in runs.items():
+        mapping = params["mapping"]
+        more = {"sigma": params["sigma"]} if mapping == "gaussian" else {}
+        if hasattr(rewards, mapping):  # not one of a plugin
+            pays = getattr(rewards, mapping)(p, **more)
             parts.append(pd.DataFrame({"variant": name, "step": p, "value": pays}))
     return pd.concat(parts, ignore_index=True)
 

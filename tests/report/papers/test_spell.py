@@ -79,9 +79,17 @@ def test_figure_3_marks_the_papers_pass_at_8(tmp_path):
 
 
 def test_the_shapes_are_those_that_the_variants_pay():
-    table = spell.shapes(["full", "pay-absolute-zero", "pay-r-zero"])
+    wide = {"mapping": "gaussian", "sigma": 0.25}
+    named = spell.unrun(["full", "pay-absolute-zero", "pay-r-zero", "sigma-1-4"])
+    table = spell.shapes(named | {"wide": wide, "plugin": wide | {"mapping": "mine"}})
     values = table.set_index(["variant", "step"])["value"].unstack(0)
-    assert values.loc[0.5].to_dict() == {"full": 1, "pay-absolute-zero": 0.5, "pay-r-zero": 1}
+    ours = {"sigma-1-4": 1, "wide": 1}
+    assert values.loc[0.5].to_dict() == {
+        **{"full": 1, "pay-absolute-zero": 0.5, "pay-r-zero": 1},
+        **ours,
+    }
+    assert (values["wide"] == values["sigma-1-4"]).all()
+    assert values.loc[0.25, "wide"] == pytest.approx(np.exp(-1 / 2))
     assert values.loc[0.25, "full"] == pytest.approx(np.exp(-18 / 16))
     assert values.loc[0.25, "pay-absolute-zero"] == 0.75 and values.loc[0.25, "pay-r-zero"] == 0.5
     assert (values.loc[[0.0, 1.0]] == 0).all(axis=None)
@@ -91,7 +99,7 @@ def test_shapes_have_dots_at_eighths_and_are_named_where_no_run_names_them():
     with plots.style():
         figure, (ax,) = plots.panels()
         looks = curves.looks("spell", [])
-        spell.draw_shapes(ax, spell.shapes(["full", "pay-r-zero"]), looks, ["full"])
+        spell.draw_shapes(ax, spell.shapes(spell.unrun(["full", "pay-r-zero"])), looks, ["full"])
     lines, dots = ax.lines[::2], ax.lines[1::2]
     assert [len(each.get_xdata()) for each in dots] == [9, 9]
     assert dots[1].get_ydata()[:3] == pytest.approx([0, 0.25, 0.5])

@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
-    "core": 2_700,
+    "core": 2_710,
     "methods": 3_030,
     "train": 4_960,
     "games": 1_260,
     "corpus": 1_590,
     "evaluate": 1_510,
     "lab": 4_800,
-    "report": 5_920,
+    "report": 5_930,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_680
+HELPER = 10_690
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_130
+EVERYTHING = 26_150
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any, Literal, Protocol
@@ -125,6 +126,11 @@ class Tool:
     """Whether a turn is asked without the thoughts of those before it, as the chat templates of
     thinking models have it."""
 
+    @cached_property
+    def chat(self) -> Chat:
+        """What makes content of documents."""
+        return Chat(self.tokenizer)
+
     def found(self, queries: list[str]) -> list[list[Hit] | None]:
         """What each query finds; None for all where the retriever fails."""
         try:
@@ -219,8 +225,7 @@ def _within(documents: list[str], tool: Tool) -> list[str]:
 
 def _append_results(trajectory: Trajectory, documents: list[str], tool: Tool, limit: int) -> None:
     """Appends as many results as `limit` tokens have room for; ends the trajectory if none fits."""
-    chat = Chat(tool.tokenizer)
-    documents = _within([chat.content(document) for document in documents], tool)
+    documents = _within([tool.chat.content(document) for document in documents], tool)
     for count in range(len(documents), 0, -1) if documents else [0]:
         text = SYNTAXES[tool.syntax].observation(documents[:count])
         ids = tool.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -22,7 +22,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "corpus": 1_590,
     "evaluate": 1_510,
     "lab": 4_800,
-    "report": 5_930,
+    "report": 5_940,
     "reference": 100,
     "cli": 400,
 }

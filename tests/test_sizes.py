@@ -22,13 +22,13 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "corpus": 1_590,
     "evaluate": 1_510,
     "lab": 4_800,
-    "report": 5_940,
+    "report": 5_950,
     "reference": 100,
     "cli": 400,
 }
 HELPER = 10_690
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_150
+EVERYTHING = 26_160
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

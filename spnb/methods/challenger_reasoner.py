@@ -64,7 +64,7 @@ class Params(MethodParams):
     documents: int = Field(20_000, ge=1, description="of the generated corpus")
     segment_tokens: int = Field(5992, ge=1, description="of a segment at most")
     documents_per_step: int = Field(128, ge=1, description="B")
-    attempts: int = Field(1024, ge=1, description="N: attempts on a document at most")
+    attempts: int = Field(1024, ge=1, description="N: on a document at most, of SPICE alone")
     group_size: int = Field(8, ge=1, description="G: attempts that are paid, on one document")
     answers: int = Field(8, ge=2, description="K: to each valid task")
     task_types: list[Literal[tuple(GRADES)]] = list(GRADES)  # type: ignore[valid-type]

@@ -412,6 +412,13 @@ def gallery(folder: str | Path) -> Path:
         missing = [i.id for i in infos if i.id not in records and i.source != "static"]
         parts += [f"*Not yet made:* {', '.join(missing)}."] if missing else []
         _write(folder / page, ("\n\n".join(parts) + "\n").encode())
+    others = [
+        page.relative_to(folder).with_suffix("")
+        for page in sorted(folder.glob("*/*.md"))
+        if not page.with_name("README.md").exists()
+    ]
+    links = [f"- [{name}]({name}.md)" for name in others]
+    lines += ["", "## Beside the papers", "", *links] if links else []
     _write(folder / "README.md", ("\n".join(lines) + "\n").encode())
     return folder / "README.md"
 

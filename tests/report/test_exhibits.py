@@ -567,7 +567,9 @@ def test_the_gallery_is_the_same_made_again_and_names_lost_files(tmp_path: Path)
     before = page(tmp_path)
     assert gallery(tmp_path) == tmp_path / "README.md" and page(tmp_path) == before
     lost.unlink()
-    gallery(tmp_path)
+    (tmp_path / "speed").mkdir()
+    (tmp_path / "speed" / "engine.md").write_text("measured")
+    assert "- [speed/engine](speed/engine.md)" in gallery(tmp_path).read_text()
     assert "Not there any more: table-3.md" in page(tmp_path)
 
 

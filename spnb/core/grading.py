@@ -202,12 +202,11 @@ def _same_integer(*texts: str) -> bool:
 
 WRAPPED = r"\\(?:text|textrm|mathrm|mbox)\{([^{}]*)\}"
 UNIT = re.compile(
-    rf"(?:(?<=[0-9)}}])|(?<=\\pi))\s*"
+    rf"(?:(?<=[0-9)}}])|(?<=\\pi)(?=\s*\\\w+\{{(?:\s|\w\w)))\s*"
     rf"(?:{WRAPPED}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
 )
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
-INNER = re.compile(r"\{[^{}]*\\pm(?![a-zA-Z])")
-"""A plus-minus that math-verify does not read: it stands for two formulas."""
+"""It stands for two formulas."""
 DEGREE = re.compile(r"\^\\circ|\\degree|degrees?")
 BASE = re.compile(r"[0-9][0-9A-F]*_\{?([0-9]+)\}?")
 NAME = re.compile(r"\\?[a-zA-Z]+(?:_\{?\w+\}?)?(?:\([a-zA-Z]\))?")
@@ -294,7 +293,7 @@ def _plain(text: str) -> tuple[str, str]:
         text = re.sub(pattern, plain, text)
     unit = UNIT.search(text)
     text = re.sub(WRAPPED, r"\1", text[: unit.start()] if unit else text).strip()
-    if INNER.search(text):
+    if PLUS_MINUS.search(text):
         text = ", ".join(PLUS_MINUS.sub(sign, text) for sign in "+-")
     parts = unit.groups() if unit else ()
     return text, DEGREE.sub("°", re.sub(r"[\s{}]", "", "".join(part or "" for part in parts)))

@@ -167,7 +167,7 @@ def _rollout(request: Request, tool: Tool) -> Episode[Trajectory]:
             return overlong(request)
         row.append_policy(completion)
         if syntax.stop not in completion.text:
-            row.finish = completion.finish
+            row.finish = completion.finish if completion.ids else "length"
         elif (query := syntax.query(completion.text)) is None:
             row.finish = "malformed"
         elif len(row.searches) == tool.max_searches:

@@ -33,8 +33,6 @@ from spnb.corpus.store import CorpusError, split_contents
 
 FIELDS = ("id", "title", "text", "metadata")
 TEXTS = (".txt", ".md", ".markdown")
-ABOUT = ("README", "LICENSE")
-"""Texts that a folder of data may have."""
 DATA = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".json.gz", ".parquet", ".arrow", ".csv")
 TABLES = {".parquet": "parquet", ".csv": "csv"}
 """Files that `datasets` reads by rows."""
@@ -98,13 +96,11 @@ def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple
     files = [file for file in sorted(path.rglob("*")) if "/." not in str(file)[len(str(path)) :]]
     texts = [file for file in files if file.suffix.lower() in TEXTS and file.is_file()]
     data = [file for file in files if file.name.lower().endswith(DATA)]
-    if data:
-        texts = [file for file in texts if not file.stem.upper().startswith(ABOUT)]
-    if texts and data:
+    if data and len(texts) > len(data):
         both = f"texts ({texts[0].name}) and data ({data[0].name})"
         raise CorpusError(f"source {source!r} has {both}; allowed: a folder of one or the other")
-    if texts:
-        if settings.shuffle:
+    if texts and not data:
+        if settings.limit and settings.shuffle:
             random.Random(settings.seed).shuffle(texts)
         texts = texts[: settings.limit]
         changed = [file.stat().st_mtime_ns for file in texts]  # part of the fingerprint
@@ -118,7 +114,7 @@ def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple
         allowed += "datasets loads (log in to the hub and accept its terms where it is gated)"
         raise CorpusError(f"source is {source!r}, {reason}; allowed: {allowed}") from None
     column = settings.columns.get("text", "text")
-    lines = path.is_file() and path.suffix not in TABLES
+    lines = path.is_file() and path.suffix.lower() not in TABLES
     if not lines and not {column, "contents"} & {*rows.column_names}:
         allowed = f"{', '.join(rows.column_names)} (set columns)"
         raise CorpusError(f"column for text is {column!r}; allowed: {allowed}")
@@ -131,15 +127,17 @@ def _load(path: Path, source: str, settings: CorpusSettings, cache_dir: Path) ->
     options = {"cache_dir": str(cache_dir), "streaming": limit is not None}
     if path.is_file():
         options |= {"data_files": glob.escape(str(path)), "split": "train"}
-    if path.suffix in TABLES and path.is_file():
-        rows = datasets.load_dataset(TABLES[path.suffix], **options)
+    if path.suffix.lower() in TABLES and path.is_file():
+        rows = datasets.load_dataset(TABLES[path.suffix.lower()], **options)
     elif path.is_file():
         options |= {"encoding": "utf-8-sig", "encoding_errors": "replace", "chunksize": 2**20}
         options |= {"features": Features({"text": Value("string")})}
         rows = datasets.load_dataset("text", **options)
     elif (path / "state.json").is_file():
         rows = datasets.load_from_disk(str(path))
-        rows = rows.shuffle(settings.seed) if limit and settings.shuffle else rows
+        rows = (
+            rows.shuffle(settings.seed, keep_in_memory=True) if limit and settings.shuffle else rows
+        )
         return rows.take(min(limit, len(rows))) if limit else rows
     else:
         name = str(path) if path.is_dir() else source

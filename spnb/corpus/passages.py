@@ -67,12 +67,12 @@ class Passages(Readings, DocumentSource):
         self.tokenizer = tokenizer
         self.kinds: Sequence[str] = params.kinds
         self.store = open_store(params.corpus)
-        self.store.check()
         if (count := len(self.store)) < HELD_OUT:
             there = f"corpus {params.corpus!r} has {count} documents"
             raise CorpusError(
                 f"{there}; allowed: {HELD_OUT} or more, one in {HELD_OUT} is held out"
             )
+        self.store.check()
         self._retriever = open_retriever(params.retriever, params.corpus)
 
     def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Reading:

@@ -262,7 +262,7 @@ def _task(
 
 
 def _open(question: str, text: str) -> Messages:
-    """The prompt of an open-ended task, with a text before it if there is one."""
+    """The prompt of an open-ended task, after a text if there is one."""
     return prompts.report("\n\n".join(filter(None, [text, question])), "careful")
 
 
@@ -454,24 +454,26 @@ def run_suites(
     paper: str,
     otherwise: Sampling,
     end: bool,
-    by_search: BySearch | None = None,
+    by_search: BySearch | None,
+    max_length: int,
 ) -> list[Suite]:
     """The benchmarks that a run measures now.
 
     Args:
-        paper: whose way to ask applies where a use does not say otherwise.
-        otherwise: how to sample where neither does.
+        paper: whose way to ask applies where a use does not; `otherwise` is how else to sample.
         end: whether this is the first or last evaluation.
-        by_search: what those that need a search are answered with.
+        max_length: tokens of a prompt and its answer; texts are cut to that, or to less by `limit`.
     """
     suites = []
-    for name, use in uses.items():
-        if not (end or use.every):
-            continue
+    now = {name: use for name, use in uses.items() if end or use.every}
+    for name, use in now.items():
         asking = BENCHMARKS[name].asking(paper, use)
         samples = asking.pop("samples", 1)
         how = {name: asking.pop(name, None) for name in ("count", "limit")}
         how |= {"path": None if use.path == HUB else use.path, "revision": use.revision}
         how |= {"by_search": by_search}
-        suites.append(benchmark_suite(name, chat, replace(otherwise, **asking), samples, **how))
+        sampling = replace(otherwise, **asking)
+        if BENCHMARKS[name].documents:
+            how["limit"] = how["limit"] or max(1, max_length - sampling.max_new_tokens)
+        suites.append(benchmark_suite(name, chat, sampling, samples, **how))
     return suites

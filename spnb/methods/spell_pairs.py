@@ -62,7 +62,8 @@ def make_pairs(method: Any, attempt: int = 0) -> Episode[list[Pair]]:
         question.settle(params, method.source)
         picked = pick(params.alignment, group, question.rewards)
         contexts = [method.chat.request(prompt, sampling, 0).prompt_ids for prompt in asking]
-        if picked and all(map(method.has_room, contexts)):
+        said = picked and all(any(group[index].mask) for index in picked)
+        if said and all(map(method.has_room, contexts)):
             completions = [tuple(group[index].completion_ids) for index in picked]
             rewards = tuple(question.rewards[index] for index in picked)
             pairs.append(Pair(*contexts, *completions, rewards))

@@ -249,7 +249,8 @@ def _lost(exhibit_id: str, frames: Frames, folder: Path) -> list[str]:
 def _seeds(paper: str, scale: str, variant: str) -> list[int]:
     """The seeds that a variant has by its files."""
     own = params.variants(paper).get(variant, {}).get("seeds", {}).get(scale)
-    return own or params.scale_values(paper, scale)["seeds"]
+    own = params.scale_values(paper, scale)["seeds"] if own is None else own
+    return [own] if isinstance(own, int) else own
 
 
 def saved(exhibit_id: str, folder: Path, item: pd.DataFrame | Figure | None = None) -> Exhibit:

@@ -132,20 +132,20 @@ def check_needs(params: RunParams) -> None:
 
 
 def check_room(params: RunParams) -> None:
-    """Raises ParamError for a benchmark whose prompts, cut to `limit`, leave no room for answers
-    within the run's `max_length`."""
+    """Raises ParamError for a benchmark whose texts, cut to `limit`, or whose searches leave no
+    room for answers within the run's `max_length`."""
     for name, use in params.benchmarks.items():
         asking = BENCHMARKS[name].asking(params.paper, use)
         tokens = asking.get("max_new_tokens", params.max_new_tokens)
         room = params.max_length - tokens
         entry = BENCHMARKS[name]
+        if room < 1 and (entry.documents or entry.prompt in BY_SEARCH):
+            allowed = f"below max_length, {params.max_length}"
+            raise ParamError(f"benchmarks.{name}.max_new_tokens is {tokens}; allowed: {allowed}")
         limit = asking.get("limit", 0) if entry.documents else 0
         if limit > room:
             left = f"{room}, which max_new_tokens ({tokens}) leaves of max_length"
             raise ParamError(f"benchmarks.{name}.limit is {limit}; allowed: up to {left}")
-        if entry.prompt in BY_SEARCH and room < 1:
-            allowed = f"below max_length, {params.max_length}"
-            raise ParamError(f"benchmarks.{name}.max_new_tokens is {tokens}; allowed: {allowed}")
 
 
 def check_gpu(runs: Collection[RunParams]) -> None:

@@ -422,7 +422,7 @@ class StageRun:
         params = self.params
         end = step in (0, self.params.steps)
         plain = Sampling(params.max_new_tokens, params.eval_temperature, params.eval_top_p)
-        how = (params.paper, plain, end, self.method.by_search)
+        how = (params.paper, plain, end, self.method.by_search, params.max_length)
         suites = [*self.method.suites(step), *run_suites(params.benchmarks, self.method.chat, *how)]
         share = self.method.share
         vllm = params.engine == "vllm"

@@ -221,6 +221,9 @@ def test_a_tolerance_is_relative_to_gold_and_includes_its_end():
         (r"\frac{1\pm\sqrt{5}}{2}", r"\frac{1 \pm \sqrt5}{2}"),
         (r"\frac{1\pm\sqrt{5}}{2}", r"\frac{1-\sqrt{5}}{2}, \frac{1+\sqrt{5}}{2}"),
         (r"\frac{\pm 1}{2}", r"\pm\frac12"),
+        (r"\frac{3\sqrt{2}\pm\sqrt{6}}{4}", r"\frac{3\sqrt2 \pm \sqrt6}{4}"),
+        (r"2\pi\mathrm{i}", r"2\pi i"),
+        (r"\pi\text{r}^2", r"\pi r^2"),
         (r"90^{\circ}", r"90\degree"),
         ("90°", r"90\text{ degrees}"),
         (r"25\pi", r"25\pi\text{ cm}^3"),
@@ -321,6 +324,7 @@ def test_equal_expressions(gold, prediction):
         ("123", "1 2 3"),
         ("2516_8", "2516_7"),
         (r"\frac{1\pm\sqrt{5}}{2}", r"\frac{1+\sqrt{5}}{2}"),
+        (r"2\pi\mathrm{i}", r"2\pi"),
         ("11_2", "11"),
     ],
 )

@@ -166,6 +166,17 @@ def test_a_prompt_that_leaves_no_room_for_a_turn_is_not_asked():
     assert engine.batches == [1] and not any(first.sample(0.0, "r", 0).mask)
 
 
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_turn_that_the_model_has_no_room_for_ends_the_rollout(turns):
+    """A model, or a server, of fewer positions than `max_length`."""
+    lines = [*["<search>1</search>"] * turns, ("", "overlong")]
+    (trajectory,) = play(Script(a=lines), Shelf())
+    row = trajectory.sample(0.0, "r", 0)
+    assert (trajectory.finish, any(row.mask)) == (
+        ("length", True) if turns else ("overlong", False)
+    )
+
+
 def test_bad_limits_are_named():
     with pytest.raises(ValueError, match=r"Tool\nk\n.*greater than 0 .*input_value=0"):
         Tool(CharTokenizer(), Shelf(), k=0)

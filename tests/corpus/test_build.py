@@ -658,6 +658,9 @@ def test_a_folder_of_texts_and_data_is_refused_and_suffixes_may_be_large(tmp_pat
         (folder / name).write_text(text(seed))
     report = build_corpus(folder, tmp_path / "corpus", PLAIN, encode=encode)
     assert report.kept == 3
+    settings = CorpusSettings(**SMALL, shuffle=9)  # without a limit: as they are
+    build_corpus(folder, tmp_path / "whole", settings, encode=encode)
+    assert rows_of(tmp_path / "whole") == rows_of(tmp_path / "corpus")
     (folder / "Index.JSON").write_text("{}")
     message = r"texts \(A.TXT\) and data \(Index.JSON\); allowed: a folder of one or the other"
     with pytest.raises(CorpusError, match=message):
@@ -679,14 +682,15 @@ def test_a_limited_sample_of_a_folder_is_shuffled(tmp_path, saved):
         folder = tmp_path / f"c{len(drawn)}"
         build_corpus(tmp_path / "source", folder, settings, encode=encode)
         drawn.append([row["id"] for row in rows_of(folder)])
+    assert not list((tmp_path / "source").glob("cache*"))
     assert drawn[0] == [row["id"] for row in rows[:5]]
     assert drawn[1] == drawn[2] and len({tuple(one) for one in drawn}) == 3
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.CSV"])
 def test_a_file_of_a_table_is_read_by_rows(tmp_path, name):
     rows = Dataset.from_list([{"id": f"d{seed}", "words": text(seed)} for seed in range(3)])
-    (rows.to_csv if name.endswith("csv") else rows.to_parquet)(str(tmp_path / name))
+    (rows.to_csv if name.endswith("CSV") else rows.to_parquet)(str(tmp_path / name))
     settings = CorpusSettings(**SMALL, columns={"text": "words"})
     build_corpus(tmp_path / name, tmp_path / "corpus", settings, encode=encode)
     assert [row["id"] for row in rows_of(tmp_path / "corpus")] == ["d0", "d1", "d2"]

@@ -595,7 +595,7 @@ def test_a_run_asks_as_its_paper_does_unless_it_says_otherwise(tmp_path, monkeyp
 
     def asking(paper, end=True):
         asked.clear()
-        run_suites(uses, CHAT, paper, plain, end)
+        run_suites(uses, CHAT, paper, plain, end, None, 1000)
         return [(args[0], args[2], args[3], how) for args, how in asked]
 
     spice, hub = asking("spice"), dict.fromkeys(HOW)
@@ -608,6 +608,8 @@ def test_a_run_asks_as_its_paper_does_unless_it_says_otherwise(tmp_path, monkeyp
     assert spell[2][1:3] == (Sampling(4096, 0.7, 0.95), 2) and spell[2][3]["limit"] == 99
     assert [one[1:3] for one in asking("rlvr")[:2]] == [(plain, 1), (plain, 1)]
     assert [one[0] for one in asking("spice", end=False)] == ["bbeh"]
+    uses = {"longbench-v2": Use()}
+    assert asking("rlvr")[0][3]["limit"] == 1000 - 64, "a text is cut to what the run has room for"
 
     uses = {name: Use(**use) for name, use in read_uses(dict.fromkeys(BY_SEARCH)).items()}
     counts = {one[0]: one[3]["count"] for one in asking("ssp")}

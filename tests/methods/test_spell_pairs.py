@@ -89,6 +89,13 @@ def test_longpo_drops_a_chosen_answer_that_was_cut():
     assert not any(first.question in text_of(pair.long_ids) for pair in pairs)
 
 
+def test_an_answer_that_nobody_could_be_asked_for_is_in_no_pair():
+    """The model has room for the short context alone."""
+    one = method(alignment="longpo")
+    pairs, _ = pairs_of(one, lambda _, documents, __: ("so" * (documents == 1), "stop"))
+    assert pairs == []
+
+
 def test_solopo_takes_the_first_right_and_the_first_wrong_answer_from_the_short_context():
     one = method(alignment="solopo")
     never, always = one.static[0][:2]

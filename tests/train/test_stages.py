@@ -429,7 +429,8 @@ def test_benchmarks_are_sampled_as_evaluations_are(tmp_path, monkeypatch):
     stage.snapshots, stage.engines = set(), {}
     for step in (0, 4, 8):
         stage.evaluate(step)
-    assert how == [("rzero", Sampling(9, 0.25, 0.5), end, "tool") for end in (True, False, True)]
+    plain, room = Sampling(9, 0.25, 0.5), PLAIN.max_length
+    assert how == [("rzero", plain, end, "tool", room) for end in (True, False, True)]
 
 
 def test_a_kept_rollout_says_what_it_was(tmp_path):

@@ -256,14 +256,19 @@ def test_roles_that_learn_share_a_temperature(tmp_path, tiny_model, tokenizer):
     from dataclasses import replace
 
     class Two(Fixed):
+        alone = False
+
         def default_roles(self):
             role = super().default_roles()["r"]
             other = replace(role, sampling=replace(role.sampling, temperature=0.5))
-            return {"r": role, "s": other}
+            return {"s": other} if self.alone else {"r": role, "s": other}
 
     policy, hooks = Policy(tiny_model, tokenizer), Hooks(on_step=lambda *_: None)
     with pytest.raises(TrainerError, match=r"temperatures \[0.5, 1.0\]; allowed: one"):
         make_trainer(run_params(1), policy, Two([[]]), {}, hooks, tmp_path)
+    Two.alone = True
+    trainer = make_trainer(run_params(1), policy, Two([[]]), {}, hooks, tmp_path)
+    assert trainer.temperature == trainer.args.temperature == 0.5, "Unsloth reads that of args"
 
 
 # --- what is logged

@@ -67,7 +67,7 @@ VLLM_TESTS := tests/train/engines/test_vllm.py tests/train/engines/test_vllm_pro
   tests/train/test_zero.py
 UNSLOTH := .unsloth-cpu
 UNSLOTH_READY := $(UNSLOTH)/.ready-$(shell cksum < requirements/unsloth-cpu.txt | tr -d '[:space:]')
-BESIDE := PYTHONPATH='$(CURDIR)/$(UNSLOTH)' OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+BESIDE := CUDA_VISIBLE_DEVICES= PYTHONPATH='$(CURDIR)/$(UNSLOTH)' OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 
 vllm: $(VLLM_READY) $(UNSLOTH_READY) ## test vLLM, also under Unsloth, and DeepSpeed on the CPU in .venv-vllm (optional: sets up 4 GB)
 	$(BESIDE) $(VLLM) -m pytest $(VLLM_TESTS)

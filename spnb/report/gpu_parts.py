@@ -152,6 +152,8 @@ def loss(bench: Bench, result: Result) -> None:
         process = get_context("spawn").Process(target=fixed_loss, args=(bench, backend))
         process.start()  # of its own: Unsloth changes TRL
         process.join()
+        if process.exitcode:
+            raise RuntimeError(f"{backend}: exit code {process.exitcode}; see part.log")
         norms[backend] = json.loads((bench.folder / f"{backend}.json").read_text())
     own, other = norms["unsloth"], norms["transformers"]
     result.bar("loss, difference", abs(own["loss"] - other["loss"]), 0, 1e-3)  # it is 0 where exact

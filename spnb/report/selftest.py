@@ -26,7 +26,7 @@ from spnb.report.gpu_bench import LEFT_OUT, Bench, LeftOut, Result
 from spnb.report.gpu_parts import PARTS, Part
 from spnb.train import provenance
 from spnb.train.cards import shape_of
-from spnb.train.doctor import look
+from spnb.train.doctor import look, visible_cards
 from spnb.train.plan import make_plan
 from spnb.train.policies import PolicyError, check_policies
 
@@ -113,8 +113,7 @@ def _child(name: str, check: Callable[[Bench, Result], None], bench: Bench, file
     log = os.open(bench.folder / "part.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(log, stream)
-    if not bench.gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible_cards()[0] if bench.gpu else ""
     result = Result(name)
     try:
         check(bench, result)

@@ -12,6 +12,7 @@ from spnb.core.params import ParamError
 from spnb.core.paths import resolve
 from spnb.corpus.store import check_corpus
 from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, HUB
+from spnb.evaluate.loaders import load
 from spnb.train.config import RunParams, flat, trl_names
 from spnb.train.doctor import look, missing
 from spnb.train.engines.server import Server
@@ -106,6 +107,7 @@ def check_needs(params: RunParams) -> None:
         CorpusError: a corpus is none, or is not finished.
         PolicyError: a policy is not in reach, or reads other tokens than the run's first one.
         TrainerError: a policy's server does not answer, or has another model.
+        BenchmarkError: a benchmark of the hub cannot be loaded.
     """
     values = flat(dict(params))
     for key, needs in PACKAGES.items():
@@ -124,6 +126,9 @@ def check_needs(params: RunParams) -> None:
                 where = f"an existing file or folder, {resolve(source)} is none"
                 raise ParamError(f"{key} is {source!r}; allowed: {where}")
     check_room(params)
+    for name, use in params.benchmarks.items():
+        if use.path == HUB:  # now, not after the policies are loaded
+            load(name, None, count=1, revision=use.revision)
     for source in paths.get("corpus", []):
         check_corpus(source)
     check_policies([*params.loaded.values()])

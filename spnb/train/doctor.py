@@ -78,8 +78,10 @@ class Check:
 
 
 def look() -> Machine:
-    """What this machine has."""
+    """What this machine has; of its GPUs those that CUDA_VISIBLE_DEVICES names by number."""
     cards, driver = _by_smi()
+    numbers = [int(name) for name in visible_cards() if name.isdigit()]
+    cards = tuple(cards[number] for number in numbers if number < len(cards)) or cards
     usable = False
     if version("torch") is not None:
         import torch
@@ -139,8 +141,9 @@ def checks(machine: Machine, scale: str) -> list[Check]:
     there = f"{len(NEEDS[scale]) - len(lacking)} of {len(NEEDS[scale])}"
     few = f"{memory} GB, large policies and corpora would not fit"
     full = f"{disk} GB for packages, models and checkpoints"
+    made = " (`make lab GPU=1` sets them up)" if lacking and scale in CARD else ""
     found = [
-        Check("packages", there, ", ".join(lacking), only),
+        Check("packages", there, ", ".join(lacking) + made, only),
         Check("memory", f"{machine.memory:.0f} GB", few * (machine.memory < memory), only),
         Check("free disk", f"{machine.disk:.0f} GB", full * (machine.disk < disk), only),
     ]
@@ -155,7 +158,8 @@ def _of_cards(machine: Machine, scale: str) -> list[Check]:
     old = int(machine.driver.partition(".")[0] or 0) < DRIVER
     least = min((card.capability for card in cards), default=0.0)
     small = min((card.memory for card in cards), default=0.0) < CARD[scale] * 0.9
-    wanted = f"{CARD[scale]} GB a GPU; `spnb plan PAPER --scale {scale} --memory` says what fits"
+    wanted = f"{CARD[scale]} GB a GPU (CUDA_VISIBLE_DEVICES chooses); `spnb plan PAPER --scale "
+    wanted += f"{scale} --memory` says what fits"
     no_bf16 = f"bfloat16, which needs {CAPABILITY} (Ampere) or later: these runs compute in it"
     triton = "which Triton needs to build kernels when a run starts"
     lacks_card = "an NVIDIA GPU that torch can use" if not machine.usable else wanted * small

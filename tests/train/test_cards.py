@@ -254,7 +254,7 @@ def test_a_card_that_another_process_fills_is_refused_before_anything_is_loaded(
 def test_a_share_of_the_card_that_vllm_cannot_start_with_does_not_fit():
     small = params_of(gpu_memory=0.08)
     assert fits(params_of(), 24) and not fits(small, 24)
-    with pytest.raises(TrainerError, match="leaves vLLM 1.9 of the GPU's 24 GB; allowed: 2.7 GB"):
+    with pytest.raises(TrainerError, match="leaves vLLM 1.9 of the GPU's 24 GB; allowed: 4.2 GB"):
         refuse_small(small, 24)
 
 

@@ -38,12 +38,12 @@ def test_a_machine_with_everything_is_ready_and_each_line_says_for_what():
         ({"cards": (), "usable": False}, "GPUs: an NVIDIA GPU that torch can use"),
         ({"usable": False}, "GPUs: an NVIDIA GPU that torch can use"),
         ({"cards": (Card("T4", 16, 7.5),)}, "compute capability: bfloat16, which needs 8.0"),
-        ({"cards": (Card("T4", 16, 8.6),)}, "GPUs: 24 GB a GPU; `spnb plan PAPER --scale gpu"),
+        ({"cards": (Card("T4", 16, 8.6),)}, "GPUs: 24 GB a GPU (CUDA_VISIBLE_DEVICES cho"),
         ({"compiler": ""}, "C compiler: gcc, which Triton needs"),
         ({"header": ""}, "Python.h: python3-dev, which Triton needs"),
         ({"disk": 20.0}, "free disk: 30 GB for packages"),
         ({"memory": 8.0}, "memory: 16 GB"),
-        ({"versions": dict(GOOD.versions, vllm=None)}, "packages: vllm"),
+        ({"versions": dict(GOOD.versions, vllm=None)}, "packages: vllm (`make lab GPU=1`"),
     ],
 )
 def test_what_a_machine_lacks_is_named_for_the_scales_that_need_it(change, line):
@@ -65,6 +65,11 @@ def test_nvidia_smi_is_read_and_does_without(monkeypatch):
     assert machine.driver == "580.65.06" and machine.disk > 0 and machine.memory > 0
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert visible_cards() == ["0", "1"]
+    listed = "RTX 4090, 24564, 8.9, 580.65.06\nT1000, 4096, 7.5, 580.65.06\n"
+    assert len(look().cards) == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert [card.name for card in look().cards] == ["RTX 4090"], "the one that runs are to have"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     listed = "[N/A], [N/A], [N/A]\n"
     assert look().cards == () and visible_cards() == []
 

@@ -135,9 +135,8 @@ def _load(path: Path, source: str, settings: CorpusSettings, cache_dir: Path) ->
         rows = datasets.load_dataset("text", **options)
     elif (path / "state.json").is_file():
         rows = datasets.load_from_disk(str(path))
-        rows = (
-            rows.shuffle(settings.seed, keep_in_memory=True) if limit and settings.shuffle else rows
-        )
+        if limit and settings.shuffle:
+            rows = rows.shuffle(settings.seed, keep_in_memory=True)
         return rows.take(min(limit, len(rows))) if limit else rows
     else:
         name = str(path) if path.is_dir() else source

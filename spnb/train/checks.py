@@ -6,6 +6,7 @@ Nothing in it imports torch.
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 
 from spnb.core.params import ParamError
@@ -127,13 +128,19 @@ def check_needs(params: RunParams) -> None:
                 raise ParamError(f"{key} is {source!r}; allowed: {where}")
     check_room(params)
     for name, use in params.benchmarks.items():
-        if use.path == HUB:  # now, not after the policies are loaded
-            load(name, None, count=1, revision=use.revision)
+        if use.path == HUB:
+            check_hub(name, use.revision)
     for source in paths.get("corpus", []):
         check_corpus(source)
     check_policies([*params.loaded.values()])
     for name, address in params.servers.items():
         Server(name, params.policies[name], address).limit()
+
+
+@cache
+def check_hub(name: str, revision: str | None) -> None:
+    """BenchmarkError for a benchmark that the hub does not give: now, not at a run's first step."""
+    load(name, None, count=1, revision=revision)
 
 
 def check_room(params: RunParams) -> None:

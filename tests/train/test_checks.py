@@ -88,6 +88,17 @@ def test_a_benchmark_has_to_fit_into_the_run(tmp_path, paper, name, use, message
         check_needs(params)
 
 
+def test_a_benchmark_of_the_hub_is_asked_for_before_a_run_once(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(checks, "load", lambda *names, **how: asked.append((names, how)))
+    uses = {"gsm8k": {"revision": "v9"}, "aime24": {"path": __file__}}
+    params = small(tmp_path, benchmarks=uses).params("think")
+    check_needs(params)
+    check_needs(params)
+    assert asked == [(("gsm8k", None), {"count": 1, "revision": "v9"})]
+    checks.check_hub.cache_clear()
+
+
 def test_a_plan_says_which_variants_and_seeds_it_has(tmp_path):
     plan = small(tmp_path)
     assert plan.open("think").seed == plan.params("think").seed == 0

@@ -362,9 +362,10 @@ class SearchMethod(SelfPlayMethod):
         """`copies` trajectories of a role with searches to each prompt; one call of the retriever a
         round. `sampling`: in place of the role's."""
         policy, sampling = self.roles[role].policy, sampling or self.roles[role].sampling
+        asked = [self.chat.request(messages, sampling, 0, policy) for messages in prompts]
         requests = [
-            self.chat.request(messages, sampling, derive_seed(seed, role, place, copy), policy)
-            for place, messages in enumerate(prompts)
+            replace(request, seed=derive_seed(seed, role, place, copy))
+            for place, request in enumerate(asked)
             for copy in range(copies)
         ]
         rows = iter((yield from search_rollouts(requests, self.tool(pool))))

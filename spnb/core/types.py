@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -260,12 +261,13 @@ def derive_seed(*parts: Hashable) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def control_strings(tokenizer: Any) -> list[str]:
+@lru_cache
+def control_strings(tokenizer: Any) -> tuple[str, ...]:
     """The texts that a tokenizer reads as control tokens, the longest first."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     texts = {token.content for token in added if token.special}
     texts |= set(getattr(tokenizer, "all_special_tokens", ()))
-    return sorted(texts - {""}, key=lambda text: (-len(text), text))
+    return tuple(sorted(texts - {""}, key=lambda text: (-len(text), text)))
 
 
 class Chat:

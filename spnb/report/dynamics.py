@@ -164,10 +164,10 @@ def series(frames: Frames, *metrics: str) -> pd.DataFrame:
     """Metrics in long form: `SERIES`.
 
     A part is a metric of a role, "length/kuhn_poker/0"; where a metric has roles, its total over
-    roles is left out.
+    roles is left out. Loss and gradient norm have policies: the run's, and others beside it.
     """
     rows = frames.metrics[frames.metrics["metric"].isin(metrics)]
-    by_role = rows.loc[rows["role"] != "", "metric"].unique()
+    by_role = set(rows.loc[rows["role"] != "", "metric"]) - {"loss", "grad_norm"}
     rows = rows[(rows["role"] != "") | ~rows["metric"].isin(by_role)]
     part = (rows["metric"] + "/" + rows["role"]).str.rstrip("/")
     return rows.assign(part=part)[SERIES].reset_index(drop=True)

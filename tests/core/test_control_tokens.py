@@ -96,7 +96,7 @@ def test_control_strings_of_another_tokenizer():
     """Control tokens in other brackets, one within another, one of a single character."""
     other = other_tokenizer()
     words = other.get_vocab()
-    assert control_strings(other) == ["[INST]", "[UNK]", "</s>", "§"]
+    assert control_strings(other) == ("[INST]", "[UNK]", "</s>", "§")
     for text in ("a</s>a", "[INST]", "[IN[INST]ST]", "§", "a§</s>"):
         ids = ids_of(other, [{"role": "user", "content": text}])
         special = [words["</s>"], words["[INST]"], words["§"]]

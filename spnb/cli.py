@@ -100,7 +100,12 @@ def _check_exhibit(exhibit_id: str) -> None:
 
 
 def _listed(text: str | None) -> list[str] | None:
-    return [part.strip() for part in text.split(",") if part.strip()] if text else None
+    from spnb.core.params import ParamError
+
+    names = [part.strip() for part in text.split(",") if part.strip()] if text else None
+    if names == []:
+        raise ParamError(f"{text!r} names nothing; allowed: names with commas between them")
+    return names
 
 
 def _numbers(text: str | None) -> list[int] | None:
@@ -115,9 +120,10 @@ def _numbers(text: str | None) -> list[int] | None:
 @app.command()
 def doctor() -> None:
     """Print versions, cores, memory, GPU, engines, and what is missing for which scale."""
-    from spnb.train.doctor import report
+    with _clear_errors():
+        from spnb.train.doctor import report
 
-    print(report())
+        print(report())
 
 
 @app.command()
@@ -228,7 +234,8 @@ def search(search_id: str, scale: Scale = "cpu") -> None:
     with _clear_errors():
         from spnb.core.params import check_names, search_values
 
-        paper, name = f"{search_id}/search".split("/")[:2]
+        paper, _, name = search_id.partition("/")
+        name = name or "search"
         check_names(paper, scale)
         search_values(paper, name)
         from spnb.report.show import searched

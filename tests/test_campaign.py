@@ -3,6 +3,7 @@ of a policy's text out."""
 
 import ast
 import random
+import shutil
 import sys
 from itertools import islice
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from spnb.core.params import papers
 from spnb.core.paths import ROOT
 from spnb.train import runs as runs_module
-from tools.campaign import Part, __main__, damage, malformed, plainly, runs, texts
+from tools.campaign import Part, __main__, damage, kills, malformed, plainly, runs, texts, together
 
 ROOMS = ("core", "games", "corpus", "evaluate", "methods", "lab")
 TEXT = {"text", "prediction", "reply", "answer", "call", "said", "trajectory"}
@@ -172,6 +173,63 @@ def test_a_part_that_breaks_down_is_noticed(tmp_path, capsys):
     parts = __main__.campaign(tmp_path, 1, 0, {"broken": (1, broken)})
     assert parts[0].counts["traceback"] == 1 and "KeyError" in parts[0].found[0]
     assert "0 s" in capsys.readouterr().out
+
+
+def test_a_longer_campaign_tries_all_there_is_and_no_more():
+    assert sorted(Part("x", ROOT, scale=2).some(range(5))) == [*range(5)]
+    assert len(Part("x", ROOT, scale=0.5).some(range(10))) == 5
+
+
+def test_only_a_whole_campaign_replaces_the_committed_report(tmp_path, monkeypatch, capsys):
+    """What was tried before an interrupt is written down, and what was not is named."""
+
+    def stopped(part):
+        raise KeyboardInterrupt
+
+    known = {"fine": (30, lambda part: part.end("survived")), "stopped": (30, stopped)}
+    monkeypatch.setattr(__main__, "PARTS", known)
+    monkeypatch.setattr(__main__, "ROOT", tmp_path)
+    monkeypatch.setattr(__main__, "unclean", lambda: "")
+    for given, where in (([], "figures"), (["--minutes", "1"], "runs")):
+        with pytest.raises(KeyboardInterrupt):
+            __main__.main(given)
+        report = (tmp_path / where / "reliability" / "campaign.md").read_text()
+        assert "| fine | 1 | 1 |" in report and "Not tried: stopped." in report
+    shutil.rmtree(tmp_path / "figures")
+    known["stopped"] = known["fine"]
+    monkeypatch.setattr(__main__, "unclean", lambda: "changed")
+    assert __main__.main([]) == 0
+    assert "Not tried" not in (tmp_path / "runs/reliability/campaign.md").read_text()
+    assert not (tmp_path / "figures").exists()
+    for minutes in ("nan", "0", "-1", "inf"):
+        with pytest.raises(SystemExit):
+            __main__.main(["--minutes", minutes])
+        assert "allowed: above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("codes", "end"),
+    [([9, 0], "survived"), ([0, 0], ""), ([1, 0], "lost"), ([9, 1, 0], "lost"), ([0, 1], "lost")],
+)
+def test_a_start_that_fails_is_no_end(tmp_path, monkeypatch, codes, end):
+    """Before a kill or after one, whatever a later start does."""
+    left = iter(codes)
+
+    def ended(run, event=""):
+        yield
+        return next(left)
+
+    def judge(part, whole, run, code, about, count):
+        part.end("lost" if code else "survived", about, count)
+
+    monkeypatch.setattr(kills, "ended", ended)
+    monkeypatch.setattr(kills, "judge", judge)
+    monkeypatch.setattr(kills, "AGAIN", 0)
+    whole = SimpleNamespace(kind="rlvr/think", seconds=1, again=lambda folder: None)
+    part = Part("kills", tmp_path)
+    together(part, [lambda: kills.killed_run(part, whole, 0, "row-2")])
+    assert part.counts == dict.fromkeys(part.counts, 0) | ({end: 1} if end else {})
+    assert bool(part.left_out) == (not end)
 
 
 def test_damage_changes_what_it_says(tmp_path):

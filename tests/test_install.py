@@ -24,6 +24,9 @@ def installed(tmp_path_factory):
     for name in BUILT:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, project / name)
+    left = project / "build/lib/spnb/params/old"  # by an earlier build, of a paper that is gone
+    left.mkdir(parents=True)
+    (left / "variants.yaml").touch()
     make = [*PIP, "wheel", ".", "--no-build-isolation", *OFFLINE, "-w", str(folder)]
     subprocess.run(make, cwd=project, check=True)
     (wheel,) = folder.glob("*.whl")
@@ -65,6 +68,7 @@ def test_an_installed_package_trains_in_the_current_folder(installed, tmp_path):
 def test_a_wheel_has_data_and_the_locks_as_extras(installed):
     for name in ("params/spell/cpu.yaml", "reference/spell/numbers.csv", "lab/weights/games"):
         assert (installed / "spnb" / name).exists(), name
+    assert not (installed / "spnb/params/old").exists()
     (metadata,) = installed.glob("spnb-*.dist-info/METADATA")
     text = metadata.read_text()
     for extra in ("cpu", "gpu"):

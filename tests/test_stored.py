@@ -76,10 +76,12 @@ def pair(tmp_path):
     cells += map(new_code_cell, CODE[1:])
     nbformat.write(new_notebook(cells=cells), source)
 
-    def make(outputs=(), parameters=None, exception=None, code="table"):
+    def make(outputs=(), parameters=None, exception=None, code="table", count=4):
         injected = new_code_cell("scale = 'cpu'", metadata={"tags": ["injected-parameters"]})
-        ran = [new_markdown_cell("# An older text"), cells[1], injected, cells[2]]
-        last = new_code_cell(code, outputs=list(outputs), execution_count=4)
+        ran = [new_markdown_cell("# An older text"), cells[1].copy(), injected, cells[2].copy()]
+        for place, cell in enumerate(ran[1:], 1):
+            cell.execution_count = place
+        last = new_code_cell(code, outputs=list(outputs), execution_count=count)
         record = {"parameters": {"scale": "cpu"} if parameters is None else parameters}
         record |= {"exception": exception, "start_time": "2026-11-22T06:52:25.974075+00:00"}
         copy = new_notebook(cells=[*ran, last], metadata={"papermill": record, "widgets": {"a": 1}})
@@ -218,6 +220,7 @@ REFUSED = {
     "seeds": ({"parameters": {"scale": "cpu", "seeds": [7]}}, "'seeds': \\[7\\].*allowed"),
     "figures": ({"parameters": {"scale": "cpu", "figures": "runs/figures"}}, "runs/figures"),
     "failed": ({"exception": True}, "ended with an error; run make reproduce"),
+    "killed": ({"count": None}, "was not executed to its end; run make reproduce"),
     "code": ({"code": "other"}, "has other code than .*source.ipynb; run make reproduce"),
     "error": (
         {"outputs": [new_output("error", ename="ValueError", evalue="", traceback=[])]},

@@ -19,13 +19,15 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from spnb.core.disk import write_json, write_lines
+from spnb.core.params import unknown
 from spnb.core.paths import ROOT, resolve
 from spnb.report.frame import load_measures
 from spnb.report.papers.spice import CROSS_PLAY
-from spnb.train.runs import RECORDS, Run, read_run
+from spnb.train.runs import RECORDS, Run, RunError, open_run, read_run
 
 SCALE = "cpu"
 FULL = "full"
@@ -54,12 +56,13 @@ EXACT = {"value"}
 """Columns of an evaluation's numbers that claims are computed from."""
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 """Settings of LZMA for text: a seventh smaller than its preset alone."""
+ENDING = ".jsonl.xz"
 Row = Mapping[str, Any]
 
 
 def archive(paper: str, root: Path = ROOT) -> Path:
     """Where a paper's records are."""
-    return root / "records" / f"{paper}.jsonl.xz"
+    return root / "records" / f"{paper}{ENDING}"
 
 
 def finished(folder: Path) -> list[Run]:
@@ -72,15 +75,23 @@ def keep(runs: Path, paper: str, target: Path) -> int:
     """Packs a paper's finished runs; returns how many. What was packed before is replaced.
 
     Raises:
-        ValueError: a run that was packed before is not there; nothing changes.
+        ValueError: there is no run, or one that was packed before is not there with its parameters;
+            nothing changes.
+        RunError: a run is not as it was written; nothing changes.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     found = finished(runs / paper / SCALE)
-    before = {run["folder"] for run in read_packed(target)["runs"]} if target.exists() else set()
-    if lost := sorted(before - {run.folder.relative_to(runs).as_posix() for run in found}):
+    for run in found:
+        run.check_rows(run.facts(), exact=True)
+    there = {(run.folder.relative_to(runs).as_posix(), run.config_hash) for run in found}
+    before = read_packed(target)["runs"] if target.exists() else []
+    packed_before = {(run["folder"], run["config"]["hash"]) for run in before}
+    if lost := [folder for folder, _ in sorted(packed_before - there)]:
         more = f" and {len(lost) - 1} more" if lost[1:] else ""
         allowed = "all runs that are packed already (unpack them first)"
-        raise ValueError(f"{runs} has no {lost[0]}{more}; allowed: {allowed}")
+        raise ValueError(f"{runs} has no {lost[0]}{more} as packed; allowed: {allowed}")
+    if not found:
+        raise ValueError(f"{runs} has no finished run of {paper}; allowed: one at least")
     told: dict[str, list[Row]] = {name: [] for name in PACKED}
     exact = measured(paper)
     read: set[str] = set()
@@ -139,28 +150,36 @@ def kept_rows(run: Run, exact: set[str], first: bool) -> dict[str, list[dict[str
 
 
 def unpack(target: Path, runs: Path) -> int:
-    """Puts packed runs where there is none; returns how many. A run in `runs` stays as it is."""
+    """Puts packed runs where there is none; returns how many. A run in `runs` stays as it is, where
+    it has more than a folder that a plan made."""
     packed = read_packed(target)
-    missing = {
-        place: run
-        for place, run in enumerate(packed["runs"])
-        if not (runs / run["folder"] / "config.json").exists()
-    }
+    there = [open_run(runs, run["config"]["params"], make=False) for run in packed["runs"]]
+    missing = {place: run.folder for place, run in enumerate(there) if not begun(run)}
+    parts = {place: folder.with_name(f".{folder.name}") for place, folder in missing.items()}
+    for part in parts.values():
+        rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
     for name, value in packed["records"].items():
         rows: dict[int, list[Row]] = {place: [] for place in missing}
         for row in rows_of(value):
             if (place := row.pop(RUN)) in missing:
                 rows[place].append(row)
-        for place, run in missing.items():
-            (folder := runs / run["folder"]).mkdir(parents=True, exist_ok=True)
+        for place, part in parts.items():
             if rows[place] or name in RECORDS:
-                write_lines(folder / f"{name}.jsonl", rows[place])
-    for run in missing.values():
-        folder = runs / run["folder"]
-        write_json(folder / "config.json", run["config"])
-        facts = run["facts"] | read_run(folder).noted() | NO_WEIGHTS
-        write_json(folder / "finished.json", facts)  # the last one says that the run is there
+                write_lines(part / f"{name}.jsonl", rows[place])
+    for place, part in parts.items():
+        run = packed["runs"][place]
+        write_json(part / "config.json", run["config"])
+        write_json(part / "finished.json", run["facts"] | read_run(part).noted() | NO_WEIGHTS)
+        rmtree(missing[place], ignore_errors=True)
+        part.replace(missing[place])
     return len(missing)
+
+
+def begun(run: Run) -> bool:
+    """Whether a run's folder has anything of a run, or is being written."""
+    written = any(run.folder.glob("*.jsonl")) or run.checkpoints.exists() or run.finished
+    return written or (run.folder.exists() and bool(run.busy()))
 
 
 def metric(name: str, value: Any, exact: set[str]) -> Any:
@@ -207,9 +226,12 @@ def main(command: str, *papers: str) -> None:
     for paper in papers:
         target = archive(paper)
         runs = resolve("runs")
+        if command == "unpack" and not target.exists():
+            known = [path.name.removesuffix(ENDING) for path in target.parent.glob(f"*{ENDING}")]
+            sys.exit(f"error: {unknown('paper', paper, known)}")
         try:
             count = keep(runs, paper, target) if command == "keep" else unpack(target, runs)
-        except ValueError as error:
+        except (ValueError, RunError, EOFError, lzma.LZMAError) as error:
             sys.exit(f"error: {error}")
         print(f"{paper}: {count} runs, {target.stat().st_size / 1e6:.1f} MB packed")
 

@@ -197,6 +197,8 @@ def _given(copy: NotebookNode, executed: Path, scale: str) -> dict[str, Any]:
     record = copy.metadata.get("papermill", {})
     if record.get("exception"):
         raise StoredError(f"{executed} ended with an error; run make reproduce again")
+    if any(cell.source.strip() and cell.execution_count is None for cell in code_cells(copy)):
+        raise StoredError(f"{executed} was not executed to its end; run make reproduce again")
     values = dict(record.get("parameters", {}))
     figures = resolve(values.get("figures", provenance.COMMITTED))
     other = values.keys() - {"scale", "figures", "variants"}

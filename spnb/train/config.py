@@ -275,7 +275,8 @@ class RunParams(MethodParams):
                 snapshot = f"with policy {role.policy}, earlier weights"
                 raise ValueError(f"roles.{name}.trainable is True {snapshot}; allowed: false")
         for name, changes in self.co_trained.items():
-            validate(GRPOParams, self.grpo | changes, f"co_trained.{name}.")
+            typed = validate(GRPOParams, self.grpo | changes, f"co_trained.{name}.").resolved()
+            changes.update({key: typed[key] for key in changes})
             for key, why in SHARED.items():
                 same = changes.get(key, self.grpo[key]) == self.grpo[key]
                 self.need(same, f"co_trained grpo.{key}", f"the same for all: {why}")

@@ -164,8 +164,8 @@ class Plan:
                 check_needs(self.runs[key])
 
     def all(self) -> list[Run]:
-        """Every run of the plan, in order."""
-        return [self.open(*key) for key in self.runs]
+        """Every run of the plan, in order; no folder is made."""
+        return [self.open(*key, make=False) for key in self.runs]
 
     def needs(self, key: Key) -> list[Key]:
         """The runs that a run starts from."""
@@ -182,9 +182,9 @@ def make_plan(
 ) -> Plan:
     """A plan from the scale's parameter file, `values` and `exact`.
 
-    What stands in `values` wins over a variant, a variant over the file. A value of None, or one
-    that equals the file's (key by key, also inside of `grpo`, `roles` and `policies`), counts as
-    not given: a plan made with all that the file says equals one made without.
+    What stands in `values` wins over a variant, a variant over the file. A value of None there, or
+    one that equals the file's (key by key, also inside of `grpo`, `roles` and `policies`), counts
+    as not given: a plan made with all that the file says equals one made without.
 
     Args:
         exact: parameters of a run that win over a variant even where they equal the file's.
@@ -201,8 +201,8 @@ def make_plan(
                 f"{key} is {values[key]!r}, which cannot be set here; use variants, seeds"
             )
     file = scale_values(paper, scale)
+    values = {key: value for key, value in values.items() if value is not None}
     given = merge(changed_values(values, {"processes": 1, **file}), exact or {})
-    given = {key: value for key, value in given.items() if value is not None}
     known = variants(paper)
     own = {key: value for key, value in (file | given).items() if key in _SESSION}
     there = [name for name, entry in known.items() if scale in entry.get("scales", [scale])]

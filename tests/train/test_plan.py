@@ -25,7 +25,7 @@ from spnb.core.paths import ROOT, resolve
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import deviations, make_plan, run_all, run_one
 from spnb.train.policies import PolicyError, policy_fingerprint, policy_path
-from spnb.train.runs import RunError, read_state, seal
+from spnb.train.runs import RunError, config_hash, read_state, seal
 
 SMALL = dict(
     games=["kuhn_poker"],
@@ -272,7 +272,25 @@ def test_a_value_of_the_file_wins_over_a_variant_where_it_is_meant_exactly():
     plan = make_plan("proposer", "cpu", values, variants=["frozen"])
     assert plan.params("frozen").grpo["learning_rate"] == 1e-3
     assert plan.params("frozen").grpo["beta"] == 0 and plan.changed == ("grpo.learning_rate",)
-    assert make_plan("spell", "cpu", {"steps": None}).changed == ()
+    assert make_plan("spell", "cpu", steps=None).changed == ()
+    assert make_plan("scope", "gpu").params("full").micro_tokens == 16384
+    assert make_plan("scope", "gpu", {"micro_tokens": None}).params("full").micro_tokens is None
+    with pytest.raises(ParamError, match="steps is None"):
+        make_plan("spell", "cpu", {"steps": None})
+
+
+def test_numbers_of_policies_that_learn_in_the_same_steps_are_numbers_however_they_are_spelled():
+    """To YAML 1.1 a number with an exponent and no point is a text."""
+
+    def exact(beta):
+        return {"co_trained": {"proposer": {"beta": beta}}}
+
+    spelled = [
+        make_plan("proposer", "cpu", exact(beta), variants=["learning-two"])
+        for beta in (0.1, "1e-1")
+    ]
+    assert spelled[0].params("learning-two").co_trained["proposer"]["beta"] == 0.1
+    assert len({config_hash(plan.identity("learning-two", 10)) for plan in spelled}) == 1
 
 
 @pytest.mark.parametrize("paper", papers())

@@ -10,7 +10,7 @@ survived (the identical result, or one clear sentence), wrong (another result, i
 import random
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,10 @@ class Part:
     def of(self, full: int) -> int:
         """How many of what the full campaign tries so often; at least one."""
         return max(1, round(full * self.scale))
+
+    def some(self, every: Sequence[Any]) -> list[Any]:
+        """This part's share of all there is to be tried, drawn; all of it at most."""
+        return self.random.sample(every, min(len(every), self.of(len(every))))
 
     @property
     def short(self) -> bool:

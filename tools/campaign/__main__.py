@@ -1,4 +1,8 @@
-"""Runs the campaign and writes figures/reliability/: see `tools.campaign`."""
+"""Runs the campaign and writes its report: see `tools.campaign`.
+
+It goes to figures/reliability/ where all parts had their whole time on a clean commit, else to
+runs/reliability/. What is found stays in the folder that is printed first.
+"""
 
 import argparse
 import json
@@ -9,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from spnb.train.provenance import commit
+from spnb.train.provenance import commit, unclean
 from tools.campaign import ENDS, ROOT, Part
 from tools.campaign.damage import damage, disk, starts
 from tools.campaign.kills import kills
@@ -34,10 +38,15 @@ PARTS: dict[str, tuple[float, Callable[[Part], None]]] = {
 
 
 def campaign(
-    folder: Path, minutes: float, seed: int, parts: Mapping[str, tuple[float, Callable]] = PARTS
+    folder: Path,
+    minutes: float,
+    seed: int,
+    parts: Mapping[str, tuple[float, Callable]] = PARTS,
+    target: Path | None = None,
 ) -> list[Part]:
-    """Runs all parts one after the other, each within its share of the time."""
-    done = []
+    """Runs all parts one after the other, each within its share of the time; after each the report
+    is written to `target`, if there is one."""
+    done: list[Part] = []
     for name, (share, run) in parts.items():
         begun = time.monotonic()
         place = folder / name
@@ -51,6 +60,8 @@ def campaign(
         part.seconds = round(time.monotonic() - begun, 1)
         print(f"{name}: {part.counts} in {part.seconds:.0f} s", flush=True)
         done.append(part)
+        if target is not None:
+            write(target, done, minutes, seed)
     return done
 
 
@@ -65,6 +76,7 @@ def write(folder: Path, parts: Sequence[Part], minutes: float, seed: int) -> Non
 
 def report(facts: Mapping, results: Sequence[Mapping]) -> str:
     """The campaign as Markdown: a table by part, then every sentence that was found."""
+    absent = [name for name in PARTS if name not in [one["name"] for one in results]]
     columns = ["part", "tried", *ENDS, "seconds", "of which", "left out and why"]
     rows = []
     for one in results:
@@ -80,7 +92,8 @@ def report(facts: Mapping, results: Sequence[Mapping]) -> str:
         "# Reliability campaign",
         "",
         f"`make campaign`, {facts['minutes']:g} minutes, seed {facts['seed']}, commit "
-        f"{facts['commit']}.",
+        f"{facts['commit']}."
+        + (f" Not tried: {', '.join(absent)}." if absent else ""),
         "Survived: the identical result, or one clear sentence. Wrong: another result in silence. "
         "Lost: results that no start brings back.",
         "",
@@ -99,13 +112,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=FULL, help="of all parts together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--folder", type=Path, default=ROOT / "figures" / "reliability")
+    parser.add_argument("--folder", type=Path, help="of the report")
     given = parser.parse_args(arguments)
+    if not 0 < given.minutes < float("inf"):
+        parser.error(f"--minutes is {given.minutes}; allowed: above 0")
+    whole = given.minutes >= FULL and {*given.parts} == {*PARTS} and not unclean()
+    target = given.folder or ROOT / ("figures" if whole else "runs") / "reliability"
     work = Path(tempfile.mkdtemp(prefix="campaign-"))
     print(f"working in {work}")
     chosen = {name: PARTS[name] for name in given.parts}
-    parts = campaign(work, given.minutes, given.seed, chosen)
-    write(given.folder, parts, given.minutes, given.seed)
+    parts = campaign(work, given.minutes, given.seed, chosen, target)
+    print(f"written: {target}")
     return int(any(part.bad for part in parts))
 
 

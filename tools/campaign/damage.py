@@ -136,7 +136,7 @@ def damage(part: Part) -> None:
         if one[1] != "folder copied" or one[0].endswith("manifest.json")
     ]
     every = [*itertools.product(ways, wholes, (False, True))]
-    chosen = part.random.sample(every, part.of(len(every)))
+    chosen = part.some(every)
     together(part, [partial(_damaged, part, n, *one) for n, one in enumerate(chosen)])
 
 

@@ -29,6 +29,8 @@ KINDS |= dict.fromkeys(("rlvr/think", "proposer/learning", "proposer/learning-tw
 KINDS |= {"spice/r-zero": (*EVENTS, "mark-1", "move-2", "seal-2")}
 KINDS |= {"scope/full": (*EVENTS, "row-3", "row-4", "mark-2", "move-2", "seal-3")}
 """Kinds of runs, and the events at which each is killed."""
+KILLED = (9, -9)
+"""Exit codes of what killed itself at an event, and of what was killed."""
 AGAIN = 0.3
 """The share of killed runs that are killed again."""
 
@@ -61,31 +63,31 @@ def killed_run(part: Part, whole: Whole, place: int, event: str) -> Trial:
     told = []
     while not told or rng.random() < AGAIN:
         if event and not told:
-            killed, about = (yield from ended(run, event)) == 9, event
+            code, about = (yield from ended(run, event)), event
         else:
             after = rng.uniform(0.1, 1.5 + whole.seconds)
-            killed, about = (yield from _killed(begin(run), after)), f"{after:.2f} s"
-        if not killed:
+            code, about = (yield from _killed(begin(run), after)), f"{after:.2f} s"
+        if code not in KILLED:
             break
         told.append(about)
-    code = yield from ended(run)
-    if not told:
+    if code in (0, *KILLED):  # any other start failed
+        code = yield from ended(run)
+    if not told and not code:
         return part.leave_out(f"{about} of {whole.kind}: it had ended before")
     part.tally("at events" if event else "at random", len(told))
-    about = f"seed {part.seed}, place {place}, killed at {', '.join(told)}"
-    judge(part, whole, run, code, about, len(told))
+    about = f"seed {part.seed}, place {place}, killed at {', '.join(told) or 'nothing'}"
+    judge(part, whole, run, code, about, max(1, len(told)))
 
 
-def _killed(process, after: float) -> Generator[None, None, bool]:
-    """Kills a process after some seconds; False where it ended before."""
+def _killed(process, after: float) -> Generator[None, None, int]:
+    """Kills a process after some seconds, where it has not ended before; its exit code."""
     ends = time.monotonic() + after
     while process.is_alive() and time.monotonic() < ends:
         yield
-    if not process.is_alive():
-        return False
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    return True
+    if process.is_alive():
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+    return process.exitcode
 
 
 def killed_notebook(part: Part, place: int) -> Trial:
@@ -124,12 +126,13 @@ def _given_again(part: Part, place: int, name: str, read: Callable[[Path], objec
     rng = random.Random(f"{part.seed} {name} {place}")
     after = rng.uniform(0.3, 0.3 + json.loads(took.read_text()))
     folder.mkdir()
-    killed = yield from _killed(start(log, WORK, name, folder), after)
-    code = yield from _finished(start(log, WORK, name, folder), log)
+    first = code = yield from _killed(start(log, WORK, name, folder), after)
+    if first in (0, *KILLED):  # any other start failed
+        code = yield from _finished(start(log, WORK, name, folder), log)
     same = not code and read(folder) == read(whole)
     part.tally(name)
     end = "survived" if same else "traceback" if code else "wrong"
-    about = f"{name}, {'killed' if killed else 'ended'} after {after:.2f} s"
+    about = f"{name}, {'killed' if first in KILLED else 'ended'} after {after:.2f} s"
     part.end(end, f"{about}: {log.read_text(errors='replace')[-300:]}")
     shutil.rmtree(folder) if same else None
 

@@ -20,7 +20,7 @@ def prompts(part: Part) -> None:
         texts += [first + other for first, other in pairs]
         texts += [one[: len(one) // 2] + other + one[len(one) // 2 :] for one, other in pairs]
         asked = [*itertools.product(ROLES, texts)]
-        for role, text in part.random.sample(asked, part.of(len(asked))):
+        for role, text in part.some(asked):
             harmless = controls_in(tokenizer, ids_of(tokenizer, ROLES[role]("a")))
             found = controls_in(tokenizer, ids_of(tokenizer, ROLES[role](text)))
             for counts in (harmless, found):  # a word that a tokenizer does not know is no control

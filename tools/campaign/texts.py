@@ -274,7 +274,7 @@ def texts(part: Part, known: Mapping[str, Reader] | None = None) -> None:
     """
     names = sorted(known or readers())
     batches = [(part.seed, first) for first in range(0, part.of(100_000), BATCH)]
-    chosen = part.random.sample(REPEATED, part.of(len(REPEATED)))
+    chosen = part.some(REPEATED)
     shapes = [(name, fragment) for fragment in chosen for name in names]
     batch, timed = partial(_batch, known=known), partial(_timed, known=known)
     if part.short or known:

@@ -62,11 +62,11 @@ def selftest(
     minutes = sum(PARTS[name].minutes for name in names or PARTS)
     print(f"{where}; {policy}; at most {minutes:.0f} minutes")
     results = []
+    target = resolve(out) if out else resolve("figures/gpu") if on_gpu else home
     for name in names or PARTS:
         results.append(run_part(name, PARTS[name], Bench(home / name, policy, on_gpu, values)))
         print(line(results[-1]), flush=True)
-    target = resolve(out) if out else resolve("figures/gpu") if on_gpu else home
-    write(target, where, results)
+        write(target, where, results)
     print(f"written: {target / 'selftest.md'}, {target / 'selftest.json'}")
     return results
 
@@ -91,12 +91,14 @@ def run_part(name: str, part: Part, bench: Bench) -> Result:
     started = time.perf_counter()
     process = get_context("spawn").Process(target=_child, args=(name, part.check, bench, file))
     process.start()
-    process.join(60 * part.minutes)
-    over = process.is_alive()
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()  # where it had no group yet
-    process.join()
+    try:
+        process.join(60 * part.minutes)
+        over = process.is_alive()
+    finally:  # after Ctrl-C too
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # where it had no group yet
+        process.join()
     if over:
         result = Result(name, why=f"over its limit of {part.minutes:g} minutes, and was ended")
     elif file.is_file():

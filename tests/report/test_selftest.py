@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -103,6 +105,28 @@ def test_every_part_has_a_verdict_and_the_reason(home, capsys, monkeypatch):
     told = {one["part"]: one["verdict"] for one in json.loads(file.read_text())["parts"]}
     assert told == {name: verdict for name, (verdict, _) in said.items()}
     assert "| endless | failed |" in file.with_suffix(".md").read_text()
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_a_part_and_all_that_it_has_started_and_keeps_the_verdicts_before(
+    home, monkeypatch
+):
+    monkeypatch.setattr(module, "get_context", lambda kind: get_context("fork"))
+    monkeypatch.setattr(module, "PARTS", {"good": OWN["good"], "endless": Part(endless, 1)})
+
+    def interrupt():
+        while not list(home.glob("runs/selftest/*/endless/pid")):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        selftest()
+    (pid,) = home.glob("runs/selftest/*/endless/pid")
+    status = Path(f"/proc/{pid.read_text()}/status")
+    assert not status.exists() or "State:\tZ" in status.read_text()
+    (file,) = home.glob("runs/selftest/*/selftest.json")
+    assert [one["part"] for one in json.loads(file.read_text())["parts"]] == ["good"]
 
 
 def test_bars_hold_within_their_bounds_alone():

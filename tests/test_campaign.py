@@ -13,7 +13,18 @@ import pytest
 from spnb.core.params import papers
 from spnb.core.paths import ROOT
 from spnb.train import runs as runs_module
-from tools.campaign import Part, __main__, damage, kills, malformed, plainly, runs, texts, together
+from tools.campaign import (
+    Part,
+    __main__,
+    damage,
+    kills,
+    malformed,
+    plainly,
+    retriever,
+    runs,
+    texts,
+    together,
+)
 
 ROOMS = ("core", "games", "corpus", "evaluate", "methods", "lab")
 TEXT = {"text", "prediction", "reply", "answer", "call", "said", "trajectory"}
@@ -247,4 +258,8 @@ def test_the_second_reading():
     assert plainly.verdict("<answer> No.</answer>") is False
     assert plainly.may_be_right("exact", "the town Arnford.", ["Arnford"])
     assert not plainly.may_be_right("cover", "Arn ford is", ["Arnfords"])
+    assert not plainly.may_be_right("expression", "banana", ["3/4", "12"])
+    assert plainly.may_be_right("expression", "\\frac{3}{4}", ["3/4", "12"])
+    assert retriever._is_valid(b'{"queries": ["a"], "topk": 1}')
+    assert not retriever._is_valid(b'{"queries": 5}') and not retriever._is_valid(b"{}")
     assert not plainly.may_be_right("program", "x + 1", ["5 13"])

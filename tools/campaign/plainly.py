@@ -120,7 +120,9 @@ def may_be_right(kind: str, answer: str, golds: Sequence[str]) -> bool:
         return number(answer) is not None and number(answer) in map(number, golds)
     if kind in ("expression", "ordered"):
         value = number(answer) or arithmetic(answer)
-        return value is None or value in [number(gold) for gold in golds]
+        if value is None:
+            return any(letter.isnumeric() for letter in answer)
+        return value in [number(gold) for gold in golds]
     if kind == "input":
         digits = set(answer.strip()) <= set("0123456789")
         return digits and _comes_out(golds[0], f"{answer} {golds[1]}")

@@ -55,7 +55,10 @@ def _is_valid(body: bytes) -> bool:
         given = json.loads(body)
     except ValueError:
         return False
-    return isinstance(given, dict) and set(given) <= {"queries", "topk", "return_scores"}
+    if not isinstance(given, dict) or not set(given) <= {"queries", "topk", "return_scores"}:
+        return False
+    queries = given.get("queries")
+    return isinstance(queries, list) and all(isinstance(query, str) for query in queries)
 
 
 def _asks(url: str, number: int, bad: list[bytes]) -> tuple[bool, float]:

@@ -15,8 +15,8 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
-    "core": 2_710,
-    "methods": 3_030,
+    "core": 2_730,
+    "methods": 3_040,
     "train": 4_970,
     "games": 1_260,
     "corpus": 1_590,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_700
+HELPER = 10_730
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_170
+EVERYTHING = 26_210
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

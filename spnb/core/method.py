@@ -82,13 +82,15 @@ class MethodParams(Settings):
     """Parameters that every method reads. Subclasses add the method's own.
 
     `role_names` are the method's roles; `roles` changes them, for instance
-    `{"proposer": {"policy": "start", "trainable": False}}` for a frozen proposer.
+    `{"proposer": {"policy": "start", "trainable": False}}` for a frozen proposer. What
+    `silent` ones answer is no row, so they cannot learn.
 
     `asks` says how many answers a `step`, an `evaluation` and once the `run` ask for at most, as a
     sum of products of parameters ("proposals * answers + eval_items"; a list counts its items).
     """
 
     role_names: ClassVar[tuple[str, ...]] = ()
+    silent: ClassVar[tuple[str, ...]] = ()
     asks: ClassVar[dict[str, str]] = {}
 
     plugins: str = Field("", description="a file that registers rewards, games, sources")
@@ -120,10 +122,21 @@ class MethodParams(Settings):
 
     @model_validator(mode="after")
     def _roles_exist(self) -> "MethodParams":
-        for name in self.roles:
+        for name, role in self.roles.items():
             if name not in self.role_names:
                 raise ValueError(unknown("role", name, self.role_names))
+            if role.trainable and name in self.silent:
+                raise ValueError(f"roles.{name}.trainable is True; allowed: false, it has no rows")
         return self
+
+    def need_group(self, role: str, size: str, rule: str) -> None:
+        """Refuses what teaches nothing: to compare an answer with itself, or to follow a mean by
+        match in a group of several. `size`: the parameter that is a group's; `rule`: the usual."""
+        rule = getattr(self.roles.get(role), "estimator", None) or rule
+        alone = getattr(self, size) == 1 and rule.startswith("group") and role not in self.frozen
+        self.need(not alone, f"{size} roles", "2 or more, to be compared with each other")
+        fits = rule != "role_ema" or getattr(self, size) == 1
+        self.need(fits, f"{size} roles", "role_ema where a group has one reward")
 
     def eval_seed(self, *labels: Any) -> int:
         """The seed that draws the questions of an evaluation: those of `eval_draw`."""

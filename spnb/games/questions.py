@@ -87,6 +87,6 @@ def questions(count: int, seed: int, kinds: Sequence[str] = tuple(KINDS)) -> lis
     return [KINDS[kind](rng) for kind in itertools.islice(itertools.cycle(kinds), count)]
 
 
-def transfer_suite(count: int) -> list[Task]:
-    """The first `count` questions of the transfer suite."""
-    return questions(count, derive_seed("transfer suite"), TRANSFER)
+def transfer_suite(count: int, draw: str = "") -> list[Task]:
+    """The first `count` questions of the transfer suite, or of another with a `draw`'s name."""
+    return questions(count, derive_seed("transfer suite", *filter(None, [draw])), TRANSFER)

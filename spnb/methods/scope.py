@@ -66,6 +66,7 @@ class Params(MethodParams):
     """SCOPE's own parameters; defaults are the paper's (table 9)."""
 
     role_names = ("challenger", "solver", "gate", "rubric", "grader")
+    silent = ("gate", "rubric", "grader")
     asks = {
         "step": "documents_per_step * proposals * attempts + tasks_per_step * answers",
         "evaluation": "eval_items * kinds * highest + eval_tasks * attempts + short_items",
@@ -149,6 +150,9 @@ class Params(MethodParams):
         stages = getattr(self, "stages", [])
         fits = not self.even_share or (stages and self.tasks == "challenger")
         need(fits, "tasks even_share stages", "a share of a stage's tasks, the challenger's")
+        self.need_group("challenger", "proposals", "group_zscore")
+        made = stages or self.tasks != "challenger"
+        self.need_group("solver", "answers" if made else "attempts", "group_zscore")
         for index, stage in enumerate(stages):
             fits = stage.policy in (POLICY, CHALLENGER)
             need(fits, f"stages {index}", f"stages of {POLICY} and {CHALLENGER}")
@@ -339,7 +343,10 @@ class Method(SearchMethod):
         params = self.params
         paid = [self.difficulty(item) for item in items]
         if params.pay == "shuffled":
-            random.Random(derive_seed(seed, "shuffled")).shuffle(paid)
+            live = [at for at, item in enumerate(items) if item.trajectory.finish != LOST]
+            random.Random(derive_seed(seed, "shuffled")).shuffle(order := live.copy())
+            moved = dict(zip(live, order, strict=True))
+            paid = [paid[moved.get(at, at)] for at in range(len(paid))]
         rows = []
         for place, (item, pay) in enumerate(zip(items, paid, strict=True)):
             facts = {"reason": item.reason, "success": item.mean, "points": list(item.points)}
@@ -478,7 +485,8 @@ class Method(SearchMethod):
                 about = ("solver", group, one.text is None, facts)
                 rows += self.rows(one.trajectory, one.reward, *about)
         if self.params.reward == "random":
-            permute_rewards(first_turns(rows), random.Random(derive_seed(seed, "random")))
+            counted = [row for row in first_turns(rows) if row.weight]
+            permute_rewards(counted, random.Random(derive_seed(seed, "random")))
             as_first_turns(rows, "reward")
         tasks = [self.source.task(item.proposal, item.context) for item in items]
         self.log(**answer_numbers(items, tasks, self.source))

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from spnb.core.advantages import make_estimator
+from spnb.core.advantages import RoleEMA, make_estimator
 from spnb.core.documents import open_source
 from spnb.core.episodes import Episode, parallel
 from spnb.core.grading import graded
@@ -39,10 +39,10 @@ MAX_ROUNDS = 4  # of matches in one step
 Family = Literal["journey", "ledger", "choice", "report"]
 
 
-def benchmark_tasks(family: str, count: int, tokenizer: Any) -> list[Task]:
+def benchmark_tasks(family: str, count: int, tokenizer: Any, draw: str = "") -> list[Task]:
     """The ladder's held-out questions of a family, which no game teaches, levels 1 to 4 in turn."""
     source: Any = open_source("lab:ladder", SimpleNamespace(family=family, highest=4), tokenizer)
-    rng = random.Random(derive_seed("benchmark", family))
+    rng = random.Random(derive_seed("benchmark", family, *filter(None, [draw])))
     return [source.exercise(1 + place % 4, rng, "heldout") for place in range(count)]
 
 
@@ -55,6 +55,7 @@ class Params(MethodParams):
     """
 
     role_names = ("player", "opponent", "questions")
+    silent = ("opponent",)
     asks = {
         "step": "turns_per_step + group_size",
         "evaluation": "eval_matches * games + final_matches * games + eval_samples * games"
@@ -126,7 +127,7 @@ class Method(SelfPlayMethod):
         super().__init__(params, tokenizer)
         self.games: list[Game] = [make_game(name) for name in params.games]
         self.turns_per_match = {game.name: 2.0 for game in self.games}
-        self.questions = transfer_suite(params.eval_questions)
+        self.questions = transfer_suite(params.eval_questions, params.eval_draw)
 
     def default_roles(self) -> dict[str, Role]:
         """The player in training, another policy as its opponent, who answers questions."""
@@ -225,14 +226,14 @@ class Method(SelfPlayMethod):
         role_ema: a moving average per (game, seat), moved once a match. global_ema: one for all.
         batch_mean: the mean of this rollout's turns per (game, seat). none: A = R.
         """
+        estimator = self.roles["player"].estimator
         groups = [sample.group for sample in samples]
         roles = [sample.role for sample in samples]
         if self.params.baseline == "global_ema":
             groups = list(zip(groups, roles, strict=True))
             roles = ["all"] * len(roles)
-        elif self.params.baseline == "batch_mean":
+        elif not isinstance(estimator, RoleEMA):
             groups = ["batch"] * len(groups)
-        estimator = self.roles["player"].estimator
         advantages = estimator([sample.reward for sample in samples], groups, roles)
         for sample, advantage in zip(samples, advantages, strict=True):
             sample.advantage = advantage
@@ -277,7 +278,7 @@ class Method(SelfPlayMethod):
     def suites(self, step: int) -> list[Suite]:
         """Matches, exact measures, questions; the same deals at every step, in every variant."""
         params = self.params
-        seed = derive_seed(self.params.seed, "eval")
+        seed = derive_seed(self.params.seed, "eval", *filter(None, [params.eval_draw]))
         sampling = params.eval_sampling
         ends = step in (0, params.steps)
         suites = []
@@ -289,7 +290,8 @@ class Method(SelfPlayMethod):
         if self.questions:
             suites.append(matches.question_suite(self.chat, sampling, self.questions, seed))
         for name in params.eval_benchmarks if ends else []:
-            tasks = benchmark_tasks(name, params.eval_questions, self.chat.tokenizer)
+            own = (params.eval_questions, self.chat.tokenizer, params.eval_draw)
+            tasks = benchmark_tasks(name, *own)
             suites.append(matches.benchmark_suite(self.chat, name, tasks))
         return suites
 

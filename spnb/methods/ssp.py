@@ -56,6 +56,7 @@ class Params(MethodParams):
     """SSP's own parameters."""
 
     role_names = ("proposer", "verifier", "solver", "judge")
+    silent = ("verifier", "judge")
     asks = {
         "step": "answers_per_step * proposals * readings + answers_per_step * proposals * attempts"
         " + answers_per_step * resamples",
@@ -120,11 +121,9 @@ class Params(MethodParams):
             check_source(GENERATED, self)
         solver = "solver" not in self.frozen
         need(proposer or solver, "questions roles", "a role that learns")
-        told = {name: role.estimator for name, role in self.roles.items() if role.estimator}
-        alone = proposer and self.proposals == 1 and told.get("proposer", "").startswith("group")
-        need(not alone, "proposals roles", "2 or more, to be compared with each other")
-        alone = solver and self.attempts == 1 and told.get("solver", "group").startswith("group")
-        need(not alone, "attempts roles", "2 or more, to be compared with each other")
+        if proposer:
+            self.need_group("proposer", "proposals", "raw")
+        self.need_group("solver", "attempts", "group_zscore")
         need(self.min_characters <= self.max_characters, "min_characters", "up to max_characters")
         need(self.min_searches <= self.max_searches, "min_searches", "up to max_searches")
         keeps = self.fill != "resample"  # every proposal as a row of the batch
@@ -214,7 +213,7 @@ class Method(SearchMethod):
         rows = [self.paid(slot, place) for place, slot in enumerate(slots) if slot.trajectory]
         rows += [row for question in questions for row in question.rows]
         if params.paid == "shuffled":
-            permute_rewards(rows, rng)
+            permute_rewards([row for row in rows if row.weight], rng)
         self.remember(slots, step)
         self.filled = (len(questions), len(slots))
         self.log(**numbers(proposed, questions))

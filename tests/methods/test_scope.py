@@ -16,11 +16,11 @@ from spnb.core.episodes import run
 from spnb.core.method import Share, place_of
 from spnb.core.params import ParamError, validate
 from spnb.core.rewards import length_factor
-from spnb.core.search import RetrieverError
+from spnb.core.search import LOST, RetrieverError
 from spnb.core.types import Sample, Trajectory
 from spnb.corpus.passages import Reading
 from spnb.evaluate.items import play_suite
-from spnb.evaluate.reports import outside
+from spnb.evaluate.reports import outside, unfit
 from spnb.lab import groups
 from spnb.methods.scope import Answer, Item, Method, Params
 
@@ -820,3 +820,80 @@ def test_an_answers_length_is_that_of_its_text_alone():
     text = "<think> long</think><search> x</search><answer> abc</answer>"
     read = method().read_report(Trajectory((), [1] * 99, policy_text=text))
     assert (read.text, read.tokens) == ("abc", 3)
+
+
+class Half(Scripted):
+    """Every second answer searches, the others answer at once."""
+
+    def solve(self, prompt):
+        self.done = getattr(self, "done", -1) + 1
+        if self.done % 2:
+            return "<think> look</think><search> x</search>"
+        said = groups.report(groups.points(*read(prompt)))
+        return f"<think> done</think><answer> {said}</answer>"
+
+
+class Down:
+    def search(self, queries, k):
+        raise RetrieverError("down")
+
+
+def test_random_rewards_are_of_answers_that_count(monkeypatch):
+    for seed in range(4):
+        made = method(STAGES, reward="random", seed=seed)
+        made.kept = [task_of(1), task_of(2)] * 2
+        monkeypatch.setattr(made.source, "retriever", lambda pool: Down())
+        _, rows = play(Half(), step=2, made=made)
+        assert len({row.reward for row in rows[::2]}) == 1, "who could answer did so in full"
+
+
+@pytest.mark.parametrize("values", [{"answers": 1}, {"proposals": 1}])
+def test_nobody_is_alone_in_a_group(values):
+    with pytest.raises(ParamError, match="2 or more"):
+        method(STAGES, **values)
+
+
+@pytest.mark.parametrize("role", ["gate", "rubric", "grader"])
+def test_a_judge_cannot_be_told_to_learn(role):
+    with pytest.raises(ParamError, match="trainable"):
+        method(roles={role: {"trainable": True}})
+
+
+def test_held_out_tasks_are_answered_as_often_as_the_filter_does():
+    made = method(eval_tasks=1, filter_attempts=3, attempts=2)
+    world = Scripted()
+    play_suite(made.suites(0)[1], dict.fromkeys(NAMES, world))
+    assert world.counts["tell"] == 3
+
+
+def test_a_solvers_stage_has_its_own_number_of_answers():
+    made = method(STAGES, answers=3, attempts=2)
+    made.kept = [task_of(1), task_of(2)] * 2
+    _, rows = play(Scripted(tells=in_turn(1, 1 / 3, 2 / 3)), step=2, made=made)
+    assert [row.group for row in rows] == [0, 0, 0, 1, 1, 1]
+
+
+def test_what_failed_or_cannot_be_read_is_no_part_of_a_tasks_mean():
+    told = Answer(Trajectory((), finish="stop"), "x", [True, False])
+    gone = Answer(Trajectory((), finish=LOST))
+    assert Item(Reading("question"), answers=[told, gone]).mean == 0.5
+    half = Answer(Trajectory((), finish="stop"), "x", [True, None])
+    assert unfit(Item(Reading("question"), answers=[half, told])) == ""
+
+
+def test_permuted_pay_is_of_tasks_that_count():
+    """One whose search failed keeps its nothing."""
+    made = method(pay="shuffled")
+    told = Answer(Trajectory((), finish="stop"), "x", [True, False])
+
+    def item(**told):
+        said = Trajectory((1,), completion_ids=[2], mask=[1], logps=[0.0], **told)
+        return Item(Reading("question"), said, form=1)
+
+    for seed in range(4):
+        lost = item(finish=LOST)
+        fine = [item(finish="stop") for _ in range(3)]
+        for one in fine:
+            one.answers = [told]
+        rows = made.challenger_rows([lost, *fine], seed)
+        assert [row.reward for row in rows[1:]] == [1.5] * 3

@@ -657,3 +657,41 @@ def test_every_variant_is_valid_at_every_scale(paper, scale):
 def test_a_plan_of_tested_games_does_without_the_slow_import_of_textarena():
     code = "import sys, spnb; spnb.make_plan('spiral'); sys.exit('textarena' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def prompts_of(**values):
+    engine = MoveEngine(last_move)
+    spiral = method(
+        games=["kuhn_poker"], eval_matches=20, eval_samples=1, eval_questions=8, **values
+    )
+    for suite in spiral.suites(0):
+        if suite.name == "transfer":
+            play_suite(suite, {"policy": engine})
+    return ["".join(map(chr, r.prompt_ids)) for r in engine.requests]
+
+
+def test_another_draw_asks_other_questions():
+    assert prompts_of() == prompts_of() and not {*prompts_of()} & {*prompts_of(eval_draw="search")}
+
+
+@pytest.mark.parametrize("estimator", ["group_mean", "group_zscore"])
+def test_a_players_group_is_the_batch(estimator):
+    rows = step_of(
+        method(turns_per_step=16, roles={"player": {"estimator": estimator}}), MoveEngine(at_random)
+    )
+    assert trained(rows)
+
+
+def test_the_turns_of_a_step_are_drawn_from_all_of_its_matches():
+    """Four matches of tic-tac-toe have five to nine turns each: the first eight are of two."""
+    (rows,) = collect(at_random, games=["tic_tac_toe"], baseline="none", turns_per_step=8)
+    assert len(rows) == 8 and len({row.group for row in rows}) > 2
+
+
+def test_the_learner_changes_seats_in_further_rounds_too():
+    """Forfeits: rounds of four matches, two, one and one, each seat in turn."""
+    spiral, seats = method(games=["kuhn_poker"], turns_per_step=8, opponent="random"), []
+    play = spiral.match
+    spiral.match = lambda game, seed, learner: seats.append(learner) or play(game, seed, learner)
+    step_of(spiral, MoveEngine(never_legal))
+    assert seats == [0, 1, 0, 1, 1, 0, 0, 1]

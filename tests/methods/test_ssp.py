@@ -713,3 +713,91 @@ def test_a_process_without_a_question_goes_on_where_another_has_one():
     made.share = Share(0, 2, lambda own: [*own, Counter()])
     with pytest.raises(ValueError, match="no question of 1 passed"):
         made.check_any(slots, [])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_control_permutes_what_counts_alone(monkeypatch, seed):
+    """The first of four attempts at each question cannot search; the others are right."""
+    made, calls = method(paid="shuffled", seed=seed), []
+    retriever = made.source.retriever("train")
+
+    class Failing:
+        def search(self, queries, k):
+            calls.append(queries)
+            if len(calls) > 1:
+                raise RetrieverError("down")
+            return retriever.search(queries, k)
+
+    failing = Failing()
+    monkeypatch.setattr(made.source, "retriever", lambda pool: failing)
+    _, rows = play(Seeking(1), made=made)
+    solver = of(rows, "solver")
+    assert [row.reward for at, row in enumerate(solver) if at % 4] == [1.0] * 12
+
+
+def test_a_full_batch_is_cut():
+    """Three of four pass at first, then four more: the surplus is left out."""
+
+    def asks(place):
+        return "nonsense" if place == 0 else "one"
+
+    made, rows = play(Scripted(asks=asks), fill="resample")
+    assert numbers(made)["proposals"] == 8
+    assert len(of(rows, "proposer")) == 4 and len(of(rows, "solver")) == 16
+
+
+def test_one_right_reading_mends_no_other():
+    """Of each question's two readings the first says nothing, the judge takes the second."""
+
+    class Mute(Scripted):
+        def reply(self, prompt):
+            text = super().reply(prompt)
+            other = (prompts.ASK_SEARCH, prompts.SEARCHING["plain"], prompts.JUDGE)
+            reads = not any(words in prompt for words in other)
+            return "hm" if reads and self.counts["read"] % 2 else text
+
+    world = Mute(reads=False, says=True)
+    with pytest.raises(ValueError, match="not verified: 4"):
+        play(world, readings=2, grader="judge", roles=JUDGED)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"min_characters": 39, "min_words": 8, "max_characters": 39}, ""),
+        ({"min_characters": 40}, "too short"),
+        ({"min_words": 9}, "too few words"),
+        ({"max_characters": 38}, "too long"),
+    ],
+)
+def test_the_bounds_themselves_are_allowed(values, reason):
+    question = Proposal("Start at Belana: first guide. Who is it", "Arwyn")
+    found = Trajectory((1,), searches=["guide of x"], documents=["x"])
+    assert method(**values).broken_rule(question, found) == reason
+
+
+def test_noise_is_of_trajectories_that_found_something():
+    made = method(noise="trajectory", noisy_documents=1)
+    found = [Trajectory((1,), documents=texts) for texts in (["a"], [], ["d"])]
+    batch = [Question(Context("quest"), one) for one in found]
+    mixed = [made.mixed(batch[0], batch, random.Random(seed)) for seed in range(20)]
+    assert all(sorted(each) == ["a", "d"] for each in mixed)
+
+
+def test_a_prompt_that_is_too_long_is_left_out():
+    made = method(max_new_tokens=16, max_length=64, invalid_reward=-1.0)
+    made.pool = [["Who?", "x"]]
+    rows = run(made.rollout(0), {"policy": Scripted()})
+    proposer = of(rows, "proposer")
+    assert {(row.weight, row.advantage) for row in proposer} == {(0.0, 0.0)}
+
+
+@pytest.mark.parametrize("role", ["verifier", "judge"])
+def test_who_is_never_trained_cannot_be_told_to_learn(role):
+    with pytest.raises(ParamError, match="trainable"):
+        method(roles={role: {"trainable": True}})
+
+
+def test_a_moving_average_is_for_one_reward_a_group():
+    with pytest.raises(ParamError, match="role_ema where a group has one reward"):
+        method(roles={"solver": {"estimator": "role_ema"}})

@@ -16,7 +16,7 @@ from tools.sizes import (
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_730,
-    "methods": 3_040,
+    "methods": 3_050,
     "train": 4_970,
     "games": 1_260,
     "corpus": 1_590,
@@ -28,7 +28,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
 }
 HELPER = 10_730
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_210
+EVERYTHING = 26_220
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -181,7 +181,8 @@ def suites(params: Any, chat: Chat, documents: Sequence[int], ends: bool) -> lis
     if ends:
         single = [(f"{name}-1", partial(draw_task, name, documents=1)) for name in TYPES]
         forms = [(name, partial(draw_form, name, documents[0])) for name in FORMS]
-        for name, draw in [*single, *forms]:
+        there = {suite.name for suite in made}
+        for name, draw in [one for one in (*single, *forms) if one[0] not in there]:
             made.append(_suite(name, draw, params, chat, sampling, 1))
     return made
 

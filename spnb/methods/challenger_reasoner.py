@@ -90,7 +90,8 @@ class Params(MethodParams):
         types = self.task_types
         need(types and len(set(types)) == len(types), "task_types", "one or more, each once")
         need(len(set(self.corpus)) == len(self.corpus), "corpus", "each once")
-        need(len(self.frozen) < len(self.role_names), "roles", "one that learns")
+        learn = {"reasoner", *(["challenger"] if self.writer == "policy" else [])}
+        need(learn - {*self.frozen}, "roles", "one that learns")
         enough = self.attempts >= self.group_size
         need(enough, "attempts", f"group_size ({self.group_size}) or more")
         taught = self.writer == "oracle" or not self.writer_wrong
@@ -180,7 +181,8 @@ class ChallengerReasoner(SelfPlayMethod):
         drawn, or chosen by the challenger (not trained; drawn where it cannot be read)."""
         rng = random.Random(derive_seed(seed, "sources"))
         drawn = self.source.draw_several(rng, count, read)
-        if self.params.selection == "drawn" or not self.params.corpus:
+        params = self.params
+        if params.selection == "drawn" or params.writer == "oracle" or not params.corpus:
             return drawn
         prompts = [spice_prompts.select(context.texts[0]) for context in drawn]
         seeds = partial(derive_seed, seed, "select")

@@ -44,7 +44,10 @@ class Method(ChallengerReasoner):
         answers = yield from self.answer(valid, seed)
 
         # 3 Pay the challenger: uncertainty, less repetition.
-        repeated = shares([attempt.task.question for attempt in valid])
+        rank = self.share.rank
+        every = self.share.gather([(rank, attempt.task.question) for attempt in valid])
+        near = zip(every, shares([question for _, question in every]), strict=True)
+        repeated = [share for (of, _), share in near if of == rank]
         for attempt, share in zip(valid, repeated, strict=True):
             attempt.pay = max(0.0, self.reward(attempt) - share)
         samples = self.challenger_rows(groups)

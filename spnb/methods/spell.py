@@ -120,6 +120,9 @@ class Params(MethodParams):
         need(not (self.alignment and self.judgments), "judgments_per_answer alignment", "0")
         need(not (self.alignment and self.context), "context alignment", "nothing")
         need(self.rewards == "earned" or not self.alignment, "rewards alignment", "earned")
+        learn = {"responder", *(["questioner"] if self.question_source == "policy" else [])}
+        learn |= {"verifier"} if self.judgments else set()
+        need(learn - {*self.frozen}, "roles", "one that learns")
         loss = self.grpo.get("loss_type", "grpo")
         need(loss == "grpo", "grpo.loss_type", "grpo, of whose row means eq. 12 is made")
         known = not foreign("source", [self.corpus], self.plugins)
@@ -272,7 +275,8 @@ class Method(SelfPlayMethod):
         if self.params.question_source != "static":
             roles["questioner"] = Role(sampling, zscore())
         if "external" in {*getattr(self.params, "policies", {}), *self.params.roles}:
-            roles["external"] = Role(sampling, zscore(), "external", trainable=False)
+            own = self.params.eval_sampling
+            roles["external"] = Role(own, zscore(), "external", trainable=False)
         return roles
 
     def rollout(self, step: int) -> Episode[list[Sample]]:

@@ -88,15 +88,14 @@ def _check_exhibit(exhibit_id: str) -> None:
     """ParamError for an exhibit that does not exist; names those of the same paper."""
     import yaml
 
-    from spnb.core.params import ParamError, papers, unknown
+    from spnb.core.params import papers, require
 
     text = (files("spnb") / "reference" / "exhibits.yaml").read_text(encoding="utf-8")
     known = {name: [entry["id"] for entry in part] for name, part in yaml.safe_load(text).items()}
     paper = exhibit_id.split("/")[0]
     shown = [paper] if paper in known else papers()
     allowed = [name for key in shown for name in known.get(key, [])]
-    if exhibit_id not in allowed:
-        raise ParamError(unknown("exhibit", exhibit_id, allowed))
+    require("exhibit", exhibit_id, allowed)
 
 
 def _listed(text: str | None) -> list[str] | None:
@@ -275,11 +274,10 @@ def embedded(
 ) -> None:
     """Build embedded policies from a seed: of the games, a ladder or documents."""
     with _clear_errors():
-        from spnb.core.params import ParamError, unknown
+        from spnb.core.params import require
         from spnb.lab.pretrain.recipes import TABLES
 
-        if recipe not in (known := ["games", *TABLES["recipes"]]):
-            raise ParamError(unknown("recipe", recipe, known))
+        require("recipe", recipe, ["games", *TABLES["recipes"]])
         from spnb.lab.pretrain.make import make
 
         make(recipe, folder, _values(set_) | {"seed": seed})

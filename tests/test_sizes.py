@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
-    "core": 2_730,
-    "methods": 3_050,
+    "core": 2_720,
+    "methods": 3_040,
     "train": 4_970,
     "games": 1_260,
-    "corpus": 1_590,
+    "corpus": 1_580,
     "evaluate": 1_510,
-    "lab": 4_800,
+    "lab": 4_740,
     "report": 5_950,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_730
+HELPER = 10_720
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_220
+EVERYTHING = 26_160
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

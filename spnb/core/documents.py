@@ -150,7 +150,7 @@ def open_source(
             method takes.
     """
     if corpus is None or name.startswith(LAB):
-        return _laboratory(name).open_source(name.removeprefix(LAB), params, tokenizer)
+        return _laboratory(name).make_source(params, tokenizer)
     source = (find("source", name) or corpus)(params, tokenizer)
     if not isinstance(source, kind):
         allowed = f"one that makes a {kind.__module__}.{kind.__name__}"
@@ -160,11 +160,12 @@ def open_source(
 
 def check_source(name: str, params: Any) -> None:
     """ValueError for parameters that the source of this name does not take; see `open_source`."""
-    _laboratory(name).check_source(name.removeprefix(LAB), params)
+    _laboratory(name).check(params)
 
 
 def _laboratory(name: str) -> Any:
-    """The laboratory, reached by name alone, so that nothing that a method needs imports it."""
+    """The module of a source of the laboratory, which is reached by name alone, so that nothing
+    that a method needs imports it."""
     if not name.startswith(LAB):
         raise ParamError(f"source is {name!r}; allowed: a name that begins with {LAB!r}")
-    return importlib.import_module("spnb.lab")
+    return importlib.import_module("spnb.lab").source_module(name.removeprefix(LAB))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, TypeVar
 
-from spnb.core.types import OVERLONG, Completion, Engine, Request, Trajectory
+from spnb.core.types import OVERLONG, Engine, Request, Trajectory
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -200,19 +200,6 @@ class _Calls:
             return {}
         self._running = None
         return dict(zip(asked, future.result(), strict=True))
-
-
-def answer_all(requests: Sequence[Request], engines: Mapping[str, Engine]) -> list[Completion]:
-    """The completions of requests, in order, each from the engine of the policy that it names.
-
-    Raises:
-        ValueError: a request names a policy that is not in `engines`.
-    """
-
-    def ask() -> Episode[list[Completion]]:
-        return (yield list(requests))
-
-    return run(ask(), engines)
 
 
 def single_turn(request: Request) -> Episode[Trajectory]:

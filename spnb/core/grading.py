@@ -16,7 +16,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 
 from spnb.core import formulas, prompts
-from spnb.core.params import unknown
+from spnb.core.params import require
 from spnb.core.types import Sample, Task, Trajectory
 
 PartsGrader = Callable[[str, Sequence[str]], float]
@@ -41,8 +41,7 @@ def grade(
     golds = (gold,) if isinstance(gold, str) else gold
     if kind in PARTS:
         return PARTS[kind](prediction, golds)
-    if kind not in RULES:
-        raise ValueError(unknown("kind of grading", kind, [*RULES, *PARTS]))
+    require("kind of grading", kind, [*RULES, *PARTS], ValueError)
     rule = partial(_same_number, tolerance=tolerance) if kind == "numeric" else RULES[kind]
     return float(any(rule(text, prediction) for text in golds))
 

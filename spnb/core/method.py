@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from spnb.core import plugins, prompts
 from spnb.core.advantages import ESTIMATORS, Estimator, assign, make_estimator, skip_zero_advantage
 from spnb.core.episodes import Episode, ask_group, overlong, single_turn
-from spnb.core.params import Settings, StrictData, unknown
+from spnb.core.params import Settings, StrictData, require
 from spnb.core.search import Tool, search_rollouts
 from spnb.core.types import Chat, Messages, Pair, Request, Sample, Sampling, Trajectory, derive_seed
 
@@ -123,8 +123,7 @@ class MethodParams(Settings):
     @model_validator(mode="after")
     def _roles_exist(self) -> "MethodParams":
         for name, role in self.roles.items():
-            if name not in self.role_names:
-                raise ValueError(unknown("role", name, self.role_names))
+            require("role", name, self.role_names, ValueError)
             if role.trainable and name in self.silent:
                 raise ValueError(f"roles.{name}.trainable is True; allowed: false, it has no rows")
         return self

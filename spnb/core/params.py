@@ -137,6 +137,14 @@ def unknown(what: str, value: Any, allowed: Collection[str]) -> str:
     return f"{what} is {_short(value)}, which is unknown; {hint}{names}"
 
 
+def require(
+    what: str, value: Any, allowed: Collection[str], error: type[ValueError] = ParamError
+) -> None:
+    """Raises the error of a name that does not exist; see `unknown`."""
+    if value not in allowed:
+        raise error(unknown(what, value, allowed))
+
+
 def papers() -> list[str]:
     """The papers and studies that have parameter files."""
     return sorted({path.parent.name for at in _places() for path in at.glob("*/variants.yaml")})
@@ -161,8 +169,7 @@ def check_names(paper: str, scale: str, chosen: Collection[str] = ()) -> None:
     scale_file(paper, scale)
     known = variants(paper)
     for name in chosen:
-        if name not in known:
-            raise ParamError(unknown("variant", name, known))
+        require("variant", name, known)
 
 
 def scale_file(paper: str, scale: str) -> Path:
@@ -191,8 +198,7 @@ def scale_values(paper: str, scale: str) -> dict[str, Any]:
     values = _mapping(path)
     allowed = ("scale", "run", *PLAN_KEYS)
     for key in values:
-        if key not in allowed:
-            raise ParamError(f"{path}: {unknown('parameter', key, allowed)}")
+        require(f"{path}: parameter", key, allowed)
     if values.pop("scale", None) != scale:
         raise ParamError(f"{path}: scale is another one; allowed: {scale}")
     run = values.pop("run", None) or {}

@@ -13,7 +13,7 @@ from typing import Any
 from spnb.core import prompts
 from spnb.core.documents import Context, Document, DocumentSource, Proposal, Rejected
 from spnb.core.grading import grade
-from spnb.core.params import unknown
+from spnb.core.params import require
 from spnb.core.types import Messages, Task, derive_seed
 from spnb.corpus.store import CorpusError, open_store, readable
 
@@ -27,12 +27,6 @@ MOST_WORDS = 40
 """Of a stated answer that is no letter."""
 TOLERANCE = 0.0015
 """Of numbers, relative to the proposal's answer (SPELL's released grader)."""
-
-
-def check_type(family: str) -> None:
-    """Raises ValueError for a family that is no task type."""
-    if family not in TYPES:
-        raise ValueError(unknown("task type", family, list(TYPES)))
 
 
 def messages(family: str, proposal: Proposal, documents: Sequence[str]) -> Messages:
@@ -103,7 +97,7 @@ def read_clusters(
             message = f"cluster {name!r} of {corpus!r} has {len(rows)} documents"
             raise CorpusError(f"{message}; allowed: documents_read ({least}) or more")
         family = (rows[0].get("metadata") or {}).get("task", types[place % len(types)])
-        check_type(family)
+        require("task type", family, TYPES, ValueError)
         drawn = random.Random(derive_seed(seed, "cluster", name)).sample(
             rows, min(count, len(rows))
         )

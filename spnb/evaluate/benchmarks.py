@@ -9,7 +9,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field
 
-from spnb.core.params import ParamError, StrictData, unknown, validate
+from spnb.core.params import ParamError, StrictData, require, validate
 from spnb.core.prompts import Exam
 
 HUB = "hub"
@@ -141,8 +141,7 @@ def read_uses(value: Any) -> Any:
         return value
     uses = {}
     for name, use in value.items():
-        if name not in BENCHMARKS:
-            raise ParamError(unknown("benchmark", name, BENCHMARKS))
+        require("benchmark", name, BENCHMARKS)
         use = HUB if use is None else use
         uses[name] = use = {"path": use} if isinstance(use, str) else use
         pinned = use.get("revision") if isinstance(use, Mapping) else None

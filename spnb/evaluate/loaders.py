@@ -25,7 +25,7 @@ from spnb.core import prompts
 from spnb.core.errors import OneLine
 from spnb.core.grading import grade, register
 from spnb.core.method import Suite
-from spnb.core.params import unknown
+from spnb.core.params import require
 from spnb.core.paths import resolve
 from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
 from spnb.evaluate.benchmarks import (
@@ -84,8 +84,7 @@ def load(
         BenchmarkError: unknown name, a source that cannot be loaded, a column that is missing, a
             row that makes no task, a limit that leaves no room for the text.
     """
-    if name not in BENCHMARKS:
-        raise BenchmarkError(unknown("benchmark", name, BENCHMARKS))
+    require("benchmark", name, BENCHMARKS, BenchmarkError)
     entry = BENCHMARKS[name]
     entry = entry.model_copy(update={"revision": revision or entry.revision})
     source = f"benchmark {name} ({path or HUB})"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spnb.core.episodes import Episode, answer_all, parallel, run
+from spnb.core.episodes import Episode, parallel, run, single_turn
 from spnb.core.method import Suite
 from spnb.core.types import Chat, Engine, Sampling, Task, derive_seed
 from spnb.evaluate import items
@@ -194,7 +194,8 @@ def spoken(
     seeds = [derive_seed(seed, "spoken", place, 0) for place in range(len(tasks))]
     pairs = zip(tasks, seeds, strict=True)
     requests = [chat.request(task.messages, sampling, one) for task, one in pairs]
-    return texts + [("questions", answer.text) for answer in answer_all(requests, engines)]
+    answers = run(parallel(*map(single_turn, requests)), engines)
+    return texts + [("questions", answer.text) for answer in answers]
 
 
 def cross_play(

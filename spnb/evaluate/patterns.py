@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from spnb.core.episodes import answer_all
+from spnb.core.episodes import parallel, run, single_turn
 from spnb.core.prompts import outside
 from spnb.core.types import Chat, Engine, Messages, Sampling, derive_seed
 from spnb.evaluate.items import share_row
@@ -101,7 +101,8 @@ def label_by_model(
         chat.request(judge_messages(text), sampling, derive_seed(0, "pattern judge", index))
         for index, text in enumerate(texts)
     ]
-    return [parse_labels(answer.text) for answer in answer_all(requests, engines)]
+    answers = run(parallel(*map(single_turn, requests)), engines)
+    return [parse_labels(answer.text) for answer in answers]
 
 
 def judge_messages(text: str) -> Messages:

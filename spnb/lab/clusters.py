@@ -27,8 +27,9 @@ from typing import Any
 
 from spnb.core.documents import Context, Document, Judgement, Proposal
 from spnb.core.method import Suite
+from spnb.core.params import require
 from spnb.core.types import Chat, Sampling, Task, derive_seed
-from spnb.corpus.clusters import TYPES, Clusters, agrees, check_type, with_answer
+from spnb.corpus.clusters import TYPES, Clusters, agrees, with_answer
 from spnb.corpus.clusters import messages as messages
 from spnb.corpus.clusters import read_proposal as read_proposal
 from spnb.corpus.retrieval import make_retriever
@@ -93,7 +94,7 @@ def known(source: Source) -> Source:
 def draw_cluster(family: str, count: int, rng: random.Random, name: str = "") -> Cluster:
     """A cluster of `count` documents, in names and wordings of training; ValueError for a family
     that is no task type."""
-    check_type(family)
+    require("task type", family, TYPES, ValueError)
     sources = draw_sources(rng, family, count, LENGTH, "train")
     texts = write_documents(sources, rng, WORDING[WORLDS[family]]["notes"]["train"])
     pairs = zip(texts, sources, strict=True)

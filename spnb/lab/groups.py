@@ -24,7 +24,7 @@ from spnb.core import prompts
 from spnb.core.documents import Document, Judgement, Proposal
 from spnb.core.grading import read_answer, register
 from spnb.core.method import Suite
-from spnb.core.params import unknown
+from spnb.core.params import require
 from spnb.core.search import Retriever, Tool
 from spnb.core.types import Chat, Task, derive_seed
 from spnb.corpus.passages import Reading, Readings, draw_searches
@@ -217,18 +217,12 @@ def draw_task(kind: str, level: int, rng: random.Random, pool: Pool = "train") -
 
     Raises ValueError for a type or a level that there is not.
     """
-    check_type(kind)
+    require("type of task", kind, TYPES, ValueError)
     check_level(level, HIGHEST)
     people = rng.sample(rng.choice(groups(pool)), rng.randint(FEWEST, SIZE))
     frame = rng.choice(TYPES[kind]["questions"][pool])
     text = question(kind, [source.subject for source in people], level, frame)
     return make_task(kind, text, people, level)
-
-
-def check_type(kind: str) -> None:
-    """Raises ValueError for a type of task that there is not."""
-    if kind not in TYPES:
-        raise ValueError(unknown("type of task", kind, TYPES))
 
 
 # --- as a source
@@ -359,7 +353,7 @@ def short_task(number: int, rng: random.Random, pool: Pool) -> Task:
 def check(params: Any) -> None:
     """Raises ValueError for a type of task or a level that there is not."""
     for kind in params.kinds:
-        check_type(kind)
+        require("type of task", kind, TYPES, ValueError)
     check_level(params.highest, HIGHEST)
 
 

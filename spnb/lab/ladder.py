@@ -26,7 +26,7 @@ import yaml
 
 from spnb.core import prompts
 from spnb.core.grading import register
-from spnb.core.params import unknown
+from spnb.core.params import require
 from spnb.core.types import Messages, Task
 from spnb.lab.world import Pool, names
 
@@ -49,12 +49,6 @@ SO = "so"
 RIVALS = 2
 """Notes on somebody else among those that an answerer reads."""
 NAME = "[A-Z][a-z]+"
-
-
-def check_family(family: str) -> None:
-    """Raises ValueError for a family that there is not."""
-    if family not in WORLDS:
-        raise ValueError(unknown("family", family, list(WORLDS)))
 
 
 def check_level(level: int, highest: int = HIGHEST) -> None:
@@ -106,7 +100,7 @@ def draw_source(
     Payments repeat where `length` is above their number. Raises ValueError for an unknown family,
     or a length of less than 1 or more than `HIGHEST`.
     """
-    check_family(family)
+    require("family", family, WORLDS, ValueError)
     check_level(length)
     subject = rng.choice([name for name in names("person", pool) if name not in but])
     if WORLDS[family] == "journey":

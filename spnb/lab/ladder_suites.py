@@ -11,6 +11,7 @@ from spnb.core.documents import Context, Document, Judgement, Proposal, Rejected
 from spnb.core.episodes import Episode, single_turn
 from spnb.core.grading import grade_text
 from spnb.core.method import Chat, Suite
+from spnb.core.params import require
 from spnb.core.search import Retriever, Tool, search_rollouts
 from spnb.core.types import Messages, Request, Task, Trajectory, derive_seed
 from spnb.corpus.retrieval import make_retriever
@@ -177,7 +178,7 @@ def check(params: Any) -> None:
     """Raises ValueError for a family or a level that there is not."""
     if params.family in CHAINS:
         return ladder.check_level(params.highest, CHAINS[params.family].highest)
-    ladder.check_family(params.family)
+    require("family", params.family, ladder.WORLDS, ValueError)
     ladder.check_level(params.highest)
     people = len(names("person", "heldout"))
     if getattr(params, "sources", 1) > people:

@@ -27,7 +27,7 @@ from spnb.core import prompts
 from spnb.core.documents import Context, Judgement, Proposal
 from spnb.core.grading import grade
 from spnb.core.method import Suite
-from spnb.core.params import unknown
+from spnb.core.params import require
 from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
 from spnb.corpus.segments import GRADES, SegmentSource
 from spnb.corpus.store import Corpus
@@ -83,8 +83,7 @@ class Entry(Source):
 
 def kinds_of(half: str, types: Sequence[str]) -> list[str]:
     """The kinds of a half of the corpus on which a task of one of these types can be written."""
-    if half not in HALVES:
-        raise ValueError(unknown("half of the corpus", half, HALVES))
+    require("half of the corpus", half, HALVES, ValueError)
     return [
         name for name, kind in KINDS.items() if kind.half == half and set(kind.types) & set(types)
     ]
@@ -110,8 +109,7 @@ def draw_entry(
 
     Raises ValueError for a kind that there is not, or a length that it does not have.
     """
-    if kind not in KINDS:
-        raise ValueError(unknown("kind of documents", kind, list(KINDS)))
+    require("kind of documents", kind, list(KINDS), ValueError)
     ladder.check_level(length, HIGHEST)
     subject = rng.choice([name for name in names("person", pool) if name not in but])
     return Entry(kind, subject, tuple(rng.sample(KINDS[kind].steps, length)))
@@ -220,8 +218,7 @@ def write_task(
     """
     ladder.check_level(level, len(entry.steps))
     kind = KINDS[entry.family]
-    if answer_type not in kind.types:
-        raise ValueError(unknown(f"type of answers to {entry.family}", answer_type, kind.types))
+    require(f"type of answers to {entry.family}", answer_type, kind.types, ValueError)
     notes = draw_notes(entry, level, rng, kind.notes[wording])
     text = question(entry.family, entry.subject, level, rng.choice(kind.questions[wording]), notes)
     gold = result(entry.family, entry.steps[:level])

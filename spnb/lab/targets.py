@@ -10,7 +10,7 @@ from typing import Any
 
 from spnb.core import prompts
 from spnb.core.documents import Context, Judgement, Proposal
-from spnb.core.params import unknown
+from spnb.core.params import require
 from spnb.core.search import Retriever
 from spnb.core.types import Messages, Task, Trajectory
 from spnb.corpus.targets import Questions
@@ -63,8 +63,7 @@ class Targets(Questions, ChainSource):
 
 def check(params: Any) -> None:
     """Raises ValueError for a world of chains or a level that there is not."""
-    if params.family not in CHAINS:
-        raise ValueError(unknown("family", params.family, CHAINS))
+    require("family", params.family, CHAINS, ValueError)
     check_level(params.highest, CHAINS[params.family].highest)
 
 

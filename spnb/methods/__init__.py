@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from spnb.core.params import ParamError, papers, unknown
+from spnb.core.params import ParamError, papers, require
 
 
 def method_module(paper: str) -> ModuleType:
     """The module of a paper; ParamError where there is none."""
-    if paper not in papers():
-        raise ParamError(unknown("paper", paper, papers()))
+    require("paper", paper, papers())
     if importlib.util.find_spec(f"spnb.methods.{paper}") is None:
         raise ParamError(f"paper is {paper!r}; allowed: one whose spnb/methods/{paper}.py exists")
     return importlib.import_module(f"spnb.methods.{paper}")

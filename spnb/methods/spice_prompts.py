@@ -17,7 +17,7 @@ import yaml
 from spnb.core import prompts
 from spnb.core.documents import Proposal, Rejected
 from spnb.core.grading import is_expression
-from spnb.core.params import unknown
+from spnb.core.params import require
 from spnb.core.types import Messages
 
 Style = Literal["plain", "paper"]
@@ -51,7 +51,7 @@ TYPE_NAMES = {"integer": "Integer", "expression": "Expression", "string": "Strin
 
 def challenge(style: Style, answer_type: str, text: str | None) -> Messages:
     """Asks for a task with this type of answer from a segment, from nothing where it is None."""
-    check_type(answer_type)
+    require("type of answers", answer_type, VALIDATORS, ValueError)
     if style == "plain":
         instruction = CHALLENGING[answer_type, text is not None]
         return _user(instruction, *([text] if text is not None else []))
@@ -105,7 +105,7 @@ def read_task(style: Style, text: str, answer_type: str) -> Proposal | Rejected:
 
     ValueError for a type of answers that there is not.
     """
-    check_type(answer_type)
+    require("type of answers", answer_type, VALIDATORS, ValueError)
     read = _read_plain(text) if style == "plain" else _read_json(text, answer_type)
     if read is None:
         return Rejected("no question or no answer")
@@ -174,12 +174,6 @@ VALIDATORS: dict[str, Callable[[str, str], bool]] = {
     "string": lambda _, answer: 1 <= len(answer.split()) <= MOST_WORDS,
 }
 """What makes a question and its answer valid, by the type of the answer."""
-
-
-def check_type(answer_type: str) -> None:
-    """Raises ValueError for a type of answers that has no validator."""
-    if answer_type not in VALIDATORS:
-        raise ValueError(unknown("type of answers", answer_type, list(VALIDATORS)))
 
 
 # --- Absolute Zero

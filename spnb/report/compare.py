@@ -9,7 +9,7 @@ from IPython.display import display
 from matplotlib.figure import Figure
 
 from spnb import reference
-from spnb.core.params import ParamError, unknown
+from spnb.core.params import ParamError, require
 from spnb.report import plots
 from spnb.report.curves import looks
 from spnb.report.frame import (
@@ -60,8 +60,7 @@ def compare(plan: Plan, against: str = "full") -> Comparison:
     """
     if len(plan.variants) < 2:
         raise ParamError(f"variants is {plan.variants}; allowed: two or more to compare")
-    if against not in plan.variants:
-        raise ParamError(unknown("against", against, plan.variants))
+    require("against", against, plan.variants)
     runs = [run for run in plan.all() if run.finished]
     frames = gather(runs)
     if missing := [name for name in plan.variants if name not in frames.variants]:

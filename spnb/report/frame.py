@@ -28,7 +28,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
 from spnb.core.method import POLICY
-from spnb.core.params import ParamError, StrictData, unknown, validate
+from spnb.core.params import StrictData, require, validate
 from spnb.core.stats import TOLERANCE, bootstrap_interval, difference_interval, mean_interval
 from spnb.evaluate.benchmarks import BENCHMARKS
 from spnb.evaluate.matches import OUTCOMES
@@ -330,8 +330,7 @@ Interval = tuple[float, float, float, int]
 def read_yaml(paper: str, name: str) -> dict[str, Any]:
     """A file of a paper's reference folder; ParamError names the papers that have one."""
     sources = reference.sources(name)
-    if paper not in sources:
-        raise ParamError(unknown("paper", paper, sources))
+    require("paper", paper, sources)
     return yaml.safe_load(sources[paper].read_text(encoding="utf-8"))
 
 
@@ -384,8 +383,7 @@ def measures_of(content: Mapping[str, Any]) -> dict[str, Measure]:
 
 def pick(measures: Mapping[str, Measure], name: str, where: str) -> Measure:
     """A measure by its name; ParamError for an unknown one, which begins with `where`."""
-    if name not in measures:
-        raise ParamError(where + unknown("measure", name, measures))
+    require(f"{where}measure", name, measures)
     return measures[name]
 
 

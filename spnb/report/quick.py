@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from spnb.core.disk import move
 from spnb.core.errors import OneLine
-from spnb.core.params import ParamError, unknown
+from spnb.core.params import require
 from spnb.core.paths import PACKAGED_PARAMS, ROOT, resolve
 from spnb.core.stats import bootstrap_interval, mean_interval
 from spnb.core.strict_yaml import read_yaml
@@ -103,12 +103,10 @@ def quick_values(paper: str, scale: str) -> dict[str, Any]:
     """What `params/quick/<scale>.yaml` says of a paper; ParamError where it says nothing."""
     here = next(p / "quick" for p in (ROOT / "params", PACKAGED_PARAMS) if (p / "quick").is_dir())
     scales = sorted(path.stem for path in here.glob("*.yaml"))
-    if scale not in scales:
-        raise ParamError(unknown("scale", scale, scales))
+    require("scale", scale, scales)
     text = (here / f"{scale}.yaml").read_text(encoding="utf-8")
     known = read_yaml(text.replace("{here}", str(here)))
-    if paper not in known:
-        raise ParamError(unknown("paper", paper, known))
+    require("paper", paper, known)
     return known[paper]
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from spnb.core.disk import write_json
-from spnb.core.params import ParamError, unknown
+from spnb.core.params import require
 from spnb.core.paths import resolve
 from spnb.lab.tiny import tiny_qwen
 from spnb.report.gpu_bench import LEFT_OUT, Bench, LeftOut, Result
@@ -49,8 +49,7 @@ def selftest(
         ParamError: there is no such part, or a wrong parameter.
     """
     for name in names:
-        if name not in PARTS:
-            raise ParamError(unknown("part", name, PARTS))
+        require("part", name, PARTS)
     make_plan("spiral", "gpu" if gpu else "smoke", **values)
     seen = look()
     on_gpu = gpu and seen.usable

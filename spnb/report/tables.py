@@ -17,7 +17,7 @@ import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
-from spnb.core.params import ParamError, StrictData, unknown, validate, variants, variants_at
+from spnb.core.params import StrictData, require, validate, variants, variants_at
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
     Frames,
@@ -451,8 +451,7 @@ def _in_order(key: str, ours: Lines, printed: list[str]) -> list[tuple[str, tupl
     """(Our name or "", printed labels) of every line that either side has."""
     own = {label: (name, tuple(labels)) for name, labels in ours.items() for label in labels}
     for label in own:
-        if label not in printed:
-            raise ParamError(unknown(f"printed {key}", label, printed))
+        require(f"printed {key}", label, printed)
     order = list(dict.fromkeys(own.get(label, ("", (label,))) for label in printed))
     place = -1
     for name, labels in ours.items():

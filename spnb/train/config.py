@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, create_model, field_validator, mode
 
 from spnb.core.errors import OneLine
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams, place_of
-from spnb.core.params import StrictData, unknown, validate
+from spnb.core.params import StrictData, require, validate
 from spnb.core.paths import resolve
 from spnb.corpus.retrieval import KINDS
 from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, Use, read_uses
@@ -268,8 +268,7 @@ class RunParams(MethodParams):
         fixed = {*self.policies} - {*trained, *self.co_trained, *self.start_from}
         uses += [("servers", name, sorted(fixed)) for name in self.servers]
         for key, name, known in uses:
-            if name not in known:
-                raise ValueError(unknown(key, name, known))
+            require(key, name, known, ValueError)
         for name, role in self.roles.items():
             if role.policy in SNAPSHOTS and role.trainable:
                 snapshot = f"with policy {role.policy}, earlier weights"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spnb.core import params
-from spnb.core.params import SCALES, ParamError, unknown
+from spnb.core.params import SCALES, ParamError, require
 from spnb.core.paths import resolve
 from spnb.train.runs import Run, RunError, config_hash, read_run
 
@@ -38,8 +38,7 @@ def find_runs(
         there = [read_run(folder) for pattern in run_dirs for folder in _folders(pattern)]
     names = list(dict.fromkeys(run.variant for run in there))
     for name in variants or []:
-        if name not in names:
-            raise ParamError(unknown("variant", name, names))
+        require("variant", name, names)
     known = sorted({run.seed for run in there if run.variant in (variants or names)})
     chosen: dict[str, Run] = {}
     for run in there:
@@ -63,12 +62,10 @@ def find_runs(
 
 
 def _finished(root: Path, papers: Sequence[str] | None, scale: str) -> list[Run]:
-    if scale not in SCALES:
-        raise ParamError(unknown("scale", scale, SCALES))
+    require("scale", scale, SCALES)
     taken: list[Run] = []
     for paper in papers or params.papers():
-        if paper not in params.papers():
-            raise ParamError(unknown("paper", paper, params.papers()))
+        require("paper", paper, params.papers())
         paths = sorted(root.glob(f"{paper}/{scale}/*/seed-*/finished.json"))
         there = [read_run(path.parent) for path in paths]
         if papers and not there:

@@ -23,6 +23,7 @@ from spnb.core.method import POLICY
 from spnb.core.params import (
     ParamError,
     Settings,
+    require,
     scale_values,
     unknown,
     validate,
@@ -125,8 +126,8 @@ class Plan:
     def params(self, variant: str, seed: int | None = None) -> RunParams:
         """The resolved parameters of one run; without a seed, of the variant's first. ParamError
         for a variant or seed that the plan has not."""
-        if not (seeds := self.seeds_of(variant)):
-            raise ParamError(unknown("variant of this plan", variant, self.variants))
+        require("variant of this plan", variant, self.variants)
+        seeds = self.seeds_of(variant)
         seed = seeds[0] if seed is None else seed
         if seed not in seeds:
             raise ParamError(f"seed is {seed!r}; allowed: {', '.join(map(str, seeds))}")
@@ -214,8 +215,7 @@ def make_plan(
     session = validate(Session, own)
     keys: list[Key] = []
     for variant in session.variants:
-        if variant not in known:
-            raise ParamError(unknown("variant", variant, known))
+        require("variant", variant, known)
         if variant not in there:
             scales = " or ".join(known[variant]["scales"])
             raise ParamError(f"variant is {variant!r} at scale {scale}; allowed: scale {scales}")
@@ -248,8 +248,7 @@ def _resolve(
     runs: dict[Key, RunParams] = {}
 
     def add(variant: str, seed: int, path: tuple[str, ...] = ()) -> None:
-        if variant not in known:
-            raise ParamError(unknown("start_from", variant, known))
+        require("start_from", variant, known)
         if variant in path:
             raise ParamError(f"start_from makes a circle: {' -> '.join((*path, variant))}")
         identity = {"paper": paper, "scale": scale, "variant": variant, "seed": seed}

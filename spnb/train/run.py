@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from spnb.core import plugins
 from spnb.core.disk import digests, move, sync, write_json
 from spnb.core.method import POLICY, SNAPSHOTS
-from spnb.core.params import ParamError, unknown, validate
+from spnb.core.params import require, validate
 from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suites
 from spnb.evaluate.loaders import run_suites
@@ -307,8 +307,7 @@ class StageRun:
             self.new_adapter = trained_weights(self.model)
         names = {role.policy for role in self.method.roles.values()}
         for name in sorted(names - {self.stage.policy, *self.partners, *SNAPSHOTS}):
-            if name not in self.sources:
-                raise ParamError(unknown("policy of a role", name, [*self.sources, *SNAPSHOTS]))
+            require("policy of a role", name, [*self.sources, *SNAPSHOTS])
             self.engines[name] = self.beside(name, policy.tokenizer)
         if self.adapters:
             put_weights(self.model, self.adapter(self.stage.policy))

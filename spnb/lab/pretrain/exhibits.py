@@ -7,6 +7,7 @@ makes the tables of the policies that the notebook does not measure: `embedded/r
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -67,30 +68,6 @@ def parted(table: pd.DataFrame) -> list[pd.DataFrame]:
     return [half.dropna(how="all") for half in halves]
 
 
-def learner_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
-    """What shipped policies can do, by level; saved."""
-    what = "learners, searcher and reasoners can do"
-    return skills_table("embedded/learner", what, policies, scale, figures)
-
-
-def reader_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
-    """What the readers, the start that asks for too much and the player can do; saved."""
-    what = "readers, the learner that asks for too much and the player can do"
-    return skills_table("embedded/readers", what, policies, scale, figures)
-
-
-def seeker_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
-    """What SSP's start policies can do, by level: to answer, to ask and to check; saved."""
-    what = "SSP's start policies can do (checks of towns: hacked questions that would pass)"
-    return skills_table("ssp/start", what, policies, scale, figures)
-
-
-def reporter_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
-    """What SCOPE's start policies can do, by level: reports, tasks, rubrics, grades; saved."""
-    what = "SCOPE's start policies can do (reports: points told, sections in any order)"
-    return skills_table("scope/start", what, policies, scale, figures)
-
-
 def games_table(policies: Mapping[str, Policy], scale: str, figures: str) -> pd.DataFrame:
     """How policies play: legal moves, true remarks, skill, 200 items behind each number (8 at smoke
     scale); saved. Columns policy and those of `skills.measure_games`."""
@@ -137,6 +114,16 @@ def skills_table(
         policies=[source_of(name, policy) for name, policy in policies.items()],
     )
     return shown
+
+
+READERS_CAN = "readers, the learner that asks for too much and the player can do"
+SEEKERS_CAN = "SSP's start policies can do (checks of towns: hacked questions that would pass)"
+REPORTERS_CAN = "SCOPE's start policies can do (reports: points told, sections in any order)"
+learner_table = partial(skills_table, "embedded/learner", "learners, searcher and reasoners can do")
+reader_table = partial(skills_table, "embedded/readers", READERS_CAN)
+seeker_table = partial(skills_table, "ssp/start", SEEKERS_CAN)
+reporter_table = partial(skills_table, "scope/start", REPORTERS_CAN)
+"""Each with the arguments policies, scale and figures."""
 
 
 def source_of(name: str, policy: Policy) -> str:

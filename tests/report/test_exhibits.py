@@ -37,7 +37,7 @@ from spnb.train import provenance
 from spnb.train.policies import PolicyError, policy_fingerprint
 
 README = ROOT / "README.md"
-NARROW = {f"proposer/{name}" for name in ("ablations", "amounts", "even-start", "gates")}
+NARROW = {"proposer/gates"}
 """Committed exhibits whose levels drew items anew for each seed (README, "Seeds")."""
 SHARED_SINCE = "2026-11-27T11:20"
 """When items were drawn once for all seeds."""

@@ -493,19 +493,13 @@ class Method(SearchMethod):
         return rows
 
     def rows(
-        self,
-        trajectory: Trajectory,
-        reward: float,
-        role: str,
-        group: int,
-        invalid: bool,
-        facts: dict[str, Any],
+        self, trajectory: Trajectory, reward: float, role: str, group: int, bad: bool, facts: dict
     ) -> list[Sample]:
         """A trajectory as rows, whose weights add up to 1; 0 where the searches failed."""
         made = samples(trajectory, reward, role, group, self.params.rows)
         for row in made:
             row.weight = 1 / len(made)
-            row.invalid = invalid
+            row.invalid = bad
             row.info |= facts
             leave_out(row, LOST in (trajectory.finish, facts.get("reason")))
         return made

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from spnb import reference
 from spnb.core import params
-from spnb.core.params import SCALES, ParamError, unknown
+from spnb.core.params import SCALES, ParamError, require, unknown
 from spnb.core.paths import ROOT, resolve
 from spnb.report import dynamics, notebooks, pass_at_k, power, search, shapes, tables
 from spnb.report.claims import Claims, load_claims
@@ -321,8 +321,7 @@ def regenerate(
         RunError: a run failed, or there is no finished run.
     """
     info = exhibit_info(exhibit_id)
-    if scale not in SCALES:
-        raise ParamError(unknown("scale", scale, SCALES))
+    require("scale", scale, SCALES)
     if info.paper == "embedded" and exhibit_id not in COMMANDS:
         say(f"{exhibit_id} is made by its notebook: minutes, nothing is trained.")
         notebooks.execute(info.paper, scale)

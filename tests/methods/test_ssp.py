@@ -628,10 +628,9 @@ class Seeking(Scripted):
         return "<search> x</search>" if searches else super().solve(prompt)
 
 
-@pytest.mark.parametrize("searching", [1, 4])
-def test_attempts_whose_search_failed_count_nowhere(searching, monkeypatch):
-    """The retriever answers the proposers, its first call, and is down for the solvers."""
-    made, calls = method(), []
+def failing(monkeypatch, **values):
+    """A method whose retriever answers the proposers, its first call, and is down for solvers."""
+    made, calls = method(**values), []
     retriever = made.source.retriever("train")
 
     class Failing:
@@ -641,8 +640,14 @@ def test_attempts_whose_search_failed_count_nowhere(searching, monkeypatch):
                 raise RetrieverError("down")
             return retriever.search(queries, k)
 
-    failing = Failing()
-    monkeypatch.setattr(made.source, "retriever", lambda pool: failing)
+    down = Failing()
+    monkeypatch.setattr(made.source, "retriever", lambda pool: down)
+    return made
+
+
+@pytest.mark.parametrize("searching", [1, 4])
+def test_attempts_whose_search_failed_count_nowhere(searching, monkeypatch):
+    made = failing(monkeypatch)
     _, rows = play(Seeking(searching, right=in_turn(True, False, True)), made=made)
     solver, proposer = of(rows, "solver"), of(rows, "proposer")
     if searching == 4:
@@ -718,18 +723,7 @@ def test_a_process_without_a_question_goes_on_where_another_has_one():
 @pytest.mark.parametrize("seed", range(3))
 def test_a_control_permutes_what_counts_alone(monkeypatch, seed):
     """The first of four attempts at each question cannot search; the others are right."""
-    made, calls = method(paid="shuffled", seed=seed), []
-    retriever = made.source.retriever("train")
-
-    class Failing:
-        def search(self, queries, k):
-            calls.append(queries)
-            if len(calls) > 1:
-                raise RetrieverError("down")
-            return retriever.search(queries, k)
-
-    failing = Failing()
-    monkeypatch.setattr(made.source, "retriever", lambda pool: failing)
+    made = failing(monkeypatch, paid="shuffled", seed=seed)
     _, rows = play(Seeking(1), made=made)
     solver = of(rows, "solver")
     assert [row.reward for at, row in enumerate(solver) if at % 4] == [1.0] * 12

@@ -26,8 +26,8 @@ def plan(tmp_path):
     folders = {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     variants = ["full", *load_own("spiral")["spiral/table-4"].variants]
     plan = make_plan("spiral", "smoke", variants=variants, eval_games=[], **folders)
-    for run in plan.all():
-        run.model.symlink_to(embedded_path("games"))
+    for key in plan.runs:
+        plan.open(*key).model.symlink_to(embedded_path("games"))
     return plan
 
 

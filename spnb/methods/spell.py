@@ -306,20 +306,21 @@ class Method(SelfPlayMethod):
     def play_round(self, step: int, seed: int, number: int = 0) -> Episode[list[Question]]:
         """One round of Algorithm 1, phase by phase over all of its questions."""
         params = self.params
-        rng = random.Random(seed)
         count = self.share.of(params.questions_per_round)
+        first = number * params.questions_per_round + self.share.rank
+        turns = [first + place * self.share.processes for place in range(count)]
 
-        # 1 Question: m documents of a cluster, what its memory holds; task types take turns.
+        # 1 Question: m documents of a cluster, what its memory holds; task types take turns. Of a
+        # fixed set none comes again in a step before all have come; the start's is a process's own.
         if params.question_source == "policy":
-            first = number * params.questions_per_round + self.share.rank
-            turns = [first + place * self.share.processes for place in range(count)]
-            questions = yield from self.ask(turns, rng, seed)
+            questions = yield from self.ask(turns, random.Random(seed), seed)
         elif params.question_source == "start":
-            drawn = rng.choices(self.written, k=count)
+            own = [turn // self.share.processes for turn in turns]
+            drawn = self.shuffled(self.written, own, step)
             questions = [Question(context, proposal=proposal) for proposal, context in drawn]
         else:
-            part = len(self.static) * step // params.steps
-            questions = list(map(self.static_question, rng.choices(self.static[part], k=count)))
+            part = self.static[len(self.static) * step // params.steps]
+            questions = list(map(self.static_question, self.shuffled(part, turns, step)))
 
         # 2 Filter: a question is not grounded if the rule accepts one answer without documents.
         formed = [question for question in questions if question.proposal]
@@ -405,6 +406,12 @@ class Method(SelfPlayMethod):
         if not self.written:
             reason = f"{len(formed)} of the start's are in the right form, none of them is grounded"
             raise ParamError(f"static_questions is {params.static_questions}; {reason}")
+
+    def shuffled(self, fixed: Sequence[Any], turns: Sequence[int], step: int) -> list[Any]:
+        """The questions of these turns in the order that a fixed set has in this step."""
+        rng = random.Random(derive_seed(self.params.seed, "order", step))
+        order = rng.sample(fixed, len(fixed))
+        return [order[turn % len(order)] for turn in turns]
 
     def static_question(self, task: Task) -> Question:
         """A static question, its true answer as the stated one."""

@@ -49,6 +49,44 @@ def test_every_static_question_comes():
     assert len(asked) == 24
 
 
+def test_a_static_question_comes_again_only_after_all_others():
+    """In a step, whose four rounds ask for as many as the set has; over two processes, too."""
+    values = dict(question_source="static", judgments_per_answer=0, static_questions=24, rounds=4)
+    values |= dict(questions_per_round=6, steps=2)
+
+    def asked(rank, processes, step, **more):
+        made, world = S.method(**values | more), Roles()
+        made.share = Share(rank, processes)
+        S.step_of(made, world, step)
+        return Counter(world.prompts["responder"])  # of each question a group of four
+
+    once = dict(groups=24)  # more than have mixed answers: all rounds are played
+    for step in range(2):
+        whole = asked(0, 1, step, **once)
+        assert {*whole.values()} == {4} and len(whole) == 24
+    places = ((0, 0), (0, 1), (1, 0))
+    orders = [S.method(seed=seed).shuffled(range(24), range(24), step) for seed, step in places]
+    assert len({tuple(order) for order in orders}) == 3
+    halves = [asked(rank, 2, 1, **once) for rank in range(2)]
+    assert [len(half) for half in halves] == [12, 12] and sum(halves, Counter()) == whole
+    small = asked(0, 1, 0, **once | dict(static_questions=9))
+    assert sorted(small.values()) == [8] * 3 + [12] * 6
+
+
+def test_a_question_of_the_start_comes_again_only_after_its_others():
+    """Each process has a set of its own."""
+    for rank, processes in ((0, 1), (0, 2), (1, 2)):
+        roles = {"questioner": {"policy": "start"}}
+        values = dict(question_source="start", judgments_per_answer=0, roles=roles, clusters=48)
+        made = S.method(**values, static_questions=12, questions_per_round=6, rounds=2, groups=12)
+        made.share, now = Share(rank, processes), Roles()
+        run(made.rollout(1), {"policy": now, "start": Roles(lambda number: 2)})
+        written = [spell.Question(context, proposal=it) for it, context in made.written]
+        once = Counter(made.prompt(question)[-1]["content"] for question in written)
+        assert once.total() == 12 // processes and len(once) > 4
+        assert Counter(now.prompts["responder"]) == Counter({it: 4 * n for it, n in once.items()})
+
+
 def test_a_question_is_stored_once():
     made = S.method(memory=9)
     for step in range(3):

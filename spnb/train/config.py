@@ -203,6 +203,8 @@ class RunParams(MethodParams):
         self.need(known, "retriever", f"{', '.join(KINDS)}, or a URL")
         own = retriever in ("", KINDS[0]) or corpus
         self.need(own, "retriever", f"{KINDS[0]} without a corpus")
+        turn = not hasattr(self, "max_searches") or self.max_new_tokens < self.max_length
+        self.need(turn, "max_new_tokens max_length", "a turn that is shorter than a trajectory")
         thinks = getattr(self, "syntax", "xml") == "xml" or self.thinking is not False
         self.need(thinks, "thinking syntax", "none, or xml: turns after a search think")
         for name in self.benchmarks:

@@ -96,7 +96,8 @@ def test_spiral_and_the_training_dynamics_at_smoke_scale(tmp_path):
         "spiral-kuhn",
         "fixed-expert",
     ]
-    small = {"steps": 1, "eval_matches": 2, "eval_games": [], **folders}
+    few = {"eval_matches": 2, "eval_questions": 2, "eval_samples": 1, "eval_games": []}
+    small = {"steps": 1, **few, **folders}
     notebook = executed(notebook_of("spiral"), tmp_path, scale="smoke", variants=chosen, run=small)
     text = printed(notebook)
     assert "8 runs, 8 training steps" in text

@@ -213,7 +213,9 @@ def figure_7(plan: Plan, frames: Frames) -> ExhibitContent | None:
     entry = OWN["spell/figure-7"]
     used = frames.with_own(entry.variants)
     whole = shares(used, 1)
-    if whole.empty:  # no runs, or records that were unpacked, which have no times of phases
+    timed = {*zip(whole["variant"], whole["seed"], strict=True)}
+    untimed = {(run.variant, run.seed) for run in used.runs} - timed
+    if untimed or not timed:  # records that were unpacked have no times of phases; or no runs
         return None
     halves = shares(used.only(["full"]), 2)
     looks = curves.looks("spell", [*entry.variants, *frames.own])

@@ -167,6 +167,16 @@ def test_shares_of_seconds_are_medians_by_phase_and_half_of_the_training(tmp_pat
     plots.plt.close("all")
 
 
+def test_seconds_of_some_runs_alone_are_not_drawn(tmp_path):
+    """Records that were unpacked have none; what is committed stays."""
+    unpacked = open_run(tmp_path, {"paper": "spell", "scale": "cpu", "variant": "full", "seed": 0})
+    unpacked.append("metrics", {"step": 1, "seconds/step": 10.0})
+    timed = timed_run(tmp_path, "rlvr", (2, 2))
+    assert spell.figure_7(None, gather([timed])) is not None
+    assert spell.figure_7(None, gather([unpacked, timed])) is None
+    plots.plt.close("all")
+
+
 def test_the_words_of_suites():
     assert spell.suite_words("choice-16") == "multiple choice, 16"
     assert spell.suite_words("many-shot") == "after examples"

@@ -66,7 +66,7 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
         if not equals:
             raise ParamError(f"--set is {pair!r}; allowed: key=value")
         if key in RESERVED:
-            raise ParamError(f"--set is {pair}; allowed: other parameters, {key} has an option")
+            raise ParamError(f"--set is {pair}; allowed: other parameters of a run")
         try:
             value = read_yaml(text)
         except YamlError as error:
@@ -218,7 +218,7 @@ def reproduce(
 
 @app.command()
 def exhibit(exhibit_id: str, scale: Scale = "cpu") -> None:
-    """Regenerate one exhibit, for instance spiral/table-3; finished runs are reused."""
+    """Regenerate one exhibit, for instance spiral/table-3, from finished runs; train the others."""
     with _clear_errors():
         _check_exhibit(exhibit_id)
         from spnb.report.show import regenerate

@@ -56,7 +56,7 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
         (["run", "spiral", "--set", "steps=many"], "steps is 'many'; allowed: a valid integer"),
         (["run", "spiral", "--set", "steps=[1"], "--set is 'steps=[1', which cannot be read: "),
         (["run", "spiral", "--set", "steps=!!python/x 1"], "allowed: a value in YAML"),
-        (["run", "spiral", "--set", "seed=1"], "--set is seed=1; allowed: other parameters, seed"),
+        (["run", "spiral", "--set", "seed=1"], "seed=1; allowed: other parameters of a run"),
         (["run", "spiral", "--set", "grpo.bet=1"], "'grpo.bet', which is unknown; did you mean"),
         (["run", "spiral", "--set", "grpo=1", "--set", "grpo.beta=1"], "grpo itself or keys in it"),
         (

@@ -73,7 +73,9 @@ def test_a_run_that_is_there_stays_as_it_is(packed, tmp_path):
     run.append("metrics", {"step": 7})
     assert records.unpack(packed, tmp_path / "new") == 0
     assert run.rows("metrics") == [{"step": 7}] and not run.finished
+    assert records.unfinished(packed, tmp_path / "new") == [str(run.folder)]
     assert records.unpack(packed, tmp_path / "runs") == 0
+    assert records.unfinished(packed, tmp_path / "runs") == []
     assert "weights" not in read_run(tmp_path / "runs/p/cpu/full/seed-3").facts()
 
 
@@ -249,6 +251,12 @@ def test_the_command_says_how_it_is_used_and_what_it_did(packed, tmp_path, monke
     monkeypatch.setattr(records, "resolve", lambda name: tmp_path / name)
     records.main("keep", "p")
     assert capsys.readouterr().out == "p: 1 runs, 0.0 MB packed\n"
+    shutil.rmtree(tmp_path / "runs")
+    begun = open_run(tmp_path / "runs", PARAMS)
+    begun.append("metrics", {"step": 7})
+    records.main("unpack", "p")
+    left = f"left as they are, to be gone on with or deleted:\n  {begun.folder}\n"
+    assert capsys.readouterr().out == f"p: 0 runs, 0.0 MB packed\n{left}"
 
 
 @pytest.mark.slow

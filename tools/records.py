@@ -176,6 +176,12 @@ def unpack(target: Path, runs: Path) -> int:
     return len(missing)
 
 
+def unfinished(target: Path, runs: Path) -> list[str]:
+    """The packed runs that stay as they are because they began in `runs` and have not finished."""
+    there = [open_run(runs, r["config"]["params"], make=False) for r in read_packed(target)["runs"]]
+    return [str(run.folder) for run in there if begun(run) and not run.finished]
+
+
 def begun(run: Run) -> bool:
     """Whether a run's folder has anything of a run, or is being written."""
     written = any(run.folder.glob("*.jsonl")) or run.checkpoints.exists() or run.finished
@@ -234,6 +240,8 @@ def main(command: str, *papers: str) -> None:
         except (ValueError, RunError, EOFError, lzma.LZMAError) as error:
             sys.exit(f"error: {error}")
         print(f"{paper}: {count} runs, {target.stat().st_size / 1e6:.1f} MB packed")
+        if command == "unpack" and (left := unfinished(target, runs)):
+            print("left as they are, to be gone on with or deleted:", *left, sep="\n  ")
 
 
 if __name__ == "__main__":

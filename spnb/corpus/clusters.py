@@ -139,7 +139,8 @@ class Clusters(DocumentSource):
         for name, those in self.by_kind.items():
             if not those:
                 count = f"{len(every)} clusters have none of task type {name!r}"
-                raise CorpusError(f"{count}; allowed: at least one of each of {self.kinds}")
+                allowed = f"at least one of each of {self.kinds}, or fewer of these as tasks"
+                raise CorpusError(f"{count}; allowed: {allowed}")
 
     def draw(self, rng: random.Random, place: int) -> Context:
         """A cluster; task types take turns with the place."""

@@ -315,8 +315,7 @@ class Method(SelfPlayMethod):
         if params.question_source == "policy":
             questions = yield from self.ask(turns, random.Random(seed), seed)
         elif params.question_source == "start":
-            own = [turn // self.share.processes for turn in turns]
-            drawn = self.shuffled(self.written, own, step)
+            drawn = self.shuffled(self.written, [t // self.share.processes for t in turns], step)
             questions = [Question(context, proposal=proposal) for proposal, context in drawn]
         else:
             part = self.static[len(self.static) * step // params.steps]

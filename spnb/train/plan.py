@@ -34,6 +34,7 @@ from spnb.core.paths import ROOT, resolve
 from spnb.corpus.store import told_by
 from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
+from spnb.train import config
 from spnb.train.checks import check_gpu, check_needs, check_processes, check_work
 from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
 from spnb.train.doctor import visible_cards
@@ -242,7 +243,8 @@ def _resolve(
     known = variants(paper)
     model = params_class(method_module(paper).Method)
     allowed = (_SESSION | set(model.model_fields)) - {"paper", "scale", "variant", "seed"}
-    if wrong := [unknown("parameter", key, allowed) for key in given if key not in allowed]:
+    near = allowed | {f"grpo.{name}" for name in config.GRPOParams.model_fields}
+    if wrong := [unknown("parameter", key, near) for key in given if key not in allowed]:
         raise ParamError("\n".join(wrong))
     first, last = ({k: v for k, v in layer.items() if k not in _SESSION} for layer in (file, given))
     runs: dict[Key, RunParams] = {}

@@ -89,7 +89,7 @@ REFUSED = [
     *("bf16", "fp16", "seed", "max_steps", "num_generations", "use_vllm", "vllm_mode", "top_k"),
     *("vllm_server_host", "auto_find_batch_size", "full_determinism", "project", "optim_args"),
 ]
-UNKNOWN = ["stepz", "learning_rate", "load_in_4bit", "a.b.c", "Steps", "grpo.learnin_rate"]
+UNKNOWN = ["stepz", "load_in_4bit", "a.b.c", "Steps", "grpo.learnin_rate"]
 
 
 def refused() -> Iterator[Case]:
@@ -98,6 +98,9 @@ def refused() -> Iterator[Case]:
         yield run(f"grpo.{name}=true", says=f"grpo.{name}.*; .*allowed: ")
     for name in UNKNOWN:
         yield run(f"{name}=1", says="which is unknown; .*allowed: ")
+    yield run(
+        "learning_rate=1", says="which is unknown; did you mean 'grpo.learning_rate'.*allowed: "
+    )
     for name in ("seed", "paper", "scale", "variant", "variants", "seeds", "runs"):
         yield run(f"{name}=1", says=f"--set is {name}=1; allowed: other parameters")
     schedule = "grpo.lr_scheduler_type=cosine_with_min_lr"

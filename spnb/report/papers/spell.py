@@ -214,9 +214,8 @@ def figure_7(plan: Plan, frames: Frames) -> ExhibitContent | None:
     used = frames.with_own(entry.variants)
     whole = shares(used, 1)
     timed = {*zip(whole["variant"], whole["seed"], strict=True)}
-    untimed = {(run.variant, run.seed) for run in used.runs} - timed
-    if untimed or not timed:  # records that were unpacked have no times of phases; or no runs
-        return None
+    if not timed or {(run.variant, run.seed) for run in used.runs} - timed:
+        return None  # no runs, or records that were unpacked, which have no times of phases
     halves = shares(used.only(["full"]), 2)
     looks = curves.looks("spell", [*entry.variants, *frames.own])
     panels = {"All of the training": (whole, "variant", looks)}

@@ -138,9 +138,8 @@ class Clusters(DocumentSource):
         self.by_kind = {name: [one for one in every if one.kind == name] for name in self.kinds}
         for name, those in self.by_kind.items():
             if not those:
-                count = f"{len(every)} clusters have none of task type {name!r}"
-                allowed = f"at least one of each of {self.kinds}, or fewer of these as tasks"
-                raise CorpusError(f"{count}; allowed: {allowed}")
+                why = f"{len(every)} clusters have none of task type {name!r}"
+                raise CorpusError(f"{why}; allowed: at least one of each of tasks {self.kinds}")
 
     def draw(self, rng: random.Random, place: int) -> Context:
         """A cluster; task types take turns with the place."""

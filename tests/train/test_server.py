@@ -3,17 +3,19 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from spnb.core.errors import Stopped
+from spnb.core.paths import ROOT
 from spnb.train import plan as plans
 from spnb.train import server
 from spnb.train.plan import make_plan, run_all
@@ -47,6 +49,16 @@ def gone(pid, seconds=30):
     return start_of(pid) is None
 
 
+def commands_of(session):
+    """The command lines of a session's processes."""
+    found = b""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            of = (folder / "stat").read_text().rpartition(")")[2].split()[3]
+            found += (folder / "cmdline").read_bytes() if of == str(session) else b""
+    return found
+
+
 @pytest.mark.slow
 def test_a_forked_run_is_what_a_spawned_one_is(tmp_path, monkeypatch):
     (forked,) = run_all(plan_of(tmp_path / "forked"))
@@ -74,6 +86,26 @@ def test_a_start_takes_less_than_two_seconds_of_a_processor(tmp_path):
     process.start()
     process.join()
     assert float((tmp_path / "seconds").read_text()) < 2
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_server_imports_is_one_sentence(tmp_path):
+    """It reaches every process of the command, as it does from a keyboard."""
+    command = ["-m", "spnb.cli", "run", "spiral", "--scale", "smoke"]
+    options = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    environment = os.environ | {"SPNB_HOME": str(tmp_path)}
+    shutil.copytree(ROOT / "params/spiral", tmp_path / "params/spiral")
+    with subprocess.Popen(
+        [sys.executable, *command], env=environment, start_new_session=True, **options
+    ) as process:
+        while b"multiprocessing.forkserver" not in commands_of(process.pid):
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(1)
+        os.killpg(process.pid, signal.SIGINT)
+        told = process.communicate(timeout=60)[0]
+    assert process.returncode == 130 and "Traceback" not in told
+    assert told.strip().endswith("stopped; finished runs are kept, start again to go on")
 
 
 @pytest.mark.parametrize(("scale", "forked"), [("smoke", True), ("cpu", True), ("gpu", False)])

@@ -66,7 +66,7 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
         if not equals:
             raise ParamError(f"--set is {pair!r}; allowed: key=value")
         if key in RESERVED:
-            raise ParamError(f"--set is {pair}; allowed: other parameters of a run")
+            raise ParamError(f"--set is {pair}; allowed: other parameters of a run, see --help")
         try:
             value = read_yaml(text)
         except YamlError as error:

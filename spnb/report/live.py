@@ -34,7 +34,7 @@ class LiveCurves:
         self.panels = dict(panels) if named else {name: name for name in panels}
         self.every = every
         self.handle: Any = None
-        self.drawn = 0.0
+        self.drawn = float("-inf")
 
     def __call__(self, plan: Plan) -> None:
         """Draws if it is time, or all is finished, and there is something to draw."""

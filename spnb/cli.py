@@ -180,9 +180,11 @@ def plan_(
     variant: Annotated[str | None, typer.Option(help="comma-separated; default: headline")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="also GB, by card")] = False,
     processes: Annotated[int, typer.Option(min=1, help="for --memory: a GPU each")] = 1,
+    seeds: Seeds = None,
     set_: Set = None,
 ) -> None:
-    """Print a plan's runs with an estimate of their hours, and of the memory that they need."""
+    """Print a plan's runs with their minutes, as measured on two cores, or an estimate of their GPU
+    hours and memory."""
     with _clear_errors():
         from spnb.core.params import ParamError, check_names
 
@@ -190,10 +192,15 @@ def plan_(
         check_names(paper, scale, names or [])
         if processes > 1 and not memory:
             raise ParamError(f"processes is {processes} without memory; allowed: with --memory")
+        without_gpu = scale in ("smoke", "cpu")
+        if memory and without_gpu:
+            raise ParamError(f"memory is {memory} with scale {scale}; allowed: with gpu or paper")
+        from spnb.report.notebooks import announce
         from spnb.train.cards import judged
         from spnb.train.plan import make_plan
 
-        print(judged(make_plan(paper, scale, values, variants=names).runs, memory, processes))
+        plan = make_plan(paper, scale, values, variants=names, seeds=_numbers(seeds))
+        print(announce(plan) if without_gpu else judged(plan.runs, memory, processes))
 
 
 @app.command()

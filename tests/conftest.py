@@ -1,5 +1,6 @@
 """Shared fixtures: one thread, and a tiny random policy with the embedded policy's tokenizer."""
 
+import gc
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -61,3 +62,9 @@ def tiny_model(tokenizer):
     from spnb.lab.pretrain.build import Recipe, build_model
 
     return build_model(Recipe(hidden=32, layers=2, heads=2, feed_forward=64), tokenizer)
+
+
+def pytest_collection_finish():
+    """What is there when the tests begin stays: no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()

@@ -81,6 +81,10 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
             "processes is 8 without memory; allowed: with --memory",
         ),
         (
+            ["plan", "spiral", "--scale", "cpu", "--memory"],
+            "memory is True with scale cpu; allowed: with gpu or paper",
+        ),
+        (
             ["serve-retriever", "corpus.jsonl", "--encoder", "e5"],
             "encoder is 'e5' with kind bm25; allowed: with a dense kind",
         ),

@@ -58,8 +58,7 @@ class Frames:
     results: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RESULTS))
     metrics: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=METRICS))
     cache: dict[Path, Answers] = field(default_factory=dict, repr=False, compare=False)
-    intervals: dict[Any, "Interval"] = field(default_factory=dict, repr=False, compare=False)
-    """Those of `Measure.interval`: a table of claims asks for the same one again and again."""
+    known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     variants = property(lambda self: list(dict.fromkeys(run.variant for run in self.runs)))
 
@@ -77,7 +76,14 @@ class Frames:
         """Those of some variants."""
         runs = [run for run in self.runs if run.variant in variants]
         tables = [t[t["variant"].isin(variants)] for t in (self.results, self.metrics)]
-        return Frames(runs, *tables, self.cache, self.intervals)
+        return Frames(runs, *tables, self.cache, self.known)
+
+    def once(self, asked: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What `make` makes of these rows: a table of claims asks for the same again and again."""
+        asked = (*asked, len(self.results), len(self.metrics))
+        if asked not in self.known:
+            self.known[asked] = make()
+        return self.known[asked]
 
     def answers(self, run: Run) -> Answers:
         """A run's graded answers; read once, when they are first asked for."""
@@ -218,10 +224,7 @@ class Measure(StrictData):
         and the items, it is at least as wide as a bootstrap of what each item gained.
         """
         own = frames.only([variant])
-        asked = (repr(self), variant, share, len(own.results), len(own.metrics))
-        if asked not in own.intervals:
-            own.intervals[asked] = self._interval(own, share)
-        return own.intervals[asked]
+        return own.once((repr(self), variant, share), lambda: self._interval(own, share))
 
     def _interval(self, own: Frames, share: float) -> "Interval":
         """`interval` of the one variant that is there."""
@@ -306,11 +309,13 @@ class Measure(StrictData):
         Args:
             other: the measure of `second`, where it is not this one.
         """
-        ends = [
-            measure.of_runs(frames.only([name])).groupby("seed")["value"].mean()
-            for measure, name in ((self, first), (other or self, second))
-        ]
-        return (ends[0] - ends[1]).tolist()
+
+        def ends(measure: Measure, name: str) -> pd.Series:
+            own = frames.only([name])
+            made = lambda: measure.of_runs(own).set_index("seed")["value"]  # noqa: E731
+            return own.once((repr(measure), name), made)
+
+        return (ends(self, first) - ends(other or self, second)).tolist()
 
     def difference(
         self, frames: Frames, first: str, second: str, other: "Measure | None" = None

@@ -1,9 +1,7 @@
 """A run that is killed in the middle of a step goes on to the same weights and records."""
 
-import subprocess
-import sys
-
 import pytest
+from processes import finish
 from safetensors.torch import load_file
 
 from spnb.train.metrics import TIMINGS
@@ -27,6 +25,14 @@ train_run(read_run(Path(sys.argv[1])))
 """
 
 
+def killed_at(step, folder, paper):
+    """Trains the run of a folder until it rolls out a step, where the process dies."""
+    script = folder.parent / "dying.py"
+    script.write_text(DYING.replace("step == 1", f"step == {step}"))
+    done = finish(folder.parent / "log.txt", script, folder, paper)
+    assert done.returncode == 9, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "variant", "kept"), [
     ("spell", "kl", "memory"), ("ssp", "released-rules", "replayed"),
@@ -39,8 +45,8 @@ def test_a_run_that_is_killed_goes_on_to_the_same_numbers(tmp_path, paper, varia
     ]
     whole = run_one(plans[0], variant, 0)
     killed = plans[1].open(variant, 0)
-    done = subprocess.run([sys.executable, "-c", DYING, str(killed.folder), paper])
-    assert done.returncode == 9 and not killed.finished
+    killed_at(1, killed.folder, paper)
+    assert not killed.finished
     assert [row["step"] for row in killed.rows("metrics")] == [1]
     runs = [whole, run_one(plans[1], variant, 0)]
     metrics = [
@@ -93,9 +99,8 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path, first, step):
     whose tasks the first made."""
     killed = planned(tmp_path / "killed")
     folder = killed.open("full", 0).folder
-    script = DYING.replace("step == 1", f"step == {step}")
-    done = subprocess.run([sys.executable, "-c", script, str(folder), "scope"])
-    assert done.returncode == 9 and not killed.open("full", 0).finished
+    killed_at(step, folder, "scope")
+    assert not killed.open("full", 0).finished
     assert len(killed.open("full", 0).rows("metrics")) == step
     second = run_one(killed, "full", 0)
     assert compared(first) == compared(second)

@@ -11,6 +11,7 @@ import nbformat
 import papermill
 import pytest
 import yaml
+from kernels import forked_kernels
 from nbformat.v4 import new_code_cell, new_notebook
 
 from spnb.core.params import ParamError, variants
@@ -43,15 +44,16 @@ def executed(path, tmp_path, **parameters):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
     target = str(tmp_path / "executed.ipynb")
-    return papermill.execute_notebook(
-        str(path),
-        target,
-        parameters=parameters,
-        cwd=str(elsewhere),
-        progress_bar=False,
-        kernel_name="python3",
-        shutdown_kernel="immediate",  # not 2.5 s later: multiprocessing's tracker ignores SIGTERM
-    )
+    with forked_kernels():
+        return papermill.execute_notebook(
+            str(path),
+            target,
+            parameters=parameters,
+            cwd=str(elsewhere),
+            progress_bar=False,
+            kernel_name="python3",
+            shutdown_kernel="immediate",  # multiprocessing's tracker ignores SIGTERM for 2.5 s
+        )
 
 
 def printed(notebook):

@@ -297,5 +297,10 @@ def test_the_command_prints_runs_hours_and_cards():
     assert lines[1].split() == ["card,", "GB", "24", "48", "80", "141"]
     assert lines[-2].split() == ["fits"] * 4 and "H100-hours" in lines[-1]
     assert "snapshots" not in CliRunner().invoke(app, ["plan", "spiral"]).output
+    two = CliRunner().invoke(app, ["plan", "spiral", "--seeds", "3,4"]).output
+    assert two.startswith("full: 2 runs, ")
+    laptop = CliRunner().invoke(app, ["plan", "spiral", "--scale", "cpu", "--seeds", "3,4"]).output
+    assert "3-4" in laptop and "minutes on 2 cores for 4 runs (full 2, no-rae 2)" in laptop
+    assert "H100" not in laptop
     wrong = CliRunner().invoke(app, ["plan", "spirall"])
     assert wrong.exit_code == 2 and "did you mean 'spiral'" in wrong.output

@@ -64,19 +64,12 @@ class Look(NamedTuple):
 Order = Sequence[str] | Mapping[str, Look]
 
 
-def _settings() -> dict[str, Any]:
-    text = Path(__file__).with_name("style.yaml").read_text()
-    return {
-        **sns.axes_style("ticks"),
-        **yaml.safe_load(text),
-        "axes.prop_cycle": mpl.cycler(color=PALETTE),
-    }
-
-
 @contextmanager
 def style() -> Iterator[None]:
     """Use the house style inside a `with` block, leaving the settings outside as they were."""
-    with mpl.rc_context(_settings()):
+    own = yaml.safe_load(Path(__file__).with_name("style.yaml").read_text())
+    own["axes.prop_cycle"] = mpl.cycler(color=PALETTE)
+    with mpl.rc_context({**sns.axes_style("ticks"), **own}):
         yield
 
 
@@ -179,11 +172,8 @@ def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
         if n > 1 and few:
             beside = rows.assign(step=rows["step"] - 0.4 * apart)
             sns.scatterplot(beside, **own, s=14, alpha=0.5, linewidth=0)
-            interval = {
-                "errorbar": _interval,
-                "err_style": "bars",
-                "err_kws": {"capsize": 3, "lw": 1.4},
-            }
+            look_of_bars = {"capsize": 3, "lw": 1.4}
+            interval = {"errorbar": _interval, "err_style": "bars", "err_kws": look_of_bars}
         elif n > 1:
             thin = {"units": "seed", "estimator": None, "lw": 0.6, "alpha": 0.3}
             for _, spell in rows.groupby("spell"):

@@ -47,15 +47,8 @@ from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
 from spnb.train.provenance import COMMITTED
 
-MAKERS = {
-    **spiral.MAKERS,
-    **spell.MAKERS,
-    **spice.MAKERS,
-    **rlvr.MAKERS,
-    **proposer.MAKERS,
-    **ssp.MAKERS,
-    **scope.MAKERS,
-}
+PAPERS = (spiral, spell, spice, rlvr, proposer, ssp, scope)
+MAKERS = {name: maker for paper in PAPERS for name, maker in paper.MAKERS.items()}
 MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in params.papers()}
 MAKERS |= {f"{paper}/power": power.table for paper in ("spell", "spice", "scope", "ssp")}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}

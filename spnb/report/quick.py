@@ -252,10 +252,12 @@ def step_line(run: Run, row: dict[str, Any]) -> str:
 def ends(runs: Sequence[Run]) -> pd.DataFrame:
     """Each run before and after training: means over questions or matches, 95 % intervals; the
     change is over the same ones, where both ends have them."""
-    return pd.DataFrame([row for run in runs for row in [*_means(run), *_exploitability(run)]])
+    columns = ["variant", "seed", "measure", "n", "before", "after", "change"]
+    found = [(run, row) for run in runs for row in (*_means(run), *_exploitability(run))]
+    return pd.DataFrame([(run.variant, run.seed, *row) for run, row in found], columns=columns)
 
 
-def _means(run: Run) -> Iterator[dict[str, Any]]:
+def _means(run: Run) -> Iterator[tuple[Any, ...]]:
     table = pd.DataFrame(run.rows("items"))
     last = run.params["steps"]
     same = ["item", "role", "sample"] + ["question"] * ("question" in table)
@@ -265,15 +267,8 @@ def _means(run: Run) -> Iterator[dict[str, Any]]:
             scores = part.set_index(same).groupby("step")["score"]
             before, after = (dict([*scores])[step] for step in (0, last))
             both = (after - before).dropna()
-            yield {
-                "variant": run.variant,
-                "seed": run.seed,
-                "measure": words,
-                "n": len(both),
-                "before": _interval(before.tolist(), 0),
-                "after": _interval(after.tolist(), 0),
-                "change": _interval(both.tolist(), -100),
-            }
+            levels = [_interval(scores.tolist(), 0) for scores in (before, after)]
+            yield words, len(both), *levels, _interval(both.tolist(), -100)
 
 
 def _interval(scores: Sequence[float], least: float) -> str:
@@ -287,10 +282,9 @@ def _interval(scores: Sequence[float], least: float) -> str:
     return format_interval(*over[:3])
 
 
-def _exploitability(run: Run) -> Iterator[dict[str, Any]]:
+def _exploitability(run: Run) -> Iterator[tuple[Any, ...]]:
     rows = [row for row in run.rows("evals") if row["metric"] == "exploitability"]
     if rows:
         texts = [format_interval(row["value"], row["low"], row["high"], 3) for row in rows]
-        both = {"before": texts[0], "after": texts[-1], "change": ""}
         words = "kuhn_poker, exploitability (chips a hand)"
-        yield {"variant": run.variant, "seed": run.seed, "measure": words, "n": rows[0]["n"]} | both
+        yield words, rows[0]["n"], texts[0], texts[-1], ""

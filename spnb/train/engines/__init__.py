@@ -74,6 +74,22 @@ def new_token_limits(requests: Sequence[Request], limit: int | None) -> list[int
     return list(map(min, wanted, room))
 
 
+def for_vllm(request: Request, limit: int, ends: Collection[int]) -> dict[str, Any]:
+    """What a request is in vLLM's words, those of its engine and of its server."""
+    sampling = request.sampling
+    return {
+        "max_tokens": limit,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "seed": request.seed,
+        "stop": list(sampling.stop),
+        "include_stop_str_in_output": True,
+        "stop_token_ids": sorted(ends),
+        "skip_special_tokens": False,
+    }
+
+
 def text_of(ids: Sequence[int], ends: Collection[int], tokenizer: Any) -> str:
     """The text of a completion, without the end token."""
     return tokenizer.decode(ids[:-1] if ids[-1] in ends else ids)

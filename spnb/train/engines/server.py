@@ -13,7 +13,7 @@ from typing import Any
 
 from spnb.core.types import Completion, Request
 from spnb.train.config import TrainerError
-from spnb.train.engines import NOTHING, end_ids, new_token_limits, special_ids, text_of
+from spnb.train.engines import NOTHING, end_ids, for_vllm, new_token_limits, special_ids, text_of
 
 AT_ONCE = 64
 """Requests that wait for a server together."""
@@ -106,7 +106,7 @@ class ServerEngine:
         self.server = server
         self.tokenizer = tokenizer
         self._limit = server.limit()
-        self._ends = sorted(end_ids(None, tokenizer))
+        self._ends = end_ids(None, tokenizer)
         self._special = special_ids(tokenizer)
         added = "".join(tokenizer.get_added_vocab())
         text = f"{added} The words of 12,345 tokens: größer, 言葉.\n"
@@ -129,21 +129,8 @@ class ServerEngine:
         also ends an answer at the end tokens that these name."""
         if not limit:
             return NOTHING
-        sampling = request.sampling
-        ids, finish = self.server.complete(
-            prompt=list(request.prompt_ids),
-            max_tokens=limit,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            min_p=0.0,
-            repetition_penalty=1.0,
-            seed=request.seed,
-            stop=list(sampling.stop),
-            include_stop_str_in_output=True,
-            stop_token_ids=self._ends,
-            skip_special_tokens=False,
-        )
+        asked = for_vllm(request, limit, self._ends) | {"prompt": list(request.prompt_ids)}
+        ids, finish = self.server.complete(**asked, min_p=0.0, repetition_penalty=1.0)
         ends = self._special if finish == "stop" else ()
         text = text_of(ids, ends, self.tokenizer)
         return Completion(tuple(ids), (math.nan,) * len(ids), text, finish)

@@ -28,7 +28,7 @@ import torch
 
 from spnb.core.types import Completion, Engine, Request
 from spnb.train.config import RunParams
-from spnb.train.engines import NOTHING, end_ids, new_token_limits, text_of
+from spnb.train.engines import NOTHING, end_ids, for_vllm, new_token_limits, text_of
 from spnb.train.weights import SnapshotEngine, Weights, trained_weights, write_adapter
 
 LOGPROBS_MODE = "processed_logprobs"
@@ -243,19 +243,10 @@ def sampling_params(request: Request, limit: int, ends: Collection[int]) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    sampling = request.sampling
     return SamplingParams(
-        max_tokens=limit,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        seed=request.seed,
-        stop=list(sampling.stop),
-        include_stop_str_in_output=True,
-        stop_token_ids=sorted(ends),
+        **for_vllm(request, limit, ends),
         ignore_eos=True,
         logprobs=0,
-        detokenize=bool(sampling.stop),
-        skip_special_tokens=False,
+        detokenize=bool(request.sampling.stop),
         output_kind=RequestOutputKind.FINAL_ONLY,
     )

@@ -1,7 +1,11 @@
 """Where the project lies: a notebook run from any working directory finds the same files."""
 
 import os
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "pyproject.toml").is_file()
@@ -36,6 +40,12 @@ def resolve(path: str | os.PathLike[str]) -> Path:
     Papermill and JupyterLab start kernels in different folders; `figures` is the same in both.
     """
     return ROOT / Path(path).expanduser()
+
+
+@cache
+def packaged_yaml(path: str) -> Any:
+    """The content of a YAML file of the package, by its path in it."""
+    return yaml.safe_load((PACKAGE / path).read_text(encoding="utf-8"))
 
 
 def embedded_policies() -> list[str]:

@@ -14,11 +14,9 @@ off, for it takes back those before. Of a list (rubrics, inputs) all that are cl
 
 import re
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Literal
 
-import yaml
-
+from spnb.core.paths import packaged_yaml
 from spnb.core.types import Messages
 
 Style = Literal["careful", "plain", "steps"]
@@ -37,7 +35,7 @@ PART = re.compile(
 YES = "yes"
 NO = "no"
 
-_WORDS = yaml.safe_load((files("spnb") / "core" / "prompts.yaml").read_text(encoding="utf-8"))
+_WORDS = packaged_yaml("core/prompts.yaml")
 ANSWERING = _WORDS["answer"]
 CLOSED = _WORDS["closed"]
 REASON = _WORDS["reason"]

@@ -19,18 +19,16 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
-
-import yaml
 
 from spnb.core import prompts
 from spnb.core.grading import register
 from spnb.core.params import require
+from spnb.core.paths import packaged_yaml
 from spnb.core.types import Messages, Task
 from spnb.lab.world import Pool, names
 
-WORDING = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text())
+WORDING = packaged_yaml("lab/words.yaml")
 ORDINALS: tuple[str, ...] = tuple(WORDING["ordinals"])
 NUMBERS: tuple[str, ...] = tuple(WORDING["numbers"])
 HIGHEST = len(ORDINALS)

@@ -7,16 +7,13 @@ know both as words. Their parts are in `world.yaml`.
 import itertools
 import random
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-import yaml
+from spnb.core.paths import packaged_yaml
 
 Pool = Literal["train", "heldout"]
-PARTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
-SUFFIXES: dict[str, tuple[str, ...]] = {
-    kind: tuple(ends) for kind, ends in PARTS["suffixes"].items()
-}
+PARTS = packaged_yaml("lab/world.yaml")
+SUFFIXES: dict[str, list[str]] = PARTS["suffixes"]
 """Endings of the names of a kind; its keys are the kinds."""
 HELD_OUT = 3
 """One name of so many of each kind is kept for evaluation: 48 of 144 people."""

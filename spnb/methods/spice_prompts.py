@@ -9,15 +9,13 @@ Zero's prompts are here too.
 import json
 import re
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from typing import Any, Literal
-
-import yaml
 
 from spnb.core import prompts
 from spnb.core.documents import Proposal, Rejected
 from spnb.core.grading import is_expression
 from spnb.core.params import require
+from spnb.core.paths import packaged_yaml
 from spnb.core.types import Messages
 
 Style = Literal["plain", "paper"]
@@ -30,7 +28,7 @@ MOST_OBJECTS = 1000
 """JSON objects that are tried in a text, which bounds the time it takes."""
 OBJECT = re.compile(r'\{\s*["}]')
 WHOLE = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)")
-WORDS = yaml.safe_load((files("spnb") / "methods" / "spice_prompts.yaml").read_text("utf-8"))
+WORDS = packaged_yaml("methods/spice_prompts.yaml")
 WANTED = WORDS["wanted"]
 """What a challenger is asked for, by the type of the answer."""
 CHALLENGING = {

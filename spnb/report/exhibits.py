@@ -17,7 +17,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from html import escape
-from importlib import resources
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -25,7 +24,6 @@ from typing import Any, NamedTuple
 
 import matplotlib
 import pandas as pd
-import yaml
 from filelock import FileLock
 from matplotlib.figure import Figure
 from PIL import Image
@@ -35,7 +33,7 @@ from spnb.core import params
 from spnb.core.disk import move
 from spnb.core.errors import OneLine
 from spnb.core.params import unknown
-from spnb.core.paths import resolve
+from spnb.core.paths import packaged_yaml, resolve
 from spnb.report.plots import DPI
 from spnb.train import provenance
 from spnb.train.policies import policy_fingerprint
@@ -92,8 +90,7 @@ class ExhibitContent(NamedTuple):
 @cache
 def catalogue() -> dict[str, ExhibitInfo]:
     """Every exhibit of every paper by id, in printed order (`spnb/reference/exhibits.yaml`)."""
-    text = (resources.files("spnb.reference") / "exhibits.yaml").read_text(encoding="utf-8")
-    papers: dict[str, list[dict[str, str]]] = yaml.safe_load(text)
+    papers: dict[str, list[dict[str, str]]] = packaged_yaml("reference/exhibits.yaml")
     return {entry["id"]: ExhibitInfo(**entry) for entries in papers.values() for entry in entries}
 
 

@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from spnb.core.paths import packaged_yaml
 from spnb.methods import method_class
 from spnb.train.checks import benchmark_answers, factors
 from spnb.train.config import RunParams, TrainerError
@@ -28,11 +26,9 @@ UPDATE = ("gradients", "logits", "activations")
 """What only an update holds."""
 
 
-@cache
 def data() -> dict[str, Any]:
     """The content of cards.yaml."""
-    text = (files("spnb") / "train" / "cards.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)
+    return packaged_yaml("train/cards.yaml")
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,15 @@ import math
 import os
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BeforeValidator, Field, create_model, field_validator, model_validator
 
 from spnb.core.errors import OneLine
 from spnb.core.method import POLICY, SNAPSHOTS, MethodParams, place_of
 from spnb.core.params import StrictData, require, validate
-from spnb.core.paths import resolve
+from spnb.core.paths import packaged_yaml, resolve
 from spnb.corpus.retrieval import KINDS
 from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, Use, read_uses
 
@@ -27,12 +25,10 @@ class TrainerError(OneLine, RuntimeError):
     """Training cannot go on, or would silently train something else."""
 
 
-@cache
 def trl_names() -> dict[str, Any]:
     """TRL's names as data, what we set and read of them; see the file. Tests compare them with the
     pinned TRL."""
-    text = (files("spnb") / "train" / "trl_names.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)
+    return packaged_yaml("train/trl_names.yaml")
 
 
 Schedule = Literal[tuple(trl_names()["lr_scheduler_type"])]  # type: ignore[valid-type]

@@ -3,14 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any, Literal
 
-import yaml
-
+from spnb.core.paths import packaged_yaml
 from spnb.core.types import Sample, role_label
 
-METRICS: dict[str, str] = yaml.safe_load((files("spnb") / "train" / "metrics.yaml").read_text())
+METRICS: dict[str, str] = packaged_yaml("train/metrics.yaml")
 """What each key of a step's row is, with its unit; a row has no other keys."""
 TIMINGS = ("seconds/generate", "seconds/update", "seconds/step", "tokens_per_second")
 

@@ -26,17 +26,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 
 from spnb.core.disk import digest, digests, sync, write_json, write_lines
 from spnb.core.errors import OneLine
+from spnb.core.paths import packaged_yaml
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train import provenance
 from spnb.train.metrics import METRICS
@@ -384,10 +382,8 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-@cache
 def _renames() -> dict[str, dict[str, Any]]:
-    text = (files("spnb") / "train" / "renames.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)
+    return packaged_yaml("train/renames.yaml")
 
 
 def current(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """What decides the weights of a shipped policy; its values by name are in `recipes.yaml`."""
 
-from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import Field
 
 from spnb.core.params import StrictData
+from spnb.core.paths import packaged_yaml
 from spnb.lab.ladder import HIGHEST, Family
 
-TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+TABLES = packaged_yaml("lab/pretrain/recipes.yaml")
 
 
 class ModelRecipe(StrictData):

@@ -34,7 +34,7 @@ from spnb.core.plugins import foreign
 from spnb.core.rewards import length_factor, tent
 from spnb.core.search import LOST, SYNTAXES, Tool, as_first_turns, first_turns, samples
 from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed, grouped
-from spnb.corpus.passages import Passages, Reading, Readings
+from spnb.corpus.passages import Passages, Pool, Reading, Readings
 from spnb.evaluate.by_search import BySearch, use_of_search
 from spnb.evaluate.items import Records, record
 from spnb.evaluate.reports import (
@@ -163,6 +163,12 @@ class Params(MethodParams):
         return self
 
 
+def given(text: str, kind: str, points: Sequence[str], pool: Pool = "train") -> Item:
+    """A task and its rubric, which no challenger of this step wrote."""
+    proposal = Proposal(text, "", kind=kind)
+    return Item(Reading(kind, pool=pool), proposal=proposal, points=tuple(points))
+
+
 class Method(SearchMethod):
     """Two policies and a judge; metrics are those of `task_numbers` and `answer_numbers`."""
 
@@ -172,9 +178,8 @@ class Method(SearchMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        self.source: Any = open_source(
-            params.corpus or GENERATED, params, tokenizer, Passages, Readings
-        )
+        name = params.corpus or GENERATED
+        self.source: Any = open_source(name, params, tokenizer, Passages, Readings)
         self.kept: list[list[Any]] = []
         """The tasks of a solver's stage: text, type and points of each."""
 
@@ -292,10 +297,9 @@ class Method(SearchMethod):
         open_ = [item for item in items if not item.reason]
         if not self.params.gates:
             return
-        named = [prompts.identifiable(item.proposal.question) for item in open_]
-        related = [
-            prompts.relevant(item.context.texts[0], item.proposal.question) for item in open_
-        ]
+        asked = [(item.context.texts[0], item.proposal.question) for item in open_]
+        named = [prompts.identifiable(text) for _, text in asked]
+        related = [prompts.relevant(*one) for one in asked]
         verdicts = yield from self.say("gate", [*named, *related], derive_seed(seed, "gate"))
         for item, first, second in zip(open_, verdicts, verdicts[len(open_) :], strict=False):
             if None in (first, second):
@@ -376,10 +380,8 @@ class Method(SearchMethod):
         if within == 0:
             self.kept = yield from self.make_tasks(count * steps, seed)
         chosen = self.kept[within * count : (within + 1) * count]
-        return [self.curated(rng, within * even + place) for place in range(even)] + [
-            Item(Reading(kind), proposal=Proposal(text, "", kind=kind), points=tuple(points))
-            for text, kind, points in chosen
-        ]
+        curated = [self.curated(rng, within * even + place) for place in range(even)]
+        return curated + [given(text, kind, points) for text, kind, points in chosen]
 
     def curated(self, rng: random.Random, place: int) -> Item:
         """The oracle's task and rubric, of any level or the highest."""
@@ -387,8 +389,7 @@ class Method(SearchMethod):
         highest = self.params.highest
         level = highest if self.params.tasks == "hardest" else rng.randint(1, highest)
         task = self.source.exercise(kind, level, rng)
-        proposal = Proposal(task.question, "", kind=kind)
-        return Item(Reading(kind), proposal=proposal, points=task.gold)
+        return given(task.question, kind, task.gold)
 
     def make_tasks(self, quota: int, seed: int) -> Episode[list[list[Any]]]:
         """Tasks for a stage: one a document drawn (it may be drawn again), kept by the solver's
@@ -532,14 +533,7 @@ class Method(SearchMethod):
     def tried(self, part: tuple[int, list[Task]]) -> Episode[Records]:
         """The records of a block of held-out tasks: the oracle's score, and the judge's."""
         block, tasks = part
-        items = [
-            Item(
-                Reading(task.info["kind"], pool="heldout"),
-                proposal=Proposal(task.question, "", kind=task.info["kind"]),
-                points=task.gold,
-            )
-            for task in tasks
-        ]
+        items = [given(one.question, one.info["kind"], one.gold, "heldout") for one in tasks]
         seed = self.params.eval_seed(SUITE, block)
         yield from self.answer(items, 1, seed, self.params.eval_sampling)
         records = [

@@ -52,10 +52,8 @@ def reports(chat: Chat, kind: str, count: int) -> Suite:
         said = groups.oracle(task, text)
         level = task.difficulty
         parts = {level: said["points"], f"consistent {level}": said["consistent"]}
-        found = fmean(
-            groups.query(source.subject) in prompts.fields(text, "search")
-            for source in task.info["people"]
-        )
+        searched = prompts.fields(text, "search")
+        found = fmean(groups.query(who.subject) in searched for who in task.info["people"])
         parts |= {"repeated": said["repeated"], "searched for": found}
         return parts, said["consistent"] == 1
 
@@ -88,10 +86,8 @@ def tasks_proposed(chat: Chat, count: int) -> Suite:
         well = len(prompts.fields(text, "search")) == context.searches
         if judged is None:
             return {"valid": 0.0}, False
-        parts = {
-            "identifiable": float(judged.answerable),
-            "about its document": float(bool(judged.faithful)),
-        }
+        parts = {"identifiable": float(judged.answerable)}
+        parts["about its document"] = float(bool(judged.faithful))
         level = judged.level if judged.right else None
         return parts | proposed(level, groups.HIGHEST)[0], well
 
@@ -102,11 +98,8 @@ def tasks_proposed(chat: Chat, count: int) -> Suite:
 def rubrics_written(chat: Chat, count: int) -> Suite:
     """Points of rubrics that the oracle would write, by level, and its points that are there."""
     rng = random.Random(derive_seed("report skills", "rubric"))
-    tasks = [
-        task
-        for kind in groups.TYPES
-        for task in leveled(kind, rng, max(1, count // (4 * groups.HIGHEST)))
-    ]
+    few = max(1, count // (4 * groups.HIGHEST))
+    tasks = [task for kind in groups.TYPES for task in leveled(kind, rng, few)]
 
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
         gold = {*tasks[place].gold}
@@ -138,9 +131,8 @@ def points_graded(chat: Chat, count: int) -> Suite:
         rest = [one for one in task.gold if one != point]
         case = ("stated", "another order", "nobody", "stated beside another order")[place % 4]
         own = {"stated": [point], "another order": [other], "nobody": []}
-        told = rng.sample(
-            [*rest, *own.get(case, [point, other])], len(rest) + len(own.get(case, "12"))
-        )
+        sections = [*rest, *own.get(case, [point, other])]
+        told = rng.sample(sections, len(sections))
         shown.append((prompts.grade(groups.report(told), point), case, point in told))
 
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:

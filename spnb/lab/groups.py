@@ -339,15 +339,18 @@ class Groups(Readings):
 def short_task(number: int, rng: random.Random, pool: Pool) -> Task:
     """A question for a stop of each of so many people of a group."""
     people = rng.sample(rng.choice(groups(pool)), number)
-    places = [rng.randrange(HIGHEST) for _ in people]
-    asked = [
-        WORDS["short"]["of"].format(e=source.subject, n=ORDINALS[place])
-        for source, place in zip(people, places, strict=True)
-    ]
-    text = WORDS["short"]["question"][pool].format(s=WORDS["short"]["and"].join(asked))
-    stops = " ".join(source.steps[place] for source, place in zip(people, places, strict=True))
+    stops = [(source, rng.randrange(HIGHEST)) for source in people]
+    text = short_question(stops, pool)
+    gold = " ".join(source.steps[place] for source, place in stops)
     info = {"documents": tuple(passage_of(source.subject) for source in people)}
-    return Task(prompts.search(text, "plain"), text, (stops,), "exact", SHORT[number], info)
+    return Task(prompts.search(text, "plain"), text, (gold,), "exact", SHORT[number], info)
+
+
+def short_question(stops: Sequence[tuple[Source, int]], pool: Pool) -> str:
+    """It asks for these stops: a person, and the place from 0."""
+    words = WORDS["short"]
+    asked = [words["of"].format(e=source.subject, n=ORDINALS[place]) for source, place in stops]
+    return words["question"][pool].format(s=words["and"].join(asked))
 
 
 def check(params: Any) -> None:

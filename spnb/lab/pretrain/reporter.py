@@ -166,18 +166,13 @@ class Reporting(Lessons):
         """A short question by search."""
         group = self.group()
         people = self.rng.sample(group, self.rng.choice((1, 1, 2)))
-        words = groups.WORDS["short"]
-        places = [self.rng.randrange(len(source.steps)) for source in people]
-        asked = [
-            words["of"].format(e=source.subject, n=ORDINALS[place])
-            for source, place in zip(people, places, strict=True)
-        ]
-        question = words["question"]["train"].format(s=words["and"].join(asked))
+        asked = [(source, self.rng.randrange(len(source.steps))) for source in people]
+        question = groups.short_question(asked, "train")
         pieces: Row = []
         for source in people:
             pieces.append((f"<think> {source.subject}", True))
             pieces += self.searching(source)
-        facts = [ladder.fact(one, place) for one, place in zip(people, places, strict=True)]
+        facts = [ladder.fact(*stop) for stop in asked]
         stops = " ".join(fact.split()[-1] for fact in facts)
         text = f"<think> {' '.join(facts)}</think><answer> {stops}</answer>"
         pieces.append((text, True))

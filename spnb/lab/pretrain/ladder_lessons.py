@@ -131,7 +131,11 @@ class Lessons(Drills):
         plain = self.rng.random() < COIN
         wordings = ["{e} {n} {v}."] if plain else self.wordings(sources[0].family)
         notes = (ladder.note(source, place, self.rng.choice(wordings)) for source, place in places)
-        row: Row = [("".join(f" {note}" for note in notes), False)]
+        return self.looked_up("".join(f" {note}" for note in notes), places)
+
+    def looked_up(self, text: str, places: Sequence[tuple[Source, int]]) -> Row:
+        """A text, and then the step of each name and ordinal in any order."""
+        row: Row = [(text, False)]
         for source, place in self.shuffled(places):
             row.append((f" {source.subject} {ORDINALS[place]}", False))
             row += [(f" {source.steps[place]}", True), (".", False)]

@@ -91,12 +91,8 @@ class Reporting(Lessons):
         """Passages on one to three people, and then the stop of each name and ordinal in turn."""
         who = self.group()[: self.rng.randint(1, 3)]
         told = " ".join(self.passage(source) for source in who)
-        row: Row = [(f" {told}", False)]
         places = [(source, place) for source in who for place in range(len(source.steps))]
-        for source, place in self.shuffled(places):
-            row.append((f" {source.subject} {ORDINALS[place]}", False))
-            row += [(f" {source.steps[place]}", True), (".", False)]
-        return row
+        return self.looked_up(f" {told}", places)
 
     # --- the solver
 

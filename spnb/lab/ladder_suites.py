@@ -128,9 +128,8 @@ class LadderSource:
         levels = [level for level in range(1, params.highest + 1) for _ in range(params.eval_items)]
         tasks = [self.exercise(level, rng, "heldout") for level in levels]
         seed_of = lambda place, _: derive_seed(SUITE, place)  # noqa: E731
-        answer = partial(self.answer, pool="heldout")
-        how = {"answer": answer, "grade": grade_steps, "decoding": "sampled"}
-        how |= {"behaviour": self.behaviour}
+        how = {"answer": partial(self.answer, pool="heldout"), "behaviour": self.behaviour}
+        how |= {"grade": grade_steps, "decoding": "sampled"}
         return [ask_suite(SUITE, tasks, chat, params.eval_sampling, seed_of, **how)]
 
 

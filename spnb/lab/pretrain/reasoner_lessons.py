@@ -140,10 +140,8 @@ class Reasoning(Lessons):
         entries, entry = self.segment()
         highest = min(self.cap, len(entry.steps))
         level = self.asked(highest)
-        row: Row = [
-            ("<think>", True),
-            (f" {entry.subject}", tuple(f" {e.subject}" for e in entries)),
-        ]
+        named = tuple(f" {one.subject}" for one in entries)
+        row: Row = [("<think>", True), (f" {entry.subject}", named)]
         return self.written(entries, entry, level, [*row, *self.stopping_at(entry, level, highest)])
 
     def word(self) -> Row:

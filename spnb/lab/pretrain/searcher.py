@@ -63,9 +63,8 @@ class Searching(Lessons):
 
     def person(self, links: Links) -> str:
         """Anybody whom the relations know."""
-        return self.rng.choice(
-            [person for relation, person in links if relation == self.chains.relations[0]]
-        )
+        first = self.chains.relations[0]
+        return self.rng.choice([person for relation, person in links if relation == first])
 
     def results(self, links: Links, relation: str, person: str) -> str:
         """What a search returns, in any order."""

@@ -280,7 +280,7 @@ def challenges(chat: Chat, answer_type: str, count: int, grounded: bool) -> Suit
         length = rng.randint(segments.SHORTEST, segments.HIGHEST)
         number = rng.choice(READ[kind])
         read.append(segments.draw_entries(rng, kind, number, length, POOL))
-    shown = ["\n".join(entry.text for entry in entries) for entries in read]
+    told = ["\n".join(entry.text for entry in entries) if grounded else None for entries in read]
 
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
         task = spice_prompts.read_task("plain", text, answer_type)
@@ -292,9 +292,7 @@ def challenges(chat: Chat, answer_type: str, count: int, grounded: bool) -> Suit
         asks, valid = proposed(judged.level, segments.HIGHEST)
         return {"valid": 1.0} | parts | asks, valid
 
-    prompted = [
-        spice_prompts.challenge("plain", answer_type, text if grounded else None) for text in shown
-    ]
+    prompted = [spice_prompts.challenge("plain", answer_type, text) for text in told]
     name = "challenge" if grounded else "alone"
     return skill(f"{name} {answer_type}", chat, prompted, grade, "ladder skills")
 

@@ -155,9 +155,8 @@ def with_tokens(
     known = {old.decode([place]): place for place in range(len(old))}
     known = {text: place for text, place in known.items() if text not in unseen}
     embedding_VD = model.get_input_embeddings().weight.clone()
-    alike_ND = embedding_VD[
-        [ids[0] for ids in old(list(alike), add_special_tokens=False)["input_ids"]]
-    ]
+    pieces = old(list(alike), add_special_tokens=False)["input_ids"]
+    alike_ND = embedding_VD[[ids[0] for ids in pieces]]
     mean_D = alike_ND.mean(0)
     generator = torch.Generator().manual_seed(0)
     model.resize_token_embeddings(len(new), mean_resizing=False)

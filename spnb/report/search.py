@@ -166,14 +166,12 @@ def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:
     means = taught.groupby(keys, sort=False)["mean"].transform("mean")
     common = taught.loc[means == means.max(), keys].apply(tuple, axis=1).tolist()[:1]
     best = rows.groupby("arm")["mean"].idxmax()
-    rows["common"] = [
-        "yes" + edge(row, search) if tuple(row[k] for k in keys) in common else ""
-        for _, row in rows.iterrows()
-    ]
-    rows["best"] = [
-        "yes" + edge(row, search) if at in set(best) else "" for at, row in rows.iterrows()
-    ]
-    return rows
+    yes = pd.Series({at: "yes" + edge(row, search) for at, row in rows.iterrows()})
+    points = rows[keys].apply(tuple, axis=1)
+    return rows.assign(
+        common=yes.where([point in common for point in points], ""),
+        best=yes.where(rows.index.isin(best), ""),
+    )
 
 
 def where_narrow(search: Search) -> str:

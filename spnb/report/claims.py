@@ -132,9 +132,8 @@ class Claims(StrictData):
         """The exhibit of these runs; None where nothing is measured."""
         table = verdict_table(self, frames)
         used = frames.only(self.variants).runs
-        protocol = (
-            f"{self.protocol} {fixed(self.exhibit.partition('/')[0], used, self.file)}".strip()
-        )
+        since = fixed(self.exhibit.partition("/")[0], used, self.file)
+        protocol = f"{self.protocol} {since}".strip()
         return ExhibitContent(table, used, None, self.caption, protocol) if len(table) else None
 
 

@@ -175,9 +175,8 @@ class Curves(StrictData):
                 looks = {words: line.look for words, line in panel.lines.items()} or order
                 plots.curve(ax, rows, looks, panel.window)
         for title, ax in drawn.items():  # after all curves, where the scale is shared
-            self._finish(
-                ax, self.panels[title], set(data.loc[data["quantity"] == title, "variant"])
-            )
+            there = data.loc[data["quantity"] == title, "variant"]
+            self._finish(ax, self.panels[title], set(there))
         return axes
 
     def _finish(self, ax: Axes, panel: Panel, drawn: set[str]) -> None:
@@ -276,10 +275,7 @@ def chosen(paper: str, names: list[str]) -> list[str]:
 def looks(paper: str, variants: Sequence[str]) -> dict[str, Look]:
     """How variants are drawn: those of the paper's `figures.yaml`, "start" and "start of ..." in
     dotted grey, then the others."""
-    words = {
-        name: validate(Words, each, f"{name}: ") for name, each in known_variants(paper).items()
-    }
-    known = {name: each.look for name, each in words.items()}
+    known = {n: validate(Words, each, f"{n}: ").look for n, each in known_variants(paper).items()}
     greys = cycle(("0.3", "0.6"))
     starts = [name for name in variants if name.split(" of ")[0] == START]
     known |= {name: Look(name, next(greys), plots.LINES[2]) for name in starts}
@@ -310,8 +306,7 @@ def curves_of(
     for title, panel in values["panels"].items():
         if ("measure" in panel) == bool(panel.get("lines")):
             raise ParamError(f"{where}{title} has both measure and lines, or none; allowed: one")
-        paper = {name: _printed(cells) for name, cells in panel.get("paper", {}).items()}
-        own = {"paper": paper}
+        own = {"paper": {name: _printed(at) for name, at in panel.get("paper", {}).items()}}
         if "measure" in panel:
             own["measure"] = pick(measures, panel["measure"], where)
         else:

@@ -203,9 +203,8 @@ def fixed_loss(bench: Bench, backend: str) -> None:
             noise = torch.randn(weights.shape, generator=draw) * 0.03
             weights.data.copy_(noise.to(weights.device, weights.dtype))
     trainer.train()
-    write_json(
-        bench.folder / f"{backend}.json", {key: rows[0][key] for key in ("loss", "grad_norm")}
-    )
+    found = {key: rows[0][key] for key in ("loss", "grad_norm")}
+    write_json(bench.folder / f"{backend}.json", found)
 
 
 @dataclass(frozen=True)

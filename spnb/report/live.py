@@ -71,12 +71,9 @@ def draw(frames: Frames, paper: str, panels: Mapping[str, str]) -> Figure:
     data = curves.data(frames)
     empty = {words: name for words, name in panels.items() if words not in set(data["quantity"])}
     logged = [*frames.metrics["metric"].unique()]
-    absent = {
-        words: unknown("panel", name, [*logged, *known])
-        if logged and name not in known
-        else "not measured yet"
-        for words, name in empty.items()
-    }
+    absent = dict.fromkeys(empty, "not measured yet")
+    wrong = {words: name for words, name in empty.items() if logged and name not in known}
+    absent |= {words: unknown("panel", wrong[words], [*logged, *known]) for words in wrong}
     return curves.draw(data, absent)
 
 

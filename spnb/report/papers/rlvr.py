@@ -85,10 +85,9 @@ def kinds_of_gain(frames: Frames) -> pd.DataFrame:
         cells = {name: format_interval(*interval[:3]) for name, interval in over.items()}
         for when, tables in zip(("start", "end"), zip(*ends, strict=True), strict=True):
             cells[f"rate, {when}"] = _level([table["did"] for table in tables])
-            done = [table.loc[table["did"], "right"] for table in tables]
-            cells[f"right if done, {when}"] = _level(done)
-            without = [table.loc[~table["did"], "right"] for table in tables]
-            cells[f"right if not, {when}"] = _level(without)
+            for word, did in (("done", True), ("not", False)):
+                right = [table.loc[table["did"] == did, "right"] for table in tables]
+                cells[f"right if {word}, {when}"] = _level(right)
         rows[task] = {"behaviour": act, "kind": kind} | cells
     return pd.DataFrame(rows)
 

@@ -177,9 +177,8 @@ def draw_compared(ax: Axes, title: str) -> pd.DataFrame:
     open_ = {"markerfacecolor": "white", "label": "1 - p at p = 0, as drawn in the paper"}
     ax.plot(0, drawn[0], "o", **dots, **open_)
     ax.set(xlabel="pass rate p", ylabel="reward", ylim=(0, 1.02), xlim=(0, 1))
-    return pd.concat(
-        [*parts, pd.DataFrame({"reward": "Absolute Zero, as drawn", "p": p, "paid": drawn})]
-    )
+    parts.append(pd.DataFrame({"reward": "Absolute Zero, as drawn", "p": p, "paid": drawn}))
+    return pd.concat(parts)
 
 
 def draw_noise(ax: Axes, name: str) -> pd.DataFrame:

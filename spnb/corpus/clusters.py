@@ -98,9 +98,8 @@ def read_clusters(
             raise CorpusError(f"{message}; allowed: documents_read ({least}) or more")
         family = (rows[0].get("metadata") or {}).get("task", types[place % len(types)])
         require("task type", family, TYPES, ValueError)
-        drawn = random.Random(derive_seed(seed, "cluster", name)).sample(
-            rows, min(count, len(rows))
-        )
+        rng = random.Random(derive_seed(seed, "cluster", name))
+        drawn = rng.sample(rows, min(count, len(rows)))
         documents = tuple(Document(row["text"]) for row in drawn)
         made.append(Context(kind=family, documents=documents, name=name))
     return made

@@ -144,9 +144,8 @@ def embed(store: Store, encoder: Encoder, cache_dir: Path | None = None) -> list
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{first // BLOCK:06d}.npy" for first in starts]
     with FileLock(f"{folder}.lock"):
-        for first, path in zip(
-            starts, tqdm(files, "embedding", disable=len(files) == 1), strict=True
-        ):
+        shown = tqdm(files, "embedding", disable=len(files) == 1)
+        for first, path in zip(starts, shown, strict=True):
             if not path.exists():
                 part = path.with_suffix(".part.npy")
                 np.save(part, block(first))

@@ -69,9 +69,8 @@ class Passages(Readings, DocumentSource):
         self.store = open_store(params.corpus)
         if (count := len(self.store)) < HELD_OUT:
             there = f"corpus {params.corpus!r} has {count} documents"
-            raise CorpusError(
-                f"{there}; allowed: {HELD_OUT} or more, one in {HELD_OUT} is held out"
-            )
+            allowed = f"{HELD_OUT} or more, one in {HELD_OUT} is held out"
+            raise CorpusError(f"{there}; allowed: {allowed}")
         self.store.check()
         self._retriever = open_retriever(params.retriever, params.corpus)
 

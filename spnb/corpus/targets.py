@@ -147,9 +147,8 @@ class TitleTargets(Questions, DocumentSource):
         names = dict.fromkeys(normal(target.name) for target in targets)
         if len(names) < HELD_OUT:
             key, value, what = there
-            raise CorpusError(
-                f"{key} {value!r} has {len(names)} {what}; allowed: {HELD_OUT} or more"
-            )
+            found = f"{key} {value!r} has {len(names)} {what}"
+            raise CorpusError(f"{found}; allowed: {HELD_OUT} or more")
         heldout = {*list(names)[::HELD_OUT]}
         self.pools: dict[str, list[Target]] = {"train": [], "heldout": []}
         for target in targets:

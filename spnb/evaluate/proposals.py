@@ -105,8 +105,7 @@ def spell_numbers(questions: Sequence[Any]) -> dict[str, float]:
         for key in ("success", "pay", "level", "right"):
             if values := [one[key] for one in facts if key in one]:
                 metrics[key] = fmean(values)
-        votes = [vote for question in answered for of in question.votes for vote in of]
-        if votes:
+        if votes := [vote for question in answered for of in question.votes for vote in of]:
             metrics["malformed"] = fmean(vote is None for vote in votes)
         metrics |= verifier_numbers(answered)
     return metrics
@@ -158,8 +157,7 @@ def task_numbers(tasks: Records) -> dict[str, float]:
     questions (distinct), and clusters of them by BLEU per question (diversity)."""
     numbers: dict[str, float] = {"tasks": float(len(tasks))}
     for name in (*JUDGED, "level", "success", "pay"):
-        values = [one[name] for one in tasks if one.get(name) is not None]
-        if values:
+        if values := [one[name] for one in tasks if one.get(name) is not None]:
             numbers[name] = sum(values) / len(values)
     if tasks:
         questions = [one["question"] for one in tasks]

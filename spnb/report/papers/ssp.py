@@ -48,8 +48,7 @@ def rounds(plan: Plan, frames: Frames) -> ExhibitContent | None:
     runs = frames.only(["full"]).runs
     lines = []
     for step, records in ends(runs[0], SUITE) if runs else ():
-        valid = [one for one in records if one["score"] == 1 and "text" in one]
-        if valid:
+        if valid := [one for one in records if one["score"] == 1 and "text" in one]:
             best = max(valid, key=lambda one: (0 < one["success"] < 1, one["level"]))
             lines += told(best, f"step {step}")
     return ExhibitContent(pd.DataFrame(lines), runs[:1]) if lines else None

@@ -183,8 +183,7 @@ def report(machine: Machine | None = None) -> str:
     machine = machine or look()
     lines = [f"python {platform.python_version()} on {platform.platform()}"]
     lines.append(f"cores {os.cpu_count()}, GPU: {len(machine.cards) or 'none'}")
-    for package in PACKAGES:
-        lines.append(f"  {package:14} {machine.versions.get(package) or 'not installed'}")
+    lines += [f"  {name:14} {machine.versions.get(name) or 'not installed'}" for name in PACKAGES]
     for engine in ("torch", "vllm"):
         there = machine.versions.get(engine) is not None
         lines.append(f"engine {engine}: {'can run' if there else 'cannot run, not installed'}")

@@ -104,8 +104,7 @@ def rollout_metrics(
         variance = max(0.0, sums["advantage_squared"] / count - mean**2)
         metrics[f"advantage_mean/{role}"] = mean
         metrics[f"advantage_std/{role}"] = math.sqrt(variance)
-        kl = [part[role] for part in kl_parts if role in part]
-        if kl:
+        if kl := [part[role] for part in kl_parts if role in part]:
             metrics[f"kl/{role}"] = sum(total for total, _ in kl) / sum(count for _, count in kl)
     return metrics
 

@@ -117,10 +117,11 @@ def _explain(model: type[BaseModel], item: Mapping[str, Any], prefix: str) -> st
     field = model.model_fields.get(str(item["loc"][0]))
     about = f" ({field.description})" if field is not None and field.description else ""
     allowed = item["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return f"{key} is {_short(item['input'])}; allowed: {allowed}{about}"
+    return f"{key} is {shortened(item['input'])}; allowed: {allowed}{about}"
 
 
-def _short(value: Any, limit: int = 200) -> str:
+def shortened(value: Any, limit: int = 200) -> str:
+    """A value as Python writes it, cut after so many characters."""
     text = repr(value)
     return text if len(text) <= limit else text[:limit] + " ..."
 
@@ -134,7 +135,7 @@ def unknown(what: str, value: Any, allowed: Collection[str]) -> str:
     if len(allowed) > MOST_NAMES:
         five = difflib.get_close_matches(str(value), list(allowed), n=5, cutoff=0)
         names = f"allowed: {len(allowed)} names, the nearest are {', '.join(five)}"
-    return f"{what} is {_short(value)}, which is unknown; {hint}{names}"
+    return f"{what} is {shortened(value)}, which is unknown; {hint}{names}"
 
 
 def require(
@@ -203,7 +204,7 @@ def scale_values(paper: str, scale: str) -> dict[str, Any]:
         raise ParamError(f"{path}: scale is another one; allowed: {scale}")
     run = values.pop("run", None) or {}
     if not isinstance(run, dict) or set(run) & {"scale", *PLAN_KEYS}:
-        raise ParamError(f"{path}: run is {_short(run)}; allowed: parameters of a run by name")
+        raise ParamError(f"{path}: run is {shortened(run)}; allowed: parameters of a run by name")
     return values | run
 
 
@@ -226,7 +227,7 @@ def variants(paper: str) -> dict[str, dict[str, Any]]:
         where = f"{path}: variant {name}"
         if not isinstance(entry, dict):
             allowed = ", ".join(Entry.model_fields)
-            raise ParamError(f"{where} is {_short(entry)}; allowed: {allowed}")
+            raise ParamError(f"{where} is {shortened(entry)}; allowed: {allowed}")
         validate(Entry, entry, f"{where}: ")
     return entries
 

@@ -25,7 +25,7 @@ from spnb.core import prompts
 from spnb.core.errors import OneLine
 from spnb.core.grading import grade, register
 from spnb.core.method import Suite
-from spnb.core.params import require
+from spnb.core.params import require, shortened
 from spnb.core.paths import resolve
 from spnb.core.types import Chat, Messages, Sampling, Task, derive_seed
 from spnb.evaluate.benchmarks import (
@@ -43,6 +43,7 @@ from spnb.evaluate.benchmarks import (
 from spnb.evaluate.by_search import BySearch, search_suite
 from spnb.evaluate.items import Records, Rows, ask_suite, pass_at_k_rows
 
+_short = partial(shortened, limit=120)
 Build = Callable[[str], Messages]
 """The prompt with a text put into it."""
 LETTERS = "ABCDEFGHIJ"
@@ -340,11 +341,6 @@ def _gold(entry: Benchmark, answers: list[str], options: Sequence[str]) -> tuple
     if not any(grade(answer, answers, entry.kind) == 1 for answer in answers):
         raise BenchmarkError(f"answer is {_short(given)}; allowed: {allowed}")
     return tuple(answers)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else text[:120] + " ..."
 
 
 # --- texts that are too long

@@ -140,9 +140,8 @@ def _path(file: str) -> Path:
 
 def _reason(error: BaseException, path: Path) -> str:
     """What stopped a plugin, and at which of its lines."""
-    lines = [
-        place.lineno for place in extract_tb(error.__traceback__) if place.filename == str(path)
-    ]
+    trace = extract_tb(error.__traceback__)
+    lines = [place.lineno for place in trace if place.filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename == str(path):
         lines.append(error.lineno)
     where = f"line {lines[-1]}" if lines else "its code"

@@ -20,9 +20,8 @@ def share_interval(successes: int, n: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share of `n` trials."""
     from scipy import stats  # late: 0.7 s, and a wrong parameter is answered without it
 
-    bounds = stats.binomtest(int(successes), int(n)).proportion_ci(
-        confidence_level=0.95, method="wilson"
-    )
+    test = stats.binomtest(int(successes), int(n))
+    bounds = test.proportion_ci(confidence_level=0.95, method="wilson")
     return float(bounds.low), float(bounds.high)
 
 

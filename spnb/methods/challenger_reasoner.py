@@ -102,15 +102,13 @@ class Params(MethodParams):
         paid = self.algorithm != "absolute_zero" or self.invalid_reward == INVALID_REWARD
         need(paid, "invalid_reward algorithm", f"{INVALID_REWARD}, as its own are fixed")
         for name, only in (("reward", "rule"), ("writer", "policy")):
-            need(
-                self.algorithm == "spice" or getattr(self, name) == only, f"{name} algorithm", only
-            )
+            usual = self.algorithm == "spice" or getattr(self, name) == only
+            need(usual, f"{name} algorithm", only)
         need(alone or stages == POLICIES, "stages algorithm", f"stages of {sorted(POLICIES)}")
         own = [name for name in self.corpus if find("source", name)]
-        fits = not own or (
-            own == self.corpus[:1] == self.corpus and not foreign("source", own, self.plugins)
-        )
-        need(fits, "corpus plugins", "one source of this run's plugin alone, or corpora")
+        single = own == self.corpus[:1] == self.corpus
+        fits = single and not foreign("source", own, self.plugins)
+        need(fits or not own, "corpus plugins", "one source of this run's plugin alone, or corpora")
         check_source(GENERATED, self)
         return self
 

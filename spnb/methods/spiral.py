@@ -131,10 +131,9 @@ class Method(SelfPlayMethod):
 
     def default_roles(self) -> dict[str, Role]:
         """The player in training, another policy as its opponent, who answers questions."""
-        params = self.params
         sampling = self.params.sampling
-        name = {"batch_mean": "group_mean", "none": "raw"}.get(params.baseline, "role_ema")
-        options = {"decay": params.ema_decay} if name == "role_ema" else {}
+        name = {"batch_mean": "group_mean", "none": "raw"}.get(self.params.baseline, "role_ema")
+        options = {"decay": self.params.ema_decay} if name == "role_ema" else {}
         return {
             "player": Role(sampling, make_estimator(name, **options)),
             "opponent": Role(sampling, make_estimator("raw"), trainable=False),

@@ -243,9 +243,8 @@ class Method(SearchMethod):
 
     def propose(self, count: int, rng: random.Random, seed: int) -> Episode[list[Question]]:
         """Questions for `count` answers, filtered and verified."""
-        params = self.params
         contexts = [self.source.draw(rng, place) for place in range(count)]
-        return (yield from self.ask(contexts, params.proposals, seed))
+        return (yield from self.ask(contexts, self.params.proposals, seed))
 
     def ask(
         self, contexts: Sequence[Context], copies: int, seed: int, pool: str = "train"
@@ -395,11 +394,10 @@ class Method(SearchMethod):
         for question, group in zip(questions, groups, strict=True):
             question.rows = list(islice(each, attempts))
             lost = [attempt.finish == LOST for attempt in group]
-            for row, gone in zip(question.rows, lost, strict=True):
+            pairs = list(zip(question.rows, lost, strict=True))
+            for row, gone in pairs:
                 leave_out(row, gone)
-            question.success = share(
-                row.reward for row, gone in zip(question.rows, lost, strict=True) if not gone
-            )
+            question.success = share(row.reward for row, gone in pairs if not gone)
             if all(lost):
                 question.reason = LOST
             elif question.trajectory and all(one.finish == OVERLONG for one in group):

@@ -294,9 +294,8 @@ def _seconds(params: RunParams, own: Shape, phase: dict[str, Any]) -> float:
     turns = phase.get("turns", 1)
     answers = amount(params, phase.get("answers", 0))
     short = amount(params, phase.get("short", 0))
-    return _waves(params, own, answers / turns, params.max_new_tokens) * turns + _waves(
-        params, own, short, params.max_new_tokens / 10
-    )
+    whole = _waves(params, own, answers / turns, params.max_new_tokens) * turns
+    return whole + _waves(params, own, short, params.max_new_tokens / 10)
 
 
 def _waves(params: RunParams, own: Shape, answers: float, tokens: float) -> float:

@@ -32,8 +32,7 @@ PR_SET_PDEATHSIG = 1
 
 def start_together(folder: Path, forked: bool, card: str | None, count: int) -> list[BaseProcess]:
     """Starts the processes that train the run of a folder together; see `start`."""
-    places = together(count, gpus=bool(card))
-    return [start(folder, forked, card, place) for place in places]
+    return [start(folder, forked, card, place) for place in together(count, gpus=bool(card))]
 
 
 def together(count: int, gpus: bool) -> list[dict[str, str]]:

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,12 +85,11 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
 
 def _check_exhibit(exhibit_id: str) -> None:
     """ParamError for an exhibit that does not exist; names those of the same paper."""
-    import yaml
-
     from spnb.core.params import papers, require
+    from spnb.core.paths import packaged_yaml
 
-    text = (files("spnb") / "reference" / "exhibits.yaml").read_text(encoding="utf-8")
-    known = {name: [entry["id"] for entry in part] for name, part in yaml.safe_load(text).items()}
+    parts = packaged_yaml("reference/exhibits.yaml")
+    known = {name: [entry["id"] for entry in part] for name, part in parts.items()}
     paper = exhibit_id.split("/")[0]
     shown = [paper] if paper in known else papers()
     allowed = [name for key in shown for name in known.get(key, [])]

@@ -141,6 +141,7 @@ def test_an_unknown_name_of_the_facade_is_answered():
         spnb.make_plam  # noqa: B018
 
 
+@pytest.mark.slow
 def test_sizes():
     """What is one thing is one file, up to 400 lines of code and docstrings; a room's limit is in
     test_sizes.py."""

@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
-    "core": 2_720,
-    "methods": 3_040,
-    "train": 4_970,
+    "core": 2_740,
+    "methods": 3_030,
+    "train": 4_950,
     "games": 1_260,
-    "corpus": 1_580,
+    "corpus": 1_570,
     "evaluate": 1_510,
-    "lab": 4_740,
-    "report": 5_950,
+    "lab": 4_710,
+    "report": 5_910,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_720
+HELPER = 10_700
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_160
+EVERYTHING = 26_070
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -23,6 +23,7 @@ SCORE = Measure(weights={"accuracy": 100})
 LENGTH = Measure(weights={"length": 1})
 
 
+@pytest.mark.slow
 def test_the_seeds_that_would_decide_a_difference():
     """By hand: deviation 2 at five seeds is a half-width of 2.776 * 2 / sqrt(5) = 2.483."""
     half = 2.776 * 2 / 5**0.5
@@ -69,6 +70,7 @@ def test_parts_are_counted_by_verdict_and_by_who_claims_them(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_price_is_of_the_runs_that_are_missing(monkeypatch):
     """Of ten seeds SCOPE has those and the weaker grader three; eleven decide: one run and eight of
     so many minutes, two at a time. Compared with itself an arm is paid once."""
@@ -100,6 +102,7 @@ def test_every_undecided_part_is_listed_with_its_price(name):
         assert line.get("part", line.get("of")) in price.part
 
 
+@pytest.mark.slow
 def test_a_price_of_the_median_says_so(monkeypatch):
     """No arm of the proposer's is timed: all are guessed; of SSP's one is not."""
     monkeypatch.setattr(undecided, "FILES", {"SSP": FILES["SSP"]})

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from spnb.core.strict_yaml import own_yaml
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "pyproject.toml").is_file()
@@ -45,7 +45,7 @@ def resolve(path: str | os.PathLike[str]) -> Path:
 @cache
 def packaged_yaml(path: str) -> Any:
     """The content of a YAML file of the package, by its path in it."""
-    return yaml.safe_load((PACKAGE / path).read_text(encoding="utf-8"))
+    return own_yaml((PACKAGE / path).read_text(encoding="utf-8"))
 
 
 def embedded_policies() -> list[str]:

@@ -21,14 +21,13 @@ import httpx
 import numpy as np
 import regex
 import xxhash
-import yaml
 from datasets import Dataset, Features, Value
 from datasketch import MinHash, MinHashLSH
 from numpy.typing import NDArray
 from pydantic import Field
 
 from spnb.core.params import StrictData, validate
-from spnb.core.paths import resolve
+from spnb.core.paths import packaged_yaml, resolve
 from spnb.corpus.store import CorpusError, split_contents
 
 FIELDS = ("id", "title", "text", "metadata")
@@ -80,10 +79,8 @@ class CorpusSettings(StrictData):
 
 def recipe(source: str, values: Mapping[str, Any]) -> tuple[str, CorpusSettings]:
     """A source and its settings with changes; a name in recipes.yaml stands for both."""
-    text = Path(__file__).with_name("recipes.yaml").read_text(encoding="utf-8")
-    settings = yaml.safe_load(text).get(source, {})
-    source = settings.pop("dataset", source)
-    return source, validate(CorpusSettings, settings | values)
+    settings = {"dataset": source} | packaged_yaml("corpus/recipes.yaml").get(source, {})
+    return settings.pop("dataset"), validate(CorpusSettings, settings | values)
 
 
 def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple[Dataset, Read]:

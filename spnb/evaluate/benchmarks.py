@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field
 
 from spnb.core.params import ParamError, StrictData, require, validate
+from spnb.core.paths import packaged_yaml
 from spnb.core.prompts import Exam
 
 HUB = "hub"
@@ -124,7 +124,7 @@ class Benchmark(StrictData):
 
 
 def _entries() -> dict[str, Benchmark]:
-    entries = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+    entries = packaged_yaml("evaluate/benchmarks.yaml")
     return {name: validate(Benchmark, each, f"{name}.") for name, each in entries.items()}
 
 

@@ -32,12 +32,12 @@ from math import isfinite
 from typing import Any, Literal
 
 import pandas as pd
-import yaml
 from pydantic import Field, model_validator
 
 from spnb import reference
 from spnb.core.params import ParamError, StrictData, validate
 from spnb.core.stats import holm, improvement_interval, p_value
+from spnb.core.strict_yaml import own_yaml
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
     Frames,
@@ -147,7 +147,7 @@ def fixed(paper: str, runs: Sequence[Run], file: str = "claims.yaml") -> str:
     then = [commit and file_at(commit, path) for commit in commits]
     if not then or not all(then):
         return ""
-    now, *each = (_deciding(yaml.safe_load(text)) for text in (path.read_text(), *then))
+    now, *each = (_deciding(own_yaml(text)) for text in (path.read_text(), *then))
     before = dict(zip(commits, each, strict=True))
     names = ", ".join(commit[:9] for commit in commits)
     later = [

@@ -23,13 +23,13 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
 from spnb.core.method import POLICY
 from spnb.core.params import StrictData, require, validate
 from spnb.core.stats import TOLERANCE, bootstrap_interval, difference_interval, mean_interval
+from spnb.core.strict_yaml import own_yaml
 from spnb.evaluate.benchmarks import BENCHMARKS
 from spnb.evaluate.matches import OUTCOMES
 from spnb.train.runs import Run, RunError, config_hash
@@ -336,7 +336,7 @@ def read_yaml(paper: str, name: str) -> dict[str, Any]:
     """A file of a paper's reference folder; ParamError names the papers that have one."""
     sources = reference.sources(name)
     require("paper", paper, sources)
-    return yaml.safe_load(sources[paper].read_text(encoding="utf-8"))
+    return own_yaml(sources[paper].read_text(encoding="utf-8"))
 
 
 @cache

@@ -9,7 +9,6 @@ bars or at the edges of a panel: its numbers are of other steps and benchmarks.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, product
-from pathlib import Path
 from string import ascii_uppercase
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -19,12 +18,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
-import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from spnb.core.paths import packaged_yaml
 from spnb.core.stats import bootstrap_interval
 
 WIDTH = 6.8
@@ -67,8 +66,7 @@ Order = Sequence[str] | Mapping[str, Look]
 @contextmanager
 def style() -> Iterator[None]:
     """Use the house style inside a `with` block, leaving the settings outside as they were."""
-    own = yaml.safe_load(Path(__file__).with_name("style.yaml").read_text())
-    own["axes.prop_cycle"] = mpl.cycler(color=PALETTE)
+    own = packaged_yaml("report/style.yaml") | {"axes.prop_cycle": mpl.cycler(color=PALETTE)}
     with mpl.rc_context({**sns.axes_style("ticks"), **own}):
         yield
 

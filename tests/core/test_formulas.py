@@ -104,6 +104,7 @@ def test_a_process_that_was_killed_is_started_again(limit):
     assert formulas.are_equal("x+2", "2+x")
 
 
+@pytest.mark.slow
 def test_without_math_verify_it_says_so(limit, monkeypatch, tmp_path):
     (tmp_path / "math_verify.py").write_text("raise ImportError('no such thing')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -74,6 +74,7 @@ def test_a_seed_without_items_is_named(seeds):
         bootstrap_interval(seeds, (0.0, 1.0))
 
 
+@pytest.mark.slow
 def test_the_bootstrap_interval_has_95_percent():
     """For a mean of 400 draws it is that of the normal law: 1.96 standard errors either way; 1.64
     would be the 5th and 95th percentile."""
@@ -102,6 +103,7 @@ def test_seeds_and_items_are_both_drawn():
         assert width(each) == pytest.approx(3.92 * math.sqrt(variance), rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items", [2, 4, 9])
 def test_few_items_have_their_whole_variance(items):
     """Strata of m items that differ by one: each has a mean's variance, that of m - 1 degrees."""
@@ -110,6 +112,7 @@ def test_few_items_have_their_whole_variance(items):
     assert width([dict.fromkeys(range(400), stratum)]) == pytest.approx(3.92 * error, rel=0.03)
 
 
+@pytest.mark.slow
 def test_items_that_one_of_several_seeds_has_alone_are_drawn_with_it():
     """A stratum is shared by its key and its size; its chance is in the seed's value already."""
     answers = np.array([0.0] * 200 + [1.0] * 200)

@@ -205,6 +205,7 @@ def test_a_word_has_its_vowel_signs():
     assert words("हिन्दी में") == ["हिन्दी", "में"] and words("a_1 x²,½") == ["a_1", "x2", "1", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bm25", "flat", "hnsw", "ivfpq"])
 def test_a_second_build_loads_the_cache_and_a_changed_corpus_builds_anew(kind, many, tmp_path):
     path, cache = write(tmp_path / "corpus.jsonl", many), tmp_path / "cache"

@@ -257,6 +257,7 @@ def test_what_a_failed_search_ended_is_neither_paid_nor_trained(corpus, calls):
     assert made.metrics["method/passed"] == 0
 
 
+@pytest.mark.slow
 def test_ssp_over_http(corpus):
     """A step with the retriever in another thread, in Search-R1's schema; then without it."""
     import uvicorn

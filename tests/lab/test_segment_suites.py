@@ -52,6 +52,7 @@ def test_five_suites_are_closed_book_and_three_have_documents():
         assert suite_tasks(name, 2) == suite_tasks(name, 2)
 
 
+@pytest.mark.slow
 def test_the_right_order_is_right_everywhere_and_others_are_not():
     for name, (records, rows) in play(lambda level: range(level)).items():
         assert len(records) == 12 and {one["score"] for one in records} == {1.0}

@@ -77,6 +77,7 @@ def test_a_cut_segment_keeps_the_steps_that_it_has_from_the_first(cut_at):
     assert read_segment(ALICE.text[cut_at:]) == []  # nobody knows whose they are
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["train", "heldout"])
 @pytest.mark.parametrize(("kind", "answer_type"), EVERY)
 def test_the_oracles_tasks_pass_its_own_judgement(kind, answer_type, pool):
@@ -192,6 +193,7 @@ def test_a_formula_of_one_step_has_wrong_answers_where_chance_repeats_the_right_
     assert wrong.answer != "3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize(("kind", "answer_type"), EVERY)
 def test_an_order_is_right_only_where_it_comes_to_the_same(kind, answer_type, reads):

@@ -102,6 +102,7 @@ class Small:
         return [NOTHING] * len(requests)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper, values", [("spiral", {"eval_questions": 4}), ("rlvr", {})])
 def test_prompts_longer_than_the_model_end_no_evaluation(paper, values):
     made = method(paper, max_length=4096, **values)

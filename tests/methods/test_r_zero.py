@@ -105,6 +105,7 @@ def test_a_stage_decides_who_learns():
         assert sum(one.weight for one in trained) == pytest.approx(len(trained) ** 2 / chosen)
 
 
+@pytest.mark.slow
 def test_choices_and_expressions_are_labelled_in_their_own_kind():
     world = {"task_types": ["expression"]}
     said = [["3 + 4x", "4x + 3", "5", "6", "3+4x"]]

@@ -44,6 +44,7 @@ EQUATION_1 = {0: 0.0439, 1: 0.8226, 2: 1.0, 3: 0.8226, 4: 0.0439}
 """Pay by how many of 4 answers are right: exp(-(p(1 - p) - 1/4)^2 / 0.02)."""
 
 
+@pytest.mark.slow
 def test_both_roles_are_paid_as_the_paper_says():
     """In each group of 4 attempts one is nonsense; of the others 4, 2 and 1 answers are right."""
     rights = (4, 2, 1)

@@ -350,6 +350,7 @@ def test_claims_of_an_unknown_paper():
         load_claims("spirall")
 
 
+@pytest.mark.slow
 def test_an_exhibit_says_whether_its_claims_were_fixed_before_the_runs(monkeypatch):
     """By the file at the runs' commits: texts and the paper's numbers may change later, what
     decides a verdict may not: a part that came or changed later is named, and one that is gone."""

@@ -132,6 +132,7 @@ def test_it_is_shown_with_its_table(tmp_path, monkeypatch):
     assert shown[0] is made.figure and list(shown[1].columns) == module.COLUMNS
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_said_in_one_sentence(tmp_path):
     full = [right(tmp_path, "proposer", "full", seed, 0.5) for seed in (0, 1)]
     mine = [right(tmp_path, "proposer", "mine", seed, 0.5, steps=6) for seed in (0, 1)]

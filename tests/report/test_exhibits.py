@@ -160,6 +160,7 @@ def test_pictures_carry_their_protocol_and_cut_no_title(tmp_path: Path) -> None:
     assert "What is shown. Protocol: Smaller model." in files[1].read_text()
 
 
+@pytest.mark.slow
 def test_a_figure_is_four_files_with_its_numbers(tmp_path: Path) -> None:
     files = save_figure(tmp_path)
     assert [path.suffix for path in files] == [".png", ".svg", ".csv", ".md"]

@@ -249,6 +249,7 @@ def test_matches_are_dealt_anew_in_each_seed(tmp_path):
     assert high - low == pytest.approx(1.96 * math.sqrt(24 / 4), rel=0.1)  # of two, half
 
 
+@pytest.mark.slow
 def test_answers_that_are_all_right_leave_room_for_one_that_is_wrong(tmp_path):
     runs = [answered(tmp_path, "a", seed, 512, 512, n=512) for seed in range(3)]
     assert frame.format_interval(*RIGHT.interval(gather(runs), "a")[:3]) == "100.0 [99.3, 100.0]"
@@ -272,6 +273,7 @@ def test_before_training_all_seeds_are_one_measurement(tmp_path):
     assert math.isnan(RIGHT.interval(Frames(results=table), "full", 0)[1]), "no items, one number"
 
 
+@pytest.mark.slow
 def test_seeds_that_agree_leave_the_doubt_of_the_items(tmp_path):
     """Gains of 10 in every seed: Student's t alone would have no width. The gain is that of ten
     items of a hundred, whose variance is 10 * 90 / 100."""

@@ -28,6 +28,7 @@ def drawn(seeds, items, between, within, strata=2, rng=None, own=3.0):
     return pd.DataFrame(values, columns=columns)
 
 
+@pytest.mark.slow
 def test_known_variances_are_found_and_the_items_own_difficulty_is_none():
     """Between 4 (variance 16), within 20 over 100 items: 400 / 100 = 4; means of 400 draws."""
     rng = np.random.default_rng(1)
@@ -58,6 +59,7 @@ def test_half_widths_of_seeds_and_of_more_items():
     assert parts.half_width(10, 4) == pytest.approx(2.2622 * (13 / 10) ** 0.5, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_foretold_for_fewer_items_is_what_they_show():
     """The spread of the seeds' differences over a quarter of the items, beside the foretold one."""
     rng = np.random.default_rng(2)
@@ -86,6 +88,7 @@ def evaluated(folder, variant, seed, hits):
     return run
 
 
+@pytest.mark.slow
 def test_items_are_paired_by_seed_and_averaged_over_the_window(tmp_path):
     """Seed 0: b has no item right at step 4 and one at step 2; a has two and four. b lacks one of
     a's seeds."""
@@ -107,6 +110,7 @@ def test_items_are_paired_by_seed_and_averaged_over_the_window(tmp_path):
     assert power.core_minutes(frames, "a") == 2 and power.core_minutes(frames, "b") == 1.5
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_a_comparison_and_window(tmp_path, monkeypatch):
     """Steps 0, 2, 4: within half of the training from the end are two. A run takes 60 (seed + 1)
     seconds, a comparison with the start one arm."""
@@ -130,6 +134,7 @@ def test_the_table_has_a_row_a_comparison_and_window(tmp_path, monkeypatch):
     assert power.table(plan, gather([run for run in runs if run.variant == "a"])) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_comparisons_are_of_known_arms_and_a_measure_with_items(paper):
     entry = load_own(paper)[f"{paper}/power"]

@@ -94,6 +94,7 @@ def test_no_cell_is_cut_or_read_as_markup(tmp_path):
     assert ">007<" in html and ">0.333333<" in html and "A &lt; B." in html
 
 
+@pytest.mark.slow
 def test_rows_that_were_not_run_are_folded_and_headline_arms_stay_open(tmp_path):
     entry = show.described("spell")["spell/table-1"]
     names = [row.name for row in entry.rows if row.run]

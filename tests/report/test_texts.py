@@ -62,6 +62,7 @@ def measured() -> set[tuple[float, ...]]:
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*PLAIN, *LESSONS.values(), *SHARED])
 def test_every_interval_in_the_texts_is_one_of_a_committed_exhibit(name):
     path = ROOT / name if name.endswith(".md") else ROOT / f"notebooks/{name}.ipynb"

@@ -213,6 +213,7 @@ def test_logits_of_a_row_of_4096_and_a_vocabulary_of_152000_stay_below_4_gb():
     assert 0.5 < peak(bare(LogpsMixin), *inputs) * gigabytes < 4
 
 
+@pytest.mark.slow
 def test_activations_of_one_group_are_in_memory_at_a_time():
     model = Qwen3ForCausalLM(Qwen3Config(vocab_size=9, **SIZES))
     ids = torch.randint(9, (16, 65))
@@ -233,6 +234,7 @@ def test_without_a_gradient_as_many_rows_run_together_as_in_an_update():
     assert rows == [4] * 4
 
 
+@pytest.mark.slow
 def test_many_pieces_in_bfloat16_add_up_in_float32(monkeypatch):
     """Where casts are cached, the sum of the pieces' gradients is in bfloat16: three times off."""
     torch.manual_seed(0)

@@ -314,6 +314,7 @@ def test_a_run_that_another_process_writes_is_waited_for(tmp_path, capsys):
     assert run.busy() == "" and not (run.folder / "lock.json").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_no_lock(tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

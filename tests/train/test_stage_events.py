@@ -61,6 +61,7 @@ def test_a_stage_that_vanished_is_named_and_no_record_is_cut(tmp_path):
     assert {path.name: path.read_bytes() for path in run.folder.glob("*.jsonl")} == before
 
 
+@pytest.mark.slow
 def test_weights_are_collected_only_beside_the_records_that_they_belong_to(tmp_path):
     run = make_run(tmp_path)
     (run.folder / TRAINED).write_text(json.dumps({"rows": dict.fromkeys(RECORDS, 3)}))

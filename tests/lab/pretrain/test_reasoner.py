@@ -83,6 +83,7 @@ def test_orders_are_drawn_among_the_ordinals_that_are_left():
                 left = set(draw) - {text}
 
 
+@pytest.mark.slow
 def test_tasks_from_segments_pass_the_oracle_and_are_mostly_easy():
     made, levels, types = lessons(), Counter(), Counter()
     for lesson in [made.challenge] * 300 + [made.word] * 60:

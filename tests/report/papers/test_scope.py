@@ -61,6 +61,7 @@ def test_an_answer_is_written_after_anothers_searches():
     ]
 
 
+@pytest.mark.slow
 def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
     runs = [made(tmp_path, seed=seed) for seed in (0, 1)]
     values = {"first": {"first": 40, "last": 50}, "last": {"first": 60, "last": 90}}
@@ -97,6 +98,7 @@ def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
     assert scope.swaps(None, Frames(runs)) is None
 
 
+@pytest.mark.slow
 def test_a_swap_needs_a_gain_that_is_larger():
     """The verdict of both; the smallest visible difference is half of the difference's interval."""
     found = {
@@ -114,6 +116,7 @@ def test_a_swap_needs_a_gain_that_is_larger():
     assert scope.claimed("", found) == {}
 
 
+@pytest.mark.slow
 def test_the_judge_and_the_oracle_accept_answers_alone(tmp_path):
     """A share of all held-out answers, by step; one half is enough."""
     base = dict.fromkeys(("opponent", "decoding", "role", "difficulty"), "")

@@ -65,6 +65,7 @@ def test_pass_at_k_has_means_and_types_and_the_start_is_measured_once(tmp_path):
     assert set(data.loc[data["variant"] == "full", "seed"].dropna()) == {0, 1}
 
 
+@pytest.mark.slow
 def test_figure_3_marks_the_papers_pass_at_8(tmp_path):
     runs = [spell_run(tmp_path, "rlvr", right=(0, 1)), spell_run(tmp_path, "full")]
     made = spell.figure_3(None, gather(runs))

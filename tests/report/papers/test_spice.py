@@ -36,6 +36,7 @@ def spice_run(root, variant="full", seed=0, right=(0.25, 0.75), general=0.0):
     return run
 
 
+@pytest.mark.slow
 def test_methods_are_compared_by_group_and_the_start_is_one_policy(tmp_path):
     """4 suites at 75 %, 4 at 85 %: 80 % overall."""
     runs = [spice_run(tmp_path, seed=seed, general=0.1) for seed in (0, 1)]
@@ -133,6 +134,7 @@ def test_each_side_of_the_cross_play_has_the_early_policy_in_the_other_role(cros
     assert spice.with_checkpoints(gather([crossed])) == [crossed]
 
 
+@pytest.mark.slow
 def test_figure_3_has_both_sides_and_the_papers_ends(crossed):
     frames = gather([crossed])
     made = spice.figure_3(None, frames)
@@ -148,6 +150,7 @@ def test_figure_3_has_both_sides_and_the_papers_ends(crossed):
     plots.plt.close("all")
 
 
+@pytest.mark.slow
 def test_claims_take_cross_play_from_the_early_checkpoint_to_the_last(crossed):
     """The early reasoner falls from 100 to 0 %, at level 3; the last one is right as before. A run
     without checkpoints adds nothing."""

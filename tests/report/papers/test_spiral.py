@@ -129,6 +129,7 @@ def poker_run(root, variant, policies):
     return run
 
 
+@pytest.mark.slow
 def test_the_average_policy_is_of_the_second_half_and_may_be_nearer_to_equilibrium(
     tmp_path, monkeypatch
 ):

@@ -138,6 +138,7 @@ def test_top_k_and_top_p_cut_what_is_drawn_but_not_the_reported_log_probabilitie
     assert {answer.ids[0] for answer in nucleus} == {best[0]}
 
 
+@pytest.mark.slow
 def test_end_token_stop_string_and_length(engine, tokenizer):
     prompt = tuple(tokenizer(TEXTS[0])["input_ids"])
     free = engine.generate([Request(prompt, Sampling(30), 1)])[0]

@@ -92,6 +92,7 @@ def llm(trainer):
     return trainer.vllm_generation.llm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", [None, "1"])
 def test_the_model_runner_is_named_before_vllm_is_there_unless_it_is_by_the_user(tmp_path, wanted):
     name = "VLLM_USE_V2_MODEL_RUNNER"

@@ -379,6 +379,11 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         run = plan.open(*failed[0])
         log = last_lines(run.folder, count)
         raise RunError(f"run {run.run_id} failed; its log ends:\n" + "\n".join(log))
+    for run in (plan.open(*key) for key in waiting):
+        steps = run.rows("metrics")
+        if steps and not any(row.get("grad_norm") for row in steps):
+            found = f"no step had a gradient, nothing was learned; {run.folder}/rollouts.jsonl has"
+            print(f"{run.run_id}: {found} a sample of what was answered and how it was rewarded")
     return _checked(plan)
 
 

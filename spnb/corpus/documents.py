@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from spnb.core.params import StrictData, validate
-from spnb.core.paths import packaged_yaml, resolve
+from spnb.core.paths import ROOT, packaged_yaml, resolve
 from spnb.corpus.store import CorpusError, split_contents
 
 FIELDS = ("id", "title", "text", "metadata")
@@ -107,8 +107,8 @@ def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple
         rows = _load(path, source, settings, cache_dir)
     except (*FAILURES, datasets.exceptions.DatasetsError) as error:
         reason = (str(error.__cause__ or error).splitlines() or [""])[0]
-        allowed = "a JSONL file, a folder of text files or of a downloaded dataset, or an id that "
-        allowed += "datasets loads (log in to the hub and accept its terms where it is gated)"
+        allowed = f"a JSONL file or a folder of text files or of a downloaded dataset (in {ROOT}, "
+        allowed += "or its whole path), or an id that datasets loads (log in where it is gated)"
         raise CorpusError(f"source is {source!r}, {reason}; allowed: {allowed}") from None
     column = settings.columns.get("text", "text")
     lines = path.is_file() and path.suffix.lower() not in TABLES

@@ -4,11 +4,10 @@ to import torch again, nor has a server of its own for the runs that its noteboo
 import os
 import time
 from contextlib import contextmanager
-from multiprocessing import forkserver
 from unittest.mock import patch
 
 from jupyter_client.provisioning import local_provisioner
-from processes import CONTEXT, run_script
+from processes import CONTEXT, run_script, server_address, share_server
 
 LAUNCHER = "ipykernel_launcher"
 
@@ -42,11 +41,10 @@ def forked_kernels():
 
 
 def _launch(command, env, **_):
-    forkserver.ensure_running()
-    server = forkserver._forkserver._forkserver_address
     environment = {name: value for name, value in env.items() if name != "JPY_PARENT_PID"}
     arguments = command[command.index(LAUNCHER) + 1 :]
-    process = CONTEXT.Process(target=_serve, args=(arguments, environment, os.getcwd(), server))
+    place = os.getcwd(), server_address()
+    process = CONTEXT.Process(target=_serve, args=(arguments, environment, *place))
     process.start()
     return Forked(process)
 
@@ -56,6 +54,5 @@ def _serve(arguments, environment, folder, server):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    forkserver._forkserver._forkserver_address = server
-    forkserver._forkserver.ensure_running = lambda: None
+    share_server(server)
     run_script(LAUNCHER, arguments)

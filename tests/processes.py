@@ -5,6 +5,7 @@ They are forked from the server that forks the runs of a plan (`spnb.train.serve
 
 import hashlib
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import runpy
 import subprocess
@@ -19,6 +20,18 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([PRELOAD])
 RUN = "spnb.train.run"
 """Trains the run of a folder."""
+
+
+def server_address():
+    """Where the tests' server listens, which is started if it is not there."""
+    multiprocessing.forkserver.ensure_running()
+    return multiprocessing.forkserver._forkserver._forkserver_address
+
+
+def share_server(address):
+    """In a process of its own: what it forks comes from the tests' server, not from a new one."""
+    server = multiprocessing.forkserver._forkserver
+    server._forkserver_address, server.ensure_running = address, lambda: None
 
 
 def start(log, script, *arguments, **environment):

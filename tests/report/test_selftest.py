@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import trl
+from processes import server_address, share_server
 from typer.testing import CliRunner
 
 from spnb.cli import app
@@ -31,6 +32,7 @@ from spnb.report.gpu_parts import PARTS, Part, fixed_loss, logits_peak
 from spnb.report.selftest import selftest, write
 from spnb.train.doctor import Card, Machine
 from spnb.train.run import StageRun
+from spnb.train.server import start
 from spnb.train.weights import SnapshotEngine, trained_weights
 
 SOON = 1.0
@@ -457,9 +459,17 @@ def test_the_rows_of_the_loss_part_give_a_gradient_that_repeats(bench, tmp_path)
 @pytest.mark.slow
 def test_parts_run_on_a_cpu_with_a_random_model(home, monkeypatch):
     """Of SPIRAL (killed, started again), of full weights, of LongPO with a policy that ships, and
-    what an engine on a CPU can say. The first is spawned, the others are forked, for speed."""
+    what an engine on a CPU can say. The first is spawned; the others are forked, and their runs
+    are, for speed."""
     results = {one.part: one for one in selftest(["load"], gpu=True)}
     monkeypatch.setattr(module, "get_context", lambda kind: get_context("fork"))
+    address = server_address()
+
+    def forked(folder, forked):
+        share_server(address)
+        return start(folder, forked=True)
+
+    monkeypatch.setattr(gpu_bench, "start", forked)
     results |= {one.part: one for one in selftest(["spiral", "full", "pairs"], gpu=True)}
     assert {name: one.verdict for name, one in results.items()} == dict.fromkeys(results, PASSED)
     assert "seconds a step" in " ".join(results["spiral"].numbers)

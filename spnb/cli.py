@@ -181,8 +181,8 @@ def plan_(
     seeds: Seeds = None,
     set_: Set = None,
 ) -> None:
-    """Print a plan's runs with their minutes, as measured on two cores, or an estimate of their GPU
-    hours and memory."""
+    """Print a plan's runs with what they take: at scale cpu the minutes that were measured, at gpu
+    and paper an estimate of hours and memory."""
     with _clear_errors():
         from spnb.core.params import ParamError, check_names
 
@@ -193,12 +193,17 @@ def plan_(
         without_gpu = scale in ("smoke", "cpu")
         if memory and without_gpu:
             raise ParamError(f"memory is {memory} with scale {scale}; allowed: with gpu or paper")
-        from spnb.report.notebooks import announce
-        from spnb.train.cards import judged
         from spnb.train.plan import make_plan
 
         plan = make_plan(paper, scale, values, variants=names, seeds=_numbers(seeds))
-        print(announce(plan) if without_gpu else judged(plan.runs, memory, processes))
+        if without_gpu:
+            from spnb.report.notebooks import announce
+
+            print(announce(plan))
+        else:
+            from spnb.train.cards import judged
+
+            print(judged(plan.runs, memory, processes))
 
 
 @app.command()

@@ -2,12 +2,15 @@
 to import torch again, nor has a server of its own for the runs that its notebook trains."""
 
 import os
+import threading
 import time
 from contextlib import contextmanager
 from unittest.mock import patch
 
 from jupyter_client.provisioning import local_provisioner
 from processes import CONTEXT, run_script, server_address, share_server
+
+from spnb.train.server import _end_with_parent
 
 LAUNCHER = "ipykernel_launcher"
 
@@ -40,10 +43,10 @@ def forked_kernels():
         yield
 
 
-def _launch(command, env, **_):
+def _launch(command, env, cwd=None, **_):
     environment = {name: value for name, value in env.items() if name != "JPY_PARENT_PID"}
     arguments = command[command.index(LAUNCHER) + 1 :]
-    place = os.getcwd(), server_address()
+    place = cwd or os.getcwd(), server_address()
     process = CONTEXT.Process(target=_serve, args=(arguments, environment, *place))
     process.start()
     return Forked(process)
@@ -55,4 +58,5 @@ def _serve(arguments, environment, folder, server):
     os.environ.clear()
     os.environ.update(environment)
     share_server(server)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     run_script(LAUNCHER, arguments)

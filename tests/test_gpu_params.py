@@ -4,8 +4,9 @@
 
 Quantities are those of scale `smoke`, Unsloth and vLLM leave their places to transformers and
 torch, and published benchmarks, which are on a hub, are not asked. All else is the files': prompts,
-roles, estimators, losses, stages, adapters or all weights, thinking, tool calls. Random answers
-train nothing, so others answer in the policy's place (`stand_in`).
+roles, estimators, losses, stages, adapters or all weights, thinking, tool calls; and the dtype, but
+in most cases of `make test`. Random answers train nothing, so others answer in the policy's place
+(`stand_in`).
 """
 
 import os
@@ -53,9 +54,9 @@ CHOSEN = {
 }
 """What `make test` runs, a minute of one core: whatever differs in its parts, once."""
 ALL = os.environ.get("GPU_PARAMS") == "all"
-IN_FILES_DTYPE = "rlvr"
-"""The paper whose cases compute in the files' bfloat16 in `make test` too: an adapter, and all
-weights. Many CPUs take three times as long for it."""
+IN_FILES_DTYPE = ("rlvr/search", "rlvr/think", "spell/longpo", "proposer/learning-two")
+"""The cases that compute in the files' bfloat16 in `make test` too: an adapter, all weights, pairs,
+two policies at once. Many CPUs take three times as long for it."""
 CASES = [
     f"{scale}/{paper}/{variant}"
     for scale in CHOSEN
@@ -96,7 +97,7 @@ def changes(params, home):
     base = "Base" in params.policy or params.policy == "Qwen/Qwen2.5-7B"
     tiny = str(home / ("base" if base else "chat"))
     own = {"policy": tiny, "backend": "transformers", "engine": "torch", "max_num_seqs": None}
-    if not ALL and params.paper != IN_FILES_DTYPE:
+    if not ALL and f"{params.paper}/{params.variant}" not in IN_FILES_DTYPE:
         own["dtype"] = "float32"
     own |= {
         "vllm_sleep": False,

@@ -107,8 +107,8 @@ def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple
         rows = _load(path, source, settings, cache_dir)
     except (*FAILURES, datasets.exceptions.DatasetsError) as error:
         reason = (str(error.__cause__ or error).splitlines() or [""])[0]
-        allowed = f"a JSONL file or a folder of text files or of a downloaded dataset (in {ROOT}, "
-        allowed += "or its whole path), or an id that datasets loads (log in where it is gated)"
+        allowed = f"a JSONL file, a folder of text files or of a downloaded dataset (in {ROOT}, or "
+        allowed += "its whole path), an id that datasets loads (gated: log in and accept its terms)"
         raise CorpusError(f"source is {source!r}, {reason}; allowed: {allowed}") from None
     column = settings.columns.get("text", "text")
     lines = path.is_file() and path.suffix.lower() not in TABLES

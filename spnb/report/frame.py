@@ -58,7 +58,7 @@ class Frames:
     results: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RESULTS))
     metrics: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=METRICS))
     cache: dict[Path, Answers] = field(default_factory=dict, repr=False, compare=False)
-    known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     variants = property(lambda self: list(dict.fromkeys(run.variant for run in self.runs)))
 
@@ -76,7 +76,9 @@ class Frames:
         """Those of some variants."""
         runs = [run for run in self.runs if run.variant in variants]
         tables = [t[t["variant"].isin(variants)] for t in (self.results, self.metrics)]
-        return Frames(runs, *tables, self.cache, self.known)
+        own = Frames(runs, *tables, self.cache)
+        own.__dict__["known"] = self.known  # `replace` makes a new one
+        return own
 
     def once(self, asked: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What `make` makes of these rows: a table of claims asks for the same again and again."""

@@ -112,7 +112,10 @@ def estimate(plan: Plan, rest: bool = True) -> str:
     several = "s" * (to_do.total() > 1)
     trained = [f"{to_do.total()} run{several} ({runs})"] if to_do else []
     parts = " and ".join([*trained, *["the notebook"] * rest])
-    return f"{about} on {minutes['cores']:.0f} cores for {parts}, as last measured at this scale."
+    changed = [name for name in plan.changed if name != "seeds"]
+    other = f", with other {', '.join(changed)}" if changed else ""
+    on = f"on {minutes['cores']:.0f} cores for {parts}"
+    return f"{about} {on}, as last measured at this scale{other}."
 
 
 def timings() -> dict[str, Any]:

@@ -70,6 +70,9 @@ _SESSION = frozenset(Session.model_fields)
 _NO_NUMBERS = _SESSION - {"seeds", "processes"}
 """What a caller may set without another number coming out."""
 
+TEACHING = ("advantage_mean/", "advantage_std/", "preference/")
+"""How the metrics begin that are all 0, or not there, where no row teaches anything."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -380,10 +383,10 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         log = last_lines(run.folder, count)
         raise RunError(f"run {run.run_id} failed; its log ends:\n" + "\n".join(log))
     for run in (plan.open(*key) for key in waiting):
-        steps = run.rows("metrics")
-        if steps and not any(row.get("grad_norm") for row in steps):
-            found = f"no step had a gradient, nothing was learned; {run.folder}/rollouts.jsonl has"
-            print(f"{run.run_id}: {found} a sample of what was answered and how it was rewarded")
+        told = [item for row in run.rows("metrics") for item in row.items()]
+        if told and not any(value for key, value in told if key.startswith(TEACHING)):
+            found = f"no answer had an advantage, nothing was learned; {run.folder}/rollouts.jsonl"
+            print(f"{run.run_id}: {found} has a sample of answers with their rewards")
     return _checked(plan)
 
 

@@ -313,6 +313,8 @@ def test_the_estimate_counts_what_is_to_do(tmp_path, monkeypatch):
         "this scale."
     )
     assert estimate(plan, rest=False) == "Every run is finished: nothing is trained."
+    other = small(tmp_path / "other", seeds=[0], steps=3)
+    assert estimate(other, rest=False).endswith("as last measured at this scale, with other steps.")
     measured["rest"] = 0.4
     assert estimate(plan).startswith("Less than a minute on 2 cores for the notebook")
     assert describe(plan)["minutes a run"].tolist() == [30, 30]

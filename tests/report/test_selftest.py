@@ -466,6 +466,7 @@ def test_parts_run_on_a_cpu_with_a_random_model(home, monkeypatch):
     address = server_address()
 
     def forked(folder, forked):
+        assert not forked, "a forked run sees no GPU"
         share_server(address)
         return start(folder, forked=True)
 

@@ -224,7 +224,7 @@ def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_print
     assert float(filled["visible gain"].loc["other"]) == pytest.approx((high - low) / 2, abs=0.1)
     assert filled["visible"].loc["other"] == "0.0" and ours["visible"].tolist() == ["-", "-"]
     more.results.loc[won & (more.results["seed"] == 0), "value"] -= 0.1
-    more = replace(more, known={})
+    more = replace(more)
     wider = table.fill(more)
     _, low, high = map(float, re.findall(r"-?\d+\.\d", wider["minus full"].loc["other"]))
     assert high > low

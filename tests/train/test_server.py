@@ -128,13 +128,13 @@ def test_runs_that_need_a_gpu_are_spawned(tmp_path, monkeypatch, scale, forked):
 @pytest.mark.slow
 def test_a_run_in_which_nothing_was_learned_says_so(tmp_path, capsys):
     """No answer to ten steps is right, so that none has an advantage; of one or two steps some."""
-    hardest = plan_of(tmp_path, mix=[0] * 9 + [1])
+    hardest = plan_of(tmp_path, mix=[0] * 9 + [1], grpo={"beta": 0.1})
     run_all(hardest)
-    said = "rlvr/smoke/ladder-even/seed-0: no step had a gradient, nothing was learned; "
+    said = "rlvr/smoke/ladder-even/seed-0: no answer had an advantage, nothing was learned; "
     assert said + str(tmp_path) in capsys.readouterr().out
     assert hardest.open("ladder-even", 0).rows("rollouts")
     run_all(plan_of(tmp_path / "easy", prompts_per_step=8, group_size=4))
-    assert "gradient" not in capsys.readouterr().out
+    assert "advantage" not in capsys.readouterr().out
 
 
 def test_finished_runs_start_no_process(tmp_path, monkeypatch):

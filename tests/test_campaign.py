@@ -55,6 +55,7 @@ NOT_READ = {
     "lab/ladder.py tag": "writes",
     "lab/ladder_suites.py behaviour": "queries, which are read before",
     "lab/targets.py behaviour": "queries, which are read before",
+    "methods/scope.py given": "writes",
     "methods/scope.py rows": "tokens",
 }
 """Files, or functions of them, that get no text of a policy in such a parameter."""

@@ -307,9 +307,7 @@ class Measure(StrictData):
         """`first` minus `second` at the end, one a seed; NaN where only one of them has the seed.
 
         Both variants of a seed share start, deals and evaluation seeds, which the pairs take out.
-
-        Args:
-            other: the measure of `second`, where it is not this one.
+        `other` is the measure of `second`, where it is not this one.
         """
 
         def ends(measure: Measure, name: str) -> pd.Series:
@@ -410,8 +408,7 @@ def _filled(label: str, runs: Sequence[Run]) -> list[str]:
 
 def rows_nearest_step(rows: pd.DataFrame, share: float, window: float = 0) -> pd.DataFrame:
     """Those rows whose step is nearest to a share of the training, or within `window` (a share)."""
-    first = rows["step"].min()
-    last = rows["step"].max()
+    first, last = rows["step"].min(), rows["step"].max()
     distance = (rows["step"] - max(share * last, first)).abs()
     return rows[distance <= max(distance.min(), window * (last - first))]
 

@@ -382,12 +382,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         run = plan.open(*failed[0])
         log = last_lines(run.folder, count)
         raise RunError(f"run {run.run_id} failed; its log ends:\n" + "\n".join(log))
-    for run in (plan.open(*key) for key in waiting):
-        told = [item for row in run.rows("metrics") for item in row.items()]
-        if told and not any(value for key, value in told if key.startswith(TEACHING)):
-            found = f"no answer had an advantage, nothing was learned; {run.folder}/rollouts.jsonl"
-            print(f"{run.run_id}: {found} has a sample of answers with their rewards")
-    return _checked(plan)
+    return _checked(plan, waiting)
 
 
 def _ready(plan: Plan, queue: list[Key]) -> list[Key]:
@@ -395,11 +390,16 @@ def _ready(plan: Plan, queue: list[Key]) -> list[Key]:
     return [key for key in queue if all(plan.open(*need).finished for need in plan.needs(key))]
 
 
-def _checked(plan: Plan) -> list[Run]:
-    """The finished runs of a plan."""
+def _checked(plan: Plan, trained: Iterable[Key] = ()) -> list[Run]:
+    """The finished runs of a plan; of those just `trained` it is said where nothing could teach."""
     runs = plan.all()
     for run in runs:
         run.check_finished()
+    for run in (plan.open(*key) for key in trained):
+        told = [item for row in run.rows("metrics") for item in row.items()]
+        if told and not any(value for key, value in told if key.startswith(TEACHING)):
+            found = f"no answer had an advantage, nothing was learned; {run.folder}/rollouts.jsonl"
+            print(f"{run.run_id}: {found} has a sample of answers with their rewards")
     return runs
 
 

@@ -445,7 +445,7 @@ def test_a_variant_of_other_scales_is_refused_and_not_a_default():
 
 def test_finished_runs_are_said_and_drawn(tmp_path, monkeypatch, capsys):
     plan = small_plan(tmp_path, seeds=[0, 1])
-    monkeypatch.setattr("spnb.train.plan._checked", lambda plan: ["runs"])
+    monkeypatch.setattr("spnb.train.plan._checked", lambda plan, *_: ["runs"])
     monkeypatch.setattr("spnb.train.plan.Run.finished", True)
     polls = []
     assert run_all(plan, on_poll=polls.append) == ["runs"] and polls == [plan]

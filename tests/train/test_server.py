@@ -139,7 +139,7 @@ def test_a_run_in_which_nothing_was_learned_says_so(tmp_path, capsys):
 
 def test_finished_runs_start_no_process(tmp_path, monkeypatch):
     plan = plan_of(tmp_path)
-    monkeypatch.setattr(plans, "_checked", lambda plan: ["finished"])
+    monkeypatch.setattr(plans, "_checked", lambda plan, *_: ["finished"])
     monkeypatch.setattr(plans.Run, "finished", True)
     monkeypatch.setattr(plans, "start_together", None)
     assert run_all(plan) == ["finished"]
@@ -245,7 +245,7 @@ def test_each_run_has_a_gpu_of_its_own(tmp_path, monkeypatch, cards, seen):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(plans, "FORKED", frozenset())
     monkeypatch.setattr(plans, "visible_cards", lambda: cards)
-    monkeypatch.setattr(plans, "_checked", lambda plan: None)
+    monkeypatch.setattr(plans, "_checked", lambda plan, *_: None)
     monkeypatch.setattr(server, "_run", noted_run)
     count = 3 if cards else 1
     plan = plan_of(tmp_path, seeds=list(range(count)), jobs=3)

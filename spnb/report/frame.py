@@ -58,6 +58,7 @@ class Frames:
     results: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RESULTS))
     metrics: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=METRICS))
     cache: dict[Path, Answers] = field(default_factory=dict, repr=False, compare=False)
+    # what `once` made: `only` shares it, `replace` begins anew; the tables are not changed in place
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     variants = property(lambda self: list(dict.fromkeys(run.variant for run in self.runs)))
@@ -77,7 +78,7 @@ class Frames:
         runs = [run for run in self.runs if run.variant in variants]
         tables = [t[t["variant"].isin(variants)] for t in (self.results, self.metrics)]
         own = Frames(runs, *tables, self.cache)
-        own.__dict__["known"] = self.known  # `replace` makes a new one
+        own.__dict__["known"] = self.known
         return own
 
     def once(self, asked: tuple[Any, ...], make: Callable[[], Any]) -> Any:

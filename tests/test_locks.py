@@ -78,14 +78,12 @@ def distributions(name):
     return {canonical(each) for each in known[name]}
 
 
-IMPORTED = third_party(one for path in PACKAGE.rglob("*.py") for one in imports(path))
-
-
 @pytest.mark.parametrize(("lock", "without"), [("cpu.txt", GPU_ONLY), ("gpu.txt", {})])
 def test_what_is_imported_is_locked(lock, without):
     pins = read_lock(lock)
-    assert len(IMPORTED) > 20 and set(without) <= IMPORTED
-    missing = {name for name in IMPORTED if not distributions(name) & set(pins)}
+    imported = third_party(one for path in PACKAGE.rglob("*.py") for one in imports(path))
+    assert len(imported) > 20 and set(without) <= imported
+    missing = {name for name in imported if not distributions(name) & set(pins)}
     assert missing == set(without)
 
 

@@ -182,8 +182,9 @@ class TextArenaMatch(Match):
         self.history: list[str] = []
         self._settings = settings
         self._refused = False
-        numpy_state = np.random.RandomState(seed % 2**32).get_state()
-        self._random_states = (random.Random(seed).getstate(), numpy_state)
+        self._random = random.Random(seed).getstate()
+        self._numpy = np.random.MT19937()
+        self._numpy.state = np.random.RandomState(seed % 2**32).get_state(legacy=False)
         self._messages: dict[int, list[tuple[int, str, ObservationType]]] = {0: [], 1: []}
         with self._own_random():
             self._env = _reset(name, seed)
@@ -193,15 +194,15 @@ class TextArenaMatch(Match):
     @contextmanager
     def _own_random(self) -> Iterator[None]:
         """Lends this match's states to the global generators, and puts the caller's back."""
-        outside = random.getstate(), np.random.get_state()
-        random.setstate(self._random_states[0])
-        np.random.set_state(self._random_states[1])
+        outside = random.getstate(), np.random.get_bit_generator()
+        random.setstate(self._random)
+        np.random.set_bit_generator(self._numpy)
         try:
             yield
         finally:
-            self._random_states = random.getstate(), np.random.get_state()
+            self._random = random.getstate()
             random.setstate(outside[0])
-            np.random.set_state(outside[1])
+            np.random.set_bit_generator(outside[1])
 
     def _read(self) -> None:
         """Moves the new messages of the seat to move from the environment's queue to our record."""

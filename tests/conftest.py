@@ -6,13 +6,13 @@ import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# Rules for addresses, which no notebook's format asks for; jsonschema builds them in two seconds.
-sys.modules.setdefault("rfc3987_syntax", None)
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# Rules for addresses, which no notebook's format asks for; jsonschema builds them in two seconds.
+sys.modules.setdefault("rfc3987_syntax", None)
 
 
 # The files that take longest, longest first. Each file stays with one of the two workers: begun

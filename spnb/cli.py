@@ -315,11 +315,11 @@ def corpus(
     with _clear_errors():
         from spnb.core.params import scale_values
         from spnb.corpus.build import build_corpus
-        from spnb.corpus.documents import recipe
+        from spnb.corpus.documents import read_benchmarks, recipe
 
         values = _values(set_) | {"seed": seed} | ({"limit": limit} if limit else {})
         source, settings = recipe(source, values)
-        texts = Path(benchmarks).read_text().splitlines() if benchmarks else []
+        texts = read_benchmarks(benchmarks) if benchmarks else []
         report = build_corpus(source, folder, settings, texts)
         print(report)
         if warning := report.why_too_small(scale_values("spell", "paper")["documents_read"]):

@@ -10,7 +10,8 @@ ordered (`same_in_order`). `register` adds a kind whose gold has a text for each
 
 import re
 import string
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, pairwise
@@ -22,7 +23,8 @@ from spnb.core.types import Sample, Task, Trajectory
 PartsGrader = Callable[[str, Sequence[str]], float]
 
 BOX = re.compile(r"\\boxed\s*\{")
-WRAPPER = re.compile(r"\\(?:text|texttt|mathrm)\s*\{")
+FONT = r"\\(?:text(?:tt|rm|bf|it)?|math(?:rm|bf)|mbox|bm|boldsymbol)\s*"
+WRAPPER = re.compile(FONT + r"\{")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped character is no brace
 
 
@@ -92,7 +94,7 @@ def majority_vote(answers: Sequence[str | None], kind: str = "exact") -> str | N
 
 
 def extract_boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}`, without outer spaces and one \text, \texttt, \mathrm.
+    r"""The content of the last `\boxed{...}`, without outer spaces and one \text, \mathbf.
 
     Braces are matched, escaped ones skipped. Boxes in thoughts do not count; None if there is no
     other, or the last is not closed (the rule of `spnb.core.prompts`).
@@ -124,8 +126,9 @@ ARTICLES = re.compile(
 )
 
 
-MARKED = re.compile(r"-?\.\d+|\d+!+")
-"""Numbers of which a mark outside is a part."""
+PRINTED = str.maketrans("’‘“”‐‑‒–—−", "''\"\"------")
+INITIAL = re.compile(r"\b([^\W\d_])\.(?=[^\W\d_]\b)")
+WORD = re.compile(r"(?:(?<!\w)-)?\d\w*(?:[.,/]\d\w*)*|[^\W_]+")
 SPACES = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 """Spaces, but for those between digits: "3 1/2" is not "31/2"."""
 
@@ -133,9 +136,9 @@ SPACES = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 def normal(text: str) -> str:
     """An answer without case, outer punctuation, articles, titles, type words; "47.0" as "47", but
     ".5" and "5!" as they are."""
-    if MARKED.fullmatch(text.strip()):
-        return text.strip()
-    text = " ".join(text.split()).strip(" .,;:!\"'").casefold()
+    text = " ".join(text.split()).casefold()
+    if not re.fullmatch(r"\d+!+", text):
+        text = re.sub(r"^(?:[ ,;:!\"']|\.(?!\d))+", "", text).rstrip(" .,;:!\"'")
     if articles := ARTICLES.match(text):
         text = text[articles.end() :]
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text)
@@ -147,14 +150,25 @@ def same(gold: str, prediction: str) -> bool:
 
 
 def _covers(gold: str, prediction: str) -> bool:
-    """Cover exact match of R1-Searcher and SPELL, by words (theirs also takes "4" in "14")."""
-    return f" {_words(gold)} " in f" {_words(prediction)} " and _words(gold) != ""
+    """Cover exact match of R1-Searcher and SPELL, by words (theirs also takes "4" in "14"): every
+    mark parts them but those inside numbers and abbreviations."""
+    plain = (formulas.without_thousands(_typed(text)) for text in (gold, prediction))
+    answer, text = (_joined(WORD.findall(INITIAL.sub(r"\1", each))) for each in plain)
+    return f" {answer} " in f" {text} " and answer != ""
+
+
+def _typed(text: str) -> str:
+    """A text without case, a printer's marks as those of a keyboard."""
+    return unicodedata.normalize("NFKC", text).casefold().translate(PRINTED)
+
+
+def _joined(words: Iterable[str]) -> str:
+    return " ".join(word for word in words if word not in ("a", "an", "the"))
 
 
 def _words(text: str) -> str:
     """The words of a text without case, punctuation and articles, as SQuAD compares answers."""
-    plain = text.casefold().translate(str.maketrans("", "", string.punctuation)).split()
-    return " ".join(word for word in plain if word not in ("a", "an", "the"))
+    return _joined(_typed(text).translate(str.maketrans("", "", string.punctuation)).split())
 
 
 def _same_words(gold: str, prediction: str) -> bool:
@@ -199,9 +213,9 @@ def _same_integer(*texts: str) -> bool:
 
 # --- expressions
 
-WRAPPED = r"\\(?:text|textrm|mathrm|mbox)\{([^{}]*)\}"
+WRAPPED = FONT + r"\{([^{}]*)\}"
 UNIT = re.compile(
-    rf"(?:(?<=[0-9)}}])|(?<=\\pi)(?=\s*\\\w+\{{(?:\s|\w\w)))\s*"
+    rf"(?:(?<=[0-9)}}])|(?<=\\pi))(?=\s*(?:\\\w+\s*\{{(?:\s|\w\w|[mgsNJKVWCALhTF]\}})|\^|\\degree|°))\s*"
     rf"(?:{WRAPPED}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
 )
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
@@ -209,11 +223,22 @@ PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
 DEGREE = re.compile(r"\^\\circ|\\degree|degrees?")
 BASE = re.compile(r"[0-9][0-9A-F]*_\{?([0-9]+)\}?")
 NAME = re.compile(r"\\?[a-zA-Z]+(?:_\{?\w+\}?)?(?:\([a-zA-Z]\))?")
+UNITLESS = "and|mod|phi|psi|rho|tau|eta|chi|theta|alpha|beta|gamma|delta|lambda|sigma|omega|infty"
+POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 PLAIN = (
     (r"(?:,\\!|\{,\})\s*(?=[0-9]{3})", ","),  # 10,\!000 and 10{,}000
-    (r"\\(?:left|right)(?![a-zA-Z])|(?<!\\)\\[,!$]|\$", ""),
+    (r"\\(?:left|right)(?![a-zA-Z])|(?<!\\)\\[,!$()\[\]]|\$", ""),
     (r"(?<!\\)\\[; ]", " "),
     ("−", "-"),
+    ("²", "^2"),
+    ("³", "^3"),
+    (r"√\s*([0-9]+|[a-z])", r"\\sqrt{\1}"),
+    (
+        rf"(?<=[0-9)}}])\s+(?!(?:{UNITLESS})$)([a-z]{{3,}}|[ckm]m|[km]g|ft|in|lb|ml)$",
+        r"\\text{ \1}",
+    ),
+    (rf"{FONT}\{{\s*percent\s*\}}$", "%"),
+    *((rf"{FONT}\{{\s*{word}\s*\}}$", rf"\\cdot 10^{{{power}}}") for word, power in POWERS.items()),
 )
 
 
@@ -237,7 +262,8 @@ def same_expression(gold: str, prediction: str) -> bool:
     one = formulas.latex(first)
     other = formulas.latex(second)
     if one is None or other is None:
-        return same(gold, prediction) or same(*(SPACES.sub("", text) for text in (first, second)))
+        pairs = ((gold, prediction), [SPACES.sub("", text) for text in (first, second)])
+        return first.count("'") == second.count("'") and any(same(*pair) for pair in pairs)
     if (_is_equation(first) and not _is_equation(second)) or _base(first) != _base(second):
         return False
     return formulas.are_equal(one, other)
@@ -299,7 +325,7 @@ def _plain(text: str) -> tuple[str, str]:
 
 
 def _letter(text: str) -> str:
-    return text.strip(" .()").upper()
+    return re.sub(WRAPPED, r"\1", text).strip(" .()").upper()
 
 
 RULES: dict[str, Callable[[str, str], bool]] = {

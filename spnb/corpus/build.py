@@ -80,7 +80,7 @@ def build_corpus(
     Args:
         source: a JSONL file (.gz too), a folder of text files, or a `datasets` id or folder.
         folder: where the corpus is written; an older one in it is replaced at the end.
-        benchmarks: texts that no document may contain, for instance each question with its answer.
+        benchmarks: texts that no document may contain: each question alone, and each long answer.
         encode: in place of the encoder that the settings name. Both names stand for it when stages
             are reused.
 

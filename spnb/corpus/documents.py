@@ -90,6 +90,9 @@ def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple
     With a limit, rows are streamed and no more of them are read (of a file, its first MB).
     """
     path = resolve(source)
+    if path.is_file() and not path.name.lower().endswith(DATA):
+        allowed = f"a file of {', '.join(DATA)}, or the folder that has the texts"
+        raise CorpusError(f"source is {source!r}; allowed: {allowed}")
     files = [file for file in sorted(path.rglob("*")) if "/." not in str(file)[len(str(path)) :]]
     texts = [file for file in files if file.suffix.lower() in TEXTS and file.is_file()]
     data = [file for file in files if file.name.lower().endswith(DATA)]
@@ -116,6 +119,24 @@ def open_source(source: str, settings: CorpusSettings, cache_dir: Path) -> tuple
         allowed = f"{', '.join(rows.column_names)} (set columns)"
         raise CorpusError(f"column for text is {column!r}; allowed: {allowed}")
     return rows, _read_line if lines else lambda row: row
+
+
+def read_benchmarks(file: str) -> list[str]:
+    """The texts of a file, one a line, that no document may contain.
+
+    Raises:
+        CorpusError: no such file, no UTF-8, or a line that is JSON: its letters, with the names of
+            its fields, stand in no document.
+    """
+    allowed = "a UTF-8 file of one text a line, questions and answers on lines of their own"
+    try:
+        lines = resolve(file).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeError) as error:
+        raise CorpusError(f"benchmarks is {file!r} ({error}); allowed: {allowed}") from None
+    for number, line in enumerate(lines, 1):
+        if re.fullmatch(r'\s*\{\s*".*\}\s*', line):
+            raise CorpusError(f"line {number} of benchmarks {file!r} is JSON; allowed: {allowed}")
+    return [line for line in lines if line.strip()]
 
 
 def _load(path: Path, source: str, settings: CorpusSettings, cache_dir: Path) -> Dataset:

@@ -13,7 +13,7 @@ from spnb.core.documents import Context, Document, DocumentSource, Proposal, Rej
 from spnb.core.search import Retriever
 from spnb.core.types import Messages, Task
 from spnb.corpus.store import CorpusError, open_store
-from spnb.corpus.targets import HELD_OUT, open_retriever
+from spnb.corpus.targets import HELD_OUT, open_retriever, titled
 
 SEARCHES = {1: 4, 2: 3, 3: 2}
 """How often a challenger has to search, and in which proportions (SCOPE, appendix)."""
@@ -85,7 +85,7 @@ class Passages(Readings, DocumentSource):
         hit = self.store[row]
         ids = self.tokenizer(hit.text, add_special_tokens=False)["input_ids"]
         text = self.tokenizer.decode(ids[: self.params.document_tokens])
-        document = Document(f"{hit.title}: {text}")
+        document = Document(titled(hit.title, text))
         kind = self.kinds[place % len(self.kinds)]
         return Reading(kind, (document,), hit.title, searches=draw_searches(rng), pool=pool)
 

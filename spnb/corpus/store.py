@@ -5,6 +5,7 @@ each with `id`, `title`, `text`, or with `id` and `contents`, the columns of Sea
 file. A file is never loaded whole: it is read through a memory map.
 """
 
+import glob
 import hashlib
 import json
 import mmap
@@ -112,7 +113,7 @@ class JsonlStore(Store):
         where = f"line {number} of {self._name}"
         try:
             return json.loads(self._bytes[start : end if end >= 0 else None]), where
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             allowed = "allowed: one document a line"
             raise CorpusError(f"{where} is not JSON ({error}); {allowed}") from None
 
@@ -147,7 +148,11 @@ def open_store(corpus: Corpus) -> Store:
         return Store(load_corpus(path))
     import datasets
 
-    return Store(datasets.Dataset.from_parquet(str(path)))
+    try:
+        return Store(datasets.Dataset.from_parquet(glob.escape(str(path))))
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        reason = (str(error.__cause__ or error).splitlines() or [""])[0]
+        raise CorpusError(f"corpus {path.name} is damaged ({reason}); allowed: parquet") from None
 
 
 def check_corpus(corpus: str | os.PathLike[str]) -> Path:

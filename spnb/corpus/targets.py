@@ -25,6 +25,8 @@ from spnb.corpus.store import CorpusError, open_store
 KIND = "title"
 LONGEST = 8
 """Words of a title that may be an answer."""
+INDEXES = "runs/index"
+"""Where what is embedded of corpora is kept, as by `spnb serve-retriever`."""
 HELD_OUT = 10
 """Every so many-th answer is for evaluation alone."""
 FIELDS = ("ground_truth", "search_turns", "sys_question_example")
@@ -65,7 +67,12 @@ class Titled:
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         found = self.retriever.search(queries, k)
-        return [[replace(hit, text=f"{hit.title}: {hit.text}") for hit in hits] for hits in found]
+        return [[replace(hit, text=titled(hit.title, hit.text)) for hit in hits] for hits in found]
+
+
+def titled(title: str, text: str) -> str:
+    """A document as it is read: its title, where it has one, and its text."""
+    return f"{title}: {text}" if title else text
 
 
 def read_answers(file: str) -> list[Target]:
@@ -111,9 +118,9 @@ def _answer(line: str, where: str) -> Target:
 
 
 def open_retriever(name: str, corpus: str) -> Titled:
-    """An index of a kind over a corpus, or the client of a server."""
+    """An index of a kind over a corpus, or the client of a server; what is embedded is kept."""
     if name in KINDS:
-        return Titled(make_retriever(name, corpus))
+        return Titled(make_retriever(name, corpus, None if name == "bm25" else INDEXES))
     from spnb.corpus.server import RetrieverClient  # late: httpx takes time
 
     return Titled(RetrieverClient(name))

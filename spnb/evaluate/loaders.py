@@ -158,7 +158,7 @@ def _joined(rows: Any, entry: Benchmark, beside: Beside, path: str | None) -> An
         file = Path(hf_hub_download(entry.dataset, beside.file, **how))
     else:
         file = resolve(path) / entry.names[1]
-    others = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+    others = [json.loads(line) for line in file.read_text().split("\n") if line.strip()]
     for names in (rows.column_names, *others):
         if beside.column not in names:
             raise BenchmarkError(f"a row has no {beside.column!r}; it has {', '.join(names)}")
@@ -196,7 +196,7 @@ def _local_rows(entry: Benchmark, path: Path) -> Any:
         return datasets.load_from_disk(str(path))
     with TemporaryDirectory() as cache:
         options: dict[str, Any] = {"cache_dir": cache, "keep_in_memory": True}
-        if (path / "README.md").is_file():  # a repository of the hub, its card says what is where
+        if _has_card(path):  # a repository of the hub, its card says what is where
             return datasets.load_dataset(str(path), entry.config, split=entry.split, **options)
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         files = [file for file in files if file.is_file() and _suffix(file) in FORMATS]
@@ -206,6 +206,14 @@ def _local_rows(entry: Benchmark, path: Path) -> Any:
         kind, others = FORMATS[_suffix(files[0])]
         names = [glob.escape(str(file)) for file in files]
         return datasets.load_dataset(kind, data_files=names, split="train", **options, **others)
+
+
+def _has_card(path: Path) -> bool:
+    """Whether a folder's README.md begins with data on its files, as on the hub."""
+    readme = path / "README.md"
+    text = readme.read_text(errors="replace") if readme.is_file() else ""
+    head = text.split("\n---", 1)[0] if text.startswith("---\n") else ""
+    return re.search("^(configs|dataset_info):", head, re.MULTILINE) is not None
 
 
 def _of_split(split: str, files: list[Path]) -> list[Path]:

@@ -145,9 +145,13 @@ def check_hub(name: str, revision: str | None) -> None:
 
 def check_room(params: RunParams) -> None:
     """Raises ParamError for a benchmark whose texts, cut to `limit`, or whose searches leave no
-    room for answers within the run's `max_length`."""
+    room for answers within the run's `max_length`, or whose `samples` would all be the same."""
     for name, use in params.benchmarks.items():
         asking = BENCHMARKS[name].asking(params.paper, use)
+        samples = asking.get("samples", 1)
+        if samples > 1 and asking.get("temperature", params.eval_sampling.temperature) == 0:
+            allowed = f"1 at temperature 0, or benchmarks.{name}.temperature above 0"
+            raise ParamError(f"benchmarks.{name}.samples is {samples}; allowed: {allowed}")
         tokens = asking.get("max_new_tokens", params.max_new_tokens)
         room = params.max_length - tokens
         entry = BENCHMARKS[name]

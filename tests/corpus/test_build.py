@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from spnb.corpus import build
 from spnb.corpus.build import CorpusReport, build_corpus, kmeans, name_domains
-from spnb.corpus.documents import CorpusSettings, Filter, quality_reason, shingles
+from spnb.corpus.documents import CorpusSettings, Filter, quality_reason, read_benchmarks, shingles
 from spnb.corpus.store import CorpusError, load_corpus, told_by
 
 SMALL = {"min_chars": 1, "min_words": 1, "domains": 2, "cluster_size": 3}
@@ -137,6 +137,28 @@ def test_contamination_is_containment_of_the_benchmark_text(tmp_path, count, thr
     assert report.dropped == {"benchmark contamination": 1}
     assert texts_of(tmp_path / "corpus") == [rows[1]["text"]]
     assert (report.benchmarks, report.benchmarks_short) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'one question\n {"question": "q", "answer": "a"}\n', "line 2 of benchmarks .* is JSON;"),
+        (b"\xff\xfe", "benchmarks is .*utf-8.*; allowed: a UTF-8 file of one text a line"),
+        (None, "benchmarks is .*No such file.*; allowed: a UTF-8 file"),
+    ],
+)
+def test_a_file_of_benchmarks_that_would_keep_nothing_out_is_refused(tmp_path, content, message):
+    path = tmp_path / "named.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CorpusError, match=message):
+        read_benchmarks(str(path))
+
+
+def test_a_file_of_benchmarks_has_a_text_a_line(tmp_path):
+    path = tmp_path / "named.txt"
+    path.write_text("\ufeffthe set {1, 2}\n\na line\u2028of two\n{1, 2}\n")
+    assert read_benchmarks(str(path)) == ["the set {1, 2}", "a line\u2028of two", "{1, 2}"]
 
 
 def test_benchmarks_are_found_in_any_case_and_punctuation():
@@ -602,7 +624,7 @@ def test_sources_that_cannot_be_read(tmp_path):
 
     (tmp_path / "page.pdf").write_bytes(b"%PDF")
     (tmp_path / "void").mkdir()
-    assert "no usable document of 1 rows: not JSON 1" in error(tmp_path / "page.pdf")
+    assert "page.pdf'; allowed: a file of .jsonl, .ndjson" in error(tmp_path / "page.pdf")
     assert "allowed: a JSONL file" in error(tmp_path / "void")
     assert "no/such-dataset" in error("no/such-dataset")
     assert "allowed: a folder of its own" in error(tmp_path / "corpus")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 
@@ -16,7 +17,7 @@ from spnb.core.search import Hit
 from spnb.corpus import dense
 from spnb.corpus.dense import Encoder, build_index, choose_index, embed
 from spnb.corpus.retrieval import KINDS, LocalRetriever, make_retriever, words
-from spnb.corpus.store import JsonlStore, contents_of, open_store, split_contents
+from spnb.corpus.store import CorpusError, JsonlStore, contents_of, open_store, split_contents
 from spnb.lab.chain import CHAIN
 
 
@@ -333,11 +334,21 @@ def test_a_missing_title_and_half_a_character_end_nothing(tmp_path):
     assert [(hit.title, hit.text) for hit in store] == [("", "cut ?"), ("", "x")]
 
 
+def test_a_parquet_file_may_have_brackets_in_its_name_and_a_damaged_one_is_named(tmp_path):
+    path = tmp_path / "c[1].parquet"
+    datasets.Dataset.from_list(SMALL).to_parquet(str(path))
+    assert [hit.id for hit in open_store(path)] == [row["id"] for row in SMALL]
+    path.write_bytes(b"bad")
+    with pytest.raises(CorpusError, match=r"c\[1\].parquet is damaged \(.*; allowed: parquet"):
+        open_store(path)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         (b"{broken", r"line 2 of c.jsonl is not JSON .*allowed: one document a line"),
         (b"\xff\xfe{}", r"line 2 of c.jsonl is not JSON"),
+        (b"[" * 100_000, r"line 2 of c.jsonl is not JSON"),
         (b"[1]", r"line 2 of c.jsonl is list; allowed: a document with id, title and text"),
         (b'{"id": "b", "title": ""}', r"text of line 2 of c.jsonl is None; allowed: a string"),
         (b'{"id": 3, "title": "", "text": ""}', r"id of line 2 of c.jsonl is 3; allowed: a string"),

@@ -5,6 +5,7 @@ import random
 import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from fakes import CharTokenizer
 
@@ -14,7 +15,8 @@ from spnb.core.episodes import run
 from spnb.core.params import ParamError, validate
 from spnb.core.search import LONGEST, Hit, RetrieverError, Tool, search_rollouts
 from spnb.core.types import Completion, Request, Sampling
-from spnb.corpus.store import CorpusError
+from spnb.corpus import dense, targets
+from spnb.corpus.store import CorpusError, open_store
 from spnb.corpus.targets import TitleTargets
 from spnb.methods.ssp import Method, Params
 
@@ -73,6 +75,33 @@ def test_a_corpus_without_titles_is_refused(tmp_path):
     path.write_text(json.dumps({"id": "1", "title": "One", "text": "One."}))
     with pytest.raises(CorpusError, match="has 1 titles of 1 to 8 words; allowed: 10 or more"):
         TitleTargets(params(str(path)), None)
+
+
+def test_what_has_no_title_is_read_without_one(tmp_path):
+    rows = [{"id": "0", "title": "", "text": "moss"}, {"id": "1", "title": "Fern", "text": "green"}]
+    path = tmp_path / "c.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = targets.open_retriever("bm25", str(path)).search(["moss", "fern green"], 1)
+    assert [hit.text for (hit,) in found] == ["moss", "Fern: green"]
+
+
+def test_what_was_embedded_of_a_corpus_is_not_embedded_again(corpus, tmp_path, monkeypatch):
+    embedded = []
+
+    def encode(texts):
+        return np.random.default_rng(0).normal(size=(len(texts), 4)).astype(np.float32)
+
+    def encode_passages(texts):
+        embedded.extend(texts)
+        return encode(texts)
+
+    fake = SimpleNamespace(key="fake", encode_passages=encode_passages, encode_queries=encode)
+    monkeypatch.setattr(targets, "INDEXES", str(tmp_path / "indexes"))
+    monkeypatch.setattr(dense, "Encoder", lambda name: fake)
+    first = targets.open_retriever("flat", corpus).search(["moss"], 3)
+    assert len(embedded) == len(open_store(corpus))
+    assert targets.open_retriever("flat", corpus).search(["moss"], 3) == first
+    assert len(embedded) == len(open_store(corpus))
 
 
 def listed(tmp_path, *rows):

@@ -281,7 +281,7 @@ def test_texts_of_lists_and_their_templates(tmp_path):
 
 def test_a_folder_of_several_benchmarks_gives_the_one_that_is_named(tmp_path):
     """As LongBench's repository has them, in an archive or unpacked."""
-    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n")
+    (tmp_path / "README.md").write_text("# My notes\n\n---\nconfigs: as downloaded\n")
     rows = {name: json.dumps(LONGBENCH | {"input": name}) for name in ("2wikimqa", "hotpotqa")}
     with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
         for name, row in rows.items():

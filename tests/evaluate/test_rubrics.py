@@ -249,7 +249,7 @@ THEIRS = [
             {"role": "user", "content": "as asked"},
             {"role": "assistant", "content": {"answer": f"Theirs {uid}."}},
         ],
-        "metadata": {"token_len": 2},
+        "metadata": {"token_len": 2, "first_line": "a\u2028b"},
     }
     for uid in ("u3", "u1", "u2")
 ]
@@ -259,7 +259,8 @@ QUESTIONS, ANSWERS = "question.jsonl", "gemini-2.0-flash-001.jsonl"
 def arena(folder, questions=ASKED, answers=THEIRS):
     folder.mkdir()
     for name, rows in ((QUESTIONS, questions), (ANSWERS, answers)):
-        (folder / name).write_text("\n".join(map(json.dumps, rows)))
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        (folder / name).write_text("\n".join(lines))
     return str(folder)
 
 

@@ -73,6 +73,8 @@ def test_a_benchmark_counts_as_the_paper_asks_it(tmp_path):
         ("spell", "gsm8k", {"limit": 900, "max_new_tokens": 500}, ""),
         ("ssp", "hotpotqa", {"max_new_tokens": 768}, "max_new_tokens is 768; allowed: below"),
         ("ssp", "hotpotqa", {"max_new_tokens": 767}, ""),
+        ("spice", "gsm8k", {"samples": 8}, "samples is 8; allowed: 1 at temperature 0, or bench"),
+        ("spice", "gsm8k", {"samples": 8, "temperature": 0.6}, ""),
     ],
 )
 def test_a_benchmark_has_to_fit_into_the_run(tmp_path, paper, name, use, message):

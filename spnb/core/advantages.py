@@ -48,14 +48,21 @@ def zscores(values: list[float]) -> list[float]:
 
 
 class Estimator:
-    """Applies a rule to the rewards of each role, within its groups or over the whole `batch`.
+    """Applies a rule to the rewards of each role, within its groups or over the whole `batch`;
+    `shared` groups, and a batch, are those of all processes together.
 
     Stateless; a subclass may carry something from call to call.
     """
 
-    def __init__(self, rule: Callable[[list[float]], list[float]] = raw, batch: bool = False):
+    def __init__(
+        self,
+        rule: Callable[[list[float]], list[float]] = raw,
+        batch: bool = False,
+        shared: bool = False,
+    ):
         self.rule = rule
         self.batch = batch
+        self.shared = batch or shared
 
     def __call__(
         self, rewards: Sequence[float], groups: Sequence[Hashable], roles: Sequence[Hashable]
@@ -186,8 +193,8 @@ def assign(
     gather: Callable[[list[Any]], list[Any]] = list,
     rank: int = 0,
 ) -> None:
-    """Sets the advantage of every sample that has none yet, each role by its own estimator; that of
-    a batch takes in the rewards of all processes, all of which have to call this.
+    """Sets the advantage of every sample that has none yet, each role by its own estimator; a
+    `shared` one takes in the rewards of all processes, all of which have to call this.
 
     Args:
         estimators: by the sample's role. A role without one keeps its samples out of the loss:
@@ -196,7 +203,7 @@ def assign(
     """
     missing = [sample for sample in samples if sample.advantage is None]
     by_role = grouped(missing, BY_ROLE)
-    own = {role: [sample.reward for sample in members] for role, members in by_role.items()}
+    own = {role: [(one.reward, one.group) for one in rows] for role, rows in by_role.items()}
     everyone = gather([own])
     for role, members in by_role.items():
         estimator = estimators.get(role)
@@ -204,13 +211,12 @@ def assign(
             for sample in members:
                 leave_out(sample)
             continue
-        first, rewards = 0, own[role]
-        groups = [sample.group for sample in members]
-        if getattr(estimator, "batch", False):
+        first, rows = 0, own[role]
+        if getattr(estimator, "shared", False):
             parts = [each.get(role, []) for each in everyone]
-            first, rewards = sum(map(len, parts[:rank])), list(chain(*parts))
-            groups = [None] * len(rewards)
-        advantages = estimator(rewards, groups, [role] * len(rewards))
+            first, rows = sum(map(len, parts[:rank])), list(chain(*parts))
+        rewards, groups = zip(*rows, strict=True)
+        advantages = estimator(rewards, groups, [role] * len(rows))
         advantages = advantages[first : first + len(members)]
         for sample, advantage in zip(members, advantages, strict=True):
             sample.advantage = advantage

@@ -29,7 +29,14 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from spnb.core import prompts
-from spnb.core.advantages import leave_out, make_estimator, permute_rewards, token_mean
+from spnb.core.advantages import (
+    Estimator,
+    leave_out,
+    make_estimator,
+    permute_rewards,
+    token_mean,
+    zscores,
+)
 from spnb.core.documents import Context, Judgement, Proposal, check_source, open_source
 from spnb.core.episodes import OVERLONG, Episode
 from spnb.core.grading import read_answer
@@ -268,12 +275,12 @@ class Method(SelfPlayMethod):
 
     def default_roles(self) -> dict[str, Role]:
         """Answers and judgments are compared within their group (eq. 8), questioners within the
-        batch (eq. 9). A KL, where there is one, holds the questioner alone."""
+        batch of all processes (eq. 9). A KL, where there is one, holds the questioner alone."""
         sampling = self.params.sampling
         zscore = partial(make_estimator, "group_zscore")
         roles = {name: Role(sampling, zscore(), kl=False) for name in ("responder", "verifier")}
         if self.params.question_source != "static":
-            roles["questioner"] = Role(sampling, zscore())
+            roles["questioner"] = Role(sampling, Estimator(zscores, shared=True))
         if "external" in {*getattr(self.params, "policies", {}), *self.params.roles}:
             own = self.params.eval_sampling
             roles["external"] = Role(own, zscore(), "external", trainable=False)

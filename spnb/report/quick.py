@@ -126,7 +126,8 @@ def check_machine(scale: str, machine: Machine | None = None) -> Machine:
         none = f"torch finds no GPU (driver {machine.driver or 'none'})"
         allowed = f"a machine with one of {CARD[scale]} GB, or scale='smoke' (wiring only)"
         raise QuickError(f"scale is {scale!r}, and {none}; allowed: {allowed}")
-    if lacking := missing(scale, machine):
+    missed = missing(scale, machine)
+    if lacking := [one for one in missed if not one.startswith("packages")]:  # a plan names those
         here = "; ".join(lacking)
         raise QuickError(f"scale is {scale!r}, and this machine lacks {here}; see `spnb doctor`")
     return machine

@@ -159,7 +159,8 @@ def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, floa
     kept = layers * own.hidden_size + live if params.gradient_checkpointing else layers * live
     cache = max(0.0, params.gpu_memory * card - 2 * own.parameters / GB)
     full = assumed["torch_rows"] * params.max_length * own.kv * width / GB
-    again = 0 if lora or not params.grpo["beta"] else 4 * own.parameters
+    wide = 2 if processes > 1 and params.dtype == "bfloat16" else 4  # DeepSpeed rounds a reference
+    again = 0 if lora or not params.grpo["beta"] else wide * own.parameters
     weights = own.parameters * width + (4 * trained if lora else 0)
     if processes > 1:
         held = 4 if params.dtype == "float32" else 2
@@ -190,7 +191,8 @@ def _beside(params: RunParams, name: str, shapes: dict[str, Shape | None]) -> in
         return (20 if held else 16) * shape.parameters
     same = params.lora_rank and params.policies[name] == params.policy
     method = method_class(params.paper, params)
-    if same and (params.engine == "vllm" or method.kl_to_start(params)):
+    exact = method.kl_to_start(params) or not params.grpo["beta"]
+    if same and (params.engine == "vllm" or exact):
         return 0
     return shape.parameters * (4 if params.dtype == "float32" else 2)
 

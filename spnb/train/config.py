@@ -49,7 +49,6 @@ class GRPOExtras(StrictData):
     entropy_coef_delta: float = Field(None, ge=0)
     use_bias_correction_kl: bool = Field(None)
     router_aux_loss_coef: float = Field(None, ge=0)
-    cast_lm_head_to_fp32: bool = Field(None)
     disable_dropout: bool = Field(None)
     gradient_checkpointing_kwargs: dict[Literal["use_reentrant"], bool] = Field(None)
     torch_empty_cache_steps: int = Field(None, ge=1)
@@ -388,7 +387,8 @@ def grpo_arguments(params: RunParams, steps: int, output_dir: Path) -> dict[str,
     """Arguments of `trl.GRPOConfig`."""
     grpo = dict(params.grpo)
     if grpo["epsilon_high"] is None:
-        grpo["epsilon_high"] = grpo["epsilon"]
+        cispo = grpo["loss_type"] == "cispo"  # there it is the most that a ratio counts
+        grpo["epsilon_high"] = 5.0 if cispo else grpo["epsilon"]
     owned = {
         "max_steps": steps * params.parts * grpo["num_iterations"],
         "save_steps": params.save_every * params.parts * grpo["num_iterations"],

@@ -90,8 +90,11 @@ def steps_done(run: Run) -> int:
 
 
 def kept_steps(run: Run) -> int:
-    """The steps up to a run's last checkpoint, from which it goes on; 0 without one."""
+    """The steps up to a run's last checkpoint or stage, from which it goes on; 0 without one."""
     steps = [0]
+    for path in run.folder.glob("stages/*/method.json"):
+        with suppress(RunError):
+            steps.append(read_json(path, {"rows": {"metrics": int}})["rows"]["metrics"])
     for path in run.checkpoints.glob(f"stage-*/checkpoint-*/{MANIFEST}"):
         with suppress(RunError):  # the run itself says what is wrong with it
             manifest = read_json(path, {"state": {"run": {"rows": {"metrics": int}}}})

@@ -90,7 +90,9 @@ def train_run(run: Run) -> Run:
         if run.finished:  # by the process that it waited for
             return run
         sources = starting_policies(run, params)
-        resumed = any(run.checkpoints.glob("stage-*/checkpoint-*"))
+        resumed = any(run.folder.glob("checkpoints/stage-*/checkpoint-*")) or any(
+            run.folder.glob(f"stages/*/{DONE}")
+        )
         if not torch.cuda.is_available():
             torch.set_num_threads(1)  # the same sums on any machine and beside any other run
         if not (run.folder / TRAINED).is_file():
@@ -279,7 +281,8 @@ class StageRun:
         first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
         method = method_class(params.paper, params)
         to_start = method.kl_to_start(params)
-        self.adapters = params.lora_rank > 0 and to_start and not has_adapter(first)
+        exact = to_start or not params.grpo["beta"]  # merged into 16 bits small changes are lost
+        self.adapters = params.lora_rank > 0 and exact and not has_adapter(first)
         policy = load_policy(first if self.adapters else now, params)
         self.method = method(params, policy.tokenizer)
         if methods is not None:
@@ -426,7 +429,8 @@ class StageRun:
         share = self.method.share
         vllm = params.engine == "vllm"
         # before the first step too in the arithmetic of the others
-        with nullcontext() if vllm else self.trainer.accelerator.autocast():
+        half = params.dtype == "bfloat16" and torch.cuda.is_available()
+        with nullcontext() if vllm else torch.autocast("cuda", torch.bfloat16, enabled=half):
             for group in [suites] if vllm else [[suite] for suite in suites]:
                 for records, rows in play_suites(group, self.engines, share, gather_object):
                     if self.main:
@@ -460,6 +464,8 @@ class StageRun:
         noted = state | self.run.noted()
         if self.main:
             write_json(self.folder / DONE, noted)
+            shutil.rmtree(self.run.checkpoints, ignore_errors=True)  # nothing goes on from these
+        self.trainer.accelerator.wait_for_everyone()
         return noted
 
 
@@ -478,6 +484,9 @@ def main(folder: Path) -> None:
     """Trains the run of a folder; what stops it is said in one sentence, and exit code 1."""
     try:
         train_run(read_run(folder))
+    except torch.OutOfMemoryError as error:
+        fewer = "lower gpu_memory or micro_tokens, or set gradient_checkpointing or vllm_sleep"
+        sys.exit(f"error: the GPU has no room ({error}); {fewer}, and start again: it goes on")
     except (RunError, TrainerError, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 

@@ -48,6 +48,9 @@ CONFIG = {"hash": str, "params": dict}
 BOUNDS = {"filled_at_least"}
 """Parameters that decide whether a run stops, and no number of one that does not: no part of its
 identity, so that a run that has stopped goes on with another."""
+ROOM = {"gpu_memory", "micro_tokens", "max_num_seqs", "vllm_sleep", "gradient_checkpointing"}
+"""Parameters of a GPU's memory, as little part of a run's identity on one: a run that found no room
+goes on with less."""
 WEIGHTS = ("model", "kept")
 """The folders of a run's weights: the final ones, and those at chosen steps."""
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
@@ -313,9 +316,11 @@ def config_hash(params: Mapping[str, Any]) -> str:
     """12 hex digits over the parameters that are set, independent of their order.
 
     What is empty (None, "", [], {}) does not count, at any depth: a parameter that is added later,
-    and empty by default, leaves earlier runs what they are. Nor do `BOUNDS`.
+    and empty by default, leaves earlier runs what they are. Nor do `BOUNDS`, and at the scales of
+    GPUs `ROOM`.
     """
-    counted = _set({name: params[name] for name in params.keys() - BOUNDS})
+    apart = BOUNDS | (ROOM if params.get("scale") in ("gpu", "paper") else set())
+    counted = _set({name: params[name] for name in params.keys() - apart})
     text = json.dumps(counted, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

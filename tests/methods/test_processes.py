@@ -4,6 +4,7 @@ import copy
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from threading import Barrier
 
 import pytest
@@ -41,11 +42,11 @@ def rows_of(made):
     return rows
 
 
-def selected(made, *parts):
-    """Each row's part of its policy's mean, with a process for each part of a step's rows."""
+def together(made, parts, work):
+    """Does `work` with the method and its rows in a process for each part of a step's rows."""
     barrier, given = Barrier(len(parts), timeout=20), [[]] * len(parts)
 
-    def work(rank):
+    def in_process(rank):
         def gather(own):
             given[rank] = own
             barrier.wait()
@@ -55,13 +56,32 @@ def selected(made, *parts):
 
         one = copy.copy(made)
         one.share = Share(rank, len(parts), gather)
-        one.select(parts[rank])
+        work(one, parts[rank])
 
     with ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(work, range(len(parts))))
+        list(pool.map(in_process, range(len(parts))))
+
+
+def selected(made, *parts):
+    """Each row's part of its policy's mean."""
+    together(made, parts, lambda one, rows: one.select(rows))
     rows = [row for part in parts for row in part]
     number = Counter(row.policy for row in rows if row.weight)
     return [row.weight / max(number[row.policy], 1) for row in rows]
+
+
+@pytest.mark.parametrize("groups", ["bbbbbbbb", "xxyxyyyx"])
+def test_spells_questioners_are_compared_in_the_batch_of_all_processes(groups):
+    """Of one batch, or of its task types, however it is shared out."""
+    made, estimates = a_method("spell/full"), []
+    for ends in ((0, 8), (0, 4, 8), (0, 1, 6, 8)):
+        pays = zip((1, 1, 0.75, 0.75, 0, 0, 0.75, -1), groups, strict=True)
+        rows = [Sample((1,), (1,), (1,), None, pay, "questioner", at) for pay, at in pays]
+        parts = [rows[first:last] for first, last in pairwise(ends)]
+        together(made, parts, lambda one, own: one.estimate(own))
+        estimates.append([row.advantage for row in rows])
+    first, *others = estimates
+    assert others == [pytest.approx(first)] * 2 and any(first)
 
 
 @pytest.mark.parametrize("name", METHODS)

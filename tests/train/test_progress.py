@@ -45,6 +45,10 @@ def test_a_bar_counts_the_steps_that_are_kept(tmp_path, capsys):
     checkpoint(first, 2)
     os.utime(first.checkpoints / "stage-0", (1, 1))
     assert (kept_steps(first), kept_steps(second)) == (2, 0)
+    done = make(tmp_path, seed=2)
+    (done.folder / "stages" / "0").mkdir(parents=True)
+    (done.folder / "stages" / "0" / "method.json").write_text('{"rows": {"metrics": 1}}')
+    assert kept_steps(done) == 1, "of a stage, whose checkpoints are gone"
     progress = Progress([first, second])
     progress.show([first])
     assert progress.bar.n == 2

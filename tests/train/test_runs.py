@@ -11,10 +11,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from spnb.core.disk import write_json, write_lines
 from spnb.evaluate.items import RECORD, ROW
 from spnb.train import provenance
+from spnb.train import run as run_module
 from spnb.train.metrics import METRICS
 from spnb.train.run import starting_policies
 from spnb.train.runs import RECORDS, RunError, config_hash, open_run, read_run
@@ -74,6 +76,23 @@ def test_a_run_that_has_stopped_goes_on_with_another_bound_and_a_finished_one_ke
     again.finish(seconds=1)
     open_run(tmp_path, bounded | {"filled_at_least": 0.2})
     assert read_run(run.folder).params["filled_at_least"] == 0.1
+
+
+def test_a_run_that_found_no_room_on_a_gpu_goes_on_with_less(tmp_path):
+    less = {"gpu_memory": 0.3, "micro_tokens": 8192, "vllm_sleep": True}
+    large = PARAMS | {"scale": "gpu"}
+    assert open_run(tmp_path, large).folder == open_run(tmp_path, large | less).folder
+    assert config_hash(PARAMS) != config_hash(PARAMS | {"micro_tokens": 8192}), "exact on a CPU"
+
+
+def test_a_full_card_is_said_in_one_sentence(tmp_path, monkeypatch):
+    def full(run):
+        raise torch.OutOfMemoryError("tried 2 GiB")
+
+    monkeypatch.setattr(run_module, "train_run", full)
+    folder = open_run(tmp_path, PARAMS).folder
+    with pytest.raises(SystemExit, match=r"^error: the GPU has no room \(tried 2.*gpu_mem"):
+        run_module.main(folder)
 
 
 def test_rows_survive_a_cut_off_last_line_and_rewind_drops_what_came_later(tmp_path):

@@ -428,7 +428,8 @@ def test_every_setting_reaches_trl(tmp_path):
     arguments = grpo_arguments(params, 5, tmp_path)
     assert {key: arguments[key] for key in settings} == settings
     assert (arguments["max_steps"], arguments["temperature"], arguments["seed"]) == (10, 0.8, 7)
-    assert grpo_arguments(run_params(1), 1, tmp_path)["epsilon_high"] == 0.2
+    high = lambda **grpo: grpo_arguments(run_params(1, grpo=grpo), 1, tmp_path)["epsilon_high"]  # noqa: E731
+    assert (high(), high(epsilon=0.3), high(loss_type="cispo", epsilon=0.3)) == (0.2, 0.3, 5.0)
 
 
 def test_a_setting_that_trl_changes_stops_the_run(tmp_path, tiny_model, tokenizer, monkeypatch):

@@ -7,16 +7,13 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Self-play for language models, in notebooks."
-)
+from spnb.core.errors import Stopped
 
 Scale = Annotated[str, typer.Option(help="smoke, cpu, gpu or paper")]
 Listed = Annotated[str | None, typer.Option(help="comma-separated, or all; default: headline ones")]
@@ -28,99 +25,88 @@ TEMPLATE = Path(__file__).parent / "methods" / "template"
 RESERVED = ("paper", "scale", "variants", "variant", "seeds", "seed", "runs", "processes")
 
 
-@contextmanager
-def _clear_errors() -> Iterator[None]:
+class Commands(TyperGroup):
     """What a user got wrong is one message without a traceback; anything else keeps its own."""
-    from spnb.core.errors import Stopped
 
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(Stopped(), file=sys.stderr)
-        raise typer.Exit(130) from None
-    except (ValueError, OSError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not type(error).__module__.startswith("spnb"):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    except Exception as error:
-        if type(error).__name__ != "PapermillExecutionError":
-            raise
-        cell, name, value = (getattr(error, key) for key in ("exec_count", "ename", "evalue"))
-        if name in (Stopped.__name__, KeyboardInterrupt.__name__):
+    def invoke(self, context: Any) -> Any:
+        """Runs a command."""
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
             print(Stopped(), file=sys.stderr)
             raise typer.Exit(130) from None
-        print(f"error: the notebook stopped in cell {cell}: {name}: {value}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        except (ValueError, OSError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not type(error).__module__.startswith("spnb"):
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        except Exception as error:
+            if type(error).__name__ != "PapermillExecutionError":
+                raise
+            cell, name, value = (getattr(error, key) for key in ("exec_count", "ename", "evalue"))
+            if name in (Stopped.__name__, KeyboardInterrupt.__name__):
+                print(Stopped(), file=sys.stderr)
+                raise typer.Exit(130) from None
+            print(f"error: the notebook stopped in cell {cell}: {name}: {value}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Self-play for language models, in notebooks.",
+)
 
 
 def _values(pairs: list[str] | None) -> dict[str, Any]:
     """key=value options as a mapping, values read as YAML; `grpo.beta=0.1` sets one key in grpo."""
-    from spnb.core.params import ParamError
     from spnb.core.strict_yaml import YamlError, read_yaml
 
     values: dict[str, Any] = {}
     for pair in pairs or []:
         key, equals, text = pair.partition("=")
         if not equals:
-            raise ParamError(f"--set is {pair!r}; allowed: key=value")
+            raise ValueError(f"--set is {pair!r}; allowed: key=value")
         if key in RESERVED:
-            raise ParamError(f"--set is {pair}; allowed: other parameters of a run, see --help")
+            raise ValueError(f"--set is {pair}; allowed: other parameters of a run, see --help")
         try:
             value = read_yaml(text)
         except YamlError as error:
             why = f"which cannot be read: {error}"
-            raise ParamError(f"--set is {pair[:200]!r}, {why}; allowed: a value in YAML") from None
+            raise ValueError(f"--set is {pair[:200]!r}, {why}; allowed: a value in YAML") from None
         *outer, last = key.split(".", maxsplit=9)
         place = values
         for part in outer:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise ParamError(f"--set is {pair}; allowed: {part} itself or keys in it, not both")
+                raise ValueError(f"--set is {pair}; allowed: {part} itself or keys in it, not both")
         if isinstance(place.get(last), dict):
-            raise ParamError(f"--set is {pair}; allowed: {last} itself or keys in it, not both")
+            raise ValueError(f"--set is {pair}; allowed: {last} itself or keys in it, not both")
         place[last] = value
     return values
 
 
-def _check_exhibit(exhibit_id: str) -> None:
-    """ParamError for an exhibit that does not exist; names those of the same paper."""
-    from spnb.core.params import papers, require
-    from spnb.core.paths import packaged_yaml
-
-    parts = packaged_yaml("reference/exhibits.yaml")
-    known = {name: [entry["id"] for entry in part] for name, part in parts.items()}
-    paper = exhibit_id.split("/")[0]
-    shown = [paper] if paper in known else papers()
-    allowed = [name for key in shown for name in known.get(key, [])]
-    require("exhibit", exhibit_id, allowed)
-
-
 def _listed(text: str | None) -> list[str] | None:
-    from spnb.core.params import ParamError
-
     names = [part.strip() for part in text.split(",") if part.strip()] if text else None
     if names == []:
-        raise ParamError(f"{text!r} names nothing; allowed: names with commas between them")
+        raise ValueError(f"{text!r} names nothing; allowed: names with commas between them")
     return names
 
 
 def _numbers(text: str | None) -> list[int] | None:
-    from spnb.core.params import ParamError
-
     try:
         return [int(seed) for seed in _listed(text) or []] or None
     except ValueError:
-        raise ParamError(f"seeds is {text!r}; allowed: comma-separated integers") from None
+        raise ValueError(f"seeds is {text!r}; allowed: comma-separated integers") from None
 
 
 @app.command()
 def doctor() -> None:
     """Print versions, cores, memory, GPU, engines, and what is missing for which scale."""
-    with _clear_errors():
-        from spnb.train.doctor import report
+    from spnb.train.doctor import report
 
-        print(report())
+    print(report())
 
 
 @app.command()
@@ -131,11 +117,10 @@ def selftest(
     set_: Set = None,
 ) -> None:
     """Measure whether training works on this machine: on a GPU in about 45 minutes, by parts."""
-    with _clear_errors():
-        from spnb.report.gpu_bench import FAILED, PASSED
-        from spnb.report.selftest import selftest as run_parts
+    from spnb.report.gpu_bench import FAILED, PASSED
+    from spnb.report.selftest import selftest as run_parts
 
-        verdicts = {result.verdict for result in run_parts(part or (), gpu, out, **_values(set_))}
+    verdicts = {result.verdict for result in run_parts(part or (), gpu, out, **_values(set_))}
     if FAILED in verdicts or PASSED not in verdicts:
         raise typer.Exit(1)
 
@@ -151,24 +136,23 @@ def run(
     set_: Set = None,
 ) -> None:
     """Train and evaluate one run; resumes it if it was stopped."""
-    with _clear_errors():
-        from spnb.core.params import ParamError, check_names
+    from spnb.core.params import check_names
 
-        values = _values(set_)
-        check_names(paper, scale, [variant])
-        from spnb.train.plan import make_plan, run_all, run_one
+    values = _values(set_)
+    check_names(paper, scale, [variant])
+    from spnb.train.plan import make_plan, run_all, run_one
 
-        how = {"seeds": [seed], "runs": runs, "processes": processes}
-        plan = make_plan(paper, scale, values, variants=[variant], **how)
-        if "WORLD_SIZE" in os.environ:  # of `accelerate launch`, whose processes train together
-            if processes > 1:
-                why = "under `accelerate launch`, which has started its own"
-                raise ParamError(f"processes is {processes} {why}; allowed: 1")
-            run_one(plan, variant, seed)
-        else:
-            run_all(plan)
-        done = plan.open(variant, seed)
-        print(f"{done.run_id} finished: {done.folder}")
+    how = {"seeds": [seed], "runs": runs, "processes": processes}
+    plan = make_plan(paper, scale, values, variants=[variant], **how)
+    if "WORLD_SIZE" in os.environ:  # of `accelerate launch`, whose processes train together
+        if processes > 1:
+            why = "under `accelerate launch`, which has started its own"
+            raise ValueError(f"processes is {processes} {why}; allowed: 1")
+        run_one(plan, variant, seed)
+    else:
+        run_all(plan)
+    done = plan.open(variant, seed)
+    print(f"{done.run_id} finished: {done.folder}")
 
 
 @app.command("plan")
@@ -183,27 +167,26 @@ def plan_(
 ) -> None:
     """Print a plan's runs with what they take: at scale cpu the minutes that were measured, at gpu
     and paper an estimate of hours and memory."""
-    with _clear_errors():
-        from spnb.core.params import ParamError, check_names
+    from spnb.core.params import check_names
 
-        values, names = _values(set_), _listed(variant)
-        check_names(paper, scale, names or [])
-        if processes > 1 and not memory:
-            raise ParamError(f"processes is {processes} without memory; allowed: with --memory")
-        without_gpu = scale in ("smoke", "cpu")
-        if memory and without_gpu:
-            raise ParamError(f"memory is {memory} with scale {scale}; allowed: with gpu or paper")
-        from spnb.train.plan import make_plan
+    values, names = _values(set_), _listed(variant)
+    check_names(paper, scale, names or [])
+    if processes > 1 and not memory:
+        raise ValueError(f"processes is {processes} without memory; allowed: with --memory")
+    without_gpu = scale in ("smoke", "cpu")
+    if memory and without_gpu:
+        raise ValueError(f"memory is {memory} with scale {scale}; allowed: with gpu or paper")
+    from spnb.train.plan import make_plan
 
-        plan = make_plan(paper, scale, values, variants=names, seeds=_numbers(seeds))
-        if without_gpu:
-            from spnb.report.notebooks import announce
+    plan = make_plan(paper, scale, values, variants=names, seeds=_numbers(seeds))
+    if without_gpu:
+        from spnb.report.notebooks import announce
 
-            print(announce(plan))
-        else:
-            from spnb.train.cards import judged
+        print(announce(plan))
+    else:
+        from spnb.train.cards import judged
 
-            print(judged(plan.runs, memory, processes))
+        print(judged(plan.runs, memory, processes))
 
 
 @app.command()
@@ -214,63 +197,65 @@ def reproduce(
     seeds: Seeds = None,
 ) -> None:
     """Execute paper notebooks with papermill and write their exhibits."""
-    with _clear_errors():
-        from spnb.core.params import check_names, papers
+    from spnb.core.params import check_names, papers
 
-        names, numbers = _listed(variants), _numbers(seeds)
-        for each in [paper] if paper else papers():
-            check_names(each, scale, [] if names in (None, ["all"]) else names)
-        from spnb.report import notebooks
+    names, numbers = _listed(variants), _numbers(seeds)
+    for each in [paper] if paper else papers():
+        check_names(each, scale, [] if names in (None, ["all"]) else names)
+    from spnb.report import notebooks
 
-        for path in notebooks.reproduce(paper, scale, names, numbers):
-            print(f"executed: {path}")
+    for path in notebooks.reproduce(paper, scale, names, numbers):
+        print(f"executed: {path}")
 
 
 @app.command()
 def exhibit(exhibit_id: str, scale: Scale = "cpu") -> None:
     """Regenerate one exhibit, for instance spiral/table-3, from finished runs; train the others."""
-    with _clear_errors():
-        _check_exhibit(exhibit_id)
-        from spnb.report.show import regenerate
+    from spnb.core.params import papers, require
+    from spnb.core.paths import packaged_yaml
 
-        for path in regenerate(exhibit_id, scale):
-            print(f"written: {path}")
+    parts = packaged_yaml("reference/exhibits.yaml")
+    known = {name: [entry["id"] for entry in part] for name, part in parts.items()}
+    paper = exhibit_id.split("/")[0]
+    shown = [paper] if paper in known else papers()
+    require("exhibit", exhibit_id, [name for key in shown for name in known.get(key, [])])
+    from spnb.report.show import regenerate
+
+    for path in regenerate(exhibit_id, scale):
+        print(f"written: {path}")
 
 
 @app.command()
 def search(search_id: str, scale: Scale = "cpu") -> None:
     """Run arms at every setting of a search: spell, or proposer/search-two; runs are kept."""
-    with _clear_errors():
-        from spnb.core.params import check_names, search_values
+    from spnb.core.params import check_names, search_values
 
-        paper, _, name = search_id.partition("/")
-        name = name or "search"
-        check_names(paper, scale)
-        search_values(paper, name)
-        from spnb.report.show import searched
+    paper, _, name = search_id.partition("/")
+    name = name or "search"
+    check_names(paper, scale)
+    search_values(paper, name)
+    from spnb.report.show import searched
 
-        print(repr(searched(f"{paper}/{name}", scale)))
+    print(repr(searched(f"{paper}/{name}", scale)))
 
 
 @app.command()
 def gallery(folder: str = "figures") -> None:
     """Write figures/README.md from figures/index.json."""
-    with _clear_errors():
-        from spnb.core.paths import resolve
-        from spnb.report.exhibits import gallery as write
+    from spnb.core.paths import resolve
+    from spnb.report.exhibits import gallery as write
 
-        print(f"written: {write(resolve(folder))}")
+    print(f"written: {write(resolve(folder))}")
 
 
 @app.command()
 def migrate(runs: Annotated[str, typer.Argument(help="folder for runs")] = "runs") -> None:
     """Give finished and unfinished runs today's names of parameters; none is computed again."""
-    with _clear_errors():
-        from spnb.core.paths import resolve
-        from spnb.train.migrate import migrate as migrated
+    from spnb.core.paths import resolve
+    from spnb.train.migrate import migrate as migrated
 
-        ids = migrated(resolve(runs))
-        print("\n".join([*(f"migrated: {one}" for one in ids), f"{len(ids)} runs in {runs}"]))
+    ids = migrated(resolve(runs))
+    print("\n".join([*(f"migrated: {one}" for one in ids), f"{len(ids)} runs in {runs}"]))
 
 
 @app.command()
@@ -283,14 +268,13 @@ def embedded(
     set_: Set = None,
 ) -> None:
     """Build embedded policies from a seed: of the games, a ladder or documents."""
-    with _clear_errors():
-        from spnb.core.params import require
-        from spnb.lab.pretrain.recipes import TABLES
+    from spnb.core.params import require
+    from spnb.lab.pretrain.recipes import TABLES
 
-        require("recipe", recipe, ["games", *TABLES["recipes"]])
-        from spnb.lab.pretrain.make import make
+    require("recipe", recipe, ["games", *TABLES["recipes"]])
+    from spnb.lab.pretrain.make import make
 
-        make(recipe, folder, _values(set_) | {"seed": seed})
+    make(recipe, folder, _values(set_) | {"seed": seed})
 
 
 @app.command()
@@ -312,18 +296,17 @@ def corpus(
 
     Recipes: simple-wikipedia, nemotron-cc-math, dclm, fineweb-edu, wiki-18 (samples, streamed).
     """
-    with _clear_errors():
-        from spnb.core.params import scale_values
-        from spnb.corpus.build import build_corpus
-        from spnb.corpus.documents import read_benchmarks, recipe
+    from spnb.core.params import scale_values
+    from spnb.corpus.build import build_corpus
+    from spnb.corpus.documents import read_benchmarks, recipe
 
-        values = _values(set_) | {"seed": seed} | ({"limit": limit} if limit else {})
-        source, settings = recipe(source, values)
-        texts = read_benchmarks(benchmarks) if benchmarks else []
-        report = build_corpus(source, folder, settings, texts)
-        print(report)
-        if warning := report.why_too_small(scale_values("spell", "paper")["documents_read"]):
-            typer.echo(warning, err=True)
+    values = _values(set_) | {"seed": seed} | ({"limit": limit} if limit else {})
+    source, settings = recipe(source, values)
+    texts = read_benchmarks(benchmarks) if benchmarks else []
+    report = build_corpus(source, folder, settings, texts)
+    print(report)
+    if warning := report.why_too_small(scale_values("spell", "paper")["documents_read"]):
+        typer.echo(warning, err=True)
 
 
 @app.command("new-method")
@@ -334,26 +317,23 @@ def new_method(
     ] = None,
 ) -> None:
     """Write a method of about 60 lines, its parameters, a test and an exhibit, ready to run."""
-    with _clear_errors():
-        from spnb.core.paths import ROOT
+    from spnb.core.paths import ROOT
 
-        for path in _new_files(name, folder or ROOT):
-            print(f"written: {path}")
-        print(f"next: spnb run {name} --scale smoke; spnb/methods/README.md explains the method")
+    for path in _new_files(name, folder or ROOT):
+        print(f"written: {path}")
+    print(f"next: spnb run {name} --scale smoke; spnb/methods/README.md explains the method")
 
 
 def _new_files(name: str, folder: Path) -> list[Path]:
     """Writes a method's files; the catalogue of exhibits, which all methods share, grows."""
     import yaml
 
-    from spnb.core.params import ParamError
-
     exhibits = folder / "spnb" / "reference" / "exhibits.yaml"
     if not exhibits.is_file():
-        raise ParamError(f"folder is {str(folder)!r}; allowed: a checkout of spnb")
+        raise ValueError(f"folder is {str(folder)!r}; allowed: a checkout of spnb")
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         allowed = "small letters, digits and _, a letter first, no word of Python's"
-        raise ParamError(f"NAME is {name!r}; allowed: {allowed}")
+        raise ValueError(f"NAME is {name!r}; allowed: {allowed}")
     made = {}
     for template in sorted(TEMPLATE.rglob("*.*")):
         place = template.relative_to(TEMPLATE).as_posix().removesuffix(".txt")
@@ -361,7 +341,7 @@ def _new_files(name: str, folder: Path) -> list[Path]:
     there = [path for path in made if path.exists() and path != exhibits]
     if there or name in yaml.safe_load(exhibits.read_text()):
         known = there[0] if there else exhibits
-        raise ParamError(f"NAME is {name!r}, which {known} has; allowed: a name that is not taken")
+        raise ValueError(f"NAME is {name!r}, which {known} has; allowed: a name that is not taken")
     for path, text in made.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
@@ -382,18 +362,16 @@ def serve_retriever(
     encoder: Annotated[str, typer.Option(help="minilm, or a sentence-transformers id")] = "minilm",
 ) -> None:
     """Serve a corpus over HTTP in Search-R1's schema: POST /retrieve, GET /status."""
-    with _clear_errors():
-        from spnb.core.params import ParamError
-        from spnb.corpus.retrieval import make_retriever
-        from spnb.corpus.server import Limits, bind, serve
+    from spnb.corpus.retrieval import make_retriever
+    from spnb.corpus.server import Limits, bind, serve
 
-        if kind == "bm25" and encoder != "minilm":
-            raise ParamError(f"encoder is {encoder!r} with kind bm25; allowed: with a dense kind")
-        listener = bind(host, port)  # first: an index may take long
-        retriever = make_retriever(kind, corpus, cache, encoder)
-        place = f"http://{host}:{port}/retrieve"
-        print(f"{len(retriever.store):,} documents, {kind}, on {place}", flush=True)
-        serve(retriever, listener, Limits(max_k=max_k))
+    if kind == "bm25" and encoder != "minilm":
+        raise ValueError(f"encoder is {encoder!r} with kind bm25; allowed: with a dense kind")
+    listener = bind(host, port)  # first: an index may take long
+    retriever = make_retriever(kind, corpus, cache, encoder)
+    place = f"http://{host}:{port}/retrieve"
+    print(f"{len(retriever.store):,} documents, {kind}, on {place}", flush=True)
+    serve(retriever, listener, Limits(max_k=max_k))
 
 
 if __name__ == "__main__":

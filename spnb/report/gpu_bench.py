@@ -43,10 +43,6 @@ class Result:
     numbers: dict[str, Any] = field(default_factory=dict)
     bars: dict[str, bool] = field(default_factory=dict)
 
-    def measured(self, **numbers: float | str) -> None:
-        """Notes numbers under their names, without a bar."""
-        self.numbers |= {name.replace("_", " "): value for name, value in numbers.items()}
-
     def bar(
         self, name: str, value: float, low: float = float("-inf"), high: float = float("inf")
     ) -> None:

@@ -28,7 +28,7 @@ def load(bench: Bench, result: Result) -> None:
     answers, steps, seconds = stepped(engine, requests)
     written = sum(bool(answer.ids) for answer in answers)
     result.bar("requests answered", written, len(requests), len(requests))
-    result.measured(seconds_for_them=round(seconds, 2))
+    result.numbers["seconds for them"] = round(seconds, 2)
     if steps:  # in two rounds they would take twice as many as an answer has tokens
         result.bar("steps of the engine for them", steps, high=1.5 * TOKENS)
     if stage.params.vllm_sleep:
@@ -81,12 +81,12 @@ def sleeping(result: Result, stage: Any, requests: Sequence[Request]) -> None:
     result.bar("GB in use", (total - free) / GB, high=1.1 * estimate)
     started = time.perf_counter()
     engine.sleep()
-    result.measured(seconds_to_sleep=round(time.perf_counter() - started, 2))
+    result.numbers["seconds to sleep"] = round(time.perf_counter() - started, 2)
     freed = (torch.cuda.mem_get_info()[0] - free) / GB
     cache = memory(stage.params, total / GB)["KV cache"]
     result.bar("GB that sleep frees", freed, low=cache / 2)
     answers, seconds = timed(engine, requests)
-    result.measured(seconds_to_wake_and_answer=round(seconds, 2))
+    result.numbers["seconds to wake and answer"] = round(seconds, 2)
     gap = engine_gap(stage.model, samples(requests, answers), count=16)
     result.bar("after it, engine against model (nats)", gap, 0, tolerance(dict(stage.params)))
 
@@ -185,13 +185,14 @@ def synchronise(result: Result, stage: Any) -> None:
     import torch
 
     engine = stage.engines[POLICY]
-    if not hasattr(engine, "sync"):
-        return result.measured(seconds_of_a_synchronisation="none, the engine has the model itself")
-    started = time.perf_counter()
-    engine.sync()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    result.measured(seconds_of_a_synchronisation=round(time.perf_counter() - started, 3))
+    seconds: float | str = "none, the engine has the model itself"
+    if hasattr(engine, "sync"):
+        started = time.perf_counter()
+        engine.sync()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        seconds = round(time.perf_counter() - started, 3)
+    result.numbers["seconds of a synchronisation"] = seconds
 
 
 def speed(bench: Bench, result: Result) -> None:

@@ -4,19 +4,20 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from spnb.core.advantages import make_estimator
 from spnb.core.disk import write_json
-from spnb.core.method import POLICY
+from spnb.core.method import POLICY, Role, SelfPlayMethod
 from spnb.core.types import Sample
 from spnb.report.gpu_bench import KUHN, Bench, Result, missing, room, train, trained
 from spnb.report.gpu_engines import adapter, each_its_own, load, noisy, speed
 from spnb.train.cards import GB, need
 from spnb.train.doctor import checks, look
-from spnb.train.policies import import_unsloth, set_aside
+from spnb.train.policies import import_unsloth, load_policy, set_aside
 from spnb.train.progress import kept_steps
 from spnb.train.runs import Run
 
@@ -24,7 +25,7 @@ from spnb.train.runs import Run
 def machine(bench: Bench, result: Result) -> None:
     """Packages, memory, disk; on a GPU driver, compute capability, compiler."""
     found = checks(look(), "gpu" if bench.gpu else "smoke")
-    result.measured(**{check.name: check.found for check in found})
+    result.numbers |= {check.name: check.found for check in found}
     lacking = [f"{check.name} ({check.missing})" for check in found if check.missing]
     result.bar(" and ".join(["missing", *lacking]), len(lacking), high=0)
 
@@ -60,7 +61,7 @@ def full(bench: Bench, result: Result) -> None:
     run = bench.plan("spiral", **values).open("full")
     peak = train(run)
     trained(result, "full weights", run, 3)
-    result.measured(GB_at_the_peak=round(peak, 2))
+    result.numbers["GB at the peak"] = round(peak, 2)
     result.bar("share of weights that moved", moved(bench, run), 0.9)
     set_aside()
     stage = bench.stage(result, **values)
@@ -74,7 +75,6 @@ def full(bench: Bench, result: Result) -> None:
 
 def moved(bench: Bench, run: Run) -> float:
     """The share of a run's weights that are not those it began with."""
-    from spnb.train.policies import load_policy
     from spnb.train.run import run_params
 
     params = run_params(run)
@@ -139,7 +139,7 @@ def pairs(bench: Bench, result: Result) -> None:
     run = bench.plan("spell", "longpo", **values).open("longpo")
     peak = train(run)
     trained(result, "longpo", run, 2)
-    result.measured(pairs=len((run.folder / "pairs.jsonl").read_text().splitlines()))
+    result.numbers["pairs"] = len((run.folder / "pairs.jsonl").read_text().splitlines())
     result.bar("GB at the peak", peak, high=room(bench))
 
 
@@ -172,9 +172,6 @@ def fixed_loss(bench: Bench, backend: str) -> None:
         import_unsloth(params.vllm_sleep, folder)
     import torch
 
-    from spnb.core.advantages import make_estimator
-    from spnb.core.method import Role, SelfPlayMethod
-    from spnb.train.policies import load_policy
     from spnb.train.trainer import Hooks, Stage, make_trainer
 
     class Fixed(SelfPlayMethod):
@@ -207,22 +204,16 @@ def fixed_loss(bench: Bench, backend: str) -> None:
     write_json(bench.folder / f"{backend}.json", found)
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part by its function, and the minutes that it may take."""
-
-    check: Callable[[Bench, Result], None]
-    minutes: float
-
-
-PARTS = {
-    "machine": Part(machine, 1),
-    "load": Part(load, 6),
-    "adapter": Part(adapter, 4),
-    "speed": Part(speed, 4),
-    "spiral": Part(spiral, 8),
-    "full": Part(full, 6),
-    "papers": Part(papers, 8),
-    "pairs": Part(pairs, 4),
-    "loss": Part(loss, 4),
+Part = tuple[float, Callable[[Bench, Result], None]]
+"""The minutes that it may take, and its function."""
+PARTS: dict[str, Part] = {
+    "machine": (1, machine),
+    "load": (6, load),
+    "adapter": (4, adapter),
+    "speed": (4, speed),
+    "spiral": (8, spiral),
+    "full": (6, full),
+    "papers": (8, papers),
+    "pairs": (4, pairs),
+    "loss": (4, loss),
 }

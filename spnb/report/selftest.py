@@ -58,7 +58,7 @@ def selftest(
     policy = choose_policy(on_gpu, home)
     where = f"{seen.cards[0].name}, driver {seen.driver}" if on_gpu else "CPU alone, random model"
     where += "".join(f", {key}={value}" for key, value in values.items())
-    minutes = sum(PARTS[name].minutes for name in names or PARTS)
+    minutes = sum(PARTS[name][0] for name in names or PARTS)
     print(f"{where}; {policy}; at most {minutes:.0f} minutes")
     results = []
     target = resolve(out) if out else resolve("figures/gpu") if on_gpu else home
@@ -87,11 +87,12 @@ def run_part(name: str, part: Part, bench: Bench) -> Result:
     """A part in a process of its own, which is ended with all that it has started at its limit."""
     bench.folder.mkdir(parents=True)
     file = bench.folder / "result.json"
+    minutes, check = part
     started = time.perf_counter()
-    process = get_context("spawn").Process(target=_child, args=(name, part.check, bench, file))
+    process = get_context("spawn").Process(target=_child, args=(name, check, bench, file))
     process.start()
     try:
-        process.join(60 * part.minutes)
+        process.join(60 * minutes)
         over = process.is_alive()
     finally:  # after Ctrl-C too
         with suppress(ProcessLookupError):
@@ -99,7 +100,7 @@ def run_part(name: str, part: Part, bench: Bench) -> Result:
         process.kill()  # where it had no group yet
         process.join()
     if over:
-        result = Result(name, why=f"over its limit of {part.minutes:g} minutes, and was ended")
+        result = Result(name, why=f"over its limit of {minutes:g} minutes, and was ended")
     elif file.is_file():
         result = Result(**json.loads(file.read_text()))
     else:

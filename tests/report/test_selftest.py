@@ -28,7 +28,7 @@ from spnb.report import gpu_bench, gpu_parts
 from spnb.report import selftest as module
 from spnb.report.gpu_bench import FAILED, LEFT_OUT, PASSED, Bench, LeftOut, Result, trained
 from spnb.report.gpu_engines import adapter, each_its_own, load, noisy, spread
-from spnb.report.gpu_parts import PARTS, Part, fixed_loss, logits_peak
+from spnb.report.gpu_parts import PARTS, fixed_loss, logits_peak
 from spnb.report.selftest import selftest, write
 from spnb.train.doctor import Card, Machine
 from spnb.train.run import StageRun
@@ -41,7 +41,7 @@ SOON = 1.0
 
 def good(bench, result):
     result.bar("threes", 3.0, 1, 3)
-    result.measured(of_what="apples")
+    result.numbers["of what"] = "apples"
 
 
 def broken(bench, result):
@@ -50,7 +50,7 @@ def broken(bench, result):
 
 
 def silent(bench, result):
-    result.measured(nothing="held against a bar")
+    result.numbers["nothing"] = "held against a bar"
 
 
 def absent(bench, result):
@@ -73,8 +73,8 @@ def endless(bench, result):
     time.sleep(600)
 
 
-OWN = {one.__name__: Part(one, SOON) for one in (good, broken, silent, absent, wrong, gone)}
-OWN["endless"] = Part(endless, 0.05)
+OWN = {one.__name__: (SOON, one) for one in (good, broken, silent, absent, wrong, gone)}
+OWN["endless"] = (0.05, endless)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_an_interrupt_ends_a_part_and_all_that_it_has_started_and_keeps_the_verd
     home, monkeypatch
 ):
     monkeypatch.setattr(module, "get_context", lambda kind: get_context("fork"))
-    monkeypatch.setattr(module, "PARTS", {"good": OWN["good"], "endless": Part(endless, 1)})
+    monkeypatch.setattr(module, "PARTS", {"good": OWN["good"], "endless": (1, endless)})
 
     def interrupt():
         while not list(home.glob("runs/selftest/*/endless/pid")):
@@ -186,8 +186,8 @@ def test_parameters_are_those_of_every_run_and_stand_in_the_report(home, monkeyp
 
 
 def test_limits_are_ten_minutes_at_most_and_45_together():
-    assert max(part.minutes for part in PARTS.values()) <= 10
-    assert sum(part.minutes for part in PARTS.values()) <= 45
+    assert max(minutes for minutes, _ in PARTS.values()) <= 10
+    assert sum(minutes for minutes, _ in PARTS.values()) <= 45
 
 
 def test_a_gpu_has_its_own_folder_and_a_model_in_reach_or_of_that_shape(home, monkeypatch):
@@ -437,11 +437,11 @@ def test_parts_that_train_fit_a_card_of_24_gb_and_are_left_out_on_a_smaller_one(
     monkeypatch.setattr(gpu_parts, "train", lambda run, **_: started.append(run.params) or 1 / 0)
     bench = Bench(tmp_path, module.MODEL, gpu=True)
     with pytest.raises(ZeroDivisionError):
-        PARTS[part].check(bench, Result("x"))
+        PARTS[part][1](bench, Result("x"))
     assert started[0]["max_length"] >= 2048 and started[0]["policy"] == module.MODEL
     card.total_memory = 6e9
     with pytest.raises(LeftOut, match="needs about .* GB .*and the GPU has 6|leaves vLLM"):
-        PARTS[part].check(bench, Result("x"))
+        PARTS[part][1](bench, Result("x"))
     assert len(started) == 1
 
 

@@ -10,6 +10,7 @@ survived (the identical result, or one clear sentence), wrong (another result, i
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,7 @@ class Part:
     """A part of the campaign: how much of it there is to be, and what was found.
 
     `scale` is the share of the full campaign, `ends` the time (`time.monotonic`) at which nothing
-    new is begun.
+    new is begun, `about` counts tries by their kind.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Part:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENDS, 0))
     found: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    about: dict[str, int] = field(default_factory=dict)
+    about: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -80,10 +81,6 @@ class Part:
         self.counts[end] += count
         if end != "survived" and sum(one.startswith(end) for one in self.found) < SHOWN:
             self.found.append(f"{end}: {sentence}")
-
-    def tally(self, what: str, count: int = 1) -> None:
-        """Counts tries of one kind."""
-        self.about[what] = self.about.get(what, 0) + count
 
     def leave_out(self, what: str) -> None:
         """Says what was not tried, and why."""

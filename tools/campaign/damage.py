@@ -154,6 +154,6 @@ def _damaged(
     else:
         path.write_bytes(CONTENT[way](path.read_bytes()))
     code = yield from ended(run)
-    part.tally("unfinished" if unfinished else "finished")
+    part.about["unfinished" if unfinished else "finished"] += 1
     about = f"damage: {file} {way}, in {'an unfinished' if unfinished else 'a finished'} run"
     judge(part, whole, run, code, about)

@@ -2,12 +2,10 @@
 
 import itertools
 import json
-import os
 import random
 import shutil
-import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from processes import left_by, start
 
 from spnb.train.plan import make_plan
 from tools.campaign import Part, Trial, together
-from tools.campaign.runs import WORK, Whole, begin, ended, judge
+from tools.campaign.runs import WORK, Whole, begin, ended, gone, judge
 from tools.campaign.work import PAPER, VARIANT
 
 EVENTS = ("seal-1", "row-2", "mark-0", "move-1", "finish")
@@ -66,7 +64,7 @@ def killed_run(part: Part, whole: Whole, place: int, event: str) -> Trial:
             code, about = (yield from ended(run, event)), event
         else:
             after = rng.uniform(0.1, 1.5 + whole.seconds)
-            code, about = (yield from _killed(begin(run), after)), f"{after:.2f} s"
+            code, about = (yield from gone(begin(run), after)), f"{after:.2f} s"
         if code not in KILLED:
             break
         told.append(about)
@@ -74,20 +72,9 @@ def killed_run(part: Part, whole: Whole, place: int, event: str) -> Trial:
         code = yield from ended(run)
     if not told and not code:
         return part.leave_out(f"{about} of {whole.kind}: it had ended before")
-    part.tally("at events" if event else "at random", len(told))
+    part.about["at events" if event else "at random"] += len(told)
     about = f"seed {part.seed}, place {place}, killed at {', '.join(told) or 'nothing'}"
     judge(part, whole, run, code, about, max(1, len(told)))
-
-
-def _killed(process, after: float) -> Generator[None, None, int]:
-    """Kills a process after some seconds, where it has not ended before; its exit code."""
-    ends = time.monotonic() + after
-    while process.is_alive() and time.monotonic() < ends:
-        yield
-    if process.is_alive():
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-    return process.exitcode
 
 
 def killed_notebook(part: Part, place: int) -> Trial:
@@ -119,25 +106,19 @@ def _given_again(part: Part, place: int, name: str, read: Callable[[Path], objec
     if not whole.exists():
         whole.mkdir()
         begun = time.monotonic()
-        yield from _finished(start(log, WORK, name, whole), log)
+        yield from gone(start(log, WORK, name, whole))
         took.write_text(json.dumps(time.monotonic() - begun))
     while not took.is_file():  # another trial makes it
         yield
     rng = random.Random(f"{part.seed} {name} {place}")
     after = rng.uniform(0.3, 0.3 + json.loads(took.read_text()))
     folder.mkdir()
-    first = code = yield from _killed(start(log, WORK, name, folder), after)
+    first = code = yield from gone(start(log, WORK, name, folder), after)
     if first in (0, *KILLED):  # any other start failed
-        code = yield from _finished(start(log, WORK, name, folder), log)
+        code = yield from gone(start(log, WORK, name, folder))
     same = not code and read(folder) == read(whole)
-    part.tally(name)
+    part.about[name] += 1
     end = "survived" if same else "traceback" if code else "wrong"
     about = f"{name}, {'killed' if first in KILLED else 'ended'} after {after:.2f} s"
     part.end(end, f"{about}: {log.read_text(errors='replace')[-300:]}")
     shutil.rmtree(folder) if same else None
-
-
-def _finished(process, log: Path) -> Generator[None, None, int]:
-    while process.is_alive():
-        yield
-    return process.exitcode

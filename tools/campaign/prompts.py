@@ -26,5 +26,5 @@ def prompts(part: Part) -> None:
             for counts in (harmless, found):  # a word that a tokenizer does not know is no control
                 counts.pop(tokenizer.unk_token, None)
             same = found == harmless
-            part.tally(f"{len(ROLES)} roles")
+            part.about[f"{len(ROLES)} roles"] += 1
             part.end("survived" if same else "wrong", f"{role}: {text!r} gives {dict(found)}")

@@ -29,7 +29,7 @@ def retriever(part: Part) -> None:
             for outcome in pool.map(lambda n: _asks(url, n, bad), range(count)):
                 _good(part, "at once", *outcome)
         clients = opened(address, *itertools.islice(itertools.cycle(HALVES), part.of(300)))
-        part.tally("half-open connections", len(clients))
+        part.about["half-open connections"] += len(clients)
         for number in range(part.of(20)):
             _good(part, "beside half-open connections", *_asks(url, number, ()))
         for one in clients:
@@ -45,7 +45,7 @@ def _malformed(part: Part, client: httpx.Client, url: str, body: bytes) -> None:
         status = client.post(url, content=body, headers=headers).status_code
     except httpx.HTTPError as error:
         status = repr(error)
-    part.tally("malformed")
+    part.about["malformed"] += 1
     fine = status in (400, 413, 422) or (status == 200 and _is_valid(body))
     part.end("survived" if fine else "wrong", f"status {status} for {body[:300]!r}")
 
@@ -79,6 +79,6 @@ def _asks(url: str, number: int, bad: list[bytes]) -> tuple[bool, float]:
 
 
 def _good(part: Part, where: str, right: bool, seconds: float) -> None:
-    part.tally(where)
+    part.about[where] += 1
     fine = right and seconds < BOUND
     part.end("survived" if fine else "wrong", f"{where}: right {right}, {seconds:.1f} s")

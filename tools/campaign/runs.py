@@ -1,6 +1,9 @@
 """Runs at smoke scale that are disturbed, each beside one of its kind that nothing disturbed."""
 
+import os
 import shutil
+import signal
+import time
 from collections.abc import Generator
 from functools import cached_property
 from pathlib import Path
@@ -91,9 +94,17 @@ def said(run: Run) -> str:
 
 def ended(run: Run, event: str = "") -> Generator[None, None, int]:
     """Starts a run and waits for its end; its exit code."""
-    process = begin(run, event)
-    while process.is_alive():
+    return (yield from gone(begin(run, event)))
+
+
+def gone(process, after: float = float("inf")) -> Generator[None, None, int]:
+    """Waits for a process's end, and kills it after some seconds; its exit code."""
+    ends = time.monotonic() + after
+    while process.is_alive() and time.monotonic() < ends:
         yield
+    if process.is_alive():
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
     return process.exitcode
 
 

@@ -286,7 +286,7 @@ def texts(part: Part, known: Mapping[str, Reader] | None = None) -> None:
 
 def _collect(part: Part, *results: Iterable[Result]) -> None:
     for what, count, bad in itertools.chain(*results):
-        part.tally(what, count)
+        part.about[what] += count
         part.end("survived", count=count - len(bad))
         for end, sentence in bad:
             part.end(end, sentence)

@@ -79,7 +79,7 @@ def asked_in(prompt):
     """Family, person and level of the question that a responder answers."""
     text = re.findall(r"(?:Question|Task): (.*)", prompt)[-1]
     family = "ledger" if "count" in text else "journey"
-    for start, other in ((prompts.CHOICE, "choice"), (prompts.TASK, "report")):
+    for start, other in ((prompts.WORDS["choice"], "choice"), (prompts.WORDS["task"], "report")):
         family = other if start in prompt else family
     return (family, *ladder.parse(family, text))
 

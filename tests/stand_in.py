@@ -29,10 +29,10 @@ EMBEDDED = {
 TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n|\Z)", re.DOTALL)
 NO_THOUGHT = "<think>\n\n</think>\n\n"
 LEARNED = {
-    prompts.SEARCHING["careful"]: prompts.SEARCHING["plain"],
-    prompts.ANSWERING["careful"]: prompts.ANSWERING["plain"],
-    prompts.REPORTING["careful"]: prompts.REPORTING["plain"],
-    prompts.ASK_REPORT["careful"]: prompts.ASK_REPORT["plain"],
+    prompts.WORDS["search"]["careful"]: prompts.WORDS["search"]["plain"],
+    prompts.WORDS["answer"]["careful"]: prompts.WORDS["answer"]["plain"],
+    prompts.WORDS["report"]["careful"]: prompts.WORDS["report"]["plain"],
+    prompts.WORDS["ask by reading"]["careful"]: prompts.WORDS["ask by reading"]["plain"],
     prompts.RUBRICS["careful"]: prompts.RUBRICS["plain"],
     **{about: kind for kind, about in prompts.TASK_TYPES.items()},
 }
@@ -91,8 +91,10 @@ class StandIn:
         asked = []
         for request, turns, begun in rows:
             content = turns[0][1]
-            if prompts.ASK_SEARCH in content:  # without what the question should be like
-                content = f"{prompts.ASK_SEARCH}\n{content.splitlines()[-1]}"
+            if (
+                prompts.WORDS["ask by search"] in content
+            ):  # without what the question should be like
+                content = f"{prompts.WORDS['ask by search']}\n{content.splitlines()[-1]}"
             for told, learned in LEARNED.items():
                 content = content.replace(told, learned)
             messages = [{"role": "user", "content": content}]
@@ -230,19 +232,19 @@ def passes(prompt, begun, right, number):
 
 
 REPLIES = [
-    ([prompts.IDENTIFIABLE, prompts.RELEVANT], passes),
-    ([prompts.ASKING["choice"]], asks_choice),
-    ([prompts.ASKING["question"]], asks),
+    ([prompts.WORDS["identifiable"], prompts.WORDS["relevant"]], passes),
+    ([prompts.WORDS["ask"]["choice"]], asks_choice),
+    ([prompts.WORDS["ask"]["question"]], asks),
     ([spice_prompts.WORDS["json only"]], challenges),
     ([spice_prompts.WORDS["select"]], selects),
     ([spice_prompts.WORDS["boxed"]], boxes),
-    ([prompts.ASK_SEARCH], asks_by_search),
-    (prompts.SEARCHING.values(), answers_by_search),
-    (prompts.ASK_REPORT.values(), asks_report),
-    (prompts.REPORTING.values(), reports),
+    ([prompts.WORDS["ask by search"]], asks_by_search),
+    (prompts.WORDS["search"].values(), answers_by_search),
+    (prompts.WORDS["ask by reading"].values(), asks_report),
+    (prompts.WORDS["report"].values(), reports),
     (prompts.RUBRICS.values(), points),
-    ([prompts.CLOSED], knows_nothing),
-    ([prompts.CHOICE], chooses),
-    (prompts.ANSWERING.values(), answers),
+    ([prompts.WORDS["closed"]], knows_nothing),
+    ([prompts.WORDS["choice"]], chooses),
+    (prompts.WORDS["answer"].values(), answers),
 ]
 """By the instruction of a prompt; other prompts want yes or no."""

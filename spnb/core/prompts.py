@@ -35,33 +35,11 @@ PART = re.compile(
 YES = "yes"
 NO = "no"
 
-_WORDS = packaged_yaml("core/prompts.yaml")
-ANSWERING = _WORDS["answer"]
-CLOSED = _WORDS["closed"]
-REASON = _WORDS["reason"]
-CHOICE = _WORDS["choice"]
-SEARCHING = _WORDS["search"]
-ASKING = _WORDS["ask"]
-ASK_BEYOND = _WORDS["ask beyond"]
-ASK_FORM = _WORDS["corpus"]["form"]
-ASK_SEARCH = _WORDS["ask by search"]
-ASK_DEEPER = _WORDS["corpus"]["deeper"]
-ASK_LIKE = _WORDS["corpus"]["like"]
-ASK_EXAMPLES = _WORDS["corpus"]["examples"]
-JUDGE = _WORDS["judge"]
-TASK = _WORDS["task"]
-REPORTING = _WORDS["report"]
-ASK_REPORT = _WORDS["ask by reading"]
-TASK_TYPES: dict[str, str] = _WORDS["types"]
-IDENTIFIABLE = _WORDS["identifiable"]
-RELEVANT = _WORDS["relevant"]
-RUBRIC = _WORDS["rubric"]
-RUBRICS = {"plain": RUBRIC, "careful": _WORDS["rubric careful"]}
-GRADE = _WORDS["grade"]
-GRADE_CAREFUL = _WORDS["grade careful"]
-EXAMS = _WORDS["exam"]
-BETTER = EXAMS["better"]
-CALLS: dict[str, dict[str, str]] = _WORDS["calls"]
+WORDS = packaged_yaml("core/prompts.yaml")
+"""What the prompts say; embedded policies are trained on exactly these words."""
+TASK_TYPES: dict[str, str] = WORDS["types"]
+RUBRICS = {"plain": WORDS["rubric"], "careful": WORDS["rubric careful"]}
+CALLS: dict[str, dict[str, str]] = WORDS["calls"]
 """By a tool's syntax, what a request says of it in the place of the tags of xml."""
 
 
@@ -85,22 +63,22 @@ def listing(documents: Sequence[str]) -> str:
 
 def answer(question: str, documents: Sequence[str], style: Style = "careful") -> Messages:
     """A question about documents; `style` decides which instruction stands before them."""
-    return _user(ANSWERING[style], listing(documents), f"Question: {question}")
+    return _user(WORDS["answer"][style], listing(documents), f"Question: {question}")
 
 
 def closed(question: str) -> Messages:
     """A question without documents."""
-    return _user(CLOSED, f"Question: {question}")
+    return _user(WORDS["closed"], f"Question: {question}")
 
 
 def reason(question: str) -> Messages:
     """A question that holds all that is needed, its options too where it has some."""
-    return _user(REASON, f"Question: {question}")
+    return _user(WORDS["reason"], f"Question: {question}")
 
 
 def choice(question: str, options: Sequence[str], documents: Sequence[str] = ()) -> Messages:
     """A multiple-choice question, options lettered from A, with or without documents."""
-    return _user(CHOICE, listing(documents), f"Question: {question}", lettered(options))
+    return _user(WORDS["choice"], listing(documents), f"Question: {question}", lettered(options))
 
 
 def lettered(options: Sequence[str]) -> str:
@@ -123,7 +101,7 @@ def read_options(text: str) -> tuple[str, list[str]]:
 
 def search(question: str, style: SearchStyle = "careful") -> Messages:
     """A question to be answered with a search tool; `information` writes what comes back."""
-    return _user(SEARCHING[style], f"Question: {question}")
+    return _user(WORDS["search"][style], f"Question: {question}")
 
 
 def information(documents: Sequence[str]) -> str:
@@ -137,35 +115,37 @@ def ask(
     """Asks for a question with its answer, a multiple-choice one, or a task, in a stated form;
     beyond `earlier` ones where there are some."""
     before = "\n".join(f"- {question}" for question in earlier)
-    return _user(ASKING[kind] + form + (ASK_BEYOND if earlier else ""), before, listing(documents))
+    instruction = WORDS["ask"][kind] + form + (WORDS["ask beyond"] if earlier else "")
+    return _user(instruction, before, listing(documents))
 
 
 def ask_search(target: str, searches: int = 0, examples: Sequence[str] = ()) -> Messages:
     """Asks for a question whose answer is `target`, with a search tool; where a number of searches
     is named, one that takes so many. It is like the `examples`; with a number and without any, like
-    `ASK_EXAMPLES`."""
-    deeper = ASK_DEEPER.format(n=searches) if searches else ""
-    shown = examples or (ASK_EXAMPLES if searches else ())
-    how = f"{deeper} {ASK_LIKE}".strip() if shown else ""
+    `WORDS["corpus"]["examples"]`."""
+    deeper = WORDS["corpus"]["deeper"].format(n=searches) if searches else ""
+    shown = examples or (WORDS["corpus"]["examples"] if searches else ())
+    how = f"{deeper} {WORDS['corpus']['like']}".strip() if shown else ""
     lines = "\n".join(f"- {example}" for example in shown)
-    return _user(ASK_SEARCH, how, lines, f"Answer: {target}")
+    return _user(WORDS["ask by search"], how, lines, f"Answer: {target}")
 
 
 def judge(question: str, first: str, second: str) -> Messages:
     """Asks whether two answers mean the same; each is one line, so that none can pass for two."""
     parts = {"Question": question, "First": first, "Second": second}
-    return _user(JUDGE, *(f"{name}: {' '.join(part.split())}" for name, part in parts.items()))
+    lines = (f"{name}: {' '.join(part.split())}" for name, part in parts.items())
+    return _user(WORDS["judge"], *lines)
 
 
 def task(text: str, documents: Sequence[str]) -> Messages:
     """An open-ended task over documents."""
-    return _user(TASK, listing(documents), f"Task: {text}")
+    return _user(WORDS["task"], listing(documents), f"Task: {text}")
 
 
 def report(text: str, style: SearchStyle = "plain", searches: int = 0) -> Messages:
     """An open-ended task to be done with a search tool; `searches`: how often it may be used."""
     most = f"Queries, at most: {searches}" if searches else ""
-    return _user(REPORTING[style], most, f"Task: {text}")
+    return _user(WORDS["report"][style], most, f"Task: {text}")
 
 
 def ask_report(
@@ -173,19 +153,18 @@ def ask_report(
 ) -> Messages:
     """Asks for a task of a type about a document, after so many searches."""
     what = TASK_TYPES[kind] if style == "careful" else kind
-    return _user(
-        ASK_REPORT[style], f"Type: {what}", f"Queries: {searches}", f"Document: {document}"
-    )
+    parts = f"Type: {what}", f"Queries: {searches}", f"Document: {document}"
+    return _user(WORDS["ask by reading"][style], *parts)
 
 
 def identifiable(text: str) -> Messages:
     """Asks whether a task names what it is about."""
-    return _user(IDENTIFIABLE, _part("Task", text))
+    return _user(WORDS["identifiable"], _part("Task", text))
 
 
 def relevant(document: str, text: str) -> Messages:
     """Asks whether a task is about a document."""
-    return _user(RELEVANT, _part("Document", document), _part("Task", text))
+    return _user(WORDS["relevant"], _part("Document", document), _part("Task", text))
 
 
 def rubric(
@@ -200,18 +179,20 @@ def rubric(
 def grade(response: str, point: str, text: str = "") -> Messages:
     """Asks whether a response states one point of a rubric; strictly where its task is given."""
     parts = _part("Response", response), _part("Point", point)
-    return _user(GRADE_CAREFUL, _part("Task", text), *parts) if text else _user(GRADE, *parts)
+    if text:
+        return _user(WORDS["grade careful"], _part("Task", text), *parts)
+    return _user(WORDS["grade"], *parts)
 
 
 def better(text: str, first: str, second: str) -> Messages:
     """Asks whether the first of two responses to a task is better than the second."""
     parts = {"Task": text, "First": first, "Second": second}
-    return _user(BETTER, *(_part(name, part) for name, part in parts.items()))
+    return _user(WORDS["exam"]["better"], *(_part(name, part) for name, part in parts.items()))
 
 
 def exam(kind: Exam, question: str, options: Sequence[str], text: str) -> Messages:
     """A question of a published benchmark, its text before it and its options after it, if any."""
-    return _user(EXAMS[kind], text, f"Question: {question}", lettered(options))
+    return _user(WORDS["exam"][kind], text, f"Question: {question}", lettered(options))
 
 
 def outside(text: str) -> str:

@@ -167,7 +167,7 @@ class Clusters(DocumentSource):
 class CorpusClusters(Clusters):
     """The clusters of a corpus of one's own (`params.corpus`), as `read_clusters` reads them."""
 
-    form = prompts.ASK_FORM
+    form = prompts.WORDS["corpus"]["form"]
 
     def __init__(self, params: Any, tokenizer: Any = None):
         few = params.documents_read

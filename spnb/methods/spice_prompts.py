@@ -38,7 +38,7 @@ CHALLENGING = {
 }
 """The plain instruction by the type of the answer, with and without a document."""
 PROPOSING = WORDS["propose"]
-SOLVING = {kind: f"{text} {prompts.REASON}" for kind, text in WORDS["solve"].items()}
+SOLVING = {kind: f"{text} {prompts.WORDS['reason']}" for kind, text in WORDS["solve"].items()}
 """Absolute Zero's instructions by the kind of a task."""
 QUESTION_FIELDS = {"choice": ("multiple_choice_question", "multiple_choice_correct")}
 TYPE_NAMES = {"integer": "Integer", "expression": "Expression", "string": "String"}

@@ -14,7 +14,7 @@ TRAINED_ON = "a98e6320a493bf92bfac03163642287a349a3ab888b6dff9ca775a24d6e332cd"
 
 def test_the_words_are_those_that_the_shipped_policies_were_trained_on():
     others = ("exam", "corpus", "rubric careful", "grade careful", "calls")
-    words = {k: words for k, words in prompts._WORDS.items() if k not in others}
+    words = {k: words for k, words in prompts.WORDS.items() if k not in others}
     text = json.dumps(words, sort_keys=True)
     assert hashlib.sha256(text.encode()).hexdigest() == TRAINED_ON
 
@@ -96,7 +96,7 @@ def test_answer_prompts_end_with_the_question():
     for style in ("careful", "plain", "steps"):
         text = content(prompts.answer("What is x?", ["One.", "Two."], style))
         assert text.endswith("[1] One.\n[2] Two.\nQuestion: What is x?")
-        assert text.startswith(prompts.ANSWERING[style])
+        assert text.startswith(prompts.WORDS["answer"][style])
 
 
 def test_choice_letters_its_options():
@@ -106,9 +106,9 @@ def test_choice_letters_its_options():
 
 
 def test_asking_shows_earlier_questions_only_where_there_are_some():
-    assert prompts.ASK_BEYOND not in content(prompts.ask(["Doc."]))
+    assert prompts.WORDS["ask beyond"] not in content(prompts.ask(["Doc."]))
     text = content(prompts.ask(["Doc."], ["What is x?"]))
-    assert prompts.ASK_BEYOND in text and "- What is x?" in text
+    assert prompts.WORDS["ask beyond"] in text and "- What is x?" in text
 
 
 def test_other_roles_hold_their_parts():

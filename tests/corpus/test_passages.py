@@ -55,7 +55,7 @@ def test_prompts_name_type_searches_and_document(corpus):
     made = source(corpus)
     context = made.draw(random.Random(1), 1)
     content = made.ask(context)[0]["content"]
-    assert content.startswith(prompts.ASK_REPORT["careful"])
+    assert content.startswith(prompts.WORDS["ask by reading"]["careful"])
     assert f"Type: {prompts.TASK_TYPES['plan']}\nQueries: {context.searches}\n" in content
     assert content.endswith(f"Document: {context.texts[0]}")
     proposal = made.read("<think> x</think><task> Plan a visit.</task>", context)
@@ -95,19 +95,19 @@ class World:
         return [Completion(tuple(map(ord, t)), (-1.0,) * len(t), t, "stop") for t in texts]
 
     def reply(self, prompt):
-        if prompts.IDENTIFIABLE in prompt or prompts.RELEVANT in prompt:
+        if prompts.WORDS["identifiable"] in prompt or prompts.WORDS["relevant"] in prompt:
             return "<answer> yes</answer>"
         if prompts.RUBRICS["careful"] in prompt:
             assert re.search("\nType: (question|summary|plan|writing)\nTask: Tell", prompt)
             return "<rubric>Names Ada.</rubric><rubric>Names Elde.</rubric><rubric>Sings.</rubric>"
-        if prompts.GRADE_CAREFUL in prompt:
+        if prompts.WORDS["grade careful"] in prompt:
             self.graded.append(prompt)
             response, point = prompt.split("Response: ")[1].split("\nPoint: ")
             there = point.removeprefix("Names ").strip(".") in response
             return f"<answer> {'yes' if there else 'no'}</answer>"
         if "<information>\n[1]" not in prompt:
             return "<think> look</think><search> Tarn</search>"
-        if prompts.ASK_REPORT["careful"] in prompt:
+        if prompts.WORDS["ask by reading"]["careful"] in prompt:
             return "<think> go</think><task> Tell of Ada and the Elde.</task>"
         self.answers += 1
         text = "Ada by the Elde" if self.answers % 2 else "Ada"

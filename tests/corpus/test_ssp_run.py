@@ -48,14 +48,14 @@ def served(retriever):
 def said(prompt, seed):
     """Proposers search and ask for their page; solvers search, and half of them are right."""
     searched = "[1]" in prompt
-    if prompts.ASK_SEARCH in prompt:
+    if prompts.WORDS["ask by search"] in prompt:
         number = re.findall(r"Answer: Page (\d+)", prompt)[0]
         asked = f"<question> Which page is about x{number}?</question>"
         return asked if searched else f"<search> x{number}</search>"
     number = re.findall(r"about x(\d+)\?", prompt)[0]
-    if prompts.SEARCHING["plain"] in prompt and not searched:
+    if prompts.WORDS["search"]["plain"] in prompt and not searched:
         return f"<search> x{number}</search>"
-    right = prompts.ANSWERING["plain"] in prompt or seed % 2
+    right = prompts.WORDS["answer"]["plain"] in prompt or seed % 2
     return f"<answer> Page {number if right else 99}</answer>"
 
 

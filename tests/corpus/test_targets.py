@@ -51,10 +51,10 @@ def test_a_proposer_is_told_the_answer_the_searches_and_examples(corpus):
     source = TitleTargets(params(corpus), None)
     target = source.draw(random.Random(1))
     text = source.ask(target)[0]["content"]
-    assert prompts.ASK_SEARCH in text and text.endswith(f"Answer: {target.name}")
+    assert prompts.WORDS["ask by search"] in text and text.endswith(f"Answer: {target.name}")
     assert f"at least {target.searches} searches" in text
-    assert all(example in text for example in prompts.ASK_EXAMPLES)
-    assert prompts.ask_search("x")[0]["content"] == f"{prompts.ASK_SEARCH}\nAnswer: x"
+    assert all(example in text for example in prompts.WORDS["corpus"]["examples"])
+    assert prompts.ask_search("x")[0]["content"] == f"{prompts.WORDS['ask by search']}\nAnswer: x"
 
 
 def test_answers_are_compared_with_the_title(corpus):
@@ -132,8 +132,8 @@ def test_answers_of_ones_own_take_the_place_of_titles(corpus, tmp_path):
     asked = {one.name: source.ask(one)[0]["content"] for one in drawn["train"]}
     assert "at least 7 searches" in asked["Thing 1"] and "\n- Q: a?\nQ: b?\n" in asked["Thing 1"]
     assert "\n- a?\n- b?\n" in asked["Thing 2"]
-    assert not any(example in asked["Thing 1"] for example in prompts.ASK_EXAMPLES)
-    assert all(example in asked["Thing 3"] for example in prompts.ASK_EXAMPLES)
+    assert not any(example in asked["Thing 1"] for example in prompts.WORDS["corpus"]["examples"])
+    assert all(example in asked["Thing 3"] for example in prompts.WORDS["corpus"]["examples"])
     own = TitleTargets(params(corpus, examples=["Why?"]), None)
     assert "\n- Why?\n" in own.ask(own.draw(rng))[0]["content"]
 
@@ -173,7 +173,7 @@ class Reader:
         return [Completion(tuple(map(ord, t)), (-1.0,) * len(t), t, "stop") for t in texts]
 
     def reply(self, prompt):
-        if prompts.ASK_SEARCH in prompt:
+        if prompts.WORDS["ask by search"] in prompt:
             number = prompt.split("Answer: Page ")[1].split("<")[0].split("\n")[0].strip()
             if "[1]" not in prompt:
                 return f"<search> x{number}</search>"
@@ -206,7 +206,7 @@ def test_an_answer_that_no_document_holds_is_asked_for_and_not_verified(corpus, 
 
     class Honest(Reader):
         def reply(self, prompt):
-            if prompts.ANSWERING["plain"] in prompt:
+            if prompts.WORDS["answer"]["plain"] in prompt:
                 return f"<answer> {prompt.split('[1] ')[1].split(':')[0]}</answer>"
             return super().reply(prompt).replace("<search> x", "<search> page x")
 
@@ -264,7 +264,7 @@ class Both(Reader):
     """Solves by a search too."""
 
     def reply(self, prompt):
-        if prompts.SEARCHING["plain"] in prompt and "[1]" not in prompt:
+        if prompts.WORDS["search"]["plain"] in prompt and "[1]" not in prompt:
             return "<search> x</search>"
         return super().reply(prompt)
 

@@ -53,7 +53,7 @@ class Reader:
         return [Completion(tuple(map(ord, t)), (-1.0,) * len(t), t, "stop") for t in texts]
 
     def reply(self, prompt):
-        if prompts.JUDGE in prompt:
+        if prompts.WORDS["judge"] in prompt:
             self.judged.append(prompt)
             return f"<answer> {'yes' if 'First: Bo' in prompt else 'no'}</answer>"
         if "Tarn" in prompt:

@@ -146,7 +146,10 @@ def test_a_row_becomes_a_task_with_its_points(name, tmp_path):
     assert task.gold == POINTS[name] and task.kind == "rubric"
     assert task.info["weights"] == WEIGHTS.get(name, (1, 1))
     content = task.messages[0]["content"]
-    assert content.startswith(prompts.REPORTING["careful"]) and f"Task: {task.question}" in content
+    assert (
+        content.startswith(prompts.WORDS["report"]["careful"])
+        and f"Task: {task.question}" in content
+    )
     chat = name in ("healthbench", "wildbench")
     assert ("user: My knee hurts.\n\nassistant: Since when?\n\nA week." in content) == chat
     assert task.difficulty == DIFFICULTY.get(name, "")
@@ -199,7 +202,7 @@ class Writer:
         return [Completion(tuple(map(ord, t)), (-1.0,) * len(t), t, "stop") for t in texts]
 
     def reply(self, prompt):
-        if prompts.GRADE_CAREFUL in prompt:
+        if prompts.WORDS["grade careful"] in prompt:
             self.judged.append(prompt)
             return "who knows" if "Sells" in prompt else "<answer> yes</answer>"
         if "Mute" in prompt:
@@ -338,4 +341,7 @@ def test_an_answer_is_compared_in_both_orders(said, score, tmp_path):
     records, rows = play_suite(suite, {"policy": Poet()})
     assert [one["score"] for one in records] == [score, score]
     ours, theirs = "First: Ours.\nSecond: Theirs u1.", "First: Theirs u1.\nSecond: Ours."
-    assert read[0] == f"{prompts.BETTER}\nTask: Write of rain.\n{ours}" and theirs in read[1]
+    assert (
+        read[0] == f"{prompts.WORDS['exam']['better']}\nTask: Write of rain.\n{ours}"
+        and theirs in read[1]
+    )

@@ -54,17 +54,17 @@ class Scripted(Scripts):
 
     def reply(self, prompt):
         self.prompts.append(prompt)
-        if prompts.ASK_REPORT["plain"] in prompt:
+        if prompts.WORDS["ask by reading"]["plain"] in prompt:
             return self.challenge(prompt)
-        if prompts.REPORTING["plain"] in prompt:
+        if prompts.WORDS["report"]["plain"] in prompt:
             return self.solve(prompt)
-        if prompts.GRADE in prompt:
+        if prompts.WORDS["grade"] in prompt:
             return self.grade(prompt)
-        if prompts.RUBRIC in prompt:
+        if prompts.WORDS["rubric"] in prompt:
             kind, people, level = read(prompt)
             made = groups.points(kind, people, level)[: self.of("rubric")]
             return "".join(f"<rubric> {point}</rubric>" for point in made)
-        if prompts.IDENTIFIABLE in prompt or prompts.RELEVANT in prompt:
+        if prompts.WORDS["identifiable"] in prompt or prompts.WORDS["relevant"] in prompt:
             said = self.of("gate")
             return "who knows" if said is None else verdict(said)
         return "<answer> nothing</answer>"
@@ -313,11 +313,15 @@ def test_a_stage_begins_with_its_tasks_and_keeps_those_of_middling_grade():
     again.load_state_dict(state)
     before = len(world.prompts)
     _, rows = play(world, step=2, made=again)
-    later = [prompt for prompt in world.prompts[before:] if prompts.REPORTING["plain"] in prompt]
+    later = [
+        prompt for prompt in world.prompts[before:] if prompts.WORDS["report"]["plain"] in prompt
+    ]
     assert {text for text, *_ in made.kept[2:]} == {
         re.findall("Task: (.*)", prompt)[0].split("<")[0] for prompt in later
     }, "the second step has the stage's other tasks"
-    assert not any(prompts.ASK_REPORT["plain"] in one for one in world.prompts[before:])
+    assert not any(
+        prompts.WORDS["ask by reading"]["plain"] in one for one in world.prompts[before:]
+    )
 
 
 def test_answers_are_compared_within_their_task_and_unread_ones_are_worth_form_alone():
@@ -443,7 +447,7 @@ def test_of_several_tasks_on_a_candidates_document_the_deepest_goes_on():
     levels = [groups.parse(text)[2] for text, *_ in made.kept]
     assert sorted(levels) == [1, 2, 2, 2] and numbers(made)["level"] == 7 / 4
     play(again := Scripted(), step=0, stages=STAGES, deepest_of=3)
-    asked = [prompt for prompt in again.prompts if prompts.RUBRIC in prompt]
+    asked = [prompt for prompt in again.prompts if prompts.WORDS["rubric"] in prompt]
     assert len(asked) == SMALL["documents_per_step"] * SMALL["proposals"]
     with pytest.raises(ParamError, match="deepest_of 3; allowed: without an oracle"):
         method(corpus="docs.jsonl", deepest_of=3)
@@ -663,7 +667,9 @@ def test_held_out_reports_are_sampled_as_evaluations_are():
 
     made = method(temperature=0.9, eval_temperature=0.25, eval_top_p=0.5)
     play_suite(made.suites(0)[0], dict.fromkeys(NAMES, Noted()))
-    grades = {prompts.GRADE in "".join(map(chr, one.prompt_ids)): one.sampling for one in asked}
+    grades = {
+        prompts.WORDS["grade"] in "".join(map(chr, one.prompt_ids)): one.sampling for one in asked
+    }
     assert (grades[False].temperature, grades[False].top_p) == (0.25, 0.5)
     assert {one.sampling for one in asked} == {*grades.values()} and grades[True].temperature == 0.9
 
@@ -737,7 +743,7 @@ class Noted(Scripted):
 def test_each_batch_of_candidates_is_of_other_documents_and_seeds():
     world = Noted(tells=in_turn(*[2 / 3, 1 / 3] * 2, *[1] * 4))
     made, _ = play(world, step=1, stages=STAGES, filter_attempts=4)
-    seeds = world.of_prompt(prompts.ASK_REPORT["plain"])
+    seeds = world.of_prompt(prompts.WORDS["ask by reading"]["plain"])
     assert len(seeds) == 2 * 4 * 2 == len({*seeds}), "two turns, four candidates, two batches"
     assert len({text for text, *_ in made.kept}) == len(made.kept) == 4
 
@@ -745,14 +751,14 @@ def test_each_batch_of_candidates_is_of_other_documents_and_seeds():
 def test_each_question_to_the_judge_has_a_seed_of_its_own():
     world = Noted()
     play(world, stages=STAGES)
-    for words in (prompts.IDENTIFIABLE, prompts.RELEVANT, prompts.GRADE):
+    for words in (prompts.WORDS["identifiable"], prompts.WORDS["relevant"], prompts.WORDS["grade"]):
         assert len(world.of_prompt(words)) == len({*world.of_prompt(words)}) > 3
 
 
 def test_gates_and_rubric_read_what_they_are_about():
     world = Scripted()
     _, rows = play(world, stages=STAGES)
-    kinds = (prompts.IDENTIFIABLE, prompts.RELEVANT, prompts.RUBRIC)
+    kinds = (prompts.WORDS["identifiable"], prompts.WORDS["relevant"], prompts.WORDS["rubric"])
     asked = [[one for one in world.prompts if words in one] for words in kinds]
     for place, row in enumerate(rows):
         task = re.findall("<task> (.*?)</task>", row.info["text"])[0]
@@ -806,7 +812,7 @@ def test_all_types_take_turns():
 def test_a_rubric_has_each_point_once_and_no_more_than_so_many():
     class Many(Scripted):
         def reply(self, prompt):
-            if prompts.RUBRIC not in prompt:
+            if prompts.WORDS["rubric"] not in prompt:
                 return super().reply(prompt)
             return "".join(f"<rubric> {point}</rubric>" for point in self.said)
 

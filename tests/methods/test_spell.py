@@ -162,9 +162,9 @@ def test_each_role_reads_what_the_algorithm_says():
     asked = [asked_of(row) for row in of_role(rows, "questioner")]
     for prompt in world.prompts["questioner"]:  # m documents, no earlier questions
         assert "[2] Stops of" in prompt and "[3] " not in prompt
-        assert prompts.ASK_BEYOND not in prompt
+        assert prompts.WORDS["ask beyond"] not in prompt
     for question, prompt in zip(asked[1:], world.prompts["closed"], strict=True):
-        assert prompt == f"{prompts.CLOSED}\nQuestion: {question}"
+        assert prompt == f"{prompts.WORDS['closed']}\nQuestion: {question}"
     clusters = {c.texts: c for c in made.source.by_kind["journey"]}
     for place, prompt in enumerate(world.prompts["responder"]):  # all n documents
         listed = tuple(re.findall(r"\[\d\] (.*)", prompt))
@@ -175,7 +175,7 @@ def test_each_role_reads_what_the_algorithm_says():
         number, answer = readable[place // 4]
         question = asked[2 + number]
         first = f"Question: {question}\nFirst: {answer}\nSecond: {world.stated[question]}"
-        assert prompt == f"{prompts.JUDGE}\n{first}"
+        assert prompt == f"{prompts.WORDS['judge']}\n{first}"
 
 
 def test_rewards_by_hand():
@@ -357,7 +357,7 @@ def test_solvable_questions_are_remembered_and_gone_beyond():
     (cluster,) = made.source.by_kind["journey"]
     stored = {place for entry in entries for place in entry["read"]}
     for prompt in world.prompts["questioner"]:
-        assert prompts.ASK_BEYOND in prompt
+        assert prompts.WORDS["ask beyond"] in prompt
         for entry in entries:
             assert f"\n- {entry['question']} {entry['answer']}\n" in prompt
         listed = re.findall(r"\[\d\] (.*)", prompt)
@@ -370,7 +370,7 @@ def test_without_memory_no_question_is_gone_beyond():
     made, _, _ = play(clusters=1, memory=0)
     world = Roles()
     run(made.rollout(1), {"policy": world})
-    assert not any(prompts.ASK_BEYOND in prompt for prompt in world.prompts["questioner"])
+    assert not any(prompts.WORDS["ask beyond"] in prompt for prompt in world.prompts["questioner"])
     assert made.memory.entries == {} and made.metrics["method/memory"] == 0
 
 

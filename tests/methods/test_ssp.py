@@ -38,11 +38,11 @@ class Scripted(Scripts):
         self.read, self.questions = [], []
 
     def reply(self, prompt):
-        if prompts.ASK_SEARCH in prompt:
+        if prompts.WORDS["ask by search"] in prompt:
             return self.propose(prompt)
-        if prompts.SEARCHING["plain"] in prompt:
+        if prompts.WORDS["search"]["plain"] in prompt:
             return self.solve(prompt)
-        if prompts.JUDGE in prompt:
+        if prompts.WORDS["judge"] in prompt:
             return f"<answer> {prompts.YES if self.of('judge') else prompts.NO}</answer>"
         self.read.append(re.findall(r"\[\d+\] (.*)", prompt))
         question = re.findall(r"Question: (.*?)(?:<|$)", prompt, re.MULTILINE)[-1]
@@ -475,8 +475,10 @@ class Seeds(Scripted):
     def generate(self, requests):
         for request in requests:
             prompt = "".join(map(chr, request.prompt_ids))
-            solves = prompts.SEARCHING["plain"] in prompt
-            role = "ask" if prompts.ASK_SEARCH in prompt else "solve" if solves else "read"
+            solves = prompts.WORDS["search"]["plain"] in prompt
+            role = (
+                "ask" if prompts.WORDS["ask by search"] in prompt else "solve" if solves else "read"
+            )
             self.seeds[role].append(request.seed)
         return super().generate(requests)
 
@@ -543,7 +545,7 @@ def test_a_judge_is_asked_about_the_question_that_was_answered():
 
     class Judged(Scripted):
         def reply(self, prompt):
-            if prompts.JUDGE in prompt:
+            if prompts.WORDS["judge"] in prompt:
                 asked.append(prompt)
             return super().reply(prompt)
 
@@ -746,7 +748,11 @@ def test_one_right_reading_mends_no_other():
     class Mute(Scripted):
         def reply(self, prompt):
             text = super().reply(prompt)
-            other = (prompts.ASK_SEARCH, prompts.SEARCHING["plain"], prompts.JUDGE)
+            other = (
+                prompts.WORDS["ask by search"],
+                prompts.WORDS["search"]["plain"],
+                prompts.WORDS["judge"],
+            )
             reads = not any(words in prompt for words in other)
             return "hm" if reads and self.counts["read"] % 2 else text
 

@@ -101,10 +101,14 @@ def test_other_papers_records_keep_their_columns_and_two_results():
 
 def test_examples_are_shown_to_the_proposer_only_where_there_are_some():
     context = made().source.draw(random.Random(0))
-    plain = f"{prompts.ASK_SEARCH}\nAnswer: {context.name}"
+    plain = f"{prompts.WORDS['ask by search']}\nAnswer: {context.name}"
     assert made().source.ask(context)[0]["content"] == plain
     shown = made(examples=["Who is the host of Marek?"]).source.ask(context)[0]["content"]
-    lines = [prompts.ASK_SEARCH, prompts.ASK_LIKE, "- Who is the host of Marek?"]
+    lines = [
+        prompts.WORDS["ask by search"],
+        prompts.WORDS["corpus"]["like"],
+        "- Who is the host of Marek?",
+    ]
     assert shown.split("\n") == [*lines, f"Answer: {context.name}"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from spnb.core import prompts
+from spnb.core.prompts import NO, WORDS, YES
 from spnb.lab import groups, ladder
 from spnb.lab.chain import CHAIN, QUEST
 from spnb.lab.ladder import COUNTS, LETTERS, NUMBERS, ORDINALS, SO, WORDING, WORLDS
@@ -36,11 +36,11 @@ def turns() -> list[str]:
 
 def ladder_phrases() -> list[str]:
     """Constant text of the ladder and the chain that becomes one token each."""
-    instructions = [prompts.ANSWERING["plain"], prompts.CHOICE, prompts.TASK, prompts.CLOSED]
-    instructions += [prompts.JUDGE, prompts.RUBRIC, prompts.GRADE]
-    instructions += [prompts.SEARCHING["plain"], prompts.ASK_SEARCH]
-    for asking in prompts.ASKING.values():
-        instructions += [asking, asking + prompts.ASK_BEYOND]
+    instructions = [WORDS["answer"]["plain"], WORDS["choice"], WORDS["task"], WORDS["closed"]]
+    instructions += [WORDS["judge"], WORDS["rubric"], WORDS["grade"]]
+    instructions += [WORDS["search"]["plain"], WORDS["ask by search"]]
+    for asking in WORDS["ask"].values():
+        instructions += [asking, asking + WORDS["ask beyond"]]
     marks = tags("think", "answer", "search", "information", "question", "rubric")
     marks += ["\n<information>", "\n</information>\n"]
     words = ("Question", "Task", "First", "Second", "Response", "Point")
@@ -65,7 +65,7 @@ def ladder_tokenizer(
         for world in set(WORLDS.values()):
             wordings += WORDING[world]["notes"][pool]
     texts = sorted(" " + re.sub("{[evrs]}", "", text) for text in wordings) * 20
-    words = [*ORDINALS, *NUMBERS, *map(str, range(COUNTS)), prompts.YES, prompts.NO, *every]
+    words = [*ORDINALS, *NUMBERS, *map(str, range(COUNTS)), YES, NO, *every]
     words += [*CHAIN.relations, SO, *LETTERED]
     added = [*ladder_phrases(), *phrases, *(f" {word}" for word in words)]
     return train_tokenizer([*texts, *further], DIGIT, added, size, 10)
@@ -73,7 +73,7 @@ def ladder_tokenizer(
 
 def quest_tokenizer(size: int) -> PreTrainedTokenizerFast:
     """Bytes, and a token each for the words and the fixed phrases of a seeker."""
-    instructions = [prompts.ANSWERING["plain"], prompts.SEARCHING["plain"], prompts.ASK_SEARCH]
+    instructions = [WORDS["answer"]["plain"], WORDS["search"]["plain"], WORDS["ask by search"]]
     marks = [*tags("think", "answer", "search", "information", "question"), "\n<information>"]
     marks += ["\n</information>\n", "\nQuestion:", "\nAnswer:"]
     labels = [f"\n[{n}]" for n in range(1, 33)]
@@ -89,9 +89,9 @@ def quest_tokenizer(size: int) -> PreTrainedTokenizerFast:
 
 def report_tokenizer(size: int) -> PreTrainedTokenizerFast:
     """Bytes, and a token each for the words and the fixed phrases of a reporter."""
-    instructions = [prompts.REPORTING["plain"], prompts.ASK_REPORT["plain"], prompts.RUBRIC]
-    instructions += [prompts.GRADE, prompts.IDENTIFIABLE, prompts.RELEVANT]
-    instructions.append(prompts.SEARCHING["plain"])
+    instructions = [WORDS["report"]["plain"], WORDS["ask by reading"]["plain"], WORDS["rubric"]]
+    instructions += [WORDS["grade"], WORDS["identifiable"], WORDS["relevant"]]
+    instructions.append(WORDS["search"]["plain"])
     marks = tags("think", "answer", "search", "information", "task", "rubric")
     marks += ["\n<information>", "\n</information>\n"]
     words = ("Question", "Task", "Type", "Queries", "Document", "Response", "Point")
@@ -104,7 +104,7 @@ def report_tokenizer(size: int) -> PreTrainedTokenizerFast:
     texts += [kind.get("head", "") for kind in kinds]
     spoken = re.findall(r"[A-Za-z]+", " ".join(re.sub("{[a-z]}", "", text) for text in texts))
     kept = [*ORDINALS[: groups.HIGHEST + 2], *NUMBERS[: groups.HIGHEST + 2], *sorted({*spoken})]
-    kept += [groups.MARK, "done", "nothing", prompts.YES, prompts.NO, "1", "2", "3"]
+    kept += [groups.MARK, "done", "nothing", YES, NO, "1", "2", "3"]
     every = itertools.product(("person", "town"), POOLS)
     kept += sorted(name for kind, pool in every for name in names(kind, pool))
     added = [*turns(), *instructions, *marks, *labels, *(f" {word}" for word in kept)]
@@ -114,8 +114,8 @@ def report_tokenizer(size: int) -> PreTrainedTokenizerFast:
 def reasoner_phrases() -> list[str]:
     """Constant text of documents and programs that becomes one token each."""
     instructions = [*spice_prompts.CHALLENGING.values(), *spice_prompts.PROPOSING.values()]
-    instructions += [*spice_prompts.SOLVING.values(), prompts.REASON, prompts.CHOICE]
-    instructions.append(prompts.ANSWERING["plain"])
+    instructions += [*spice_prompts.SOLVING.values(), WORDS["reason"], WORDS["choice"]]
+    instructions.append(WORDS["answer"]["plain"])
     marks = tags("think", "answer", "question", "program", "input")
     labels = [f"\n{word}:" for word in ("Question", "Program", "Input", "Output")]
     labels += [", output:", *(f"\n[{n}]" for n in range(1, 2 * HIGHEST + 1))]

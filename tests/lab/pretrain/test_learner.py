@@ -72,7 +72,7 @@ def test_questions_are_valid_and_mostly_easy_or_even_or_mostly_hard(family):
             ]
             assert 1 <= len(sources) <= 4 and 6 <= len(sources[0].steps) <= made.recipe.highest
             source, level, _ = ladder.read_proposal(reply, sources)
-            levels[level] += prompts.ASK_BEYOND not in prompt
+            levels[level] += prompts.WORDS["ask beyond"] not in prompt
             deepest[asks] += level == len(sources[0].steps)
         shares[asks] = [levels[level] / levels.total() for level in range(1, 13)]
     assert shares["easy"][0] == pytest.approx(0.5, abs=0.1)

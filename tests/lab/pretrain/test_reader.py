@@ -122,7 +122,7 @@ def test_questions_are_valid_and_go_beyond_earlier_ones():
         level, gold = clusters.truth(family, proposal, sources)
         assert clusters.states(family, proposal.answer, gold)
         earlier = re.findall(r"\n- (.*)", prompt)
-        assert bool(earlier) == (prompts.ASK_BEYOND in prompt)
+        assert bool(earlier) == (prompts.WORDS["ask beyond"] in prompt)
         for line in earlier:
             question, _ = re.fullmatch(r"(.*[.?]) (.*)", line).groups()
             beyond[ladder.parse(family, question)[1] < level] += 1
@@ -212,7 +212,7 @@ def test_a_question_without_documents_gets_a_guess():
                 (draw,) = [draw for _, draw in row if isinstance(draw, tuple)]
                 assert draw == (" A", " B", " C", " D") and answer in "ABCD"
             else:
-                assert prompt.startswith(prompts.CLOSED)
+                assert prompt.startswith(prompts.WORDS["closed"])
                 level = len(answer.split()) // 3
                 if family == "journey":
                     assert f" {NUMBERS[level - 1]}" in prompt

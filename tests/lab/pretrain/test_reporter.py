@@ -159,7 +159,7 @@ def test_gates_are_right(made):
         prompt, reply = read(made.gate())
         task = re.search("Task: (.*?)<", prompt)[1]
         named = [who for who in re.findall(r"\w+", task) if who in PEOPLE]
-        if prompts.IDENTIFIABLE in prompt:
+        if prompts.WORDS["identifiable"] in prompt:
             wanted, gate = "they" not in task, "identifiable"
         else:
             document = re.search("Document: (.*)", prompt)[1]
@@ -186,4 +186,6 @@ def test_names_ordinals_and_phrases_are_one_token_each(made):
     people = [who for pool in groups.POOLS for who in groups.everybody(pool)]
     words = [*people, *ORDINALS[:8], *NUMBERS[:8], groups.MARK, reporter.DONE, "once", "they"]
     assert all(one(f" {word}") for word in words)
-    assert all(one(text) for text in (prompts.REPORTING["plain"], prompts.GRADE, "</task>"))
+    assert all(
+        one(text) for text in (prompts.WORDS["report"]["plain"], prompts.WORDS["grade"], "</task>")
+    )

@@ -11,7 +11,6 @@ import logging
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any, Literal, Protocol
@@ -126,11 +125,6 @@ class Tool:
     """Whether a turn is asked without the thoughts of those before it, as the chat templates of
     thinking models have it."""
 
-    @cached_property
-    def chat(self) -> Chat:
-        """What makes content of documents."""
-        return Chat(self.tokenizer)
-
     def found(self, queries: list[str]) -> list[list[Hit] | None]:
         """What each query finds; None for all where the retriever fails."""
         try:
@@ -149,10 +143,11 @@ def search_rollouts(requests: Sequence[Request], tool: Tool) -> Episode[list[Tra
     for all that were searched for together) or "overlong" (a prompt leaves no room for a turn and
     is not asked).
     """
-    return (yield from parallel(*(_rollout(request, tool) for request in requests)))
+    return (yield from parallel(*(search_rollout(request, tool) for request in requests)))
 
 
-def _rollout(request: Request, tool: Tool) -> Episode[Trajectory]:
+def search_rollout(request: Request, tool: Tool) -> Episode[Trajectory]:
+    """Rolls one request out; see `search_rollouts`."""
     syntax = SYNTAXES[tool.syntax]
     limit = tool.max_length - request.sampling.max_new_tokens
     if len(request.prompt_ids) > limit:
@@ -225,7 +220,7 @@ def _within(documents: list[str], tool: Tool) -> list[str]:
 
 def _append_results(trajectory: Trajectory, documents: list[str], tool: Tool, limit: int) -> None:
     """Appends as many results as `limit` tokens have room for; ends the trajectory if none fits."""
-    documents = _within([tool.chat.content(document) for document in documents], tool)
+    documents = _within([*map(Chat(tool.tokenizer).content, documents)], tool)
     for count in range(len(documents), 0, -1) if documents else [0]:
         text = SYNTAXES[tool.syntax].observation(documents[:count])
         ids = tool.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -248,14 +243,11 @@ def samples(
         return [whole]
     ends = accumulate(len(list(tokens)) for _, tokens in groupby(whole.mask))
     spans = [(start, end) for start, end in pairwise([0, *ends]) if whole.mask[start]]
+    before = [(*whole.prompt_ids, *whole.completion_ids[:start]) for start, _ in spans]
     return [
         replace(
             whole,
-            prompt_ids=(
-                trajectory.contexts[turn]
-                if trajectory.contexts
-                else (*whole.prompt_ids, *whole.completion_ids[:start])
-            ),
+            prompt_ids=(trajectory.contexts or before)[turn],
             completion_ids=whole.completion_ids[start:end],
             mask=whole.mask[start:end],
             logps=tuple(trajectory.logps[start:end]),

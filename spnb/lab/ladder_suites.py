@@ -12,7 +12,7 @@ from spnb.core.episodes import Episode, single_turn
 from spnb.core.grading import grade_text
 from spnb.core.method import Chat, Suite
 from spnb.core.params import require
-from spnb.core.search import Retriever, Tool, search_rollouts
+from spnb.core.search import Retriever, Tool, search_rollout
 from spnb.core.types import Messages, Request, Task, Trajectory, derive_seed
 from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate.items import ask_suite
@@ -146,25 +146,15 @@ class ChainSource(LadderSource):
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """An answer with searches in the pool's library."""
         params = self.params
-        limits = params.max_searches, params.max_length
-        form = getattr(params, "results", RESULTS), getattr(params, "syntax", "xml")
-        return search(self.tokenizer, pool, *limits, request, params.family, *form)
-
-
-def search(
-    tokenizer: Any,
-    pool: Pool,
-    max_searches: int,
-    max_length: int,
-    request: Request,
-    family: str = CHAIN.name,
-    results: int = RESULTS,
-    syntax: str = "xml",
-) -> Episode[Trajectory]:
-    """An answer with searches in a pool's library; `max_length`: tokens in all."""
-    tool = Tool(tokenizer, library(pool, family), results, max_searches, max_length, syntax)
-    (trajectory,) = yield from search_rollouts([request], tool)
-    return trajectory
+        tool = Tool(
+            self.tokenizer,
+            library(pool, params.family),
+            k=getattr(params, "results", RESULTS),
+            max_searches=params.max_searches,
+            max_length=params.max_length,
+            syntax=getattr(params, "syntax", "xml"),
+        )
+        return search_rollout(request, tool)
 
 
 @cache

@@ -1,6 +1,7 @@
 """What a reporter can do before reinforcement learning, as suites; see `skills`."""
 
 import random
+from collections.abc import Callable
 from functools import partial
 from statistics import fmean
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from spnb.core.documents import Proposal
 from spnb.core.episodes import Episode
 from spnb.core.grading import read_answer
 from spnb.core.method import Suite
-from spnb.core.search import Tool, search_rollouts
+from spnb.core.search import Tool, search_rollout
 from spnb.core.types import Chat, Messages, Request, Sampling, Task, Trajectory, derive_seed
 from spnb.lab import groups
 from spnb.lab.pretrain.skill_suites import MAX_LENGTH, POOL, answers, proposed, skill
@@ -28,12 +29,10 @@ def report_skills(chat: Chat, count: int = 200) -> list[Suite]:
     return [*suites, points_graded(chat, count), *(gates(chat, one, count) for one in GATES)]
 
 
-def by_group_search(chat: Chat, request: Request) -> Episode[Trajectory]:
-    """An answer with searches in the held-out library of groups."""
-    limits = {"k": 1, "max_searches": 5, "max_length": MAX_LENGTH}
-    tool = Tool(chat.tokenizer, groups.library(POOL), **limits)
-    (trajectory,) = yield from search_rollouts([request], tool)
-    return trajectory
+def by_group_search(chat: Chat) -> Callable[[Request], Episode[Trajectory]]:
+    """Answers a request with searches in the held-out library of groups."""
+    tool = Tool(chat.tokenizer, groups.library(POOL), k=1, max_searches=5, max_length=MAX_LENGTH)
+    return partial(search_rollout, tool=tool)
 
 
 def leveled(kind: str, rng: random.Random, count: int) -> list[Task]:
@@ -58,17 +57,16 @@ def reports(chat: Chat, kind: str, count: int) -> Suite:
         return parts, said["consistent"] == 1
 
     asked = [task.messages for task in tasks]
-    answer = partial(by_group_search, chat)
-    return skill(f"report {kind}", chat, asked, grade, "report skills", answer)
+    return skill(f"report {kind}", chat, asked, grade, "report skills", by_group_search(chat))
 
 
 def short_answers(chat: Chat, number: int, count: int) -> Suite:
     """Short questions by search."""
     rng = random.Random(derive_seed("report skills", "short", number))
     tasks = [groups.short_task(number, rng, POOL) for _ in range(count)]
-    answer = partial(by_group_search, chat)
     read = lambda _, text: read_answer(text)  # noqa: E731
-    return answers(f"short {number}", chat, tasks, read, "report skills", answer=answer)
+    how = {"key": "report skills", "answer": by_group_search(chat)}
+    return answers(f"short {number}", chat, tasks, read, **how)
 
 
 def tasks_proposed(chat: Chat, count: int) -> Suite:
@@ -92,7 +90,7 @@ def tasks_proposed(chat: Chat, count: int) -> Suite:
         return parts | proposed(level, groups.HIGHEST)[0], well
 
     asked = [source.ask(context) for context in contexts]
-    return skill("task", chat, asked, grade, "report skills", partial(by_group_search, chat))
+    return skill("task", chat, asked, grade, "report skills", by_group_search(chat))
 
 
 def rubrics_written(chat: Chat, count: int) -> Suite:

@@ -20,6 +20,7 @@ from spnb.core.documents import Proposal
 from spnb.core.episodes import Episode
 from spnb.core.grading import read_answer
 from spnb.core.method import Suite
+from spnb.core.search import Tool, search_rollout
 from spnb.core.types import Chat, Engine, Request, Sampling, Task, Trajectory, derive_seed
 from spnb.evaluate import matches
 from spnb.evaluate.items import Records, Rows, ask_suite, play_suite, share_row
@@ -31,9 +32,9 @@ from spnb.games.negotiation import ACCEPT, CHAT, DENY, position
 from spnb.games.players import TICTACTOE_GAMES, PolicyPlayer, make_player, random_action
 from spnb.games.questions import questions
 from spnb.lab import ladder, segments
-from spnb.lab.chain import CHAIN, QUEST, Chains, follow
+from spnb.lab.chain import CHAIN, QUEST, RESULTS, Chains, follow
 from spnb.lab.ladder import ORDINALS
-from spnb.lab.ladder_suites import search
+from spnb.lab.ladder_suites import library
 from spnb.lab.pretrain.demos import GAME_SHARES
 from spnb.lab.pretrain.make import GAMES, lessons_of
 from spnb.lab.pretrain.reasoner_lessons import READ
@@ -168,51 +169,46 @@ def player_skills(chat: Chat, recipe: LearnerRecipe, count: int = 200) -> list[S
     """The player's, games apart: the families that it was shown, and chains by search."""
     families = dict.fromkeys(recipe.families)
     told = [ladder_answers(chat, family, recipe.highest, count) for family in families]
-    by_search = partial(search, chat.tokenizer, POOL, CHAIN.highest, MAX_LENGTH)
-    return [*told, chain_answers(chat, count, CHAIN, by_search)]
+    return [*told, chain_answers(chat, count, CHAIN)]
 
 
 def search_skills(chat: Chat, count: int = 200) -> list[Suite]:
     """A searcher's: by search over the library of `CHAIN`, and from what a chain takes."""
-    by_search = partial(search, chat.tokenizer, POOL, CHAIN.highest, MAX_LENGTH)
-    return [
-        chain_answers(chat, count, CHAIN, by_search),
-        chain_answers(chat, count, CHAIN),
-        chain_proposals(chat, count, CHAIN, by_search),
-    ]
+    both = [chain_answers(chat, count, CHAIN, told) for told in (False, True)]
+    return [*both, chain_proposals(chat, count, CHAIN)]
 
 
 def seeker_skills(chat: Chat, count: int = 200) -> list[Suite]:
     """A seeker's: by search over the library of `QUEST`, and checks among noise."""
-    by_search = partial(search, chat.tokenizer, POOL, QUEST.highest, MAX_LENGTH, family=QUEST.name)
     checks = [chain_checks(chat, count, noise, town) for town in (False, True) for noise in NOISES]
-    answered = chain_answers(chat, count, QUEST, by_search)
-    return [answered, chain_proposals(chat, count, QUEST, by_search), *checks]
+    return [chain_answers(chat, count, QUEST), chain_proposals(chat, count, QUEST), *checks]
 
 
-def chain_answers(
-    chat: Chat,
-    count: int,
-    chains: Chains,
-    by_search: Callable[[Request], Episode[Trajectory]] | None = None,
-) -> Suite:
-    """Answers of a world of chains by level: by search, or from its sentences, shuffled."""
+def by_search(chat: Chat, chains: Chains) -> Callable[[Request], Episode[Trajectory]]:
+    """Answers a request with searches in the held-out library of a world of chains."""
+    tool = Tool(chat.tokenizer, library(POOL, chains.name), RESULTS, chains.highest, MAX_LENGTH)
+    return partial(search_rollout, tool=tool)
+
+
+def chain_answers(chat: Chat, count: int, chains: Chains, told: bool = False) -> Suite:
+    """Answers of a world of chains by level: by search, or `told` its sentences, shuffled."""
     rng = random.Random(derive_seed("search skills", "answer"))
     numbers = [number for number in range(1, chains.highest + 1) for _ in range(count)]
     tasks = [chains.draw_task(number, rng, POOL) for number in numbers]
     asked = partial(answers, chat=chat, key="search skills", sampling=TURN)
     name = f"answer {chains.name}"
-    if by_search:
-        return asked(name, tasks=tasks, order_of=chains.order_of, answer=by_search)
-    told = []
+    if not told:
+        answer = by_search(chat, chains)
+        return asked(name, tasks=tasks, order_of=chains.order_of, answer=answer)
+    documented = []
     for task in tasks:  # among as many others as the lesson has
         keys = rng.sample(list(task.info["links"]), OTHERS)
         others = [chains.fact(task.info["links"], *key) for key in keys]
         documents = [*task.info["documents"], *others]
         rng.shuffle(documents)
         prompt = prompts.answer(task.question, documents, "plain")
-        told.append(replace(task, messages=prompt))
-    return asked(f"{name}, told", tasks=told, order_of=lambda *_: True)
+        documented.append(replace(task, messages=prompt))
+    return asked(f"{name}, told", tasks=documented, order_of=lambda *_: True)
 
 
 def chain_checks(chat: Chat, count: int, noise: int, town: bool) -> Suite:
@@ -238,9 +234,7 @@ def chain_checks(chat: Chat, count: int, noise: int, town: bool) -> Suite:
     return answers(name, chat, tasks, lambda *_: True, "search skills", sampling=TURN)
 
 
-def chain_proposals(
-    chat: Chat, count: int, chains: Chains, by_search: Callable[[Request], Episode[Trajectory]]
-) -> Suite:
+def chain_proposals(chat: Chat, count: int, chains: Chains) -> Suite:
     """Whether questions have each level, and are right after so many searches; well-formed where
     they lead to the answer they are for."""
     rng = random.Random(derive_seed("search skills", "ask"))
@@ -254,7 +248,7 @@ def chain_proposals(
 
     prompted = [prompts.ask_search(target) for target in targets]
     name = f"ask {chains.name}"
-    return skill(name, chat, prompted, grade, "search skills", by_search, TURN)
+    return skill(name, chat, prompted, grade, "search skills", by_search(chat, chains), TURN)
 
 
 # --- SPICE's roles, Absolute Zero's tasks

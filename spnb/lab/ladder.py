@@ -212,15 +212,13 @@ def make_task(
     level: int,
     rng: random.Random,
     pool: Pool = "train",
-    wording: Pool = "train",
     rivals: int = RIVALS,
     options: Sequence[str] = (),
 ) -> Task:
     """The question for the first `level` steps of a source, with the notes that an answerer reads.
 
     Args:
-        pool: of the rival's names.
-        wording: of question and notes.
+        pool: of the rival's names, and of the wordings of question and notes.
         rivals: notes on somebody else, with ordinals of the same range.
         options: of a choice; drawn where there are none.
 
@@ -228,9 +226,9 @@ def make_task(
         ValueError: a level above the source's steps.
     """
     check_level(level, len(source.steps))
-    wordings = WORDING[WORLDS[source.family]]["notes"][wording]
+    wordings = WORDING[WORLDS[source.family]]["notes"][pool]
     documents = draw_notes(source, level, rng, pool, wordings, rivals)
-    frame = rng.choice(frames(source.family, wording))
+    frame = rng.choice(frames(source.family, pool))
     return pose(source, level, documents, rng, frame, options)
 
 
@@ -286,16 +284,11 @@ def among_others(right: str, others: Sequence[str], rng: random.Random) -> list[
 
 
 def draw_task(
-    family: str,
-    level: int,
-    rng: random.Random,
-    pool: Pool = "train",
-    wording: Pool = "train",
-    rivals: int = RIVALS,
+    family: str, level: int, rng: random.Random, pool: Pool = "train", rivals: int = RIVALS
 ) -> Task:
     """A question of a level about a source of its own."""
     source = draw_source(rng, family, level, pool)
-    return make_task(source, level, rng, pool, wording, rivals)
+    return make_task(source, level, rng, pool, rivals)
 
 
 def wrong_answer(task: Task, rng: random.Random) -> str:

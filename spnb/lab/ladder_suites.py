@@ -93,7 +93,7 @@ class LadderSource:
         if not documents:
             return Task(prompts.closed(proposal.question), proposal.question, (proposal.answer,))
         how = {"rivals": self.rivals, "options": proposal.options}
-        return ladder.make_task(source, level, context.rng, context.pool, context.pool, **how)
+        return ladder.make_task(source, level, context.rng, context.pool, **how)
 
     def _asked(self, proposal: Proposal, context: LadderContext) -> Any:
         """Whose steps a valid proposal asks for, and how many."""
@@ -113,7 +113,7 @@ class LadderSource:
 
     def exercise(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
         """The oracle's question of a level, about a record of its own."""
-        return ladder.draw_task(self.params.family, level, rng, pool, pool, self.rivals)
+        return ladder.draw_task(self.params.family, level, rng, pool, self.rivals)
 
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """The episode that answers an exercise of a pool: one turn."""

@@ -92,15 +92,11 @@ def ladder_skills(chat: Chat, highest: int, count: int = 200) -> list[Suite]:
     return [*suites, *verdicts, ladder_rubrics(chat, highest, count)]
 
 
-def draw(family: str, number: int, rng: random.Random) -> Task:
-    """A question of the ladder in held-out names and wording."""
-    return ladder.draw_task(family, number, rng, POOL, POOL, ladder.RIVALS)
-
-
 def ladder_answers(chat: Chat, family: str, highest: int, count: int) -> Suite:
     """Answers of a family by level."""
     rng = random.Random(derive_seed("ladder skills", family))
-    tasks = [draw(family, number, rng) for number in range(1, highest + 1) for _ in range(count)]
+    levels = [level for level in range(1, highest + 1) for _ in range(count)]
+    tasks = [ladder.draw_task(family, level, rng, POOL) for level in levels]
     return answers(f"answer {family}", chat, tasks)
 
 
@@ -124,7 +120,7 @@ def ladder_verdicts(chat: Chat, role: str, highest: int, count: int) -> Suite:
     golds = []
     for _ in range(count):
         family = "report" if role == "grade" else "journey"
-        task = draw(family, rng.randint(2, highest), rng)
+        task = ladder.draw_task(family, rng.randint(2, highest), rng, POOL)
         steps = range(task.info["level"])
         replies = [ladder.reply(task, rng.sample(steps, len(steps))) for _ in range(2)]
         first, second = (prompts.field(text, "answer") or "" for text in replies)
@@ -135,7 +131,7 @@ def ladder_verdicts(chat: Chat, role: str, highest: int, count: int) -> Suite:
             golds.append(first == second)
         else:
             point = rng.choice(task.gold)
-            other = draw(family, 1, rng).gold[0].split()[-1]
+            other = ladder.draw_task(family, 1, rng, POOL).gold[0].split()[-1]
             wrong = " ".join([*point.split()[:-1], other])
             prompted.append(prompts.grade(first, point if same else wrong))
             golds.append(same or wrong == point)
@@ -150,7 +146,7 @@ def ladder_verdicts(chat: Chat, role: str, highest: int, count: int) -> Suite:
 def ladder_rubrics(chat: Chat, highest: int, count: int) -> Suite:
     """Points of rubrics that the documents state, and the share of all points that are listed."""
     rng = random.Random(derive_seed("ladder skills", "rubric"))
-    tasks = [draw("report", rng.randint(2, highest), rng) for _ in range(count)]
+    tasks = [ladder.draw_task("report", rng.randint(2, highest), rng, POOL) for _ in range(count)]
 
     def grade(place: int, text: str) -> tuple[dict[str, float], bool]:
         points = set(prompts.fields(text, "rubric"))

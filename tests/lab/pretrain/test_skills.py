@@ -87,13 +87,13 @@ def test_a_text_is_sampled_with_a_seed_of_its_place_and_counts_in_its_parts():
 def tasks(monkeypatch):
     """The tasks that are drawn, in order."""
     drawn = []
-    draw = skills.draw
+    draw = ladder.draw_task
 
     def kept(*given):
         drawn.append(draw(*given))
         return drawn[-1]
 
-    monkeypatch.setattr(skills, "draw", kept)
+    monkeypatch.setattr(ladder, "draw_task", kept)
     return drawn
 
 

@@ -54,7 +54,6 @@ NOT_READ = {
     "lab/groups.py make_task": "writes",
     "lab/ladder.py tag": "writes",
     "lab/ladder_suites.py behaviour": "queries, which are read before",
-    "lab/targets.py behaviour": "queries, which are read before",
     "methods/scope.py given": "writes",
     "methods/scope.py rows": "tokens",
 }

@@ -15,7 +15,7 @@ not.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from statistics import fmean
 from typing import Any
@@ -228,18 +228,9 @@ def draw_task(kind: str, level: int, rng: random.Random, pool: Pool = "train") -
 # --- as a source
 
 
-@dataclass(frozen=True)
-class GroupReading(Reading):
-    """A document on a group, which is its truth."""
-
-    @property
-    def group(self) -> Group:
-        """Who the document is on."""
-        return self.documents[0].truth
-
-
 class Groups(Readings):
-    """Groups of people as documents (a `DocumentSource`); its oracle knows every rubric.
+    """Documents on groups of people, who are their truth (a `DocumentSource`); the oracle knows
+    every rubric.
 
     `params`: kinds, style, max_searches, highest; for the suites eval_items and what a search
     needs. A task is right if it is on three to five different people of the document's group.
@@ -251,16 +242,16 @@ class Groups(Readings):
         self.tokenizer = tokenizer
         self.kinds: Sequence[str] = params.kinds
 
-    def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> GroupReading:
+    def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Reading:
         """A group's document; types of tasks take turns with the place."""
         group = tuple(rng.sample(rng.choice(groups(pool)), SIZE))
         people = [source.subject for source in group]
         told = [passages(pool)[who] for who in people[:READ]]
         document = Document(" ".join([roster(people), *told]), truth=group)
         kind = self.kinds[place % len(self.kinds)]
-        return GroupReading(kind, (document,), people[0], searches=draw_searches(rng), pool=pool)
+        return Reading(kind, (document,), people[0], searches=draw_searches(rng), pool=pool)
 
-    def task(self, proposal: Proposal, context: GroupReading, documents: bool = True) -> Task:
+    def task(self, proposal: Proposal, context: Reading, documents: bool = True) -> Task:
         """The task, to be done by search; the oracle's rubric is in it where it can be read."""
         text = proposal.question
         messages = prompts.report(text, self.params.style)
@@ -269,9 +260,7 @@ class Groups(Readings):
             return Task(messages, text, kind="report")
         return replace(make_task(kind, text, people, level), messages=messages)
 
-    def _read(
-        self, proposal: Proposal, context: GroupReading
-    ) -> tuple[str, tuple[Source, ...], int]:
+    def _read(self, proposal: Proposal, context: Reading) -> tuple[str, tuple[Source, ...], int]:
         """Type, people and level of a task; no people where one is not in the library."""
         kind, named, level = parse(proposal.question) or ("", (), 0)
         known = everybody(context.pool)
@@ -279,15 +268,15 @@ class Groups(Readings):
         everyone = len(people) == len(named) and level <= HIGHEST
         return kind, people if everyone else (), level
 
-    def judge(self, proposal: Proposal, context: GroupReading) -> Judgement:
+    def judge(self, proposal: Proposal, context: Reading) -> Judgement:
         """What a task is about, and whether it is of the type that was asked for."""
         kind, people, level = self._read(proposal, context)
-        ours = {*people} <= {*context.group}
+        ours = {*people} <= {*context.documents[0].truth}
         several = FEWEST <= len(people) == len({*people})
         right = ours and several and kind == context.kind
         return Judgement(level, bool(people), right, bool(people), bool(people) and ours)
 
-    def rubric(self, proposal: Proposal, context: GroupReading) -> tuple[str, ...] | None:
+    def rubric(self, proposal: Proposal, context: Reading) -> tuple[str, ...] | None:
         """The oracle's points of a task; None for one that it cannot read."""
         kind, people, level = self._read(proposal, context)
         return points(kind, people, level) if people else None

@@ -89,22 +89,18 @@ class LadderSource:
 
     def task(self, proposal: Proposal, context: LadderContext, documents: bool = True) -> Task:
         """The question with notes on its steps, among those on a rival; without: no notes."""
-        source, level = self._asked(proposal, context)
+        source, level = ladder.find(context.kind, proposal.question, context.sources)
         if not documents:
             return Task(prompts.closed(proposal.question), proposal.question, (proposal.answer,))
         how = {"rivals": self.rivals, "options": proposal.options}
         return ladder.make_task(source, level, context.rng, context.pool, **how)
-
-    def _asked(self, proposal: Proposal, context: LadderContext) -> Any:
-        """Whose steps a valid proposal asks for, and how many."""
-        return ladder.find(context.kind, proposal.question, context.sources)
 
     def agrees(self, proposal: Proposal, answer: str | None) -> float:
         return float(answer is not None and answer == proposal.answer)
 
     def judge(self, proposal: Proposal, context: LadderContext) -> Judgement:
         """A valid proposal is right; its level is the number of steps that it asks for."""
-        _, level = self._asked(proposal, context)
+        _, level = ladder.find(context.kind, proposal.question, context.sources)
         return Judgement(level=level, answerable=True, right=True, gold=proposal.answer)
 
     def misstated(self, task: Task, rng: random.Random) -> Task:

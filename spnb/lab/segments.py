@@ -338,20 +338,12 @@ def _one_each(text: str, *vocabularies: Collection[str]) -> tuple[str, ...] | No
 # --- suites
 
 
-@dataclass(frozen=True)
-class SuiteSpec:
-    """What a suite asks: the kind of entries, the type of the answer, from documents or not."""
-
-    group: Half
-    kind: str
-    answer_type: str
-    reads: bool = False
-
-
 HELD_OUT = partial(derive_seed, "evaluation")
 """Seeds of the held-out questions."""
-SUITES = {name: SuiteSpec(**asked) for name, asked in WORDING["suites"].items()}
-GROUPS = {half: [name for name, one in SUITES.items() if one.group == half] for half in HALVES}
+SUITES: dict[str, dict[str, Any]] = WORDING["suites"]
+"""What a suite asks: of a half of the corpus (group), the kind of entries, the type of the answer,
+from documents (reads) or not."""
+GROUPS = {half: [name for name, one in SUITES.items() if one["group"] == half] for half in HALVES}
 """The suites of the paper's two groups."""
 
 
@@ -368,10 +360,11 @@ def suite_tasks(
     embedded policies know it.
     """
     asked = SUITES[name]
+    kind, answer_type, reads = asked["kind"], asked["answer_type"], asked.get("reads", False)
     rng = random.Random(seed_of("segments", name))
     tasks = []
     for level in [level for level in range(1, HIGHEST + 1) for _ in range(items)]:
-        task = draw_task(asked.kind, asked.answer_type, level, rng, "heldout", asked.reads)
+        task = draw_task(kind, answer_type, level, rng, "heldout", reads)
         if tag != "answer":
             body = task.messages[0]["content"].split("\n", 1)[1]
             task = replace(task, messages=prompt(body), info=task.info | {"tag": tag})

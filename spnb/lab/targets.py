@@ -12,7 +12,7 @@ from spnb.core import prompts
 from spnb.core.documents import Context, Judgement, Proposal
 from spnb.core.params import require
 from spnb.core.search import Retriever
-from spnb.core.types import Messages, Task, Trajectory
+from spnb.core.types import Messages
 from spnb.corpus.targets import Questions
 from spnb.evaluate.by_search import use_of_search
 from spnb.lab.chain import CHAINS, follow
@@ -53,9 +53,7 @@ class Targets(Questions, ChainSource):
         gold = follow(chains.links_of(context.pool), start, relations)[-1]
         return Judgement(len(relations), True, gold == proposal.answer, gold=gold, grade="exact")
 
-    def behaviour(self, task: Task, trajectory: Trajectory) -> dict[str, float]:
-        """How often an answer searched, and which share of the chain's sentences that found."""
-        return use_of_search(task, trajectory)
+    behaviour = staticmethod(use_of_search)
 
     def retriever(self, pool: Pool = "train") -> Retriever:
         return library(pool, self.params.family)

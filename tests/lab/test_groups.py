@@ -115,7 +115,7 @@ def test_a_document_holds_two_passages_of_a_group_and_searches_come_as_four_to_t
     made = source()
     drawn = [made.draw(random.Random(seed), seed) for seed in range(900)]
     for context in drawn[:20]:
-        names = [one.subject for one in context.group]
+        names = [one.subject for one in context.documents[0].truth]
         (text,) = context.texts
         assert text.startswith(f"With {names[0]} went {', '.join(names[1:])}. ")
         assert all((groups.passage_of(who) in text) == (who in names[:2]) for who in names)
@@ -133,7 +133,7 @@ def test_a_document_holds_two_passages_of_a_group_and_searches_come_as_four_to_t
 def test_the_oracle_judges_what_a_task_is_about():
     made = source()
     context = made.draw(random.Random(1), 0)
-    names = [one.subject for one in context.group]
+    names = [one.subject for one in context.documents[0].truth]
     others = [who for who in groups.everybody("train") if who not in names]
     frame = TYPES["question"]["questions"]["train"][0]
 
@@ -157,7 +157,7 @@ def test_the_oracle_judges_what_a_task_is_about():
 def test_rubrics_and_tasks_follow_from_the_text():
     made = source()
     context = made.draw(random.Random(1), 0)
-    people = context.group[:3]
+    people = context.documents[0].truth[:3]
     frame = TYPES["question"]["questions"]["train"][0]
     text = groups.question("question", [one.subject for one in people], 2, frame)
     proposal = made.read(f"<think> x</think><task> {text}</task>", context)

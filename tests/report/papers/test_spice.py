@@ -30,7 +30,7 @@ def spice_run(root, variant="full", seed=0, right=(0.25, 0.75), general=0.0):
     for step, value in zip((0, 8), right, strict=True):
         for suite, asked in SUITES.items():
             where = dict.fromkeys(KEYS, "") | {"suite": suite}
-            own = value + general * (asked.group == "general")
+            own = value + general * (asked["group"] == "general")
             row = {"step": step, **where, "metric": "accuracy", "value": own}
             run.append("evals", {**row, "low": 0.0, "high": 1.0, "n": 4})
     return run

@@ -10,7 +10,6 @@ than a segment is cut within, and a document shorter than a segment is one.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -23,15 +22,6 @@ GRADES = {"choice": "letter", "integer": "integer", "expression": "expression", 
 """Types of answers and how each is graded (`spnb.core.grading`)."""
 CACHED = 4096
 """Documents whose segments are kept."""
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A part of a document: the document's id, which part (from 0), the text."""
-
-    document: str
-    number: int
-    text: str
 
 
 def cut(text: str, tokenizer: Any, size: int) -> list[str]:
@@ -84,17 +74,15 @@ class Segments:
     def __len__(self) -> int:
         return sum(map(len, self.stores))
 
-    def _cut(self, row: int) -> list[Segment]:
+    def _cut(self, row: int) -> list[str]:
         """The segments of a document by its row in all corpora together."""
         for store in self.stores:
             if row < len(store):
                 break
             row -= len(store)
-        hit = store[row]
-        texts = cut(hit.text, self.tokenizer, self.size)
-        return [Segment(hit.id, number, text) for number, text in enumerate(texts)]
+        return cut(store[row].text, self.tokenizer, self.size)
 
-    def draw(self, rng: random.Random, count: int) -> list[Segment]:
+    def draw(self, rng: random.Random, count: int) -> list[str]:
         """Documents at random, none twice before all have come, and any segment of each."""
         rows: list[int] = []
         while len(rows) < count:
@@ -123,14 +111,14 @@ class SegmentSource:
         return name
 
     @cached_property
-    def held_out(self) -> list[Segment]:
+    def held_out(self) -> list[str]:
         """What evaluation writes tasks on, always the same: segments of `eval_tasks` documents,
         none twice before all have come. Documents of a corpus by path are in training too."""
         count = self.params.eval_tasks
         return self.open("heldout", count).draw(random.Random(self.params.eval_seed()), count)
 
     def draw_several(
-        self, rng: random.Random, count: int, read: Sequence[Segment] = ()
+        self, rng: random.Random, count: int, read: Sequence[str] = ()
     ) -> list[Context]:
         """Segments of different documents, unless they are given, and a type of answer for each;
         without a corpus the type alone."""
@@ -138,8 +126,8 @@ class SegmentSource:
             return [Context(rng.choice(self.kinds)) for _ in range(count)]
         read = read or self.training.draw(rng, count)
         return [
-            Context(rng.choice(self.allowed(one.text) or self.kinds), (Document(one.text),))
-            for one in read
+            Context(rng.choice(self.allowed(text) or self.kinds), (Document(text),))
+            for text in read
         ]
 
     def allowed(self, text: str) -> list[str]:

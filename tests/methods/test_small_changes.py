@@ -242,7 +242,7 @@ def test_greedy_answers_at_both_ends():
 def test_any_segment_of_a_document_is_drawn():
     rows = [{"id": "d", "title": "", "text": "One\nTwo\nSix"}]
     made = Segments([rows], Tokenizer(), 4)
-    assert len({one.number for n in range(40) for one in made.draw(random.Random(n), 1)}) == 3
+    assert len({text for n in range(40) for text in made.draw(random.Random(n), 1)}) == 3
 
 
 def test_a_random_reward_goes_to_answers_to_any_question():

@@ -151,20 +151,15 @@ def play_suite(suite: Suite, engines: Mapping[str, Engine]) -> tuple[Records, Ro
 
 
 def play_suites(
-    suites: Sequence[Suite],
-    engines: Mapping[str, Engine],
-    share: Share | None = None,
-    gather: Callable[[list[Any]], list[Any]] = list,
+    suites: Sequence[Suite], engines: Mapping[str, Engine], share: Share | None = None
 ) -> list[tuple[Records, Rows]]:
     """Plays this process's part of every suite, all side by side; of each suite the records of all
-    processes in order, and their rows.
-
-    `gather` takes a process's list and gives the lists of all put together.
-    """
-    own = [(share or Share()).part(range(len(suite.parts))) for suite in suites]
+    processes in order, and their rows."""
+    share = share or Share()
+    own = [share.part(range(len(suite.parts))) for suite in suites]
     places = [(number, place) for number, part in enumerate(own) for place in part]
     asked = (suites[number].ask(suites[number].parts[place]) for number, place in places)
-    pieces = gather(list(zip(places, run(parallel(*asked), engines), strict=True)))
+    pieces = share.gather(list(zip(places, run(parallel(*asked), engines), strict=True)))
     records: list[Records] = [[] for _ in suites]
     for (number, _), part in sorted(pieces, key=itemgetter(0)):
         records[number] += part

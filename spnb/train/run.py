@@ -432,7 +432,7 @@ class StageRun:
         half = params.dtype == "bfloat16" and torch.cuda.is_available()
         with nullcontext() if vllm else torch.autocast("cuda", torch.bfloat16, enabled=half):
             for group in [suites] if vllm else [[suite] for suite in suites]:
-                for records, rows in play_suites(group, self.engines, share, gather_object):
+                for records, rows in play_suites(group, self.engines, share):
                     if self.main:
                         self.run.append("items", *({"step": step, **record} for record in records))
                         self.run.append("evals", *({**row, "step": step} for row in rows))

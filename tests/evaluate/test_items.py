@@ -176,16 +176,13 @@ def test_processes_share_the_parts_and_agree_on_records_and_rows():
     pieces, pupils = [], []
     for rank in range(2):
         pupils.append(Pupil(**{k: [v] for k, v in texts.items()}))
-        play_suites(
-            [suite_of()],
-            {"policy": pupils[-1]},
-            Share(rank, 2),
-            lambda new: pieces.append(new) or [((0, 0), [record("sums", "0", 0.0, parsed=True)])],
-        )
+        other = [((0, 0), [record("sums", "0", 0.0, parsed=True)])]
+        share = Share(rank, 2, lambda new, other=other: pieces.append(new) or other)
+        play_suites([suite_of()], {"policy": pupils[-1]}, share)
     assert [len(pupil.batches[0]) for pupil in pupils] == [2, 1]
     together = pieces[1] + pieces[0]  # in whatever order they come
     last = Pupil(**{k: [v] for k, v in texts.items()})
-    shared = play_suites([suite_of()], {"policy": last}, Share(1, 2), lambda new: together)
+    shared = play_suites([suite_of()], {"policy": last}, Share(1, 2, lambda _: together))
     assert shared == [alone]
 
 
@@ -215,12 +212,8 @@ def test_suites_side_by_side_give_what_they_give_one_after_another_in_fewer_call
     alike = [((number, 0), records) for number, (records, _) in enumerate(alone)]
     pieces = []
     for rank in reversed(range(processes)):
-        found = play_suites(
-            suites,
-            {"policy": beside},
-            Share(rank, processes),
-            lambda new: pieces.extend(new) or (pieces if len(pieces) == 17 else alike),
-        )
+        every = lambda new: pieces.extend(new) or (pieces if len(pieces) == 17 else alike)  # noqa: E731
+        found = play_suites(suites, {"policy": beside}, Share(rank, processes, every))
     assert found == alone and [len(records) for records, _ in found] == [9, 2, 6]
     assert after.sizes == [9, 9, 2, 6, 6]
     assert beside.sizes == ([17, 15] if processes == 1 else [8, 7, 9, 8])

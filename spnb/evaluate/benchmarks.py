@@ -123,12 +123,10 @@ class Benchmark(StrictData):
         return list(dict.fromkeys(columns))
 
 
-def _entries() -> dict[str, Benchmark]:
-    entries = packaged_yaml("evaluate/benchmarks.yaml")
-    return {name: validate(Benchmark, each, f"{name}.") for name, each in entries.items()}
-
-
-BENCHMARKS = _entries()
+BENCHMARKS = {
+    name: validate(Benchmark, entry, f"{name}.")
+    for name, entry in packaged_yaml("evaluate/benchmarks.yaml").items()
+}
 
 
 def read_uses(value: Any) -> Any:

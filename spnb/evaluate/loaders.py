@@ -129,23 +129,17 @@ def _rows(entry: Benchmark, path: str | None) -> Any:
 
     failures = (OSError, ValueError, RuntimeError, zipfile.BadZipFile, httpx.HTTPError)
     try:
-        rows = _first_rows(entry, path)
+        if path is None:
+            options = {"revision": entry.revision} if entry.revision else {}
+            options |= {"data_files": entry.files} if entry.files else {}
+            rows = datasets.load_dataset(entry.dataset, entry.config, split=entry.split, **options)
+        else:
+            with TemporaryDirectory() as unpacked:
+                rows = _local_rows(entry, _named(entry, resolve(path), unpacked))
         return _joined(rows, entry, entry.beside, path) if entry.beside else rows
     except (*failures, datasets.exceptions.DatasetsError) as error:
         reason = str(error.__cause__ or error).splitlines() or [type(error).__name__]
         raise BenchmarkError(reason[0]) from None
-
-
-def _first_rows(entry: Benchmark, path: str | None) -> Any:
-    """Those of the only file or dataset, or of the first of two files."""
-    import datasets
-
-    if path is not None:
-        with TemporaryDirectory() as unpacked:
-            return _local_rows(entry, _named(entry, resolve(path), unpacked))
-    options = {"revision": entry.revision} if entry.revision else {}
-    options |= {"data_files": entry.files} if entry.files else {}
-    return datasets.load_dataset(entry.dataset, entry.config, split=entry.split, **options)
 
 
 def _joined(rows: Any, entry: Benchmark, beside: Beside, path: str | None) -> Any:
@@ -474,9 +468,8 @@ def run_suites(
         samples = asking.pop("samples", 1)
         how = {name: asking.pop(name, None) for name in ("count", "limit")}
         how |= {"path": None if use.path == HUB else use.path, "revision": use.revision}
-        how |= {"by_search": by_search}
         sampling = replace(otherwise, **asking)
         if BENCHMARKS[name].documents:
             how["limit"] = how["limit"] or max(1, max_length - sampling.max_new_tokens)
-        suites.append(benchmark_suite(name, chat, sampling, samples, **how))
+        suites.append(benchmark_suite(name, chat, sampling, samples, by_search=by_search, **how))
     return suites

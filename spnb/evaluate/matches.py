@@ -81,19 +81,19 @@ def kuhn_suite(chat: Chat, sampling: Sampling, samples: int, seed: int) -> Suite
     Exploitability is convex, so sampling noise biases it upwards: compare figures of the same
     number of samples only.
     """
-    states = {state.key: state for state in exact.kuhn_states()}
-    tasks = [Task(messages(state.match), question=key) for key, state in states.items()]
+    states = exact.kuhn_states()
+    tasks = [Task(messages(match), question=key) for key, match in states.items()]
 
     def grade(task: Task, text: str) -> dict[str, Any]:
-        state = states[task.question]
-        action = parse_action(text, state.match.legal_actions())
-        columns = {"item": state.key, "role": SEATS[state.seat], "action": action}
+        match = states[task.question]
+        action = parse_action(text, match.legal_actions())
+        columns = {"item": task.question, "role": SEATS[match.player], "action": action}
         return columns | {"score": float(action is not None)}
 
     def summarise(records: Records) -> Rows:
         counts = np.zeros((len(states), 3), dtype=int)
         for one in records:
-            answers = [*states[one["item"]].match.legal_actions(), None]  # pass, bet, neither
+            answers = [*states[one["item"]].legal_actions(), None]  # pass, bet, neither
             counts[exact.KUHN_KEYS.index(one["item"]), answers.index(one["action"])] += 1
         table = kuhn_table(counts)
         low, high = exploitability_bounds(counts, derive_seed(seed, "bootstrap"))

@@ -6,7 +6,6 @@ or call). A state is the card (0, 1, 2 = J, Q, K), then the actions (p = pass, b
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,18 +22,10 @@ TICTACTOE = pyspiel.load_game("tic_tac_toe")
 KuhnPolicy = Mapping[str, tuple[float, float]]
 
 
-@dataclass(frozen=True)
-class KuhnState:
-    """One information state: its key, the seat to move, and a match that stands there."""
-
-    key: str
-    seat: int
-    match: OpenSpielMatch
-
-
-def kuhn_states() -> list[KuhnState]:
-    """The states in the order of `KUHN_KEYS`; the hidden card is a possible one, never shown."""
-    states = []
+def kuhn_states() -> dict[str, OpenSpielMatch]:
+    """By information state, in the order of `KUHN_KEYS`, a match that stands there; the hidden card
+    is a possible one, never shown."""
+    states = {}
     for key in KUHN_KEYS:
         card = int(key[0])
         seat = len(key[1:]) % 2
@@ -42,7 +33,7 @@ def kuhn_states() -> list[KuhnState]:
         state = KUHN.rules.new_initial_state()
         for action in [*(cards[::-1] if seat else cards), *map("pb".index, key[1:])]:
             state.apply_action(action)
-        states.append(KuhnState(key, seat, KUHN.match_from_state(state)))
+        states[key] = KUHN.match_from_state(state)
     return states
 
 

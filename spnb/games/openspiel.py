@@ -161,17 +161,16 @@ class OpenSpielGame:
         """A new match whose chance is drawn from `seed`."""
         return OpenSpielMatch(self, self.rules.new_initial_state(), seed, [])
 
-    def match_from_state(self, state: Any, seed: int = 0) -> "OpenSpielMatch":
-        """A match that goes on from a pyspiel state; chance still to come is drawn from `seed`."""
+    def match_from_state(self, state: Any) -> "OpenSpielMatch":
+        """A match that goes on from a pyspiel state."""
         history = []
         replay = self.rules.new_initial_state()
         for action in state.history():
             if not replay.is_chance_node():
-                history += [
-                    n for n, number in self.text.actions(replay).items() if number == action
-                ]
+                names = {number: name for name, number in self.text.actions(replay).items()}
+                history.append(names[action])
             replay.apply_action(action)
-        return OpenSpielMatch(self, replay, seed, history)
+        return OpenSpielMatch(self, replay, 0, history)
 
 
 class OpenSpielMatch(Match):

@@ -25,16 +25,16 @@ ALWAYS_PASS = {key: (1.0, 0.0) for key in KUHN_KEYS}
 
 def test_the_twelve_states_are_in_bijection_with_prompts_and_keys():
     states = kuhn_states()
-    assert [state.key for state in states] == list(KUHN_KEYS)
+    assert list(states) == list(KUHN_KEYS)
     assert len(set(KUHN_KEYS)) == 12
-    assert len({state.match.observation() for state in states}) == 12
-    for state in states:
-        facing_bet = state.key.endswith("b")
-        assert state.match.state.information_state_string() == state.key
-        assert state.match.player == state.seat == {"": 0, "p": 1, "b": 1, "pb": 0}[state.key[1:]]
-        assert state.match.legal_actions() == (["fold", "call"] if facing_bet else ["check", "bet"])
-        assert f"Your card: {'JQK'[int(state.key[0])]}" in state.match.observation()
-        assert f"Pot: {3 if facing_bet else 2} chips" in state.match.observation()
+    assert len({match.observation() for match in states.values()}) == 12
+    for key, match in states.items():
+        facing_bet = key.endswith("b")
+        assert match.state.information_state_string() == key
+        assert match.player == {"": 0, "p": 1, "b": 1, "pb": 0}[key[1:]]
+        assert match.legal_actions() == (["fold", "call"] if facing_bet else ["check", "bet"])
+        assert f"Your card: {'JQK'[int(key[0])]}" in match.observation()
+        assert f"Pot: {3 if facing_bet else 2} chips" in match.observation()
 
 
 def test_every_reachable_decision_is_one_of_the_twelve():

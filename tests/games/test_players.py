@@ -151,11 +151,9 @@ def test_equilibrium_player_follows_its_table():
         "2b": 1,
     }
     bets |= {"0pb": 0, "1pb": 2 / 3, "2pb": 1}
-    for state in kuhn_states():
-        drawn = moves(make_player("equilibrium"), state.match, 1000)
-        assert drawn.count(state.match.legal_actions()[1]) / 1000 == pytest.approx(
-            bets[state.key], abs=0.05
-        )
+    for key, match in kuhn_states().items():
+        drawn = moves(make_player("equilibrium"), match, 1000)
+        assert drawn.count(match.legal_actions()[1]) / 1000 == pytest.approx(bets[key], abs=0.05)
 
 
 def test_minimax_and_random_players_are_uniform_over_their_moves():

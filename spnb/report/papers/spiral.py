@@ -257,7 +257,7 @@ def average_exploitability(policies: Mapping[int, exact.KuhnPolicy]) -> float:
 
 def poker_policies(run: Run) -> dict[int, exact.KuhnPolicy]:
     """The policy at Kuhn poker's 12 decisions at each evaluated step, read from its answers."""
-    answers = {state.key: [*state.match.legal_actions(), None] for state in exact.kuhn_states()}
+    answers = {key: [*match.legal_actions(), None] for key, match in exact.kuhn_states().items()}
     counts: dict[int, np.ndarray] = {}
     for one in run.rows("items"):
         if (one["suite"], one["opponent"]) == ("kuhn_poker", ""):

@@ -79,7 +79,7 @@ def test_moves_are_graded_at_the_positions_they_are_asked_for(tokenizer):
     assert 0 < found["short remark true"]["value"] < 1
 
 
-KING = kuhn_states()[2].match
+KING = kuhn_states()["2"]
 THREAT = match_at(
     make_game("tic_tac_toe"), ["0", "4", "1", "8"]
 )  # x has 0 and 1, o has 4 and 8; x to move

@@ -117,9 +117,9 @@ def poker_run(root, variant, policies):
     run = open_run(root, params)
     for step, choice in policies.items():
         labels = {"step": step, **dict.fromkeys(KEYS, ""), "suite": "kuhn_poker"}
-        for state in exact.kuhn_states():
-            action = state.match.legal_actions()[choice == "bet"]
-            one = {**labels, "item": state.key, "sample": 0, "score": 1.0}
+        for key, match in exact.kuhn_states().items():
+            action = match.legal_actions()[choice == "bet"]
+            one = {**labels, "item": key, "sample": 0, "score": 1.0}
             one |= {"kind": "exact", "action": action}
             run.append("items", one, {**one, "opponent": "random", "action": None})
         value = {"value": 0.5, "low": 0.0, "high": 1.0, "n": 12, "metric": "exploitability"}

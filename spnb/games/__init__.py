@@ -19,8 +19,6 @@ TESTED = (
     *("Snake-v0", "PigDice-v0", "PigDice-v0-50", "TruthAndDeception-v0"),  # unseen in training
 )
 """Names with tests of their own."""
-VERSION = "-v"
-"""What every TextArena id has: a name without it is refused before TextArena's slow import."""
 TRIED = 3
 """Matches in which a new game is tried."""
 MOST_MOVES = 1000
@@ -44,7 +42,7 @@ def make_game(name: str) -> Game:
         return openspiel.OpenSpielGame(name)
     own = plugins.names("game")
     known = [*TESTED, *own, *openspiel.names()]
-    if VERSION in name:
+    if "-v" in name:  # every id has it, and TextArena's import is slow
         from spnb.games import textarena
 
         if name in textarena.names():

@@ -25,17 +25,11 @@ def kuhn_remark(match: Match, detail: int) -> str:
     return remark if detail == 1 else f"{remark} A {moves} risks 2."
 
 
-def board_of(match: Match) -> list[str]:
-    """Nine cells, "." where free, else the number (0, 1) of the seat that took it."""
-    cells = ["."] * 9
-    for turn, action in enumerate(match.history):
-        cells[int(action)] = str(turn % 2)
-    return cells
-
-
 def tictactoe_remark(match: Match, detail: int) -> str:
     """Who can complete a line where (detail 1), after both sides' cells (detail 2)."""
-    cells = board_of(match)
+    cells = ["."] * 9  # where free, else the number (0, 1) of the seat that took it
+    for turn, action in enumerate(match.history):
+        cells[int(action)] = str(turn % 2)
     sides = {"Mine:": str(match.player), "Theirs:": str(1 - match.player)}
     wins, threats = (completing_cells(cells, mark) for mark in sides.values())
     parts = []

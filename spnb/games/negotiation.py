@@ -84,21 +84,17 @@ def affordable(here: Position) -> bool:
     return here.offer is not None and all(here.stock[name] >= units for name, units in gives)
 
 
-def offer_action(stock: Goods, rng: random.Random) -> str:
-    """An offer of one resource in stock for another, 1 to `MOST_UNITS` units each, all uniform."""
-    give = rng.choice([name for name, units in stock.items() if units])
-    get = rng.choice([name for name in stock if name != give])
-    amount = rng.randint(1, min(MOST_UNITS, stock[give]))
-    return f"[Offer: {amount} {give} -> {rng.randint(1, MOST_UNITS)} {get}]"
-
-
 def negotiation_action(here: Position, rng: random.Random) -> str:
-    """A random move that the environment takes: chat, an answer to an open offer, or an offer."""
+    """A random move that the environment takes: chat, an answer to an open offer, or an offer of
+    one resource in stock for another, 1 to `MOST_UNITS` units each, all uniform."""
     if rng.random() < TALK_SHARE:
         return rng.choice(CHAT).format(rng.choice(list(here.stock)))
     if here.offer and rng.random() < ANSWER_SHARE:
         return ACCEPT if rng.random() < 0.5 and affordable(here) else DENY
-    return offer_action(here.stock, rng)
+    give = rng.choice([name for name, units in here.stock.items() if units])
+    get = rng.choice([name for name in here.stock if name != give])
+    amount = rng.randint(1, min(MOST_UNITS, here.stock[give]))
+    return f"[Offer: {amount} {give} -> {rng.randint(1, MOST_UNITS)} {get}]"
 
 
 def greedy_action(here: Position, turn: int) -> str:

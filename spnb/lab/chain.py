@@ -106,19 +106,14 @@ class Chains:
         steps = list(zip(ORDINALS, relations, strict=False))
         return self.question(start, rng.sample(steps, len(steps)), frame)
 
-    def draw_task(
-        self, level: int, rng: random.Random, pool: Pool = "train", links: Links | None = None
-    ) -> Task:
-        """A question of so many steps in the wordings of a pool, to be answered by search.
-
-        `links`: of the pool's library unless they are given. Raises ValueError for a level that
-        there is not.
-        """
+    def draw_task(self, level: int, rng: random.Random, pool: Pool = "train") -> Task:
+        """A question of so many steps in the wordings of a pool, to be answered by search in its
+        library. Raises ValueError for a level that there is not."""
         check_level(level, self.highest)
         start = rng.choice(self.people(pool))
         relations = rng.sample(self.relations, level)
         text = self.pose(start, relations, rng, rng.choice(self.words["questions"][pool]))
-        return self.make_task(text, start, relations, links or self.links_of(pool))
+        return self.make_task(text, start, relations, self.links_of(pool))
 
     def make_task(self, text: str, start: str, relations: Sequence[str], links: Links) -> Task:
         """A question whose start and relations are known."""

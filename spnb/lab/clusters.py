@@ -48,7 +48,6 @@ FOUND = 48
 """Documents that rag searches."""
 SHOTS = 8
 """Solved questions that many-shot shows."""
-POOL: Pool = "heldout"
 KNOWN = names("person", "train")[:12]
 """People whose steps are the same in every document, so that they can be known without one."""
 
@@ -108,14 +107,13 @@ def draw_task(
     rng: random.Random,
     pool: Pool = "train",
     documents: int = 4,
-    length: int = LENGTH,
     spread: bool = False,
 ) -> Task:
     """The oracle's question of a level about one of `documents` documents of its own cluster.
 
     `family` may be report too; `spread` as in `write_documents`.
     """
-    sources = draw_sources(rng, family, documents, length, pool)
+    sources = draw_sources(rng, family, documents, LENGTH, pool)
     wordings = WORDING[WORLDS[family]]["notes"][pool]
     texts = write_documents(sources, rng, wordings, spread)
     frame = rng.choice(ladder.frames(family, pool))
@@ -194,7 +192,7 @@ def _suite(
     """`eval_items` held-out questions of each level, each answered `samples` times."""
     rng = random.Random(params.eval_seed(name))
     levels = [level for level in range(1, LENGTH + 1) for _ in range(params.eval_items)]
-    tasks = [draw(level=level, rng=rng, pool=POOL) for level in levels]
+    tasks = [draw(level=level, rng=rng, pool="heldout") for level in levels]
     seed_of = partial(derive_seed, "evaluation", name)
     return ask_suite(
         name, tasks, chat, sampling, seed_of, samples=samples, grade=grade_steps, decoding="sampled"

@@ -34,21 +34,6 @@ def turns() -> list[str]:
     return [f"{START}user\n", f"{START}assistant\n", reply, f"?{reply}", f".{reply}"]
 
 
-def ladder_phrases() -> list[str]:
-    """Constant text of the ladder and the chain that becomes one token each."""
-    instructions = [WORDS["answer"]["plain"], WORDS["choice"], WORDS["task"], WORDS["closed"]]
-    instructions += [WORDS["judge"], WORDS["rubric"], WORDS["grade"]]
-    instructions += [WORDS["search"]["plain"], WORDS["ask by search"]]
-    for asking in WORDS["ask"].values():
-        instructions += [asking, asking + WORDS["ask beyond"]]
-    marks = tags("think", "answer", "search", "information", "question", "rubric")
-    marks += ["\n<information>", "\n</information>\n"]
-    words = ("Question", "Task", "First", "Second", "Response", "Point")
-    labels = [*(f"\n{word}:" for word in words), *(f"\n[{n}]" for n in range(1, 33))]
-    rules = [f" {WORDING[world]['rule']}" for world in set(WORLDS.values())]
-    return [*turns(), *instructions, *marks, *labels, *sorted(rules)]
-
-
 def ladder_tokenizer(
     size: int, further: Sequence[str] = (), phrases: Sequence[str] = ()
 ) -> PreTrainedTokenizerFast:
@@ -56,6 +41,16 @@ def ladder_tokenizer(
 
     `further` texts and `phrases` are those of other things that a policy does.
     """
+    instructions = [WORDS["answer"]["plain"], WORDS["choice"], WORDS["task"], WORDS["closed"]]
+    instructions += [WORDS["judge"], WORDS["rubric"], WORDS["grade"]]
+    instructions += [WORDS["search"]["plain"], WORDS["ask by search"]]
+    for asking in WORDS["ask"].values():
+        instructions += [asking, asking + WORDS["ask beyond"]]
+    marks = tags("think", "answer", "search", "information", "question", "rubric")
+    marks += ["\n<information>", "\n</information>\n"]
+    labelled = ("Question", "Task", "First", "Second", "Response", "Point")
+    labels = [*(f"\n{word}:" for word in labelled), *(f"\n[{n}]" for n in range(1, 33))]
+    rules = sorted(f" {WORDING[world]['rule']}" for world in set(WORLDS.values()))
     kinds = itertools.product(("person", "town"), POOLS)
     every = sorted({name for kind, pool in kinds for name in names(kind, pool)})
     wordings = [CHAIN.words["fact"]]
@@ -67,7 +62,8 @@ def ladder_tokenizer(
     texts = sorted(" " + re.sub("{[evrs]}", "", text) for text in wordings) * 20
     words = [*ORDINALS, *NUMBERS, *map(str, range(COUNTS)), YES, NO, *every]
     words += [*CHAIN.relations, SO, *LETTERED]
-    added = [*ladder_phrases(), *phrases, *(f" {word}" for word in words)]
+    constant = [*turns(), *instructions, *marks, *labels, *rules]
+    added = [*constant, *phrases, *(f" {word}" for word in words)]
     return train_tokenizer([*texts, *further], DIGIT, added, size, 10)
 
 
@@ -111,8 +107,8 @@ def report_tokenizer(size: int) -> PreTrainedTokenizerFast:
     return train_tokenizer([], DIGIT, added, size)
 
 
-def reasoner_phrases() -> list[str]:
-    """Constant text of documents and programs that becomes one token each."""
+def reasoner_tokenizer(size: int) -> PreTrainedTokenizerFast:
+    """Bytes, and a token each for the words of documents and the fixed phrases."""
     instructions = [*spice_prompts.CHALLENGING.values(), *spice_prompts.PROPOSING.values()]
     instructions += [*spice_prompts.SOLVING.values(), WORDS["reason"], WORDS["choice"]]
     instructions.append(WORDS["answer"]["plain"])
@@ -123,7 +119,9 @@ def reasoner_phrases() -> list[str]:
     texts = [f"{start}{title}" for title in titles for start in ("\n", "")]
     signs = [" * 2 +", " +", " x", "\n-", *(f"x^{power}" for power in range(2, HIGHEST))]
     rules = [f" {kind.rule}" for kind in KINDS.values()]
-    return [*turns(), *instructions, *marks, *labels, *texts, *signs, *rules]
+    phrases = [*turns(), *instructions, *marks, *labels, *texts, *signs, *rules]
+    added = [*phrases, *(f" {word}" for word in reasoner_words())]
+    return train_tokenizer([], DIGIT, added, size)
 
 
 def reasoner_words() -> list[str]:
@@ -135,12 +133,6 @@ def reasoner_words() -> list[str]:
     people = [name for pool in POOLS for name in names("person", pool)]
     numbers = [*ORDINALS[:HIGHEST], *NUMBERS[:HIGHEST], *map(str, range(COUNTS)), SO, MAKES]
     return [*numbers, *LETTERED, *KINDS["code"].steps, *sorted(set(spoken)), *sorted(people)]
-
-
-def reasoner_tokenizer(size: int) -> PreTrainedTokenizerFast:
-    """Bytes, and a token each for the words of documents and the fixed phrases."""
-    added = [*reasoner_phrases(), *(f" {word}" for word in reasoner_words())]
-    return train_tokenizer([], DIGIT, added, size)
 
 
 @torch.no_grad()

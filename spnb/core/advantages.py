@@ -18,7 +18,6 @@ from typing import Any
 
 from spnb.core.types import Sample, grouped
 
-BY_ROLE = attrgetter("role")
 Totals = Callable[[Counter], Counter]
 """Adds counts up over all processes, all of which have to call it (`spnb.core.method.Share`)."""
 
@@ -202,7 +201,7 @@ def assign(
         gather: makes one list of every process's list, in the order of their `rank`.
     """
     missing = [sample for sample in samples if sample.advantage is None]
-    by_role = grouped(missing, BY_ROLE)
+    by_role = grouped(missing, attrgetter("role"))
     own = {role: [(one.reward, one.group) for one in rows] for role, rows in by_role.items()}
     everyone = gather([own])
     for role, members in by_role.items():

@@ -6,7 +6,6 @@ question alone. The oracle's judgement goes into the metrics, never into a rewar
 
 import copy
 import random
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -167,10 +166,6 @@ class ChallengerReasoner(SelfPlayMethod):
             "challenger": Role(sampling, make_estimator(self.estimator)),
             "reasoner": Role(sampling, make_estimator(self.estimator), kl=False),
         }
-
-    @abstractmethod
-    def rollout(self, step: int) -> Episode[list[Sample]]:
-        """One step of the algorithm."""
 
     # --- writing
 

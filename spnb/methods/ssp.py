@@ -172,8 +172,7 @@ class Method(SearchMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        name = params.corpus or GENERATED
-        self.source: Any = open_source(name, params, tokenizer, TitleTargets)
+        self.source: Any = open_source(params.corpus or GENERATED, params, tokenizer, TitleTargets)
         self.pool: list[list[str]] = []
         """Questions that passed, with their answers, for replay."""
         self.filled = (1, 1)

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -17,7 +16,7 @@ from spnb.core import plugins, prompts
 from spnb.core.advantages import ESTIMATORS, Estimator, assign, make_estimator, skip_zero_advantage
 from spnb.core.episodes import Episode, ask_group, overlong, single_turn
 from spnb.core.params import Settings, StrictData, require
-from spnb.core.search import Tool, search_rollouts
+from spnb.core.search import Tool, make_tool, search_rollout
 from spnb.core.types import Chat, Messages, Pair, Request, Sample, Sampling, Trajectory, derive_seed
 
 POLICY = "policy"
@@ -375,25 +374,16 @@ class SearchMethod(SelfPlayMethod):
         round. `sampling`: in place of the role's."""
         policy, sampling = self.roles[role].policy, sampling or self.roles[role].sampling
         asked = [self.chat.request(messages, sampling, 0, policy) for messages in prompts]
-        requests = [
-            replace(request, seed=derive_seed(seed, role, place, copy))
-            for place, request in enumerate(asked)
-            for copy in range(copies)
-        ]
-        rows = iter((yield from search_rollouts(requests, self.tool(pool))))
-        return [list(islice(rows, copies)) for _ in prompts]
+        tool = self.tool(pool)
+
+        def answer(place: int, request: Request, copy: int) -> Episode[Trajectory]:
+            return search_rollout(replace(request, seed=derive_seed(seed, role, place, copy)), tool)
+
+        return (yield from ask_group(asked, copies, answer))
 
     def tool(self, pool: str) -> Tool:
         """What a search reaches, and what a trajectory may use."""
-        params = self.params
-        return Tool(
-            self.chat.tokenizer,
-            self.source.retriever(pool),
-            k=params.results,
-            max_searches=params.max_searches,
-            max_length=params.max_length,
-            syntax=params.syntax,
-        )
+        return make_tool(self.params, self.chat.tokenizer, self.source.retriever(pool))
 
 
 def place_of(params: Any, step: int) -> tuple[str | None, int, int]:

@@ -134,6 +134,14 @@ class Tool:
             return [None] * len(queries)
 
 
+def make_tool(params: Any, tokenizer: Any, retriever: Any, **usual: Any) -> Tool:
+    """A tool as `params` have it: results, max_searches, max_length, syntax; what they lack is as
+    `usual`, else as in `Tool`."""
+    names = {"k": "results"} | {name: name for name in ("max_searches", "max_length", "syntax")}
+    given = {field: getattr(params, name) for field, name in names.items() if hasattr(params, name)}
+    return Tool(tokenizer, retriever, **usual | given)
+
+
 def search_rollouts(requests: Sequence[Request], tool: Tool) -> Episode[list[Trajectory]]:
     """Rolls all requests out side by side.
 

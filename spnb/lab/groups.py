@@ -25,7 +25,7 @@ from spnb.core.documents import Document, Judgement, Proposal
 from spnb.core.grading import read_answer, register
 from spnb.core.method import Suite
 from spnb.core.params import require
-from spnb.core.search import Retriever, Tool
+from spnb.core.search import Retriever, make_tool
 from spnb.core.types import Chat, Task, derive_seed
 from spnb.corpus.passages import Reading, Readings, draw_searches
 from spnb.corpus.retrieval import make_retriever
@@ -315,8 +315,7 @@ class Groups(Readings):
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         """Short questions by search: a stop of one person, or one of each of two."""
-        limits = params.results, params.max_searches, params.max_length
-        by_search = BySearch(Tool(self.tokenizer, library("heldout"), *limits, params.syntax))
+        by_search = BySearch(make_tool(params, self.tokenizer, library("heldout")))
         suites = []
         for number, name in SHORT.items():
             seed_of = partial(derive_seed, "short", number)

@@ -12,7 +12,7 @@ from spnb.core.episodes import Episode, single_turn
 from spnb.core.grading import grade_text
 from spnb.core.method import Chat, Suite
 from spnb.core.params import require
-from spnb.core.search import Retriever, Tool, search_rollout
+from spnb.core.search import Retriever, make_tool, search_rollout
 from spnb.core.types import Messages, Request, Task, Trajectory, derive_seed
 from spnb.corpus.retrieval import make_retriever
 from spnb.evaluate.items import ask_suite
@@ -141,15 +141,8 @@ class ChainSource(LadderSource):
 
     def answer(self, task: Task, request: Request, pool: Pool = "train") -> Episode[Trajectory]:
         """An answer with searches in the pool's library."""
-        params = self.params
-        tool = Tool(
-            self.tokenizer,
-            library(pool, params.family),
-            k=getattr(params, "results", RESULTS),
-            max_searches=params.max_searches,
-            max_length=params.max_length,
-            syntax=getattr(params, "syntax", "xml"),
-        )
+        shelf = library(pool, self.params.family)
+        tool = make_tool(self.params, self.tokenizer, shelf, k=RESULTS)
         return search_rollout(request, tool)
 
 

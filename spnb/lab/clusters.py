@@ -21,7 +21,7 @@ documents (many-shot), a report graded by its points (summary).
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -50,13 +50,6 @@ SHOTS = 8
 """Solved questions that many-shot shows."""
 KNOWN = names("person", "train")[:12]
 """People whose steps are the same in every document, so that they can be known without one."""
-
-
-@dataclass(frozen=True)
-class Cluster(Context):
-    """A generated cluster with the sources that a question may be about."""
-
-    sources: tuple[Source, ...] = field(default=(), compare=False, repr=False)
 
 
 def write_documents(
@@ -90,15 +83,15 @@ def known(source: Source) -> Source:
     return replace(source, steps=steps[: len(source.steps)])
 
 
-def draw_cluster(family: str, count: int, rng: random.Random, name: str = "") -> Cluster:
-    """A cluster of `count` documents, in names and wordings of training; ValueError for a family
-    that is no task type."""
+def draw_cluster(family: str, count: int, rng: random.Random, name: str = "") -> Context:
+    """A cluster of `count` documents, their truth the sources that a question may be about, in
+    names and wordings of training; ValueError for a family that is no task type."""
     require("task type", family, TYPES, ValueError)
     sources = draw_sources(rng, family, count, LENGTH, "train")
     texts = write_documents(sources, rng, WORDING[WORLDS[family]]["notes"]["train"])
     pairs = zip(texts, sources, strict=True)
     documents = tuple(Document(text, record=one.text, truth=one) for text, one in pairs)
-    return Cluster(kind=family, documents=documents, name=name, sources=tuple(sources))
+    return Context(kind=family, documents=documents, name=name)
 
 
 def draw_task(
@@ -266,7 +259,8 @@ class GeneratedClusters(Clusters):
 
     def judge(self, proposal: Proposal, context: Context) -> Judgement:
         """What the oracle says of a question in one of the ladder's wordings."""
-        found = truth(context.kind, proposal, context.sources)
+        sources = [document.truth for document in context.documents if document.truth]
+        found = truth(context.kind, proposal, sources)
         if found is None:
             return Judgement()
         level, gold = found
@@ -297,16 +291,15 @@ class GeneratedClusters(Clusters):
             sets.append(tasks)
         return sets
 
-    def stated(self, task: Task) -> tuple[Proposal, Cluster]:
-        """A static question with its true answer as the stated one, and its documents; `places` are
-        those of its person."""
+    def stated(self, task: Task) -> tuple[Proposal, Context]:
+        """A static question with its true answer as the stated one, and documents whose truth is
+        its source; `places` are those of its person."""
         info = task.info
         options = info.get("options", ())
         proposal = Proposal(task.question, task.gold[0], options, info["family"])
         places = tuple(places_of(info["source"].subject, info["documents"]))
-        documents = tuple(map(Document, info["documents"]))
-        sources = (info["source"],)
-        return proposal, Cluster(info["family"], documents, "", places, sources)
+        documents = tuple(Document(text, truth=info["source"]) for text in info["documents"])
+        return proposal, Context(info["family"], documents, places=places)
 
     def suites(self, chat: Chat, params: Any, end: bool) -> list[Suite]:
         return suites(params, chat, params.eval_documents, end)

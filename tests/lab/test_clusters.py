@@ -31,6 +31,10 @@ PAID = Source("ledger", "Alana", ("3", "4", "9"))
 CHOOSE = Source("choice", "Alana", ("3", "4", "9"))
 
 
+def truths(cluster):
+    return [document.truth for document in cluster.documents]
+
+
 def notes_of(world, pool):
     """Patterns of a world's notes."""
     texts = [re.escape(text) for text in WORDING[world]["notes"][pool]]
@@ -43,9 +47,9 @@ def test_a_document_holds_all_steps_of_one_person_in_any_order(family):
     for seed in range(12):
         cluster = draw_cluster(family, 5, random.Random(seed), name="c")
         assert (cluster.name, cluster.kind, len(cluster.documents)) == ("c", family, 5)
-        people = [source.subject for source in cluster.sources]
+        people = [source.subject for source in truths(cluster)]
         assert len(set(people)) == 5 and set(people) <= set(names("person", "train"))
-        for source, text in zip(cluster.sources, cluster.texts, strict=True):
+        for source, text in zip(truths(cluster), cluster.texts, strict=True):
             assert len(source.steps) == LENGTH and tuple(steps_in(text, source.subject)) == (
                 source.steps
             )

@@ -652,7 +652,7 @@ def test_an_external_policy_answers_proposals_about_the_trainings_clusters():
     assert len(asks.prompts["questioner"]) == 4 and len(solves.prompts["responder"]) == 6
     for prompt in asks.prompts["questioner"]:
         (name,) = re.findall(r"EARLIER (journey-\d)", prompt)
-        people = [source.subject for source in own[name].sources]
+        people = [document.truth.subject for document in own[name].documents]
         read = re.findall(r"Stops of (\w+)", prompt)
         assert read[0] == people[0] and {*read} <= {*people} and len(read) in (2, 3)
     assert all("[3] " in prompt for prompt in solves.prompts["responder"])

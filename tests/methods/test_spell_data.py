@@ -72,7 +72,7 @@ def test_generated_clusters_take_types_in_turn():
     assert len({cluster.texts for cluster in every}) == 7
     again, other = library(), library(seed=1)
     assert again.by_kind == made.by_kind and other.by_kind != made.by_kind
-    people = {source.subject for cluster in every for source in cluster.sources}
+    people = {one.truth.subject for cluster in every for one in cluster.documents}
     assert people <= set(names("person", "train"))
 
 
@@ -91,10 +91,10 @@ def test_a_questioner_reads_records_and_earlier_questions():
     made = library()
     cluster = made.by_kind["journey"][0]
     (turn,) = made.ask(replace(cluster, places=(0, 2)), ["Where? There"])
-    first, second = cluster.sources[0].text, cluster.sources[2].text
+    first, other, second = (document.truth.text for document in cluster.documents)
     assert turn["content"].endswith(f"they do:\n- Where? There\n[1] {first}\n[2] {second}")
     (turn,) = made.ask(replace(cluster, places=(1,)))
-    assert "asked before" not in turn["content"] and cluster.sources[1].text in turn["content"]
+    assert "asked before" not in turn["content"] and other in turn["content"]
     (turn,) = made.ask(replace(made.by_kind["choice"][0], places=(0,)))
     assert "multiple-choice" in turn["content"]
     asked = "<question> Who?</question><answer> Alana</answer>"

@@ -9,13 +9,13 @@ import pytest
 from fakes import CharTokenizer
 
 from spnb.core.advantages import assign, make_estimator, permute_rewards, token_mean
-from spnb.core.documents import Proposal
+from spnb.core.documents import Context, Document, Proposal
 from spnb.core.method import Share
 from spnb.core.types import Sample, Trajectory
 from spnb.corpus.clusters import Clusters
 from spnb.evaluate.proposals import spell_numbers, verifier_numbers
 from spnb.lab import ladder
-from spnb.lab.clusters import Cluster, GeneratedClusters
+from spnb.lab.clusters import GeneratedClusters
 from spnb.lab.ladder import Source
 from spnb.methods.spell import Method, Params, Question, majority
 
@@ -48,8 +48,8 @@ def settled(right, size=8, votes=None, family="journey", rules=None, source=None
     stated, other = STATED[family]
     texts = [stated] * right + [other] * (size - right)
     values = {"proposal": Proposal(TWO, stated, kind=family), "trajectory": said("asked")} | values
-    cluster = Cluster(kind=family, sources=values.pop("sources", ()))
-    question = Question(cluster, **values)
+    documents = tuple(Document("", truth=source) for source in values.pop("sources", ()))
+    question = Question(Context(family, documents), **values)
     if question.proposal and question.grounded:
         question.answers = answers(*texts)
         question.judgments = [verdicts(*of) for of in votes or []]

@@ -155,7 +155,7 @@ def test_what_everybody_knows_is_the_same_everywhere_and_nothing_else_is():
     for seed in range(300):
         for family in ("journey", "ledger", "choice"):
             cluster = clusters.draw_cluster(family, 4, random.Random(seed))
-            for source in cluster.sources:
+            for source in (document.truth for document in cluster.documents):
                 steps.setdefault((WORLDS[family], source.subject), set()).add(source.steps)
     assert len(clusters.KNOWN) == 12 and {who for _, who in steps} > {*clusters.KNOWN}
     for (_, who), each in steps.items():

@@ -32,30 +32,22 @@ class Encoder:
     Args:
         name: a sentence-transformers folder or hub id, or "minilm": all-MiniLM-L6-v2 (22 M weights,
             384 dimensions), which is in a Python package, so that nothing is downloaded.
-        query_prefix, passage_prefix: put before each text (E5: "query: " and "passage: "); None for
-            the model's own.
     """
 
-    def __init__(
-        self,
-        name: str = "minilm",
-        query_prefix: str | None = None,
-        passage_prefix: str | None = None,
-    ):
+    def __init__(self, name: str = "minilm"):
         self._model = _load_model(name)
-        self._prefixes = (query_prefix, passage_prefix)
         self._lock = threading.Lock()
-        self.key = _digest(self._model, self._prefixes)
+        self.key = _digest(self._model)
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """Vectors [texts, dimensions] of queries."""
         with self._lock:
-            return self._model.encode_query(list(texts), prompt=self._prefixes[0], **OPTIONS)
+            return self._model.encode_query(list(texts), **OPTIONS)
 
     def encode_passages(self, texts: Sequence[str]) -> Vectors:
         """Vectors [texts, dimensions] of passages, cut at the model's length."""
         with self._lock:
-            return self._model.encode_document(list(texts), prompt=self._prefixes[1], **OPTIONS)
+            return self._model.encode_document(list(texts), **OPTIONS)
 
 
 def _load_model(name: str) -> Any:
@@ -71,11 +63,12 @@ def _load_model(name: str) -> Any:
         raise ValueError(f"encoder is {name!r}; allowed: {allowed}") from error
 
 
-def _digest(model: Any, prefixes: tuple[str | None, str | None]) -> str:
+def _digest(model: Any) -> str:
     """Digest of everything that decides an embedding: modules, length, prompts and weights."""
     import torch
 
-    settings = [str(model), model.max_seq_length, model.prompts, prefixes]
+    no_prefixes = (None, None)  # which older indexes' names have too
+    settings = [str(model), model.max_seq_length, model.prompts, no_prefixes]
     digest = hashlib.sha256(json.dumps(settings).encode())
     for name, weight in sorted(model.state_dict().items()):
         digest.update(name.encode())

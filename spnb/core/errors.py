@@ -10,7 +10,6 @@ class OneLine:
     """Mixin of an exception that IPython prints as its message alone."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython prints instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 

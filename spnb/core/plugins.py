@@ -152,7 +152,6 @@ def _reason(error: BaseException, path: Path) -> str:
 
 
 def _owner(kind: Kind, name: str) -> Plugin | None:
-    """The plugin that registered a name."""
     return next((one for one in [*LOADED.values(), *_LOADING] if (kind, name) in one.values), None)
 
 

@@ -50,7 +50,6 @@ def cut(text: str, tokenizer: Any, size: int) -> list[str]:
 
 
 def _ends_line(text: str, at: int) -> bool:
-    """Whether a line ends before the character at a place."""
     return text[at - 1] == "\n" or text[at] == "\n"
 
 

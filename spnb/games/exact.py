@@ -97,7 +97,6 @@ def _checked(policy: KuhnPolicy) -> KuhnPolicy:
 
 
 def _tabular(policy: KuhnPolicy) -> Any:
-    """pyspiel's policy; ValueError as `_checked`."""
     table = _checked(policy)
     rows = {key: list(enumerate(map(float, table[key]))) for key in KUHN_KEYS}
     return pyspiel.TabularPolicy(rows)

@@ -253,8 +253,7 @@ class ChallengerReasoner(SelfPlayMethod):
                 pay = attempt.pay if attempt.task else self.params.invalid_reward
                 facts = attempt.facts() if attempt.task else {}
                 invalid = attempt.task is None
-                row = attempt.trajectory.sample(pay, "challenger", place, invalid, **facts)
-                rows.append(row)
+                rows.append(attempt.trajectory.sample(pay, "challenger", place, invalid, **facts))
         return rows
 
     # --- evaluation

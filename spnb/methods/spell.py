@@ -263,10 +263,8 @@ class Method(SelfPlayMethod):
 
     def __init__(self, params: Params, tokenizer: Any):
         super().__init__(params, tokenizer)
-        name = params.corpus or GENERATED
-        self.source = open_source(
-            name, params, tokenizer, clusters.CorpusClusters, clusters.Clusters
-        )
+        kinds = clusters.CorpusClusters, clusters.Clusters
+        self.source = open_source(params.corpus or GENERATED, params, tokenizer, *kinds)
         self.memory = Memory(params.memory, params.memory_rule)
         self.seconds = dict.fromkeys(PHASES, 0.0)
         static = params.question_source == "static"

@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
-    "core": 2_740,
+    "core": 2_730,
     "methods": 3_030,
-    "train": 4_950,
-    "games": 1_260,
-    "corpus": 1_570,
+    "train": 4_980,
+    "games": 1_240,
+    "corpus": 1_590,
     "evaluate": 1_510,
-    "lab": 4_710,
-    "report": 5_910,
+    "lab": 4_640,
+    "report": 5_900,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_700
+HELPER = 10_720
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_080
+EVERYTHING = 26_000
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -12,8 +12,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
-from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from spnb.core.types import Sample, grouped
@@ -198,12 +197,12 @@ def assign(
     Args:
         estimators: by the sample's role. A role without one keeps its samples out of the loss:
             advantage 0 and weight 0.
-        gather: makes one list of every process's list, in the order of their `rank`.
+        gather: makes one list of every process's list.
     """
     missing = [sample for sample in samples if sample.advantage is None]
     by_role = grouped(missing, attrgetter("role"))
     own = {role: [(one.reward, one.group) for one in rows] for role, rows in by_role.items()}
-    everyone = gather([own])
+    everyone = sorted(gather([(rank, own)]), key=itemgetter(0))
     for role, members in by_role.items():
         estimator = estimators.get(role)
         if estimator is None:
@@ -212,8 +211,8 @@ def assign(
             continue
         first, rows = 0, own[role]
         if getattr(estimator, "shared", False):
-            parts = [each.get(role, []) for each in everyone]
-            first, rows = sum(map(len, parts[:rank])), list(chain(*parts))
+            first = sum(len(each.get(role, [])) for other, each in everyone if other < rank)
+            rows = [row for _, each in everyone for row in each.get(role, [])]
         rewards, groups = zip(*rows, strict=True)
         advantages = estimator(rewards, groups, [role] * len(rows))
         advantages = advantages[first : first + len(members)]

@@ -133,7 +133,7 @@ def test_a_batch_is_that_of_all_processes_and_a_group_its_processs_own():
     rows = [row(1.0, "a", group=0), row(3.0, "a", group=1), row(1.0, "g"), row(3.0, "g")]
     estimators = {"a": make_estimator("batch_mean"), "g": make_estimator("group_mean")}
     before = {"a": [(8.0, 0)], "b": [(5.0, 0)], "g": [(9.0, 0)]}
-    assign(rows, estimators, lambda own: [before, *own], rank=1)
+    assign(rows, estimators, lambda own: [(0, before), *own], rank=1)
     assert [one.advantage for one in rows] == [-3.0, -1.0, -1.0, 1.0]
 
 
@@ -141,7 +141,7 @@ def test_shared_groups_are_those_of_all_processes():
     """Of group x: 1 here, 5 and 3 before; of group y 2 here and 4 after."""
     rows = [row(1.0, "q", group="x"), row(2.0, "q", group="y")]
     others = {"q": [(5.0, "x"), (3.0, "x")]}, {"q": [(4.0, "y")]}
-    everyone = lambda own: [others[0], *own, others[1]]  # noqa: E731
+    everyone = lambda own: [(2, others[1]), *own, (0, others[0])]  # noqa: E731
     assign(rows, {"q": Estimator(centred, shared=True)}, everyone, rank=1)
     assert [one.advantage for one in rows] == [-2.0, -1.0]
 

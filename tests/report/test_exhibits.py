@@ -37,8 +37,6 @@ from spnb.train import provenance
 from spnb.train.policies import PolicyError, policy_fingerprint
 
 README = ROOT / "README.md"
-NARROW = {"proposer/gates"}
-"""Committed exhibits whose levels drew items anew for each seed (README, "Seeds")."""
 SHARED_SINCE = "2026-11-27T11:20"
 """When items were drawn once for all seeds."""
 
@@ -255,8 +253,8 @@ def fingerprint_at(commit: str, policy: str) -> str | None:
     return None
 
 
-def test_exhibits_from_before_items_were_shared_are_known() -> None:
-    """README says that levels are too narrow there. Differences are not concerned."""
+def test_no_exhibit_is_from_before_items_were_shared() -> None:
+    """Intervals of levels were too narrow then."""
     found = set()
     for record in read_index(ROOT / "figures"):
         page = ROOT / "figures" / f"{record['id']}.md"
@@ -264,7 +262,7 @@ def test_exhibits_from_before_items_were_shared_are_known() -> None:
         levels = re.search(r"\[-?[\d.]+, -?[\d.]+\]", text) and "bootstrap" in text
         if levels and record["date"] < SHARED_SINCE:
             found.add(record["id"])
-    assert found == NARROW
+    assert not found
 
 
 @pytest.mark.slow

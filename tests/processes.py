@@ -20,6 +20,8 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([PRELOAD])
 RUN = "spnb.train.run"
 """Trains the run of a folder."""
+KEPT = str(Path(__file__).with_name("kept_run.py"))
+"""The same, and its checkpoints stay."""
 
 
 def server_address():

@@ -1,7 +1,7 @@
 """SSP and SCOPE in two real processes: they share a step's work and the evaluation, one records."""
 
 import pytest
-from processes import RUN, finish_together
+from processes import KEPT, finish_together
 
 from spnb.train.plan import make_plan, run_one
 from spnb.train.runs import read_state
@@ -14,7 +14,7 @@ def planned(root, paper, **exact):
 def together(plan):
     """The run of a plan, trained by two processes."""
     run = plan.open("full", 0)
-    done = finish_together(run.folder / "log.txt", RUN, run.folder)
+    done = finish_together(run.folder / "log.txt", KEPT, run.folder)
     assert done.returncode == 0, done.stderr[-3000:]
     assert run.facts()["processes"] == 2
     return run

@@ -1,12 +1,14 @@
-"""Finished runs on disk, chosen by paper, scale, variant and seed."""
+"""Finished runs on disk, by paper, scale, variant and seed, and those that a run starts from."""
 
 import glob
 from collections.abc import Sequence
 from pathlib import Path
 
 from spnb.core import params
+from spnb.core.method import POLICY
 from spnb.core.params import SCALES, ParamError, require
 from spnb.core.paths import resolve
+from spnb.train.config import RunParams
 from spnb.train.runs import Run, RunError, config_hash, read_run
 
 
@@ -93,3 +95,29 @@ def _folders(pattern: str) -> list[Path]:
         example = "globs of run folders, for instance runs/spiral/cpu/*/seed-*"
         raise ParamError(f"run_dirs has {pattern!r}, which matches {what}; allowed: {example}")
     return matched
+
+
+def starting_policies(run: Run, values: RunParams) -> dict[str, str]:
+    """Where each policy's first weights are: its name in the parameters, or another run's model.
+
+    Raises:
+        RunError: the run that it starts from is not there or not finished.
+    """
+    sources = {POLICY: values.policy, **values.policies}
+    for name, start in run.params.get("starts", {}).items():
+        folder = run.root / run.paper / run.scale / start["variant"]
+        folders = (folder / f"seed-{run.seed}", folder / f"seed-{run.seed}.{start['hash']}")
+        runs = [read_run(path) for path in folders if (path / "config.json").is_file()]
+        other = next((one for one in runs if one.config_hash == start["hash"]), None)
+        if other is None or not other.finished:
+            raise RunError(
+                f"run {run.run_id} starts from {start['variant']}, which is not finished; run that"
+            )
+        if not other.has_weights:
+            raise RunError(
+                f"run {run.run_id} starts from {start['variant']}, whose weights are not there; "
+                f"delete {other.folder} to compute it again"
+            )
+        model = other.weights()
+        sources[name] = str(model / name if (model / name).is_dir() else model)
+    return sources

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from spnb.core import plugins
 from spnb.core.disk import digests, move, sync, write_json
-from spnb.core.method import POLICY, SNAPSHOTS
+from spnb.core.method import SNAPSHOTS
 from spnb.core.params import require, validate
 from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suites
@@ -34,6 +34,7 @@ from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
 from spnb.train import guards
 from spnb.train.config import GRPOParams, RunParams, params_class, processes
+from spnb.train.find import starting_policies
 from spnb.train.guards import TrainerError
 from spnb.train.partners import Partner
 from spnb.train.policies import (
@@ -138,32 +139,6 @@ def run_params(run: Run) -> RunParams:
         allowed = f"the file as {run.run_id} was planned with it; plan again with a changed one"
         raise RunError(f"plugins is {file!r}, which has changed; allowed: {allowed}")
     return validate(model, values)
-
-
-def starting_policies(run: Run, params: RunParams) -> dict[str, str]:
-    """Where each policy's first weights are: its name in the parameters, or another run's model.
-
-    Raises:
-        RunError: the run that it starts from is not there or not finished.
-    """
-    sources = {POLICY: params.policy, **params.policies}
-    for name, start in run.params.get("starts", {}).items():
-        folder = run.root / run.paper / run.scale / start["variant"]
-        folders = (folder / f"seed-{run.seed}", folder / f"seed-{run.seed}.{start['hash']}")
-        runs = [read_run(path) for path in folders if (path / "config.json").is_file()]
-        other = next((one for one in runs if one.config_hash == start["hash"]), None)
-        if other is None or not other.finished:
-            raise RunError(
-                f"run {run.run_id} starts from {start['variant']}, which is not finished; run that"
-            )
-        if not other.has_weights:
-            raise RunError(
-                f"run {run.run_id} starts from {start['variant']}, whose weights are not there; "
-                f"delete {other.folder} to compute it again"
-            )
-        model = other.weights()
-        sources[name] = str(model / name if (model / name).is_dir() else model)
-    return sources
 
 
 def _collect_models(run: Run, params: RunParams) -> None:

@@ -215,8 +215,9 @@ def _same_integer(*texts: str) -> bool:
 
 WRAPPED = FONT + r"\{([^{}]*)\}"
 UNIT = re.compile(
-    rf"(?:(?<=[0-9)}}])|(?<=\\pi))(?=\s*(?:\\\w+\s*\{{(?:\s|\w\w|[mgsNJKVWCALhTF]\}})|\^|\\degree|°))\s*"
-    rf"(?:{WRAPPED}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
+    r"(?:(?<=[0-9)}])|(?<=\\pi))"
+    r"(?=\s*(?:\\\w+\s*\{(?:\s|\w\w|[mgsNJKVWCALhTF]\})|\^|\\degree|°))"  # no \mathrm{e}, \text{x}
+    rf"\s*(?:{WRAPPED}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
 )
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
 """It stands for two formulas."""

@@ -23,7 +23,8 @@ from spnb.core.types import Sample, Task, Trajectory
 PartsGrader = Callable[[str, Sequence[str]], float]
 
 BOX = re.compile(r"\\boxed\s*\{")
-FONT = r"\\(?:text(?:tt|rm|bf|it)?|math(?:rm|bf)|mbox|bm|boldsymbol)\s*"
+UPRIGHT = r"\\(?:text(?:tt|rm|bf|it)?|mathrm|mbox)\s*"
+FONT = rf"(?:{UPRIGHT}|\\(?:mathbf|bm|boldsymbol)\s*)"
 WRAPPER = re.compile(FONT + r"\{")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped character is no brace
 
@@ -127,8 +128,8 @@ ARTICLES = re.compile(
 
 
 PRINTED = str.maketrans("’‘“”‐‑‒–—−", "''\"\"------")
-INITIAL = re.compile(r"\b([^\W\d_])\.(?=[^\W\d_]\b)")
-WORD = re.compile(r"(?:(?<!\w)-)?\d\w*(?:[.,/]\d\w*)*|[^\W_]+")
+INITIAL = re.compile(r"\b([^\W\d_]{1,2})\.(?=[^\W\d_]\b)")
+WORD = re.compile(r"(?:(?<!\w)-)?\d\w*(?:[.,/:]\d\w*)*|[^\s!-/:-@\[-`{-~…、。«»„¿¡·।]+")
 SPACES = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 """Spaces, but for those between digits: "3 1/2" is not "31/2"."""
 
@@ -217,14 +218,19 @@ WRAPPED = FONT + r"\{([^{}]*)\}"
 UNIT = re.compile(
     r"(?:(?<=[0-9)}])|(?<=\\pi))"
     r"(?=\s*(?:\\\w+\s*\{(?:\s|\w\w|[mgsNJKVWCALhTF]\})|\^|\\degree|°))"  # no \mathrm{e}, \text{x}
-    rf"\s*(?:{WRAPPED}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
+    rf"\s*(?:{UPRIGHT}\{{([^{{}}]*)\}}(\^\{{?[0-9]\}}?)?|(\^\{{?\\circ\}}?|\\degree|°))\s*$"
 )
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
 """It stands for two formulas."""
 DEGREE = re.compile(r"\^\\circ|\\degree|degrees?")
 BASE = re.compile(r"[0-9][0-9A-F]*_\{?([0-9]+)\}?")
 NAME = re.compile(r"\\?[a-zA-Z]+(?:_\{?\w+\}?)?(?:\([a-zA-Z]\))?")
-UNITLESS = "and|mod|phi|psi|rho|tau|eta|chi|theta|alpha|beta|gamma|delta|lambda|sigma|omega|infty"
+NAMED = (
+    "(?:centi|milli|kilo)?(?:met(?:er|re)|gram|lit(?:er|re))s?|[ckm]m|[km]g|ml|ft|lb|inch(?:es)?"
+    "|f(?:ee|oo)t|(?:yard|mile|degree|dollar|cent|euro|pound|second|minute|hour|day|week)s?"
+    "|(?:month|year)s?|percent|hundred|thousand|million|billion|trillion"
+)
+"""Units and numbers in words."""
 POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 PLAIN = (
     (r"(?:,\\!|\{,\})\s*(?=[0-9]{3})", ","),  # 10,\!000 and 10{,}000
@@ -234,12 +240,12 @@ PLAIN = (
     ("²", "^2"),
     ("³", "^3"),
     (r"√\s*([0-9]+|[a-z])", r"\\sqrt{\1}"),
-    (
-        rf"(?<=[0-9)}}])\s+(?!(?:{UNITLESS})$)([a-z]{{3,}}|[ckm]m|[km]g|ft|in|lb|ml)$",
-        r"\\text{ \1}",
+    (rf"(?<=[0-9)}}])\s*({NAMED})$", r"\\text{ \1}"),
+    (rf"{UPRIGHT}\{{\s*percent\s*\}}$", "%"),
+    *(
+        (rf"{UPRIGHT}\{{\s*{word}\s*\}}$", rf"\\cdot 10^{{{power}}}")
+        for word, power in POWERS.items()
     ),
-    (rf"{FONT}\{{\s*percent\s*\}}$", "%"),
-    *((rf"{FONT}\{{\s*{word}\s*\}}$", rf"\\cdot 10^{{{power}}}") for word, power in POWERS.items()),
 )
 
 
@@ -264,7 +270,8 @@ def same_expression(gold: str, prediction: str) -> bool:
     other = formulas.latex(second)
     if one is None or other is None:
         pairs = ((gold, prediction), [SPACES.sub("", text) for text in (first, second)])
-        return first.count("'") == second.count("'") and any(same(*pair) for pair in pairs)
+        primes = {0 if text[:1] in "\"'" else text.count("'") for text in (first, second)}
+        return len(primes) == 1 and any(same(*pair) for pair in pairs)
     if (_is_equation(first) and not _is_equation(second)) or _base(first) != _base(second):
         return False
     return formulas.are_equal(one, other)

@@ -157,7 +157,8 @@ def _collect_models(run: Run, params: RunParams) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
             move(source, target, run.folder)
-    shutil.rmtree(run.folder / "stages", ignore_errors=True)
+    for left in (run.folder / "stages", run.checkpoints):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def stage_folder(run: Run, index: int) -> Path:

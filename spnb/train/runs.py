@@ -290,10 +290,11 @@ def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
             write_json(folder / "config.json", facts)
             sync(folder, root.parent)
         facts = read_json(folder / "config.json", CONFIG)
-        if facts["hash"] == config_hash(params):
+        if facts["hash"] in hashes(params):
             run = Run(folder, dict(params))
             if make and not run.finished and _set(facts["params"]) != _set(run.params):
-                write_json(folder / "config.json", facts | {"params": run.params})
+                now = {"hash": run.config_hash, "params": run.params}
+                write_json(folder / "config.json", facts | now)
             return run
         there = facts["params"]
         if odd := sorted(set(there) - set(current(there))):
@@ -307,7 +308,7 @@ def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
 def read_run(folder: Path) -> Run:
     """The run in a folder; RunError where its `config.json` is missing or damaged."""
     facts = read_json(folder / "config.json", CONFIG)
-    if config_hash(facts["params"]) != facts["hash"]:
+    if facts["hash"] not in hashes(facts["params"]):
         raise RunError(f"run folder {folder} is damaged: config.json was changed; move it away")
     return Run(folder, facts["params"])
 
@@ -319,10 +320,17 @@ def config_hash(params: Mapping[str, Any]) -> str:
     and empty by default, leaves earlier runs what they are. Nor do `BOUNDS`, and at the scales of
     GPUs `ROOM`.
     """
-    apart = BOUNDS | (ROOM if params.get("scale") in ("gpu", "paper") else set())
-    counted = _set({name: params[name] for name in params.keys() - apart})
-    text = json.dumps(counted, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hashes(params)[0]
+
+
+def hashes(params: Mapping[str, Any]) -> list[str]:
+    """`config_hash`, and what it was before `ROOM` was no part of it."""
+    room = ROOM if params.get("scale") in ("gpu", "paper") else set()
+    counted = [
+        _set({name: params[name] for name in params.keys() - BOUNDS - one}) for one in (room, set())
+    ]
+    texts = [json.dumps(one, sort_keys=True, default=str) for one in counted]
+    return [hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts]
 
 
 def _set(value: Any) -> Any:

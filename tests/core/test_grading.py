@@ -206,6 +206,10 @@ def test_normalising_takes_linear_time():
         ("exact", ".5.", ".5", 1),
         ("letter", "\\textbf{(B)}", "B", 1),
         ("letter", "\\mathbf{B}", "B", 1),
+        ("cover", "at 3:30", "30", 0),
+        ("cover", "a PhD", "Ph.D.", 1),
+        ("cover", "हिन्द", "हिन्दी", 0),
+        ("cover", "he wrote (हिन्दी)", "हिन्दी", 1),
     ],
 )
 def test_kinds_by_hand(kind, prediction, gold, value):
@@ -308,6 +312,10 @@ def test_a_tolerance_is_relative_to_gold_and_includes_its_end():
         (r"2\theta", "2 theta"),
         ("y'", "y'"),
         ("[0, 1)", r"\left[0,1\right)"),
+        ("2xyz", "2 xyz"),
+        ("4km", "4 km"),
+        (r"\frac{1}{2}abc", r"\frac{1}{2} abc"),
+        ("'yes'", "yes"),
     ],
 )
 def test_equal_expressions(gold, prediction):
@@ -380,6 +388,11 @@ def test_equal_expressions(gold, prediction):
         ("2", "2 theta"),
         ("y", "y'"),
         ("y'", "y"),
+        ("x^2+2", "x^2 + 2 xyz"),
+        ("6", "6 abc"),
+        ("3", "3 tan"),
+        ("3", r"3\mathbf{A}"),
+        ("2", r"2\bm{F}"),
     ],
 )
 def test_other_expressions_and_what_is_none(gold, prediction):

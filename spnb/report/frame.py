@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -209,11 +209,8 @@ class Measure(StrictData):
             if self.change == "steps":
                 value = rows["value"].diff().abs().mean()
             elif self.change != "none":
-                start = (
-                    rows_nearest_step(run, self.since, self.window)["value"].mean()
-                    if len(run) > 1
-                    else float("nan")
-                )
+                first = rows_nearest_step(run, self.since, self.window)["value"].mean()
+                start = first if len(run) > 1 else nan
                 value = value - start if self.change == "difference" else 100 * value / start
             lines.append((variant, seed, value, rows["step"].min(), rows["step"].max()))
         return pd.DataFrame(lines, columns=["variant", "seed", "value", "first", "last"]).dropna()

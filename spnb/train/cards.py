@@ -245,8 +245,7 @@ def refuse_small(params: RunParams, card: float, processes: int = 1) -> None:
         share = f"which leaves vLLM {params.gpu_memory * card:.1f} of the GPU's {card:.0f} GB"
         least = f"{vllm_needs(params):.1f} GB or more, a smaller policy, a shorter max_length"
         raise TrainerError(f"gpu_memory is {params.gpu_memory}, {share}; allowed: {least}")
-    parts = memory(params, card, processes)
-    largest = sorted(parts.items(), key=lambda item: -item[1])[:4]
+    largest = sorted(memory(params, card, processes).items(), key=lambda item: -item[1])[:4]
     shown = ", ".join(f"{name} {gb:.1f}" for name, gb in largest)
     change = "a smaller policy, max_length or max_new_tokens, another gpu_memory (of vLLM)"
     lora = "" if params.lora_rank else "lora_rank above 0, "

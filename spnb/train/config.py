@@ -426,8 +426,7 @@ def dpo_arguments(params: RunParams, output_dir: Path) -> dict[str, Any]:
         "beta": preference.beta,
     }
     defaults = trl_names()["defaults"]["every"]
-    names = trl_names()["shared"]
-    shared = {key: value for key, value in params.grpo.items() if key in names}
+    shared = {key: params.grpo[key] for key in params.grpo if key in trl_names()["shared"]}
     fixed = trl_names()["fixed"]["DPOConfig"]
     return defaults | shared | owned_arguments(params, output_dir) | fixed | owned
 

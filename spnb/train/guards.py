@@ -141,12 +141,6 @@ def drop_padded(samples: Sequence[Sample], pad_id: int) -> int:
     return len(bad)
 
 
-def take_card() -> None:
-    """Makes torch load onto this process's own GPU; else it is the first that it sees."""
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-
-
 def check_card(params: RunParams) -> None:
     """Raises TrainerError where the GPU, if there is one, is too old for the run's dtype (Unsloth
     would go on in float16), or has less memory in all, or free, than its estimate."""

@@ -158,7 +158,7 @@ class PreferenceMixin(RunMixin):
             rows = [sample for sample in samples if sample.role == role]
             row[f"reward/{role}"] = mean_of([sample.reward for sample in rows])
             row[f"length/{role}"] = mean_of([len(sample.completion_ids) for sample in rows])
-        self.hooks.on_step(row | {"seconds/step": time.perf_counter() - self._started}, samples)
+        self.hooks.on_step(row | {"seconds/step": time.perf_counter() - self.started}, samples)
 
     def _sample(self, place: int, role: str) -> Sample:
         """An answer of a pair as a row for the records."""

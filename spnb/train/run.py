@@ -84,7 +84,8 @@ def train_run(run: Run) -> Run:
         run.check_finished()
         return run
     params = run_params(run)
-    guards.take_card()
+    if torch.cuda.is_available():  # its own GPU; else torch takes the first that it sees
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     guards.check_card(params)
     started = time.perf_counter()
     with run.lock(wait=processes() == 1) if _rank() == 0 else nullcontext():
@@ -232,7 +233,7 @@ class StageRun:
         except (RunError, TrainerError):
             raise
         except Exception as error:
-            if checkpoint is None or self.trainer.begun:
+            if checkpoint is None or self.trainer.started:  # an update: it was read well
                 raise
             raise RunError(unreadable(checkpoint, error)) from error
         return self.finish()
@@ -254,12 +255,12 @@ class StageRun:
         state of the method after the stage before."""
         params = self.params
         transformers.set_seed(params.seed)  # a new LoRA adapter is drawn before the trainer seeds
-        first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
+        self.first, self.now = (at[self.stage.policy] for at in (self.origins, self.sources))
         method = method_class(params.paper, params)
         to_start = method.kl_to_start(params)
         exact = to_start or not params.grpo["beta"]  # merged into 16 bits small changes are lost
-        self.adapters = params.lora_rank > 0 and exact and not has_adapter(first)
-        policy = load_policy(first if self.adapters else now, params)
+        self.adapters = params.lora_rank > 0 and exact and not has_adapter(self.first)
+        policy = load_policy(self.first if self.adapters else self.now, params)
         self.method = method(params, policy.tokenizer)
         if methods is not None:
             self.method.load_state_dict(methods[_rank() % len(methods)])
@@ -273,10 +274,10 @@ class StageRun:
             self.trainer = make_trainer(
                 params, policy, self.method, self.engines, hooks, output, self.stage, self.partners
             )
-        if to_start and now != first and not self.adapters:
-            hold_to(self.trainer, first, params)
-        elif has_adapter(now) and not params.lora_rank:
-            hold_to(self.trainer, now, params)
+        if to_start and self.now != self.first and not self.adapters:
+            hold_to(self.trainer, self.first, params)
+        elif has_adapter(self.now) and not params.lora_rank:
+            hold_to(self.trainer, self.now, params)
         self.main = self.trainer.accelerator.is_main_process
         self.model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         self.engines[self.stage.policy] = make_engine(params, self.trainer)
@@ -307,21 +308,21 @@ class StageRun:
         """An engine of a policy that does not learn in this stage: where adapters are trained and
         it began as the same weights, another adapter of the one model, or none; vLLM's without its
         adapter where these are the weights below it."""
-        first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
-        below = self.params.engine == "vllm" and self.params.lora_rank and not has_adapter(now)
-        same = self.origins[name] == first if self.adapters else below and self.sources[name] == now
+        below = self.params.engine == "vllm" and self.params.lora_rank and not has_adapter(self.now)
+        same = below and self.sources[name] == self.now
+        if self.adapters:
+            same = self.origins[name] == self.first
         if not same or name in self.params.servers:
             return fixed_engine(name, self.sources[name], self.params, tokenizer)
         return self.snapshot(name, self.adapter(name))
 
     def starting_engine(self, tokenizer: Any) -> Any:
         """The policy in training as it was before the run's first step, in a later stage too."""
-        first, now = (places[self.stage.policy] for places in (self.origins, self.sources))
         if self.adapters:
             return self.snapshot("start", self.new_adapter)
-        if now == first:
+        if self.now == self.first:
             return self.snapshot("start", trained_weights(self.model))
-        return fixed_engine("start", first, self.params, tokenizer)
+        return fixed_engine("start", self.first, self.params, tokenizer)
 
     def adapter(self, name: str) -> Weights:
         """A policy's adapter as it is now: that of its last stage, or the new one, which changes

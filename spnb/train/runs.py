@@ -395,10 +395,6 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _renames() -> dict[str, dict[str, Any]]:
-    return packaged_yaml("train/renames.yaml")
-
-
 def current(params: Mapping[str, Any]) -> dict[str, Any]:
     """A run's parameters under today's names.
 
@@ -406,8 +402,9 @@ def current(params: Mapping[str, Any]) -> dict[str, Any]:
     otherwise: that run has no counterpart.
     """
     params = dict(params)
+    renames = packaged_yaml("train/renames.yaml")
     for group in ("every", params.get("paper", "")):
-        names = {kind: entries.get(group, {}) for kind, entries in _renames().items()}
+        names = {kind: entries.get(group, {}) for kind, entries in renames.items()}
         for old, new in names["renamed"].items():
             if old in params:
                 params[new] = params.pop(old)
@@ -458,12 +455,7 @@ def last_checkpoint(folder: Path) -> Path | None:
             f"{folder.parent} holds checkpoints of an older layout, which cannot be resumed; "
             "delete that folder to start the run again"
         )
-    return max(complete, key=step_of, default=None)
-
-
-def step_of(checkpoint: Path) -> int:
-    """The updates that were done when a checkpoint was written."""
-    return int(checkpoint.name.rpartition("-")[2])
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:

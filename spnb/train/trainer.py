@@ -84,12 +84,8 @@ class RunMixin(MastersMixin, StatesMixin):
     stage: Stage
     _step = 0
     _saving = False
-    _started = 0.0
-
-    @property
-    def begun(self) -> bool:
-        """Whether an update has begun, so that a checkpoint was read well."""
-        return self._started > 0
+    started = 0.0
+    """When the last update began, by `time.perf_counter`; 0 before the first."""
 
     def train(self, *args: Any, **more: Any) -> Any:
         """TRL's, with a sentence where a checkpoint cannot be written."""
@@ -136,7 +132,7 @@ class RunCallback(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The first batch of an update is there, all of a checkpoint is read."""
-        self.trainer._started = time.perf_counter()
+        self.trainer.started = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
         """An update, or TRL's summary at the end of training, which has no loss."""

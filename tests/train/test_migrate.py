@@ -22,7 +22,7 @@ NEW = IDENTITY | {"questions_per_round": 12, "source": "policy", "co_trained": {
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch):
-    monkeypatch.setattr("spnb.train.runs._renames", lambda: RENAMES)
+    monkeypatch.setattr("spnb.train.runs.packaged_yaml", lambda path: RENAMES)
 
 
 def old_run(root, params, name=""):

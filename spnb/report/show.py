@@ -50,6 +50,8 @@ from spnb.train.provenance import COMMITTED
 PAPERS = (spiral, spell, spice, rlvr, proposer, ssp, scope)
 MAKERS = {name: maker for paper in PAPERS for name, maker in paper.MAKERS.items()}
 MAKERS |= {f"{paper}/seeds": tables.seeds_table for paper in params.papers()}
+SETTINGS = ("spiral/table-6", "spell/table-6", "spice/table-5", "ssp/table-4", "scope/table-9")
+MAKERS |= dict.fromkeys(SETTINGS, tables.settings_table)
 MAKERS |= {f"{paper}/power": power.table for paper in ("spell", "spice", "scope", "ssp")}
 SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
@@ -169,7 +171,6 @@ def exhibit(
 
 
 def _save(exhibit_id: str, made: ExhibitContent, folder: Path) -> Exhibit:
-    """Saves what has been made."""
     texts = {"caption": made.caption, "protocol": fill_placeholders(made.protocol, made.runs)}
     save(exhibit_id, made.item, made.runs, data=made.data, folder=folder, **texts)
     if isinstance(made.item, Figure):
@@ -240,7 +241,6 @@ def _lost(exhibit_id: str, frames: Frames, folder: Path) -> list[str]:
 
 
 def _seeds(paper: str, scale: str, variant: str) -> list[int]:
-    """The seeds that a variant has by its files."""
     own = params.variants(paper).get(variant, {}).get("seeds", {}).get(scale)
     own = params.scale_values(paper, scale)["seeds"] if own is None else own
     return [own] if isinstance(own, int) else own
@@ -292,7 +292,6 @@ def _shown(record: Mapping[str, Any], folder: Path, where: str, **more: Any) -> 
 
 
 def _how(exhibit_id: str) -> str:
-    """What makes it."""
     paper = exhibit_info(exhibit_id).paper
     own = COMMANDS.get(exhibit_id) or COMMANDS.get(paper) or f"spnb exhibit {exhibit_id}"
     return f"made by: {own}"

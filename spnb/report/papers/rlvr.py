@@ -27,14 +27,13 @@ def gains(plan: Plan, frames: Frames) -> ExhibitContent | None:
             level = measures[name]
             gain = level.model_copy(update={"change": "difference"})
             own = frames.only([task])
+            more = gain.difference(frames, task, f"{task}-random")
             intervals = {
                 "start": level.interval(own, task, 0),
                 "end": level.interval(own, task),
                 "gain": gain.interval(own, task),
                 "gain of control": gain.interval(frames, f"{task}-random"),
-                "more than control": within(
-                    gain.difference(frames, task, f"{task}-random"), gain.reach()
-                ),
+                "more than control": within(more, gain.reach()),
             }
             seeds = intervals["end"][3]
             line = {key: format_interval(*each[:3]) for key, each in intervals.items()}

@@ -33,7 +33,7 @@ from spnb.report.frame import (
 )
 from spnb.report.papers.ssp import ends, turns
 from spnb.report.policies import load_engine, run_params
-from spnb.report.tables import load_own, settings_table
+from spnb.report.tables import load_own
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
@@ -184,8 +184,7 @@ def answered(
         last = own.index(0) if 0 in own else len(own)
         before = trajectory.completion_ids[: len(own) - last]
         asked.append(replace(request, prompt_ids=(*request.prompt_ids, *before), policy=policy))
-    replies = run(parallel(*map(single_turn, asked)), engines)
-    return [reply.policy_text for reply in replies]
+    return [reply.policy_text for reply in run(parallel(*map(single_turn, asked)), engines)]
 
 
 # --- texts to read
@@ -248,7 +247,6 @@ def answers_written(plan: Plan, frames: Frames) -> ExhibitContent | None:
 MAKERS = {
     "scope/figure-4": figure_4,
     "scope/table-4": swaps,
-    "scope/table-9": settings_table,
     "scope/table-10": rubrics,
     "scope/figure-15": tasks_written,
     "scope/figure-17": answers_written,

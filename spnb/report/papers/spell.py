@@ -17,7 +17,7 @@ from spnb.lab.clusters import LENGTH, TYPES
 from spnb.report import curves, pass_at_k, plots
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, records
-from spnb.report.tables import load_own, settings_table
+from spnb.report.tables import load_own
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
@@ -120,11 +120,10 @@ def draw_shapes(ax: Axes, drawn: pd.DataFrame, looks: plots.Order, known: list[s
     """A line a mapping, with dots at the shares of eight answers; named where no run names it."""
     for name, rows in drawn.groupby("variant", sort=False):
         look = looks[name]
-        line = {"color": look.colour, "linestyle": look.line}
+        label = "" if name in known else look.label
         inside = rows[rows["step"].between(0, 1, inclusive="neither")]
-        ax.plot(
-            *inside[["step", "value"]].T.values, **line, label="" if name in known else look.label
-        )
+        line = {"color": look.colour, "linestyle": look.line, "label": label}
+        ax.plot(inside["step"], inside["value"], **line)
         eighths = rows[(8 * rows["step"]).round(6) % 1 == 0]
         ax.plot(eighths["step"], eighths["value"], "o", color=look.colour, markersize=3)
     ax.set(xlabel="mean reward p of 8 answers", ylabel="pay")
@@ -258,5 +257,4 @@ MAKERS = {
     "spell/figure-5": figure_5,
     "spell/figure-6": figure_6,
     "spell/figure-7": figure_7,
-    "spell/table-6": settings_table,
 }

@@ -23,7 +23,7 @@ from spnb.report.curves import START
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import KEYS, RESULTS, RUN, Frames, load_measures, measures_of
 from spnb.report.policies import CachedEngine, Greedy, load_engine, run_params
-from spnb.report.tables import load_own, settings_table
+from spnb.report.tables import load_own
 from spnb.train.config import RunParams
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
@@ -260,5 +260,4 @@ MAKERS = {
     "spice/figure-3": figure_3,
     "spice/figure-5": figure_5,
     "spice/figure-6": figure_6,
-    "spice/table-5": settings_table,
 }

@@ -22,14 +22,7 @@ from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import KEYS, RESULTS, RUN, Frames, format_interval, read_yaml
 from spnb.report.policies import load_engine, run_params
-from spnb.report.tables import (
-    Table,
-    beside_paper,
-    forfeited,
-    load_tables,
-    printed_table,
-    settings_table,
-)
+from spnb.report.tables import Table, beside_paper, forfeited, load_tables, printed_table
 from spnb.train.plan import Plan
 from spnb.train.runs import Run, read_run
 
@@ -170,8 +163,7 @@ def arena_cells(pairs: pd.DataFrame) -> pd.DataFrame:
     scores = over_seeds(both.assign(value=100 * both["score"]), keys)
     forfeits = both.assign(value=100 * (both["invalid"] + both["invalid_other"]))
     ended = over_seeds(forfeits, keys)["value"]
-    numbers = scores[["value", "low", "high"]].itertuples(index=False)
-    pairs_of = zip(ended, numbers, strict=True)
+    pairs_of = zip(ended, scores[["value", "low", "high"]].itertuples(index=False), strict=True)
     texts = [forfeited(percent) or format_interval(*number) for percent, number in pairs_of]
     cells = {"row": scores["policy"], "column": scores["game"], "text": texts, "n": scores["n"]}
     return pd.DataFrame(cells)
@@ -272,6 +264,5 @@ MAKERS = {
     "spiral/table-2": table_2,
     "spiral/table-4": table_4,
     "spiral/table-5": table_5,
-    "spiral/table-6": settings_table,
     "spiral/table-7": table_7,
 }

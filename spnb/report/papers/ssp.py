@@ -10,7 +10,7 @@ from spnb.evaluate.proposals import SUITE, UNVERIFIED
 from spnb.report import curves, plots
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, load_measures
-from spnb.report.tables import load_own, settings_table
+from spnb.report.tables import load_own
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
@@ -102,9 +102,4 @@ def turns(text: str, who: str) -> Iterator[dict[str, str]]:
         yield {"who": who, "written (trained)": pieces[place], "found (not trained)": found}
 
 
-MAKERS = {
-    "ssp/figure-1": figure_1,
-    "ssp/table-4": settings_table,
-    "ssp/table-7": rounds,
-    "ssp/table-13": hacks,
-}
+MAKERS = {"ssp/figure-1": figure_1, "ssp/table-7": rounds, "ssp/table-13": hacks}

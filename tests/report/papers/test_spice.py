@@ -289,6 +289,4 @@ def test_the_methods_of_figure_1_have_colours_that_differ():
 
 
 def test_the_exhibits_are_not_made_without_their_runs():
-    assert [
-        make(None, gather([])) for name, make in spice.MAKERS.items() if name != "spice/table-5"
-    ] == [None] * 4
+    assert [make(None, gather([])) for make in spice.MAKERS.values()] == [None] * 4

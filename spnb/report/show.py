@@ -6,7 +6,7 @@ are in `spnb.report.papers`, those of formulas in `spnb.report.shapes`.
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
@@ -187,10 +187,8 @@ def described(paper: str) -> dict[str, Described]:
     entries: dict[str, Described] = {}
     if paper in reference.sources("tables.yaml"):
         entries |= load_own(paper) | load_tables(paper)
-    for file in reference.claims_files(paper):
-        claims = load_claims(paper, file)
-        entries[claims.exhibit] = claims
-    return entries | load_curves(paper)
+    claims = [load_claims(paper, file) for file in reference.claims_files(paper)]
+    return entries | {each.exhibit: each for each in claims} | load_curves(paper)
 
 
 def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None:
@@ -297,10 +295,8 @@ def _how(exhibit_id: str) -> str:
     return f"made by: {own}"
 
 
-def regenerate(
-    exhibit_id: str, scale: str = "cpu", say: Callable[[str], None] = print
-) -> list[Path]:
-    """Makes one exhibit again: trains only what it takes, says first what and how long.
+def regenerate(exhibit_id: str, scale: str = "cpu") -> list[Path]:
+    """Makes one exhibit again: trains only what it takes, prints first what and how long.
 
     Exhibits of shared analyses take the finished runs that there are; static ones take none.
 
@@ -315,15 +311,16 @@ def regenerate(
     info = exhibit_info(exhibit_id)
     require("scale", scale, SCALES)
     if info.paper == "embedded" and exhibit_id not in COMMANDS:
-        say(f"{exhibit_id} is made by its notebook: minutes, nothing is trained.")
+        print(f"{exhibit_id} is made by its notebook: minutes, nothing is trained.")
         notebooks.execute(info.paper, scale)
         shown = saved(exhibit_id, default_folder())
     elif exhibit_id in shapes.MAKERS:
-        say(f"{exhibit_id} is made from formulas: no run is needed.")
+        print(f"{exhibit_id} is made from formulas: no run is needed.")
         shown = exhibit(exhibit_id)
     elif info.source == "shared":
         frames = gather(find_runs(scale=scale))
-        say(f"{exhibit_id} takes the {len(frames.runs)} finished runs there are; none is trained.")
+        count = len(frames.runs)
+        print(f"{exhibit_id} takes the {count} finished runs there are; none is trained.")
         shown = exhibit(exhibit_id, frames=frames)
     elif exhibit_id in COMMANDS or info.paper not in params.papers():
         raise ExhibitError(f"exhibit {exhibit_id} cannot be made by this: {_how(exhibit_id)}")
@@ -332,8 +329,8 @@ def regenerate(
     elif info.source == "static":
         shown = exhibit(exhibit_id, make_plan(info.paper, scale), Frames())
     else:
-        shown = exhibit(exhibit_id, _trained(info, scale, say))
-    say(repr(shown))
+        shown = exhibit(exhibit_id, _trained(info, scale))
+    print(repr(shown))
     return list(shown.files.values())
 
 
@@ -349,13 +346,13 @@ def searched(name: str, scale: str = "cpu", folder: str | Path | None = None) ->
     return _save(name, search.table(paper, wanted, made), where)
 
 
-def _trained(info: ExhibitInfo, scale: str, say: Callable[[str], None]) -> Plan:
+def _trained(info: ExhibitInfo, scale: str) -> Plan:
     """The plan of the runs that an exhibit takes, all of them finished."""
     plan = make_plan(info.paper, scale, variants=needed_variants(info.id, scale) or None)
     check_writable(plan.figures)
-    say(f"{info.id} takes these runs at scale {scale}:\n{notebooks.announce(plan, rest=False)}")
+    print(f"{info.id} takes these runs at scale {scale}:\n{notebooks.announce(plan, rest=False)}")
     if why := plan.why_not_committed():
-        say(f"{why} It is saved in {plan.figures}.")
+        print(f"{why} It is saved in {plan.figures}.")
     run_all(plan)
     if scale != "smoke":
         notebooks.note_times(plan, None)

@@ -290,33 +290,33 @@ def trained(monkeypatch, tmp_path):
     return plans
 
 
-def test_one_exhibit_trains_only_what_it_takes_and_says_so_first(trained, monkeypatch):
-    said = []
+def test_one_exhibit_trains_only_what_it_takes_and_says_so_first(trained, monkeypatch, capsys):
     monkeypatch.setattr(show, "exhibit", lambda *given: show.Exhibit(given[0], "made"))
     measured = {"proposer": {"smoke": dict.fromkeys(FRONTIER, 3) | {"cores": 2}}}
     monkeypatch.setattr(notebooks, "timings", lambda: measured)
-    assert regenerate("proposer/frontier", "smoke", said.append) == []
+    assert regenerate("proposer/frontier", "smoke") == []
     (plan,) = trained
     assert plan.variants == FRONTIER
     runs = len(plan.runs)
-    assert said[0].startswith("proposer/frontier takes these runs at scale smoke:")
-    assert re.search(rf"About \d+ minutes on 2 cores for {runs} runs \(", said[0])
-    assert said[-1] == "proposer/frontier: made"
+    said = capsys.readouterr().out
+    assert said.startswith("proposer/frontier takes these runs at scale smoke:")
+    assert re.search(rf"About \d+ minutes on 2 cores for {runs} runs \(", said)
+    assert said.endswith("\nproposer/frontier: made\n")
 
 
 def test_a_static_exhibit_trains_nothing(trained, tmp_path):
-    files = regenerate("spiral/table-6", "smoke", lambda text: None)
+    files = regenerate("spiral/table-6", "smoke")
     assert trained == [] and tmp_path / "f/spiral/table-6.csv" in files
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_nothing_makes_is_one_sentence(monkeypatch):
+def test_what_nothing_makes_is_one_sentence(monkeypatch, capsys):
     with pytest.raises(ValueError, match="exhibit is 'table-3'.*did you mean 'ssp/table-3'"):
         regenerate("table-3")
     with pytest.raises(ExhibitError, match="speed/engine .*made by: make bench"):
         regenerate("speed/engine")
     monkeypatch.setattr(show, "find_runs", lambda scale: [])
     monkeypatch.setattr(show, "exhibit", lambda name, frames: show.Exhibit(name, "made"))
-    said = []
-    regenerate("dynamics/length", "smoke", said.append)
-    assert said[0].startswith("dynamics/length takes the 0 finished runs there are")
+    regenerate("dynamics/length", "smoke")
+    said = capsys.readouterr().out
+    assert said.startswith("dynamics/length takes the 0 finished runs there are")

@@ -8,7 +8,6 @@ import pandas as pd
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from spnb import reference
 from spnb.core.params import ParamError, require
 from spnb.report import plots
 from spnb.report.curves import looks
@@ -20,8 +19,8 @@ from spnb.report.frame import (
     gather,
     load_measures,
     pick,
-    read_yaml,
     records,
+    section,
     within,
 )
 from spnb.train.plan import Plan
@@ -61,11 +60,13 @@ def compare(plan: Plan, against: str = "full") -> Comparison:
     if len(plan.variants) < 2:
         raise ParamError(f"variants is {plan.variants}; allowed: two or more to compare")
     require("against", against, plan.variants)
-    runs = [run for run in plan.all() if run.finished]
-    frames = gather(runs)
+    frames = gather([run for run in plan.all() if run.finished])
     if missing := [name for name in plan.variants if name not in frames.variants]:
         raise RunError(f"no finished run of {', '.join(missing)}; run first: run_all(plan)")
-    _check_alike(frames, against)
+    seeds = {name: [r.seed for r in frames.runs if r.variant == name] for name in frames.variants}
+    for name, own in seeds.items():
+        if not {*own} & {*seeds[against]}:
+            raise ParamError(f"seeds of {name} is {own}; allowed: {against}'s, {seeds[against]}")
     last = frames.results.groupby("variant")["step"].max()
     frames, measures = main_measures(frames, plan.paper)
     table = differences(frames, measures, against)
@@ -76,18 +77,9 @@ def compare(plan: Plan, against: str = "full") -> Comparison:
     return Comparison(table, forest(table, measures, plan.paper, against), caption)
 
 
-def _check_alike(frames: Frames, against: str) -> None:
-    """ParamError where runs have no seed to be paired by."""
-    seeds = {name: [r.seed for r in frames.runs if r.variant == name] for name in frames.variants}
-    for name, own in seeds.items():
-        if not {*own} & {*seeds[against]}:
-            raise ParamError(f"seeds of {name} is {own}; allowed: {against}'s, {seeds[against]}")
-
-
 def main_measures(frames: Frames, paper: str) -> tuple[Frames, dict[str, Measure]]:
     """The paper's main measures that these runs have, else the suites' scores; with their runs."""
-    known = paper in reference.sources("tables.yaml")
-    names = read_yaml(paper, "tables.yaml").get("main", []) if known else []
+    names = section(paper, "tables.yaml", "main")
     measures = {name: pick(load_measures(paper), name, "main: ") for name in names}
     there = {name: each for name, each in measures.items() if len(each.of_runs(frames))}
     return (frames, there) if there else suite_scores(frames)

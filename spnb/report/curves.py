@@ -175,21 +175,18 @@ class Curves(StrictData):
                 looks = {words: line.look for words, line in panel.lines.items()} or order
                 plots.curve(ax, rows, looks, panel.window)
         for title, ax in drawn.items():  # after all curves, where the scale is shared
-            there = data.loc[data["quantity"] == title, "variant"]
-            self._finish(ax, self.panels[title], set(there))
+            panel = self.panels[title]
+            if self.yscale == "log":
+                ax.set(yscale="log")
+                plots.plain_log(ax)
+            ax.set(ylabel=panel.label, ylim=panel.ylim or self.ylim)
+            for name, value in panel.levels.items():
+                plots.level(ax, value, name)
+            looks = {**self.looks, **{words: line.look for words, line in panel.lines.items()}}
+            there = set(data.loc[data["quantity"] == title, "variant"])
+            for variant in [name for name in panel.paper if name in there]:
+                plots.paper_line(ax, panel.paper[variant], looks[variant].colour)
         return axes
-
-    def _finish(self, ax: Axes, panel: Panel, drawn: set[str]) -> None:
-        if self.yscale == "log":
-            ax.set(yscale="log")
-            plots.plain_log(ax)
-        ax.set(ylabel=panel.label, ylim=panel.ylim or self.ylim)
-        for name, value in panel.levels.items():
-            plots.level(ax, value, name)
-        looks = {**self.looks, **{words: line.look for words, line in panel.lines.items()}}
-        for variant, values in panel.paper.items():
-            if variant in drawn:
-                plots.paper_line(ax, values, looks[variant].colour)
 
 
 def stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -325,5 +322,4 @@ def curves_of(
 
 
 def _printed(cells: Sequence[Cell]) -> list[float]:
-    """The paper's numbers in those cells."""
     return [reference.value(cell[0].split("/")[0], *cell) for cell in cells]

@@ -237,9 +237,8 @@ def _page(record: dict[str, Any], body: str) -> bytes:
     """An exhibit in Markdown: title, caption, table or picture, protocol, where it is from."""
     head = f"# {record['id']}: {record['title']}"
     protocol = f"*Protocol.* {plain(record['protocol'])}"
-    return "\n\n".join(
-        [head, plain(record["caption"]), body, protocol, _origin(record), ""]
-    ).encode()
+    parts = [head, plain(record["caption"]), body, protocol, _origin(record), ""]
+    return "\n\n".join(parts).encode()
 
 
 def _origin(record: dict[str, Any]) -> str:
@@ -315,6 +314,8 @@ def _record(info: ExhibitInfo, made: ExhibitContent, policies: Sequence[str]) ->
     for run in runs:
         policies |= run.params.get("weights") or {}
     scale = runs[0].scale if runs else None
+    ids = [run.run_id for run in runs]  # with the hash where runs of several settings share one
+    pairs = ((run.run_id, run.config_hash) for run in runs)
     return {
         **{"id": info.id, "title": info.title, "kind": info.kind},
         "caption": made.caption,
@@ -322,7 +323,7 @@ def _record(info: ExhibitInfo, made: ExhibitContent, policies: Sequence[str]) ->
         "scale": scale,
         "seeds": sorted({run.seed for run in runs}),
         "variants": list(dict.fromkeys(run.variant for run in runs)),
-        "runs": _identities(runs),
+        "runs": {f"{name}.{one}" if ids.count(name) > 1 else name: one for name, one in pairs},
         "policies": policies,
         "versions": provenance.versions(),
         "commit": provenance.commit(),
@@ -330,13 +331,6 @@ def _record(info: ExhibitInfo, made: ExhibitContent, policies: Sequence[str]) ->
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command_of(info, scale or "cpu"),
     }
-
-
-def _identities(runs: Sequence[Run]) -> dict[str, str]:
-    """The hash of each run by its id, with the hash where runs of several settings share one."""
-    ids = [run.run_id for run in runs]
-    pairs = ((run.run_id, run.config_hash) for run in runs)
-    return {f"{name}.{one}" if ids.count(name) > 1 else name: one for name, one in pairs}
 
 
 def command_of(info: ExhibitInfo, scale: str) -> str:
@@ -379,10 +373,8 @@ def read_index(folder: Path) -> list[dict[str, Any]]:
 
 def find_record(exhibit_id: str, folder: Path) -> dict[str, Any] | None:
     """The record of a saved exhibit whose files are all there."""
-    for record in read_index(folder):
-        if record["id"] == exhibit_id and all((folder / f).is_file() for f in record["files"]):
-            return record
-    return None
+    own = [record for record in read_index(folder) if record["id"] == exhibit_id]
+    return next((one for one in own if all((folder / f).is_file() for f in one["files"])), None)
 
 
 def gallery(folder: str | Path) -> Path:

@@ -227,7 +227,6 @@ class Measure(StrictData):
         return own.once((repr(self), variant, share), lambda: self._interval(own, share))
 
     def _interval(self, own: Frames, share: float) -> "Interval":
-        """`interval` of the one variant that is there."""
         steps = self.by_step(own)
         if self.change == "none":
             return self._level(own, steps, share)
@@ -340,17 +339,18 @@ def read_yaml(paper: str, name: str) -> dict[str, Any]:
 @cache
 def known_variants(paper: str) -> Mapping[str, Any]:
     """How the paper's variants are drawn: the section `variants` of `figures.yaml`, by name."""
-    return _section(paper, "figures.yaml", "variants")
+    return section(paper, "figures.yaml", "variants")
 
 
 @cache
 def named_variants(paper: str) -> set[str]:
     """The variants that the paper's reference files name, to be drawn or for an exhibit alone."""
-    own = _section(paper, "tables.yaml", "own").values()
+    own = section(paper, "tables.yaml", "own").values()
     return {*known_variants(paper)}.union(*(one.get("variants", []) for one in own))
 
 
-def _section(paper: str, name: str, key: str) -> Mapping[str, Any]:
+def section(paper: str, name: str, key: str) -> Any:
+    """A section of a file of a paper's reference folder, {} where there is none."""
     return read_yaml(paper, name).get(key, {}) if paper in reference.sources(name) else {}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,7 @@ class Result:
     numbers: dict[str, Any] = field(default_factory=dict)
     bars: dict[str, bool] = field(default_factory=dict)
 
-    def bar(
-        self, name: str, value: float, low: float = float("-inf"), high: float = float("inf")
-    ) -> None:
+    def bar(self, name: str, value: float, low: float = -inf, high: float = inf) -> None:
         """Notes a number that must be within bounds, both included."""
         bounds = f"from {low:.4g} to {high:.4g}".replace("from -inf ", "").replace(" to inf", "")
         self.bars[f"{name}: {value:.4g}, allowed: {bounds}"] = bool(low <= value <= high)

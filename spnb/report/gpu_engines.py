@@ -226,8 +226,5 @@ def speed(bench: Bench, result: Result) -> None:
 
 def rate(engine: Engine, requests: Sequence[Request]) -> float:
     """Tokens a second, the better of two times."""
-    rates = []
-    for _ in range(2):
-        answers, seconds = timed(engine, requests)
-        rates.append(sum(len(answer.ids) for answer in answers) / seconds)
-    return max(rates)
+    tries = [timed(engine, requests) for _ in range(2)]
+    return max(sum(len(one.ids) for one in answers) / seconds for answers, seconds in tries)

@@ -57,9 +57,8 @@ def passes(runs: Sequence[Run], ks: Sequence[int] = KS) -> pd.DataFrame:
             continue
         table = pd.DataFrame(rows).reindex(columns=["step", *KEYS, "item", "score"])
         table[[*KEYS, "item"]] = table[[*KEYS, "item"]].fillna("").astype(str)
-        right = (table["score"] == 1).groupby(
-            [table[key] for key in ("step", *KEYS, "item")], sort=False
-        )
+        table["right"] = table["score"] == 1
+        right = table.groupby(["step", *KEYS, "item"], sort=False)["right"]
         items = right.agg(answers="size", right="sum").query("answers > 1").reset_index()
         pattern = known.get(run.paper, {}).get("documents", "")
         names = {suite: _group(suite, pattern) for suite in items["suite"].unique()}

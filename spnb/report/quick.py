@@ -102,8 +102,7 @@ def quick(
 def quick_values(paper: str, scale: str) -> dict[str, Any]:
     """What `params/quick/<scale>.yaml` says of a paper; ParamError where it says nothing."""
     here = next(p / "quick" for p in (ROOT / "params", PACKAGED_PARAMS) if (p / "quick").is_dir())
-    scales = sorted(path.stem for path in here.glob("*.yaml"))
-    require("scale", scale, scales)
+    require("scale", scale, sorted(path.stem for path in here.glob("*.yaml")))
     text = (here / f"{scale}.yaml").read_text(encoding="utf-8")
     known = read_yaml(text.replace("{here}", str(here)))
     require("paper", paper, known)

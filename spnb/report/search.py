@@ -70,8 +70,7 @@ class Search(StrictData):
     def settings(self) -> list[dict[str, Any]]:
         """Every setting, by the grid's keys."""
         if not self.crossed:
-            alone = [{key: value} for key, values in self.grid.items() for value in values]
-            return [{}, *alone]
+            return [{}, *({key: value} for key in self.grid for value in self.grid[key])]
         points = itertools.product(*self.grid.values())
         return [dict(zip(self.grid, point, strict=True)) for point in points]
 

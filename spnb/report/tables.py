@@ -77,11 +77,6 @@ class Column(StrictData):
             raise ValueError(f"{reason}; allowed: with one")
         return self
 
-    @property
-    def logged(self) -> bool:
-        """Whether it is of the training log."""
-        return self.measure is not None and self.measure.source == "metrics"
-
     def cell(self, frames: Frames, variant: str, share: float) -> tuple[str, int]:
         """Text and number of seeds of a variant at a share of its training.
 
@@ -176,10 +171,6 @@ class Table(StrictData):
         known = [variants_at(run.paper, run.scale) for run in frames.runs[:1]]
         return [name for name in self.variants if not known or name in known[0]]
 
-    def missing(self, frames: Frames) -> list[str]:
-        """Those of its variants that the scale has and these runs lack."""
-        return [name for name in self.there(frames) if name not in frames.variants]
-
     def content(self, frames: Frames, more: Sequence[pd.DataFrame] = ()) -> ExhibitContent | None:
         """The exhibit of these runs; None where they lack its variants and have none of one's own
         to show."""
@@ -193,8 +184,8 @@ class Table(StrictData):
         """Whether these runs have its variants, or some of one's own that it can show."""
         if self.least:
             return len(frames.with_own(self.variants).variants) >= self.least
-        whole = self.there(frames) and not self.missing(frames)
-        return bool(whole or self.own_cells(frames))
+        needed = {*self.there(frames)}
+        return bool(needed and needed <= {*frames.variants} or self.own_cells(frames))
 
     def with_benchmarks(self, frames: Frames) -> "Table":
         """The table with a column for each benchmark that these runs measured and the paper's table
@@ -237,7 +228,7 @@ class Table(StrictData):
                 name = f"step {step}"
                 at = (row.run[0], step / last)
             elif at and at[1] == 0:  # what was logged came after the start
-                columns = [each for each in columns if not each.logged]
+                columns = [c for c in columns if not c.measure or c.measure.source == "evals"]
             if at and name not in lines:
                 cells += [(name, each.name, *each.cell(frames, *at)) for each in columns]
             lines.setdefault(name, []).append(row.paper)
@@ -395,7 +386,6 @@ def printed_table(exhibits: str | Sequence[str]) -> pd.DataFrame:
 
 
 def _printed(exhibit_id: str) -> pd.DataFrame:
-    """One exhibit's printed numbers."""
     paper = exhibit_id.split("/")[0]
     known = reference.load(paper) if paper in reference.sources("numbers.csv") else None
     if known is None or exhibit_id not in set(known["exhibit"]):

@@ -324,13 +324,11 @@ def save_policy(trainer: Any, folder: Path) -> None:
 
 
 def _lora(params: Any) -> dict[str, Any]:
-    """Arguments of a LoRA adapter."""
     names = list(LORA_TARGETS)
     return {"r": params.lora_rank, "lora_alpha": params.lora_alpha, "target_modules": names}
 
 
 def _load_unsloth(path: str, params: Any, trained: bool) -> Policy:
-    """Unsloth's model, LoRA applied."""
     loader = import_unsloth(params.vllm_sleep)
     import torch
     from transformers import GenerationConfig

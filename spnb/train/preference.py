@@ -60,6 +60,9 @@ ROUNDING = 1e-4
 would else give a gradient of full size."""
 
 
+Batch = dict[str, torch.Tensor]
+
+
 class PreferenceMixin(RunMixin):
     """Mixed in over `trl.DPOTrainer` by `make_preference_trainer`; see the module's docstring."""
 
@@ -115,11 +118,7 @@ class PreferenceMixin(RunMixin):
         return (loss, *outputs) if return_outputs else loss
 
     def _second_term(
-        self,
-        head: Any,
-        states: Sequence[torch.Tensor],
-        chosen: dict[str, torch.Tensor],
-        aligned: dict[str, torch.Tensor] | None,
+        self, head: Any, states: Sequence[torch.Tensor], chosen: Batch, aligned: Batch | None
     ) -> torch.Tensor:
         """What is added to DPO's loss, with its weight.
 
@@ -170,7 +169,7 @@ class PreferenceMixin(RunMixin):
         return Sample(prompt, ids, (1,) * len(ids), None, reward, role, place, info=info)
 
 
-def _first_half(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _first_half(batch: Batch) -> Batch:
     """What TRL's collator has of the chosen answers."""
     names = ("input_ids", "attention_mask", "completion_mask")
     return {name: batch[name][: len(batch["input_ids"]) // 2] for name in names}
@@ -196,11 +195,10 @@ def make_preference_trainer(
     guards.check_contract(trl.DPOTrainer, "DPOTrainer")
     check_head(policy.model)
     explicit = dpo_arguments(params, output_dir)
-    slots = params.steps * params.preference.batch
     trainer = type("PreferenceTrainer", (PreferenceMixin, trl.DPOTrainer), {})(
         model=policy.model,
         args=trl.DPOConfig(**explicit),
-        train_dataset=Dataset.from_dict({"slot": range(slots)}),
+        train_dataset=Dataset.from_dict({"slot": range(params.steps * params.preference.batch)}),
         processing_class=policy.tokenizer,
         peft_config=policy.peft_config,
     )

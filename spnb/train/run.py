@@ -178,18 +178,14 @@ def read_done(folder: Path, run: Run) -> dict[str, Any]:
     return noted
 
 
+Sources = tuple[dict[str, str], dict[str, str]]
+"""Where each policy's weights are, before the run's first step and now."""
+
+
 class StageRun:
     """One stage of a run in training, and what happens between its steps."""
 
-    def __init__(
-        self,
-        run: Run,
-        params: RunParams,
-        stage: Stage,
-        index: int,
-        sources: Sequence[dict[str, str]],
-    ):
-        """`sources`: where each policy's weights are, before the run's first step and now."""
+    def __init__(self, run: Run, params: RunParams, stage: Stage, index: int, sources: Sources):
         self.run = run
         self.params = params
         self.stage = stage

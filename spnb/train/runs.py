@@ -164,18 +164,15 @@ class Run:
         for row in rows:
             _check_schema(name, row)
         if name == "metrics":
-            self._check_steps([row["step"] for row in rows])
+            last = next((row["step"] for row in reversed(self.rows("metrics"))), 0)
+            for before, step in pairwise([last, *(row["step"] for row in rows)]):
+                if step <= before:
+                    raise RunError(
+                        f"metrics of step {step} come after those of step {before} in "
+                        f"{self.folder}; delete that folder to compute the run again"
+                    )
         with open(self.folder / f"{name}.jsonl", "a") as file:
             file.writelines(json.dumps(_plain(row)) + "\n" for row in rows)
-
-    def _check_steps(self, steps: Sequence[int]) -> None:
-        last = next((row["step"] for row in reversed(self.rows("metrics"))), 0)
-        for before, step in pairwise([last, *steps]):
-            if step <= before:
-                raise RunError(
-                    f"metrics of step {step} come after those of step {before} in {self.folder}; "
-                    "delete that folder to compute the run again"
-                )
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """All rows of `<name>.jsonl`; a last line that was cut off by a kill is left out.

@@ -271,8 +271,7 @@ class SelfPlayMixin(RunMixin):
         logged = step < CHECKED_ROLLOUTS or not step % GAP_EVERY
         if self._rollouts > CHECKED_ROLLOUTS and not logged:
             return None
-        model = self.accelerator.unwrap_model(self.model)
-        gap = self.watch.gap(model, trained, self.temperature)
+        gap = self.watch.gap(self.accelerator.unwrap_model(self.model), trained, self.temperature)
         return gap if logged else None
 
     def _kl_weight(self, trained: list[Sample]) -> float:

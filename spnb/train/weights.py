@@ -17,8 +17,7 @@ SAVED = "adapter_model.safetensors"
 
 def trained_weights(model: Any) -> Weights:
     """Copies on the CPU of the weights in training: all of them, or the LoRA adapter."""
-    parameters = model.named_parameters()
-    trained = {name: p.detach() for name, p in parameters if p.requires_grad}
+    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     return {name: weights.to("cpu", copy=True).contiguous() for name, weights in trained.items()}
 
 

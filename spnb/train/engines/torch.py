@@ -72,13 +72,10 @@ class TorchEngine:
         draws_NB = torch.from_numpy(np.stack([each.random(steps) for each in own], axis=1))
         for step in range(steps):
             tokens_B, logps_B = _sample(logits_BV, draws_NB[step], sampling)
-            keep = []
-            for index, token in enumerate(tokens_B.tolist()):
-                rows[index].ids.append(token)
-                if not self._finished(rows[index], sampling):
-                    keep.append(index)
-            for row, logp in zip(rows, logps_B.tolist(), strict=True):
+            for row, token, logp in zip(rows, tokens_B.tolist(), logps_B.tolist(), strict=True):
+                row.ids.append(token)
                 row.logps.append(logp)
+            keep = [at for at, row in enumerate(rows) if not self._finished(row, sampling)]
             if not keep:
                 return
             if len(keep) < len(rows):

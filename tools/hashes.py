@@ -61,19 +61,14 @@ def hashed(lock: str, resolved: str) -> str:
         if name == "torch":
             continue
         package = packages[canonicalize_name(name), version]
-        there = package.get("wheels", [package.get("sdist")])  # some have no wheels at all
-        files = [
-            one for one in there if one is package.get("sdist") or fits(_file_name(one["url"]))
-        ]
+        source = package.get("sdist")
+        there = package.get("wheels", [source])  # some have no wheels at all
+        files = [one for one in there if one is source or fits(Path(one["url"]).name)]
         if not files:
             raise KeyError(f"{line} has no wheel for Python 3.{MINOR}")
         digests = sorted(one["hashes"]["sha256"] for one in files)
         lines.append(" \\\n  ".join([line, *(f"--hash=sha256:{digest}" for digest in digests)]))
     return "\n".join(lines) + "\n"
-
-
-def _file_name(url: str) -> str:
-    return url.rsplit("/", 1)[-1]
 
 
 if __name__ == "__main__":

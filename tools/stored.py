@@ -11,6 +11,7 @@ import base64
 import hashlib
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import catalogue, small_png
 from spnb.train import provenance
 
-SCALES = {"00_tour": "smoke", "20_gpu": "smoke"}
-"""The scale of a notebook's stored outputs; cpu where it is not here."""
+SCALES = defaultdict(lambda: "cpu", {"00_tour": "smoke", "20_gpu": "smoke"})
+"""The scale of a notebook's stored outputs."""
 LIMIT = 400_000
 """Bytes of a notebook with its outputs."""
 KINDS = ("image/png", "text/html", "text/markdown", "text/latex", "text/plain")
@@ -60,9 +61,8 @@ def store(executed: Path, source: Path) -> None:
     """
     if not executed.exists():
         raise StoredError(f"{executed} does not exist; run first: make reproduce")
-    copy = _read(executed)
-    notebook = _read(source)
-    given = _given(copy, executed, scale_of(source.stem))
+    copy, notebook = (nbformat.read(path, as_version=4) for path in (executed, source))
+    given = _given(copy, executed, SCALES[source.stem])
     cells = [cell for cell in code_cells(copy) if "injected-parameters" not in _tags(cell)]
     if source_hash(cells) != source_hash(code_cells(notebook)):
         raise StoredError(f"{executed} has other code than {source}; run make reproduce again")
@@ -76,18 +76,13 @@ def store(executed: Path, source: Path) -> None:
         cell.execution_count = None
     notebook.metadata["spnb"] = {
         "source": source_hash(cells),
-        "scale": scale_of(source.stem),
+        "scale": SCALES[source.stem],
         "executed": copy.metadata.papermill.start_time[:10],
         "commit": provenance.commit(),
     }
     if found := faults(notebook):
         raise StoredError(f"{source.name} with the outputs of {executed}: " + "; ".join(found))
     source.write_text(_text(notebook), encoding="utf-8")
-
-
-def scale_of(name: str) -> str:
-    """The scale that a notebook's stored outputs are of."""
-    return SCALES.get(name, "cpu")
 
 
 def links(exhibit_ids: Sequence[str]) -> list[NotebookNode]:
@@ -124,7 +119,7 @@ def made_by(name: str, cell: str, given: Mapping[str, Any]) -> str:
     if all(shown.get(key) == value for key, value in told.items()):
         return ""
     paper = name.partition("_")[2]
-    scale = scale_of(name)
+    scale = SCALES[name]
     command = f"papermill {name}.ipynb {name}-{scale}.ipynb -p scale {scale}"
     if paper in params.papers():
         every = set(params.variants_at(paper, scale))
@@ -227,7 +222,8 @@ def _portable(output: NotebookNode) -> NotebookNode | None:
         return None
     value = output.data[kind]
     if kind == "image/png":
-        return nbformat.v4.new_output("display_data", {kind: _small(value)})
+        small = base64.b64encode(small_png(base64.b64decode(value))).decode()
+        return nbformat.v4.new_output("display_data", {kind: small})
     if "<progress" in value or (kind == "text/plain" and BAR.search(value)):
         return None
     return nbformat.v4.new_output("display_data", {kind: _relative(value)})
@@ -253,17 +249,8 @@ def _relative(text: str) -> str:
     return text.replace(f"{ROOT}/", "")
 
 
-def _small(png: str) -> str:
-    """The picture with few colours; both in base64."""
-    return base64.b64encode(small_png(base64.b64decode(png))).decode()
-
-
 def _tags(cell: NotebookNode) -> list[str]:
     return list(cell.metadata.get("tags", []))
-
-
-def _read(path: Path) -> NotebookNode:
-    return nbformat.read(path, as_version=4)
 
 
 def _text(notebook: NotebookNode) -> str:
@@ -276,8 +263,7 @@ def main(names: list[str]) -> int:
     failed = 0
     for source in sources or sorted((ROOT / "notebooks").glob("*.ipynb")):
         try:
-            scale = scale_of(source.stem)
-            store(resolve("runs/notebooks") / f"{source.stem}-{scale}.ipynb", source)
+            store(resolve("runs/notebooks") / f"{source.stem}-{SCALES[source.stem]}.ipynb", source)
             print(f"{source.stem}: {source.stat().st_size // 1000} kB with its outputs")
         except (StoredError, FileNotFoundError) as error:
             failed = 1

@@ -183,20 +183,14 @@ def to_decision(part: Part, mean: float) -> float:
 
 def counts() -> str:
     """How many parts of each paper's claims are decided, and of ours beside them, in Markdown."""
-    rows = [
-        f"| paper | parts | {' | '.join(DECIDED)} | open | decided | ours, decided |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = [f"| paper | parts | {' | '.join(DECIDED)} | open | decided | ours, decided |"]
+    rows.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, (paper, file) in FILES.items():
-        lines = [line for line in shown(load_claims(paper, file)) if "claim" in line]
-        lines = [line for line in lines if line["part"] != "all parts"]
-        said = [
-            (bool(OURS.search(line["claim"]) or OURS.search(line["part"])), line["verdict"])
-            for line in lines
-            if line["verdict"] != NOT_COMPARABLE
-        ]
-        own = [verdict for ours, verdict in said if not ours]
-        ours = [verdict for ours, verdict in said if ours]
+        own, ours = [], []
+        for line in shown(load_claims(paper, file)):
+            if "claim" in line and line["part"] != "all parts":
+                side = ours if any(OURS.search(line[key]) for key in ("claim", "part")) else own
+                side += [line["verdict"]] if line["verdict"] != NOT_COMPARABLE else []
         if own:
             found = [sum(v.startswith(kind) for v in own) for kind in DECIDED.values()]
             numbers = [len(own), *found, len(own) - sum(found), f"{sum(found) / len(own):.0%}"]
@@ -208,10 +202,8 @@ def counts() -> str:
 
 def table() -> str:
     """The parts of all files, in Markdown."""
-    rows = [
-        "| paper | not decided | seeds that would decide | minutes more |",
-        "| --- | --- | --- | --- |",
-    ]
+    rows = ["| paper | not decided | seeds that would decide | minutes more |"]
+    rows.append("| --- | --- | --- | --- |")
     for name in FILES:
         for part, seeds, more, own, guessed in undecided(name):
             words = " (median of the paper's arms)" * guessed

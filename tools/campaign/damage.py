@@ -90,13 +90,11 @@ def _mount(folder: Path, size: int) -> int:
 
 
 def _bit(content: bytes) -> bytes:
-    """One bit in the middle is another."""
     half = len(content) // 2
     return content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
 
 
 def _digit(content: bytes) -> bytes:
-    """The last digit is another."""
     at = max(match.start() for match in re.finditer(rb"\d", content))
     return content[:at] + (b"3" if content[at : at + 1] != b"3" else b"7") + content[at + 1 :]
 
@@ -135,8 +133,7 @@ def damage(part: Part) -> None:
         if one[1] not in ("reversed", "a line twice") or one[0] in RECORDS
         if one[1] != "folder copied" or one[0].endswith("manifest.json")
     ]
-    every = [*itertools.product(ways, wholes, (False, True))]
-    chosen = part.some(every)
+    chosen = part.some([*itertools.product(ways, wholes, (False, True))])
     together(part, [partial(_damaged, part, n, *one) for n, one in enumerate(chosen)])
 
 

@@ -19,10 +19,8 @@ from tools.campaign.work import PAPER, VARIANT
 EVENTS = ("seal-1", "row-2", "mark-0", "move-1", "finish")
 """A partial checkpoint, a row (of the second stage, where there are two), between two stages, while
 weights are collected, before the end is noted."""
-KINDS = dict.fromkeys(
-    ("spiral/full", "spell/full", "spell/longpo", "spice/full", "spice/absolute-zero", "ssp/full"),
-    EVENTS,
-)
+KINDS = dict.fromkeys(("spiral/full", "spell/full", "spell/longpo", "spice/full"), EVENTS)
+KINDS |= dict.fromkeys(("spice/absolute-zero", "ssp/full"), EVENTS)
 KINDS |= dict.fromkeys(("rlvr/think", "proposer/learning", "proposer/learning-two"), EVENTS)
 KINDS |= {"spice/r-zero": (*EVENTS, "mark-1", "move-2", "seal-2")}
 KINDS |= {"scope/full": (*EVENTS, "row-3", "row-4", "mark-2", "move-2", "seal-3")}
@@ -63,7 +61,7 @@ def killed_run(part: Part, whole: Whole, place: int, event: str) -> Trial:
         if event and not told:
             code, about = (yield from ended(run, event)), event
         else:
-            after = rng.uniform(0.1, 1.5 + whole.seconds)
+            after = rng.uniform(0.1, 1.5 + whole.run.facts()["seconds"])
             code, about = (yield from gone(begin(run), after)), f"{after:.2f} s"
         if code not in KILLED:
             break

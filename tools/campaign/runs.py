@@ -55,11 +55,6 @@ class Whole:
         """What the undisturbed run left."""
         return left_by(self.run)
 
-    @cached_property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.run.facts()["seconds"]
-
     def again(self, root: Path) -> Run:
         """A new run of this kind, not begun; those that it starts from are there."""
         for variant, seed in self.plan.needs((self.variant, 0)):

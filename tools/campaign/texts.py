@@ -295,7 +295,6 @@ def _collect(part: Part, *results: Iterable[Result]) -> None:
 
 
 def _batch(job: tuple[int, int], known: Mapping[str, Reader] | None = None) -> Result:
-    """Some texts through all readers."""
     bad, count = [], 0
     made = itertools.islice(mutated(valid(), random.Random(str(job))), BATCH)
     for place, text in enumerate(made, job[1]):

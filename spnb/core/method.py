@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -287,9 +288,12 @@ class SelfPlayMethod(ABC):
         """
         settings = self.roles[role]
 
-        def turn(place: int, messages: Messages, copy: int) -> Episode[Trajectory]:
-            seed = seed_of(place, copy)
-            request = self.chat.request(messages, settings.sampling, seed, settings.policy)
+        @cache
+        def first(place: int) -> Request:
+            return self.chat.request(prompts[place], settings.sampling, 0, settings.policy)
+
+        def turn(place: int, _: Messages, copy: int) -> Episode[Trajectory]:
+            request = replace(first(place), seed=seed_of(place, copy))
             if not self.has_room(request.prompt_ids):
                 return overlong(request)
             return (yield from answer(place, request) if answer else single_turn(request))

@@ -36,6 +36,7 @@ class TorchEngine:
         self.tokenizer = tokenizer
         self.max_batch = max_batch
         self.end_ids = end_ids(model, tokenizer)
+        self._last: dict[tuple[int, tuple[str, ...]], bool] = {}
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """See `Engine`. The model's train or eval mode is left as it was."""
@@ -88,11 +89,22 @@ class TorchEngine:
 
     def _finished(self, row: "_Row", sampling: Sampling) -> bool:
         stopped = row.ids[-1] in self.end_ids
-        if sampling.stop and not stopped:
+        if sampling.stop and not stopped and self._may_stop(row.ids[-1], sampling.stop):
             stopped = has_stop(row.ids, sampling.stop, self.tokenizer)
         if stopped:
             row.finish = "stop"
         return stopped or len(row.ids) == row.limit
+
+    def _may_stop(self, token: int, stops: tuple[str, ...]) -> bool:
+        """Whether a token can complete a stop string: it has its last character, or a part of one
+        (spaces are not told from those that a tokenizer adds or drops)."""
+        key = token, stops
+        if key not in self._last:
+            text = self.tokenizer.decode([token])
+            last = {stop[-1] for stop in stops}
+            cut = "\ufffd" in text or any(map(str.isspace, last))
+            self._last[key] = cut or not last.isdisjoint(text)
+        return self._last[key]
 
 
 def rows_with_room(model: Any, tokens: int) -> float:

@@ -210,18 +210,26 @@ def test_log_probabilities_are_from_before_a_cut_while_training(engine, tokenize
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_stop_strings_are_found_where_the_whole_text_shows_them(tokenizer, seed):
+def test_stop_strings_are_found_where_the_whole_text_shows_them(engine, tokenizer, seed):
     rng = random.Random(seed)
     texts = ("é", "</search>", "🙂", "\n\n", " the", "<", "/", "a", "Board", "漢字", "x1 ")
     for _ in range(25):
         ids = tokenizer("".join(rng.choices(texts, k=30)))["input_ids"]
         ids += [rng.randrange(len(tokenizer)) for _ in range(10)]
-        stops = tuple(rng.sample(("</search>", "🙂🙂", "字a", "the/", "\n\n\n", "é<é"), k=3))
+        stops = tuple(rng.sample(("</search>", "🙂🙂", "字a", "the/", "\n\n\n", "é<é", "x1 "), k=3))
         for length in range(1, len(ids) + 1):
             naive = any(stop in tokenizer.decode(ids[:length]) for stop in stops)
             assert has_stop(ids[:length], stops, tokenizer) == naive, (ids[:length], stops)
+            assert engine._may_stop(ids[length - 1], stops) or not naive, (ids[:length], stops)
             if naive:
                 break
+
+
+def test_a_whole_text_is_looked_at_only_where_the_last_token_can_end_a_stop(engine, tokenizer):
+    letters = {text: tokenizer(text)["input_ids"][-1] for text in ("Board", "a", ">")}
+    can = {text: engine._may_stop(token, ("</search>",)) for text, token in letters.items()}
+    assert can == {"Board": False, "a": False, ">": True}
+    assert engine._may_stop(letters["a"], ("never", "sofa"))
 
 
 def test_stop_strings_cost_linear_time(tokenizer):

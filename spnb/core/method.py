@@ -126,6 +126,7 @@ class MethodParams(Settings):
             require("role", name, self.role_names, ValueError)
             if role.trainable and name in self.silent:
                 raise ValueError(f"roles.{name}.trainable is True; allowed: false, it has no rows")
+        self.need(not self.kl_to or self.grpo.get("beta"), "kl_to grpo.beta", "with a KL")
         return self
 
     def need_group(self, role: str, size: str, rule: str) -> None:

@@ -771,7 +771,7 @@ def test_gates_and_rubric_read_what_they_are_about():
 
 @pytest.mark.parametrize(("kl_to", "wanted"), [("", True), ("start", True), ("stage", False)])
 def test_all_stages_are_held_to_the_runs_start_unless_asked_otherwise(kl_to, wanted):
-    assert Method.kl_to_start(method(kl_to=kl_to).params) is wanted
+    assert Method.kl_to_start(method(kl_to=kl_to, grpo={"beta": 0.1}).params) is wanted
 
 
 def test_turns_end_where_the_runs_syntax_ends_a_call():

@@ -204,6 +204,7 @@ def test_a_later_stage_has_the_runs_start(tmp_path, monkeypatch, in_place, rank,
             {"grpo": {"bta": 1}},
             "parameter is 'grpo.bta', which is unknown; did you mean 'grpo.beta'",
         ),
+        ({"kl_to": "start"}, "kl_to is 'start' with grpo.beta 0.0; allowed: with a KL"),
         ({"grpo": {"max_steps": 1}}, "grpo.max_steps is 1; allowed: nothing, steps decides it"),
         (
             {"policies": {"b": "embedded/games"}, "co_trained": {"b": {"num_iterations": 3}}},
@@ -294,7 +295,7 @@ def test_lora_policies_that_began_as_one_are_adapters_of_one_model(tmp_path, mon
         assert self.engines[other].engine is engine
 
     monkeypatch.setattr(rzero.run_module.StageRun, "build", noted)
-    run = make_run(tmp_path, lora_rank=4, kl_to="start")
+    run = make_run(tmp_path, lora_rank=4, kl_to="start", grpo={"beta": 0.1})
     rzero.train(run)
     (asks, new), (answers, asked), (asks_on, answered), (answers_on, asked_on) = seen
     for adapter in (asks, new, answers):

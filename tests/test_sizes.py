@@ -17,7 +17,7 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_730,
     "methods": 3_030,
-    "train": 4_950,
+    "train": 4_970,
     "games": 1_240,
     "corpus": 1_590,
     "evaluate": 1_510,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_700
+HELPER = 10_720
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_920
+EVERYTHING = 25_940
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -238,6 +238,12 @@ class SelfPlayMethod(ABC):
         """Whether `grpo.beta` holds to the weights before the run's first step."""
         return (params.kl_to or cls.kl_to) == "start"
 
+    @classmethod
+    def unmerged(cls, params: MethodParams) -> bool:
+        """Whether a stage goes on with the LoRA adapter of the one before: merged into weights of
+        16 bits small changes are lost."""
+        return cls.kl_to_start(params) or not params.grpo["beta"]
+
     def __init__(self, params: Any, tokenizer: Any):
         self.params = params
         words = prompts.CALLS.get(getattr(params, "syntax", ""))

@@ -190,9 +190,8 @@ def _beside(params: RunParams, name: str, shapes: dict[str, Shape | None]) -> in
         held = (params.grpo | params.co_trained[name])["beta"]  # to a reference in float32
         return (20 if held else 16) * shape.parameters
     same = params.lora_rank and params.policies[name] == params.policy
-    method = method_class(params.paper, params)
-    exact = method.kl_to_start(params) or not params.grpo["beta"]
-    if same and (params.engine == "vllm" or exact):
+    unmerged = method_class(params.paper, params).unmerged(params)
+    if same and (params.engine == "vllm" or unmerged):
         return 0
     return shape.parameters * (4 if params.dtype == "float32" else 2)
 
@@ -325,7 +324,7 @@ def judged(runs: Mapping[tuple[str, int], RunParams], with_memory: bool, process
         took = hours(params)
         total += took.get("all", 0.0) * seeds[variant]
         shown = ", ".join(f"{name} {value:.1f}" for name, value in took.items())
-        count = f"{seeds[variant]} runs, hours of one H100 each"
+        count = f"{seeds[variant]} run{'s' * (seeds[variant] > 1)}, hours of one H100 each"
         lines.append(f"{variant}: {count}: {shown or 'not known'}")
         if with_memory:
             lines += _memory_lines(params, processes)

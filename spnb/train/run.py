@@ -254,8 +254,8 @@ class StageRun:
         self.first, self.now = (at[self.stage.policy] for at in (self.origins, self.sources))
         method = method_class(params.paper, params)
         to_start = method.kl_to_start(params)
-        exact = to_start or not params.grpo["beta"]  # merged into 16 bits small changes are lost
-        self.adapters = params.lora_rank > 0 and exact and not has_adapter(self.first)
+        unmerged = params.lora_rank > 0 and method.unmerged(params)
+        self.adapters = unmerged and not has_adapter(self.first)
         policy = load_policy(self.first if self.adapters else self.now, params)
         self.method = method(params, policy.tokenizer)
         if methods is not None:

@@ -227,6 +227,8 @@ def test_a_tolerance_is_relative_to_gold_and_includes_its_end():
     ("gold", "prediction"),
     [
         ("1/2", "0.5"),
+        ("3 1/2", "3.5"),
+        ("-2 1/4", "-9/4"),
         (r"\frac{1}{2}", ".5"),
         ("2x^2", "2*x**2"),
         ("5", "x = 5"),

@@ -293,7 +293,7 @@ def test_the_command_prints_runs_hours_and_cards():
     printed = CliRunner().invoke(app, ["plan", "spiral", "--variant", "sft", "--memory"])
     assert printed.exit_code == 0
     lines = printed.output.splitlines()
-    assert lines[0].startswith("sft: 1 runs, hours of one H100 each: answers ")
+    assert lines[0].startswith("sft: 1 run, hours of one H100 each: answers ")
     assert lines[1].split() == ["card,", "GB", "24", "48", "80", "141"]
     assert lines[-2].split() == ["fits"] * 4 and "H100-hours" in lines[-1]
     assert "snapshots" not in CliRunner().invoke(app, ["plan", "spiral"]).output

@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
-    "core": 2_730,
+    "core": 2_740,
     "methods": 3_030,
-    "train": 4_970,
+    "train": 4_990,
     "games": 1_240,
     "corpus": 1_590,
     "evaluate": 1_510,
     "lab": 4_640,
-    "report": 5_850,
+    "report": 5_880,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_720
+HELPER = 10_740
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 25_940
+EVERYTHING = 26_000
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -135,9 +135,11 @@ class Tool:
 
 
 def make_tool(params: Any, tokenizer: Any, retriever: Any, **usual: Any) -> Tool:
-    """A tool as `params` have it: results, max_searches, max_length, syntax; what they lack is as
-    `usual`, else as in `Tool`."""
-    names = {"k": "results"} | {name: name for name in ("max_searches", "max_length", "syntax")}
+    """A tool as `params` have it: results, result_tokens, max_searches, max_length, syntax, and
+    thoughts hidden where a turn is a row; what they lack is as `usual`, else as in `Tool`."""
+    same = ("result_tokens", "max_searches", "max_length", "syntax")
+    names = {"k": "results"} | {name: name for name in same}
+    usual["hide_thoughts"] = getattr(params, "rows", "") == "turn"
     given = {field: getattr(params, name) for field, name in names.items() if hasattr(params, name)}
     return Tool(tokenizer, retriever, **usual | given)
 
@@ -207,6 +209,7 @@ def _history(trajectory: Trajectory, tool: Tool) -> Sequence[int]:
         turn = [token for token, _ in part]
         if own:
             said = prompts.outside(tool.tokenizer.decode(turn)).lstrip()
+            said = Chat(tool.tokenizer).content(said)  # control tokens that it spelled are words
             turn = tool.tokenizer(said, add_special_tokens=False)["input_ids"]
         ids += turn
     return ids

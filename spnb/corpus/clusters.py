@@ -97,7 +97,7 @@ def read_clusters(
             message = f"cluster {name!r} of {corpus!r} has {len(rows)} documents"
             raise CorpusError(f"{message}; allowed: documents_read ({least}) or more")
         family = (rows[0].get("metadata") or {}).get("task", types[place % len(types)])
-        require("task type", family, TYPES, ValueError)
+        require("task type", family if isinstance(family, str) else repr(family), TYPES, ValueError)
         rng = random.Random(derive_seed(seed, "cluster", name))
         drawn = rng.sample(rows, min(count, len(rows)))
         documents = tuple(Document(row["text"]) for row in drawn)

@@ -180,7 +180,10 @@ def answer_numbers(items: Sequence[Any], tasks: Sequence[Task], source: Any) -> 
     the points that are there, and the shares of single grades that are right, of points given among
     those that are not there, and withheld among those that are."""
     answers = [
-        (task, item, one) for task, item in zip(tasks, items, strict=True) for one in item.answers
+        (task, item, one)
+        for task, item in zip(tasks, items, strict=True)
+        for one in item.answers
+        if not one.lost
     ]
     marks = [
         (mark, source.states(one.text, point))
@@ -189,7 +192,7 @@ def answer_numbers(items: Sequence[Any], tasks: Sequence[Task], source: Any) -> 
     ]
     told = [(one, source.oracle(task, one.trajectory.policy_text)) for task, _, one in answers]
     told = [(one, said) for one, said in told if said]
-    grades = [[one.grade for one in item.answers] for item in items]
+    grades = [[one.grade for one in item.answers if not one.lost] for item in items]
     means: dict[str, list[float]] = {
         "grade": [one.grade for *_, one in answers],
         "variance": [pvariance(each) for each in grades if each],

@@ -69,6 +69,7 @@ class Params(MethodParams):
         for name in ("mix", "transfer"):
             weights = getattr(self, name)
             self.need(sum(weights) > 0 or not weights, name, "weights of levels, one above 0")
+        self.need("solver" not in self.frozen, "roles", "a solver that learns")
         check_source(SOURCE, self)
         return self
 

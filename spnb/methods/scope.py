@@ -32,7 +32,7 @@ from spnb.core.grading import read_answer
 from spnb.core.method import POLICY, MethodParams, Role, SearchMethod, Suite, place_of
 from spnb.core.plugins import foreign
 from spnb.core.rewards import length_factor, tent
-from spnb.core.search import LOST, SYNTAXES, Tool, as_first_turns, first_turns, samples
+from spnb.core.search import LOST, SYNTAXES, as_first_turns, first_turns, samples
 from spnb.core.types import Messages, Sample, Sampling, Task, Trajectory, derive_seed, grouped
 from spnb.corpus.passages import Passages, Pool, Reading, Readings
 from spnb.evaluate.by_search import BySearch, use_of_search
@@ -69,7 +69,7 @@ class Params(MethodParams):
     silent = ("gate", "rubric", "grader")
     asks = {
         "step": "documents_per_step * proposals * attempts + tasks_per_step * answers",
-        "evaluation": "eval_items * kinds * highest + eval_tasks * attempts + short_items",
+        "evaluation": "eval_items * 4 * highest + eval_tasks * attempts + short_items",
         "run": "batch_documents * most_batches * filter_attempts",
     }
 
@@ -194,11 +194,6 @@ class Method(SearchMethod):
             "rubric": judge,
             "grader": judge,
         }
-
-    def tool(self, pool: str) -> Tool:
-        """What a search reaches; earlier thoughts are hidden where a turn is a row (appendix E)."""
-        tool = replace(super().tool(pool), result_tokens=self.params.result_tokens)
-        return replace(tool, hide_thoughts=self.params.rows == "turn")
 
     def estimate(self, samples: Sequence[Sample]) -> None:
         """Advantages of trajectories, each also that of its further turns (eq. 2)."""
@@ -421,10 +416,11 @@ class Method(SearchMethod):
         self.log(**{f"stopped/{why}": n / candidates for why, n in reasons.items() if why})
         if len(tasks) < params.filled_at_least * quota:
             counts = ", ".join(f"{why}: {n}" for why, n in reasons.most_common() if why)
+            hint = "; with a smaller one the run goes on" if tasks else ""
             raise ValueError(
                 f"{len(tasks)} of {quota} tasks of the stage passed, of {candidates} "
                 f"candidates ({counts}); allowed: {params.filled_at_least:g} of them or more "
-                "(filled_at_least; with a smaller one the run goes on)"
+                f"(filled_at_least{hint})"
             )
         return [tasks[place % len(tasks)] for place in range(quota)]
 
@@ -535,7 +531,9 @@ class Method(SearchMethod):
         block, tasks = part
         items = [given(one.question, one.info["kind"], one.gold, "heldout") for one in tasks]
         seed = self.params.eval_seed(SUITE, block)
-        yield from self.answer(items, 1, seed, self.params.eval_sampling)
+        longest = self.roles["solver"].sampling.max_new_tokens
+        sampling = replace(self.params.eval_sampling, max_new_tokens=longest)
+        yield from self.answer(items, 1, seed, sampling)
         records = [
             record(SUITE, str(block * BLOCK + at), **self.facts(task, item.answers[0]))
             for at, (task, item) in enumerate(zip(tasks, items, strict=True))

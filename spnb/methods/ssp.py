@@ -214,7 +214,7 @@ class Method(SearchMethod):
         if params.paid == "shuffled":
             permute_rewards([row for row in rows if row.weight], rng)
         self.remember(slots, step)
-        self.filled = (len(questions), len(slots))
+        self.filled = (len(questions), sum(slot.reason != LOST for slot in slots))
         self.log(**numbers(proposed, questions))
         return rows
 
@@ -500,11 +500,12 @@ def numbers(proposed: Sequence[Question], questions: Sequence[Question]) -> dict
     hacked (read, and not right), of these hacked/answerable (with one answer, another), and of the
     right ones the level."""
     metrics = {"proposals": float(len(proposed)), "questions": float(len(questions))}
-    metrics["replayed"] = share(one.replayed for one in questions)
-    metrics["success"] = share(one.success for one in questions)
-    metrics["mixed"] = share(0 < one.success < 1 for one in questions)
-    rows = [row for one in questions for row in one.rows]
-    metrics["solver searches"] = share(len(row.info.get("searches", ())) for row in rows)
+    if questions:
+        metrics["replayed"] = share(one.replayed for one in questions)
+        metrics["success"] = share(one.success for one in questions)
+        metrics["mixed"] = share(0 < one.success < 1 for one in questions)
+        rows = [row for one in questions for row in one.rows]
+        metrics["solver searches"] = share(len(row.info.get("searches", ())) for row in rows)
     if not proposed:
         return metrics
     metrics["passed"] = share(slot.passed for slot in proposed)

@@ -6,7 +6,7 @@ own variant is a further line of every panel that has its measure, under its nam
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from textwrap import fill
 from typing import Any, Literal
@@ -218,14 +218,15 @@ def lines_with_intervals(ax: Axes, rows: pd.DataFrame, by: str, order: Mapping[s
 def small_multiples(
     data: pd.DataFrame, title: str, label: str, window: int = 1, **settings: Any
 ) -> Figure:
-    """A block of panels a paper, with one vertical scale.
+    """A block of panels a paper, with one vertical scale; arms of half as many steps as others, or
+    less, have a block of their own.
 
     Args:
         data: columns paper, panel, variant, seed, step, value, or those of `lines_with_intervals`.
         label: of the vertical axis, with unit.
         settings: further fields of `Curves`.
     """
-    blocks = dict(list(data.groupby("paper", sort=False)))
+    blocks = dict(_blocks(data, settings.get("x", "step")))
     taller = 0.5 if settings.get("x", "step") != "step" else 0.0
     heights = [block_height(rows) + taller for rows in blocks.values()]
     heights[-1] += 0.0 if taller else 0.15  # the note
@@ -237,14 +238,25 @@ def small_multiples(
             place.suptitle(paper, fontsize=10, x=0.01, ha="left")
             titles = list(rows["panel"].unique())
             panels = {each: {"window": window} for each in titles}
-            panels[titles[0]]["label"] = label
+            panels[titles[0]]["label"] = fill(label, 14)
             names = list(rows["variant"].unique())
-            known = looks(paper, names)
+            known = looks(rows["paper"].iloc[0], names)
             own = {"variants": [name for name in known if name in names], "panels": panels}
             block = Curves(looks=known, sharey=True, **own, **settings)
             block.draw_on(place, titles, rows.rename(columns={"panel": "quantity"}))
             plots.legend_below(place, note=note if place is places[-1] else "")
     return figure
+
+
+def _blocks(data: pd.DataFrame, x: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each paper by its name; of arms of very different lengths by name and steps."""
+    for paper, rows in data.groupby("paper", sort=False):
+        steps = rows.groupby("variant")["step"].transform("max") if x == "step" else None
+        if steps is None or steps.max() < 2 * steps.min():
+            yield paper, rows
+            continue
+        for length, part in rows.groupby(steps):
+            yield f"{paper}, {length} steps", part
 
 
 def running_means(window: int) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from pydantic import Field
 
 from spnb.core.params import StrictData
@@ -201,7 +202,7 @@ def exhibit(
 ) -> ExhibitContent | None:
     """An exhibit of training dynamics; None where no run has one to show.
 
-    All numbers are saved (`part`: the role, or game and seat); a figure shows `drawn`'s choice.
+    All numbers are saved (`part`: the role, or game and seat).
     """
     rule = thresholds or Thresholds()
     contents = read_yaml("dynamics", "curves.yaml")
@@ -214,19 +215,32 @@ def exhibit(
         return ExhibitContent(summary(verdicts(frames, rule)), frames.runs, None, caption, protocol)
     metrics = about.get("metrics")
     data = series(frames, *metrics) if metrics else results(frames, *evaluations)
+    if metrics:
+        data["part"] = data["part"].str.removeprefix(f"{metrics[0]}/")
+    figure, words = picture(exhibit_id, data)
+    if figure is None:
+        return None
+    used = [run for run in frames.runs if run.paper in set(data["paper"])]
+    return ExhibitContent(figure, used, data, f"{caption} {words}".strip(), f"{protocol}.")
+
+
+def picture(exhibit_id: str, data: pd.DataFrame) -> tuple[Figure | None, str]:
+    """A figure of an exhibit's numbers, `drawn`'s choice of them, and words on both; None where
+    nothing is to be drawn. `data`: `SERIES`, as its CSV has it."""
+    contents = read_yaml("dynamics", "curves.yaml")
+    about = contents["figures"][exhibit_id]
+    for metric in about.get("metrics", ()):
+        parts = data["part"]
+        data = data.assign(part=parts.where(parts == metric, f"{metric}/" + parts))
     shown, left_out = drawn(data, contents["words"], about.get("seats", "together"))
     if shown.empty:
-        return None
+        return None, left_out
     window = about.get("window", 5)
     axis = {"ylim": (None, None), **about.get("axis", {})}
     if axis.get("yscale") == "log":
         shown = shown[shown["value"] > 0]
     figure = small_multiples(shown, exhibit_info(exhibit_id).title, about["label"], window, **axis)
-    caption = f"{caption} {running_means(window)} {left_out}".strip()
-    used = [run for run in frames.runs if run.paper in set(data["paper"])]
-    if metrics:
-        data["part"] = data["part"].str.removeprefix(f"{metrics[0]}/")
-    return ExhibitContent(figure, used, data, caption, f"{protocol}.")
+    return figure, f"{running_means(window)} {left_out}".strip()
 
 
 def drawn(

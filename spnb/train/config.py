@@ -200,6 +200,11 @@ class RunParams(MethodParams):
         self.need(own, "retriever", f"{KINDS[0]} without a corpus")
         turn = not hasattr(self, "max_searches") or self.max_new_tokens < self.max_length
         self.need(turn, "max_new_tokens max_length", "a turn that is shorter than a trajectory")
+        searching = {*self.roles} - {*self.silent} if hasattr(self, "max_searches") else {}
+        for name in sorted(searching):
+            key = f"roles.{name}.max_new_tokens"
+            fits = (self.roles[name].max_new_tokens or 0) < self.max_length
+            self.need(fits, f"{key} max_length", "a turn that is shorter than a trajectory")
         thinks = getattr(self, "syntax", "xml") == "xml" or self.thinking is not False
         self.need(thinks, "thinking syntax", "none, or xml: turns after a search think")
         for name in self.benchmarks:

@@ -10,6 +10,8 @@ from spnb.core.types import Sample, role_label
 
 METRICS: dict[str, str] = packaged_yaml("train/metrics.yaml")
 """What each key of a step's row is, with its unit; a row has no other keys."""
+BY_REASON = ("method/filter/", "method/stopped/")
+"""Metrics that are shares by reason."""
 TIMINGS = ("seconds/generate", "seconds/update", "seconds/step", "tokens_per_second")
 
 
@@ -107,6 +109,15 @@ def rollout_metrics(
         if kl := [part[role] for part in kl_parts if role in part]:
             metrics[f"kl/{role}"] = sum(total for total, _ in kl) / sum(count for _, count in kl)
     return metrics
+
+
+def method_metrics(processes: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """A method's metrics over all processes: means over those that have one; of shares by reason
+    (`BY_REASON`) over all, because a process without a case names none."""
+    keys = dict.fromkeys(key for metrics in processes for key in metrics)
+    none = {key: 0.0 for key in keys if key.startswith(BY_REASON)}
+    every = [none | metrics for metrics in processes]
+    return {key: mean_of([one[key] for one in every if key in one]) for key in keys}
 
 
 def mean_of(values: Sequence[float]) -> float | None:

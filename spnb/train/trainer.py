@@ -40,7 +40,14 @@ from spnb.train.engines.vllm import starting, vllm_settings
 from spnb.train.guards import TrainerError
 from spnb.train.logps import EntropyMixin, logps_mixin
 from spnb.train.masters import MastersMixin
-from spnb.train.metrics import kl_sums, mean_of, ratio_sums, role_sums, rollout_metrics
+from spnb.train.metrics import (
+    kl_sums,
+    mean_of,
+    method_metrics,
+    ratio_sums,
+    role_sums,
+    rollout_metrics,
+)
 from spnb.train.partners import Partner
 from spnb.train.role_kl import IN_KL, KL_WEIGHT, RoleKLMixin, WeightedKLMixin
 from spnb.train.runs import seal
@@ -338,9 +345,7 @@ class SelfPlayMixin(RunMixin):
         row |= {"seconds/update": seconds - self._record["generate"], "tokens_per_second": tokens}
         for name, partner in self.partners.items():
             row |= partner.metrics(name)
-        methods = gather_object([self.method.metrics])
-        keys = dict.fromkeys(key for metrics in methods for key in metrics)
-        return row | {key: mean_of([m[key] for m in methods if key in m]) for key in keys}
+        return row | method_metrics(gather_object([self.method.metrics]))
 
 
 def _rollout_columns(prompts: list[str], trainer: Any) -> dict[str, list]:

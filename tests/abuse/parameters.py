@@ -143,6 +143,8 @@ def absent() -> Iterator[Case]:
         yield run("retriever=http://there", says=says, paper=paper)
         says = "max_new_tokens is 300 with max_length 300; allowed: a turn that is shorter than"
         yield run("max_new_tokens=300", "max_length=300", says=says, paper=paper)
+        says = "roles.solver.max_new_tokens is 400 with max_length 400; allowed: a turn"
+        yield run("roles.solver.max_new_tokens=400", "max_length=400", says=says, paper=paper)
     yield run("plugins=nowhere.py", says="plugins is 'nowhere.py'; allowed: an existing file")
     other = "policies={proposer: embedded/games}"
     says = "policy is 'embedded/games', whose vocabulary is not that of the policy in training"

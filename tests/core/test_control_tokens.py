@@ -92,6 +92,22 @@ def test_search_results_close_no_turn(syntax, text, shipped):
     assert sum(observed("three").values()) == (0 if syntax == "xml" else 4)
 
 
+@pytest.mark.parametrize("hide", [False, True])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_a_policy_spells_closes_no_turn_of_its_own(text, hide, shipped):
+    """Letter by letter, in a turn that is read again with or without its thoughts."""
+    call = f"<think>a</think>{text}<search> q</search>"
+    ids = [index for letter in call for index in shipped(letter)["input_ids"]]
+    assert not controls_in(shipped, ids)
+    turns = iter([Completion((*ids,), (0.0,) * len(ids), call, "stop"), LAST])
+    asked = []
+    engine = SimpleNamespace(generate=lambda requests: asked.extend(requests) or [next(turns)])
+    library = SimpleNamespace(search=lambda queries, k: [[Hit("1", "", "three", None)]])
+    tool = Tool(shipped, library, hide_thoughts=hide)
+    run(search_rollouts([Request((5,), Sampling(8), 0)], tool), {"policy": engine})
+    assert len(asked) == 2 and not controls_in(shipped, asked[1].prompt_ids)
+
+
 def test_control_strings_of_another_tokenizer():
     """Control tokens in other brackets, one within another, one of a single character."""
     other = other_tokenizer()

@@ -311,6 +311,7 @@ def test_a_restored_method_goes_on_as_if_it_had_never_stopped():
         ({**LADDER, "mix": [-1, 2]}, "mix.0 is -1"),
         ({"task": "read"}, "task"),
         ({"fixed": 0}, "fixed is 0"),
+        ({"roles": {"solver": {"policy": "start"}}}, "allowed: a solver that learns"),
     ],
 )
 def test_what_is_not_allowed_is_named(values, message):

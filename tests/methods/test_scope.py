@@ -798,6 +798,12 @@ def test_a_search_shows_as_much_and_hides_thoughts_as_the_run_wants():
     tool = method(rows="turn", result_tokens=7).tool("train")
     assert (tool.result_tokens, tool.hide_thoughts) == (7, True)
     assert not method().tool("train").hide_thoughts
+    made = method(rows="turn", result_tokens=7)
+    short = made.suites(0)[-1]
+    assert short.name == "multi-hop"
+    world = Scripted()
+    play_suite(short, dict.fromkeys(NAMES, world))
+    assert not any("<think>" in prompt.partition("<search>")[2] for prompt in world.prompts)
 
 
 def test_all_types_take_turns():
@@ -851,6 +857,7 @@ def test_random_rewards_are_of_answers_that_count(monkeypatch):
         monkeypatch.setattr(made.source, "retriever", lambda pool: Down())
         _, rows = play(Half(), step=2, made=made)
         assert len({row.reward for row in rows[::2]}) == 1, "who could answer did so in full"
+        assert numbers(made)["grade"] == 1 and numbers(made)["variance"] == 0
 
 
 @pytest.mark.parametrize("values", [{"answers": 1}, {"proposals": 1}])

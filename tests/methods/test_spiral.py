@@ -419,6 +419,7 @@ def test_another_policy_in_the_other_seat_is_asked_and_not_trained():
             "opponent is 'random' with games .*; allowed: random in games with listed moves",
         ),
         (dict(phases=["dream"]), "phases"),
+        (dict(roles={"player": {"trainable": False}}), "allowed: a player that learns"),
         (
             dict(phases=["imitate"], games=["connect_four"]),
             "'expert', which game 'connect_four' has not",

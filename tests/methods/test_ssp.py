@@ -647,6 +647,26 @@ def failing(monkeypatch, **values):
     return made
 
 
+@pytest.mark.parametrize(("lost", "share"), [(0, 1), (3, 12 / 13), (4, 1)])
+def test_who_could_not_search_takes_no_part_in_the_mean(lost, share, monkeypatch):
+    """Of four questions the first loses attempts; one that is left alone has no advantage."""
+    search = Method.search
+
+    def losing(self, role, *arguments):
+        groups = yield from search(self, role, *arguments)
+        for attempt in groups[0][:lost] if role == "solver" else ():
+            attempt.finish = "retriever"
+        return groups
+
+    monkeypatch.setattr(Method, "search", losing)
+    values = {"attempts": 4, "answers_per_step": 4, "fill": "dummy", "verify": "none"}
+    _, rows = play(Scripted(right=in_turn(True, False)), **values)
+    kept = [row.weight for row in rows if row.weight]
+    solver = [row.weight for row in of(rows, "solver") if row.weight]
+    assert len(solver) == (12 if lost else 16)
+    assert sum(solver) == pytest.approx(share * len(kept))
+
+
 @pytest.mark.parametrize("searching", [1, 4])
 def test_attempts_whose_search_failed_count_nowhere(searching, monkeypatch):
     made = failing(monkeypatch)
@@ -655,6 +675,7 @@ def test_attempts_whose_search_failed_count_nowhere(searching, monkeypatch):
     if searching == 4:
         assert not solver and {row.info["reason"] for row in proposer} == {"retriever"}
         assert {(row.weight, row.advantage) for row in proposer} == {(0.0, 0.0)} and not made.pool
+        assert not {"success", "mixed", "replayed", "solver searches"} & {*numbers(made)}
         return
     assert {(row.weight, row.advantage) for row in solver[::4]} == {(0.0, 0.0)}
     assert [row.info["success"] for row in proposer] == pytest.approx([2 / 3] * 4)

@@ -1,5 +1,7 @@
 """The collapse detector on series worked out by hand, and runs counted and drawn."""
 
+import shutil
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from spnb.report.dynamics import Thresholds, collapse, spikes
 from spnb.report.exhibits import read_index
 from spnb.report.frame import KEYS, gather
 from spnb.train.runs import open_run
+from tools import redraw
 
 
 def steps(values, first=1):
@@ -281,6 +284,37 @@ def test_small_multiples_have_a_block_a_paper_and_one_scale_in_it():
     assert legend == ["think: rule (n=2)", "b (n=2)"]
     assert figure.get_size_inches()[1] * plots.DPI < 1100
     plt.close(figure)
+
+
+def test_arms_of_very_different_lengths_have_blocks_of_their_own():
+    short = long_frame(["full", "no-rae"], ["x"], "spiral")
+    long = short.assign(variant="full-long", step=short["step"] * 3)
+    shown = pd.concat([short, long]).rename(columns={"part": "panel"})
+    figure = small_multiples(shown, "", "tokens a response")
+    most = short["step"].max()
+    titles = [block.get_suptitle() for block in figure.subfigs]
+    assert titles == [f"spiral, {most} steps", f"spiral, {3 * most} steps"]
+    counts = [len(block.legends[0].get_texts()) for block in figure.subfigs]
+    assert counts == [2, 1] and figure.subfigs[0].axes[0].get_ylabel() == "tokens a\nresponse"
+    plt.close(figure)
+
+
+@pytest.mark.slow
+def test_a_picture_is_drawn_again_from_its_numbers(tmp_path, monkeypatch):
+    """Nothing but the picture changes; a caption that says something else stops it."""
+    shutil.copy(redraw.FIGURES / "index.json", tmp_path)
+    (tmp_path / "dynamics").mkdir()
+    for path in (redraw.FIGURES / "dynamics").glob("clip-ratio.*"):
+        shutil.copy(path, tmp_path / "dynamics")
+    for suffix in ("png", "svg"):
+        (tmp_path / f"dynamics/clip-ratio.{suffix}").write_text("gone")
+    monkeypatch.setattr(redraw, "FIGURES", tmp_path)
+    assert redraw.redraw("dynamics/clip-ratio") == ["clip-ratio.png", "clip-ratio.svg"]
+    assert "<svg" in (tmp_path / "dynamics/clip-ratio.svg").read_text()
+    about = tmp_path / "index.json"
+    about.write_text(about.read_text().replace("Running means over", "Means over"))
+    with pytest.raises(SystemExit, match="would show something else now: Running means"):
+        redraw.redraw("dynamics/clip-ratio")
 
 
 def test_a_logarithmic_scale_is_shared_too():

@@ -2,6 +2,7 @@
 things go wrong."""
 
 import hashlib
+import io
 import json
 import multiprocessing
 import re
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from PIL import Image
+from PIL import Image, ImageColor
 
 from spnb.core.params import ParamError
 from spnb.core.paths import ROOT
@@ -31,8 +32,10 @@ from spnb.report.exhibits import (
     ranges,
     read_index,
     save_exhibit,
+    small_png,
     small_svg,
 )
+from spnb.report.plots import PALETTE
 from spnb.train import provenance
 from spnb.train.policies import PolicyError, policy_fingerprint
 
@@ -600,3 +603,21 @@ def test_the_commit_is_the_projects_and_says_dirty(
     assert exhibits.provenance.commit() == git("rev-parse", "HEAD") + "-dirty"
     monkeypatch.setattr("spnb.train.provenance.ROOT", tmp_path / "figures")
     assert exhibits.provenance.commit() is None, "inside a repository of something else"
+
+
+def test_a_small_picture_has_white_and_the_lines_colours_as_they_are():
+    """One pixel of each line's colour among hundreds of shades."""
+    picture = Image.new("RGB", (64, 64), "#FFFFFF")
+    shades = ((x, y, (4 * x, 4 * y, 128)) for x in range(64) for y in range(32))
+    for x, y, colour in shades:
+        picture.putpixel((x, y), colour)
+    lines = [ImageColor.getrgb(colour) for colour in PALETTE]
+    for x, colour in enumerate(lines):
+        picture.putpixel((x, 40), colour)
+    whole = io.BytesIO()
+    picture.save(whole, format="png")
+    small = Image.open(io.BytesIO(small_png(whole.getvalue(), {"Title": "a"})))
+    assert small.text == {"Title": "a"} and len(small.getcolors()) <= 32
+    pixels = small.convert("RGB")
+    assert [pixels.getpixel((x, 40)) for x in range(len(lines))] == lines
+    assert pixels.getpixel((0, 63)) == (255, 255, 255)

@@ -18,12 +18,24 @@ from spnb.core.types import Sample
 from spnb.train.config import RunParams, grpo_arguments
 from spnb.train.guards import TrainerError, token_logps
 from spnb.train.logps import GROUP_ROWS
-from spnb.train.metrics import kl_sums, ratio_sums, role_sums, rollout_metrics
+from spnb.train.metrics import kl_sums, method_metrics, ratio_sums, role_sums, rollout_metrics
 from spnb.train.policies import LORA_TARGETS, Policy
 from spnb.train.runs import last_checkpoint
 from spnb.train.trainer import Hooks, RunMixin, Stage, make_trainer
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", max_new_tokens=16, save_every=100)
+
+
+def test_a_methods_metrics_are_means_of_who_has_one_and_shares_by_reason_of_all():
+    """Two processes; nothing passed in the first."""
+    first = {"method/passed": 0.0, "method/filter/no question": 1.0}
+    second = {"method/passed": 1.0, "method/success": 0.5}
+    assert method_metrics([first, second]) == {
+        "method/passed": 0.5,
+        "method/filter/no question": 0.5,
+        "method/success": 0.5,
+    }
+    assert method_metrics([first]) == first
 
 
 def run_params(steps=2, grpo=None, **values):

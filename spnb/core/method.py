@@ -14,7 +14,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from spnb.core import plugins, prompts
-from spnb.core.advantages import ESTIMATORS, Estimator, assign, make_estimator, skip_zero_advantage
+from spnb.core.advantages import (
+    ESTIMATORS,
+    Estimator,
+    RoleEMA,
+    assign,
+    make_estimator,
+    skip_zero_advantage,
+)
 from spnb.core.episodes import Episode, ask_group, overlong, single_turn
 from spnb.core.params import Settings, StrictData, require
 from spnb.core.search import Tool, make_tool, search_rollout
@@ -57,8 +64,10 @@ class Role:
         """This role with the parameters that are set; a snapshot never learns."""
         changes = params.model_dump(exclude_none=True)
         sampling = {n: changes.pop(n) for n in Sampling.__annotations__ if n in changes}
-        if "estimator" in changes:
-            changes["estimator"] = make_estimator(changes["estimator"])
+        if params.estimator == "role_ema" and isinstance(self.estimator, RoleEMA):
+            del changes["estimator"]  # it keeps its decay
+        elif params.estimator:
+            changes["estimator"] = make_estimator(params.estimator)
         if params.policy in SNAPSHOTS:
             changes["trainable"] = False
         return replace(self, sampling=replace(self.sampling, **sampling), **changes)

@@ -74,19 +74,21 @@ class Segments:
         return sum(map(len, self.stores))
 
     def _cut(self, row: int) -> list[str]:
-        """The segments of a document by its row in all corpora together."""
+        """The segments of a document by its row in all corpora together; none of blank text."""
         for store in self.stores:
             if row < len(store):
                 break
             row -= len(store)
-        return cut(store[row].text, self.tokenizer, self.size)
+        text = store[row].text
+        return cut(text, self.tokenizer, self.size) if text.strip() else []
 
     def draw(self, rng: random.Random, count: int) -> list[str]:
-        """Documents at random, none twice before all have come, and any segment of each."""
+        """Documents at random, none twice before all have come, and any segment of each; another in
+        the place of a blank one, which stands behind those that were looked at (`store.check`)."""
         rows: list[int] = []
         while len(rows) < count:
             rows += rng.sample(range(len(self)), min(len(self), count - len(rows)))
-        return [rng.choice(self.of(row)) for row in rows]
+        return [rng.choice(self.of(row) or self.draw(rng, 1)) for row in rows]
 
 
 class SegmentSource:

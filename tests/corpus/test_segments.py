@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from spnb.corpus import store
 from spnb.corpus.segments import Segments, cut
 from spnb.corpus.store import CorpusError
 from spnb.lab.segments import documents
@@ -67,6 +68,13 @@ def test_documents_are_drawn_alike_and_then_any_of_their_segments():
     assert drawn["b c"] + drawn["d e"] == 600 and abs(drawn["b c"] - 300) < 60
     many = corpus.draw(random.Random(0), 7)
     assert Counter(many)["f"] in (2, 3)
+
+
+def test_a_blank_document_behind_those_that_are_looked_at_is_not_drawn(monkeypatch):
+    monkeypatch.setattr(store, "CHECKED", 1)
+    corpus = Segments([rows("a", " \n ", "b")], Words(), 4)
+    assert {*corpus.draw(random.Random(0), 60)} == {"a", "b"}
+    assert len(corpus.draw(random.Random(0), 7)) == 7
 
 
 def test_bad_input_is_named():

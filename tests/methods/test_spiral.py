@@ -204,6 +204,8 @@ def test_the_players_estimator_is_a_role_like_any_other():
     engine = MoveEngine(at_random)
     step_of(spiral, engine)
     assert {request.sampling.temperature for request in engine.requests} == {0.5}
+    named = method(ema_decay=0.5, roles={"player": {"estimator": "role_ema"}})
+    assert named.roles["player"].estimator.decay == 0.5
 
 
 # The draw of a step's turns

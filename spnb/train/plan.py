@@ -358,8 +358,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     try:
         while (queue and not failed) or active:
             free = 0 if failed else jobs - len(active)
-            ready = [key for key in queue if all(plan.open(*n).finished for n in plan.needs(key))]
-            for key in ready[:free]:
+            for key in _ready(plan, queue)[:free]:
                 queue.remove(key)
                 if busy := plan.open(*key).busy():
                     print("waiting:", busy, flush=True)
@@ -384,6 +383,11 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         log = last_lines(run.folder, count)
         raise RunError(f"run {run.run_id} failed; its log ends:\n" + "\n".join(log))
     return _checked(plan, waiting)
+
+
+def _ready(plan: Plan, queue: list[Key]) -> list[Key]:
+    """The waiting runs whose starting points are finished."""
+    return [key for key in queue if all(plan.open(*need).finished for need in plan.needs(key))]
 
 
 def _checked(plan: Plan, trained: Iterable[Key] = ()) -> list[Run]:

@@ -26,7 +26,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_750
+HELPER = 10_760
 """Core, methods and train together; 6,500 is where they should be."""
 EVERYTHING = 26_020
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""

@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_760
+HELPER = 10_770
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_020
+EVERYTHING = 26_040
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -165,6 +165,9 @@ def search_rollout(request: Request, tool: Tool) -> Episode[Trajectory]:
     row = Trajectory(request.prompt_ids, policy=request.policy)
     while row.finish is None:
         asked = _turn(request, row, tool)
+        if len(asked.prompt_ids) > limit:  # control tokens that were broken up
+            row.finish = "length"
+            break
         if tool.hide_thoughts:
             row.contexts.append(asked.prompt_ids)
         (completion,) = yield [asked]

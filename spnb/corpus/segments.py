@@ -83,12 +83,16 @@ class Segments:
         return cut(text, self.tokenizer, self.size) if text.strip() else []
 
     def draw(self, rng: random.Random, count: int) -> list[str]:
-        """Documents at random, none twice before all have come, and any segment of each; another in
-        the place of a blank one, which stands behind those that were looked at (`store.check`)."""
+        """Documents at random, none twice before all have come, and any segment of each; the next
+        with words in the place of a blank one, behind those that `store.check` looked at."""
         rows: list[int] = []
         while len(rows) < count:
             rows += rng.sample(range(len(self)), min(len(self), count - len(rows)))
-        return [rng.choice(self.of(row) or self.draw(rng, 1)) for row in rows]
+        return [rng.choice(self._next(row)) for row in rows]
+
+    def _next(self, row: int) -> list[str]:
+        following = (self.of((row + further) % len(self)) for further in range(len(self)))
+        return next(filter(None, following))
 
 
 class SegmentSource:

@@ -98,7 +98,8 @@ class Params(MethodParams):
         updates = self.grpo.get("num_iterations", 1) * (getattr(self, "updates", None) or 1)
         engine = getattr(self, "engine", "torch")
         rival = self.roles["opponent"].policy if "opponent" in self.roles else None
-        need("player" not in self.frozen, "roles", "a player that learns")
+        trained = {"questions" if phase == "answer" else "player" for phase in phases}
+        need(not trained & {*self.frozen}, "roles phases", "a role that learns in each phase")
         need(len(set(self.games)) == len(self.games), "games", "each game once")
         own = not foreign("game", [*self.games, *self.eval_games], self.plugins)
         need(own, "games eval_games plugins", "games of this run's plugin, OpenSpiel or TextArena")

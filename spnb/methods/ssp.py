@@ -203,9 +203,11 @@ class Method(SearchMethod):
         questions = [slot for slot in slots if slot.passed]
         self.check_any(proposed, questions)
         questions += self.replay(len(slots) - len(questions), rng)
+        lost = sum(slot.reason == LOST for slot in slots) if len(questions) < len(slots) else 0
 
         # 6 Solve: several attempts at each question.
         yield from self.solve(questions, seed)
+        lost += sum(question.reason == LOST for question in questions)
         questions = [question for question in questions if question.passed]
 
         # 7 Pay both roles; 8 remember what passed.
@@ -214,7 +216,7 @@ class Method(SearchMethod):
         if params.paid == "shuffled":
             permute_rewards([row for row in rows if row.weight], rng)
         self.remember(slots, step)
-        self.filled = (len(questions), sum(slot.reason != LOST for slot in slots))
+        self.filled = (len(questions), len(slots) - lost)
         self.log(**numbers(proposed, questions))
         return rows
 

@@ -7,7 +7,7 @@ own variant is a further line of every panel that has its measure, under its nam
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, pairwise
 from textwrap import fill
 from typing import Any, Literal
 
@@ -251,12 +251,17 @@ def small_multiples(
 def _blocks(data: pd.DataFrame, x: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """The rows of each paper by its name; of arms of very different lengths by name and steps."""
     for paper, rows in data.groupby("paper", sort=False):
-        steps = rows.groupby("variant")["step"].transform("max") if x == "step" else None
-        if steps is None or steps.max() < 2 * steps.min():
+        if x != "step":
             yield paper, rows
             continue
-        for length, part in rows.groupby(steps):
-            yield f"{paper}, {length} steps", part
+        steps = rows.groupby("variant")["step"].transform("max")
+        starts: list[int] = []
+        for length in sorted(steps.unique()):
+            starts += [length] if not starts or length >= 2 * max(starts[-1], 1) else []
+        for first, end in pairwise([*starts, steps.max() + 1]):
+            part = rows[(steps >= first) & (steps < end)]
+            many = len(starts) > 1
+            yield f"{paper}, {part['step'].max()} steps" if many else paper, part
 
 
 def running_means(window: int) -> str:

@@ -294,8 +294,10 @@ def small_png(png: bytes, texts: Mapping[str, str] | None = None) -> bytes:
     colours = np.vstack([own, np.reshape(others, (-1, 3))])[:32]
     pixels, at = np.unique(np.asarray(picture) @ [2**16, 2**8, 1], return_inverse=True)
     parts = np.stack([pixels >> 16, pixels >> 8 & 255, pixels & 255], axis=1)
-    nearest = np.square(parts[:, None] - colours).sum(axis=2).argmin(axis=1).astype(np.uint8)
-    few = Image.fromarray(nearest[at].reshape(picture.size[::-1]), "P")
+    blocks = np.array_split(parts, 1 + len(parts) // 50_000)  # a photograph has very many
+    nearest = [np.square(each[:, None] - colours).sum(axis=2).argmin(axis=1) for each in blocks]
+    places = np.concatenate(nearest).astype(np.uint8)[at]
+    few = Image.fromarray(places.reshape(picture.size[::-1]), "P")
     few.putpalette(colours.astype(np.uint8).tobytes())
     few.save(small, format="png", optimize=True, pnginfo=info)
     return small.getvalue()

@@ -108,6 +108,20 @@ def test_what_a_policy_spells_closes_no_turn_of_its_own(text, hide, shipped):
     assert len(asked) == 2 and not controls_in(shipped, asked[1].prompt_ids)
 
 
+def test_a_turn_that_is_too_long_when_its_control_tokens_are_spelled_ends_there(shipped):
+    call = "<search> q</search>"
+    ids = (shipped.convert_tokens_to_ids("<|im_start|>"),) * 40
+    ids += tuple(shipped(call, add_special_tokens=False)["input_ids"])
+    asked = []
+    answer = Completion(ids, (0.0,) * len(ids), call, "stop")
+    engine = SimpleNamespace(generate=lambda requests: asked.extend(requests) or [answer])
+    library = SimpleNamespace(search=lambda queries, k: [[Hit("1", "", "three", None)]])
+    tool = Tool(shipped, library, hide_thoughts=True, max_length=200)
+    (trajectory,) = run(search_rollouts([Request((5,), Sampling(60), 0)], tool), {"policy": engine})
+    assert len(asked) == 1 and trajectory.finish == "length"
+    assert len(trajectory.contexts) == 1, "as many as turns"
+
+
 def test_control_strings_of_another_tokenizer():
     """Control tokens in other brackets, one within another, one of a single character."""
     other = other_tokenizer()

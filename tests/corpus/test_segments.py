@@ -75,6 +75,8 @@ def test_a_blank_document_behind_those_that_are_looked_at_is_not_drawn(monkeypat
     corpus = Segments([rows("a", " \n ", "b")], Words(), 4)
     assert {*corpus.draw(random.Random(0), 60)} == {"a", "b"}
     assert len(corpus.draw(random.Random(0), 7)) == 7
+    many = Segments([rows("a", *[" "] * 3000)], Words(), 4)
+    assert many.draw(random.Random(0), 5) == ["a"] * 5
 
 
 def test_bad_input_is_named():

@@ -421,7 +421,11 @@ def test_another_policy_in_the_other_seat_is_asked_and_not_trained():
             "opponent is 'random' with games .*; allowed: random in games with listed moves",
         ),
         (dict(phases=["dream"]), "phases"),
-        (dict(roles={"player": {"trainable": False}}), "allowed: a player that learns"),
+        (dict(roles={"player": {"trainable": False}}), "allowed: a role that learns in each"),
+        (
+            dict(phases=["answer"], roles={"questions": {"policy": "start"}}),
+            "with phases .'answer'.; allowed: a role that learns in each phase",
+        ),
         (
             dict(phases=["imitate"], games=["connect_four"]),
             "'expert', which game 'connect_four' has not",

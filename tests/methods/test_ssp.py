@@ -667,6 +667,28 @@ def test_who_could_not_search_takes_no_part_in_the_mean(lost, share, monkeypatch
     assert sum(solver) == pytest.approx(share * len(kept))
 
 
+@pytest.mark.parametrize("role", ["proposer", "solver"])
+@pytest.mark.parametrize("lost", [2, 4])
+def test_replayed_questions_fill_what_a_search_lost(role, lost, monkeypatch):
+    """A lost proposal's slot has a replayed question; a question lost itself has no slot."""
+    made, _ = play(Scripted(right=in_turn(True, False)), attempts=2, answers_per_step=4)
+    assert made.pool
+    search = Method.search
+
+    def losing(self, asked, *arguments):
+        groups = yield from search(self, asked, *arguments)
+        for attempt in (one for group in groups[:lost] for one in group if asked == role):
+            attempt.finish = "retriever"
+        return groups
+
+    monkeypatch.setattr(Method, "search", losing)
+    _, rows = play(Scripted(right=in_turn(True, False)), step=1, made=made)
+    kept = [row.weight for row in rows if row.weight]
+    solver = [row.weight for row in of(rows, "solver") if row.weight]
+    assert len(solver) == (8 if role == "proposer" else 8 - 2 * lost)
+    assert sum(solver) == pytest.approx(len(kept) if solver else 0)
+
+
 @pytest.mark.parametrize("searching", [1, 4])
 def test_attempts_whose_search_failed_count_nowhere(searching, monkeypatch):
     made = failing(monkeypatch)

@@ -295,6 +295,14 @@ def test_arms_of_very_different_lengths_have_blocks_of_their_own():
     titles = [block.get_suptitle() for block in figure.subfigs]
     assert titles == [f"spiral, {most} steps", f"spiral, {3 * most} steps"]
     counts = [len(block.legends[0].get_texts()) for block in figure.subfigs]
+    several = [(40, "a"), (99, "b"), (100, "c")]
+    parts = [short[short["variant"] == "full"].assign(variant=v, step=n) for n, v in several]
+    other = small_multiples(pd.concat(parts).rename(columns={"part": "panel"}), "", "x")
+    assert [each.get_suptitle() for each in other.subfigs] == [
+        "spiral, 40 steps",
+        "spiral, 100 steps",
+    ]
+    plt.close(other)
     assert counts == [2, 1] and figure.subfigs[0].axes[0].get_ylabel() == "tokens a\nresponse"
     plt.close(figure)
 

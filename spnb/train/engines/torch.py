@@ -102,7 +102,7 @@ class TorchEngine:
         if key not in self._last:
             text = self.tokenizer.decode([token])
             last = {stop[-1] for stop in stops}
-            cut = "\ufffd" in text or any(map(str.isspace, last))
+            cut = not text or "\ufffd" in text or any(map(str.isspace, last))
             self._last[key] = cut or not last.isdisjoint(text)
         return self._last[key]
 

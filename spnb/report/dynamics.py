@@ -220,7 +220,8 @@ def exhibit(
     figure, words = picture(exhibit_id, data)
     if figure is None:
         return None
-    used = [run for run in frames.runs if run.paper in set(data["paper"])]
+    there = {*zip(data["paper"], data["variant"], strict=True)}
+    used = [run for run in frames.runs if (run.paper, run.variant) in there]
     return ExhibitContent(figure, used, data, f"{caption} {words}".strip(), f"{protocol}.")
 
 

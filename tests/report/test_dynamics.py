@@ -217,6 +217,14 @@ def test_the_exhibits_say_what_they_show(tmp_path):
     assert not (folder / "dynamics/rewards.csv").exists()
 
 
+def test_an_exhibit_is_of_the_runs_that_have_its_metric(tmp_path):
+    other = write_run(tmp_path, variant="two")
+    other.append("metrics", {"step": 31, "truncated/read": 0.25})
+    made = dynamics.exhibit("dynamics/truncated", gather([write_run(tmp_path), other]))
+    assert {run.variant for run in made.runs} == {*made.data["variant"]} == {"two"}
+    plt.close(made.item)
+
+
 def long_frame(variants, parts, paper="rlvr"):
     """Two seeds of two steps of every variant and part."""
     rows = [

@@ -50,7 +50,7 @@ store: $(READY) ## put the outputs of the committed run into notebooks/, after `
 	$(BIN)/python -m tools.stored $(if $(filter command,$(origin NAME)),$(NAME))
 
 # The tests' compiled files are kept between two calls, also where Python is told to write none: to collect them takes 14 s instead of 22.
-test: lint ## lint, then run all tests; FAST=1: without the slow ones, two minutes
+test: lint ## lint, then run all tests; FAST=1: without the slow ones
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 \
 	  $(if $(filter 1,$(FAST)),-m 'not slow' --dist worksteal,--dist loadfile --no-loadscope-reorder)
 

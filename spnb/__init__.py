@@ -4,7 +4,7 @@
 
     plan = sp.make_plan("spiral", "cpu", seeds=[0])
     runs = sp.run_all(plan)
-    sp.exhibit("spiral/table-3", plan)
+    sp.exhibit("spiral/table-11", plan)
 
 Storeys: the helper (`core`, `methods`, `train`) is a paper's algorithm and its training. The
 environments (`games`, `corpus`, `evaluate`) are played, read and measured in. The laboratory

@@ -142,8 +142,8 @@ def run(
     check_names(paper, scale, [variant])
     from spnb.train.plan import make_plan, run_all, run_one
 
-    how = {"seeds": [seed], "runs": runs, "processes": processes}
-    plan = make_plan(paper, scale, values, variants=[variant], **how)
+    values |= {"seeds": [seed]}
+    plan = make_plan(paper, scale, values, variants=[variant], runs=runs, processes=processes)
     if "WORLD_SIZE" in os.environ:  # of `accelerate launch`, whose processes train together
         if processes > 1:
             why = "under `accelerate launch`, which has started its own"
@@ -159,7 +159,7 @@ def run(
 def plan_(
     paper: str,
     scale: Scale = "gpu",
-    variant: Annotated[str | None, typer.Option(help="comma-separated; default: headline")] = None,
+    variant: Annotated[str | None, typer.Option(help="a,b or all; default: headline")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="also GB, by card")] = False,
     processes: Annotated[int, typer.Option(min=1, help="for --memory: a GPU each")] = 1,
     seeds: Seeds = None,
@@ -167,9 +167,11 @@ def plan_(
 ) -> None:
     """Print a plan's runs with what they take: at scale cpu the minutes that were measured, at gpu
     and paper an estimate of hours and memory."""
-    from spnb.core.params import check_names
+    from spnb.core.params import check_names, variants_at
 
     values, names = _values(set_), _listed(variant)
+    if names == ["all"]:
+        names = list(variants_at(paper, scale))
     check_names(paper, scale, names or [])
     if processes > 1 and not memory:
         raise ValueError(f"processes is {processes} without memory; allowed: with --memory")

@@ -29,13 +29,7 @@ RUNNER = CliRunner()
 def test_doctor_reports_versions_engines_and_what_is_missing():
     printed = RUNNER.invoke(app, ["doctor"])
     assert printed.exit_code == 0
-    for part in (
-        "python 3.11",
-        "torch          2.13.0",
-        "engine torch: can run",
-        "scale cpu: ready",
-        "GPU:",
-    ):
+    for part in ("python 3.11", "torch          2.13.0", "scale cpu: ready", "GPU:"):
         assert part in printed.output
     assert missing("cpu") == [] and "scale gpu:" in report()
 

@@ -17,9 +17,9 @@ from spnb.core.paths import packaged_yaml
 from spnb.methods import method_class
 from spnb.train.checks import benchmark_answers, factors
 from spnb.train.config import RunParams, TrainerError
+from spnb.train.doctor import GB
 from spnb.train.policies import policy_path
 
-GB = 10**9
 KINDS = ("qwen3", "qwen2", "llama")
 """Architectures whose weights are counted, by their names in a config.json."""
 UPDATE = ("gradients", "logits", "activations")
@@ -106,22 +106,23 @@ def amount(params: RunParams, text: str | int) -> int:
     return sum(math.prod(factors(params, one).values()) for one in str(text).split(" + "))
 
 
-def piece(params: RunParams) -> tuple[int, int]:
-    """Of a piece of an update its rows, and the positions whose logits are there at a time."""
+def piece(params: RunParams, processes: int = 1) -> tuple[int, int]:
+    """Of a process's piece of an update its rows, and the positions of which logits are held."""
     longest = params.max_length if _searches(params) else params.max_new_tokens
     if params.preference:  # pairs, all of their logits at once
-        rows = 2 * math.ceil(params.preference.batch / _pieces(params))
+        rows = 2 * math.ceil(params.preference.batch / _pieces(params, processes))
         return rows, rows * params.max_length
     if params.backend == "unsloth":  # it takes as many rows at a time as fit, one at least
         return 1, longest
     work = data()["work"].get(params.paper)
-    rows = math.ceil(amount(params, work["rows"]) / _pieces(params)) if work else 1
+    rows = math.ceil(amount(params, work["rows"]) / _pieces(params, processes)) if work else 1
     return rows, min(rows * longest, data()["memory"]["logit_positions"])
 
 
-def _pieces(params: RunParams) -> int:
-    """Of all rows of a step."""
-    return params.grpo["gradient_accumulation_steps"] * params.parts
+def _pieces(params: RunParams, processes: int = 1) -> int:
+    """Of all rows of a step, those of all processes."""
+    each = math.ceil(params.grpo["gradient_accumulation_steps"] / processes)
+    return processes * each * params.parts
 
 
 def _searches(params: RunParams) -> bool:
@@ -151,7 +152,7 @@ def memory(params: RunParams, card: float, processes: int = 1) -> dict[str, floa
     optimiser = 8 * trained
     if "8bit" in params.grpo["optim"]:  # transformers keeps embeddings' states in 32 bit
         optimiser = 2 * trained + (0 if lora else 6 * own.vocab_size * own.hidden_size)
-    rows, positions = piece(params)
+    rows, positions = piece(params, processes)
     tokens = rows * params.max_length
     tokens = max(min(tokens, params.micro_tokens or tokens), params.max_length)
     live = assumed["activation"] * own.hidden_size

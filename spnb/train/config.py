@@ -328,13 +328,13 @@ def params_class(method: type) -> type[RunParams]:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers win; mappings in them are merged key by key, roles two levels deep."""
+    """Later layers win; mappings in them are merged key by key, at any depth; {} empties one."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
             before = merged.get(key)
             both = isinstance(before, Mapping) and isinstance(value, Mapping)
-            merged[key] = merge(before, value) if both else value
+            merged[key] = merge(before, value) if both and value else value
     return merged
 
 
@@ -344,7 +344,8 @@ def changed_values(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
     for key, value in values.items():
         before = base.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
-            if inner := changed_values(value, before):
+            inner = changed_values(value, before)
+            if inner or (before and not value):
                 left[key] = inner
         elif key not in base or value != before:
             left[key] = value

@@ -184,9 +184,6 @@ def report(machine: Machine | None = None) -> str:
     lines = [f"python {platform.python_version()} on {platform.platform()}"]
     lines.append(f"cores {os.cpu_count()}, GPU: {len(machine.cards) or 'none'}")
     lines += [f"  {name:14} {machine.versions.get(name) or 'not installed'}" for name in PACKAGES]
-    for engine in ("torch", "vllm"):
-        there = machine.versions.get(engine) is not None
-        lines.append(f"engine {engine}: {'can run' if there else 'cannot run, not installed'}")
     together: dict[tuple[str, str, str], list[str]] = {}
     for scale in NEEDS:
         for check in checks(machine, scale):

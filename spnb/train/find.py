@@ -119,5 +119,9 @@ def starting_policies(run: Run, values: RunParams) -> dict[str, str]:
                 f"delete {other.folder} to compute it again"
             )
         model = other.weights()
-        sources[name] = str(model / name if (model / name).is_dir() else model)
+        there = sorted(path.name for path in model.iterdir() if path.is_dir())
+        if name not in there and not any(model.glob("*config.json")):
+            allowed = f"for {' or '.join(there)}, which it trained"
+            raise RunError(f"start_from is {start['variant']!r} for {name}; allowed: {allowed}")
+        sources[name] = str(model / name if name in there else model)
     return sources

@@ -177,21 +177,13 @@ def refuse_sharded(accelerator: Any) -> None:
 
 
 def one_temperature(method: SelfPlayMethod, policy: str, default: float) -> float:
-    """The one temperature of the roles that train a policy.
-
-    Raises:
-        TrainerError: they have several, or 0.
-    """
+    """The one temperature of the roles that train a policy; TrainerError for several, or 0."""
     roles = [role for role in method.roles.values() if role.trainable and role.policy == policy]
     temperatures = {role.sampling.temperature for role in roles}
-    if len(temperatures) > 1:
+    if len(temperatures) > 1 or 0 in temperatures:
         raise TrainerError(
-            f"roles that learn have temperatures {sorted(temperatures)}; allowed: one, because "
-            "TRL's loss takes one (a role that does not learn may have its own)"
-        )
-    if 0 in temperatures:
-        raise TrainerError(
-            "roles that learn have temperature 0; allowed: above 0, TRL's loss divides by it"
+            f"roles that learn have temperatures {sorted(temperatures)}; allowed: one above 0, "
+            "by which TRL's loss divides (a role that does not learn may have its own)"
         )
     return next(iter(temperatures), default)
 

@@ -169,10 +169,6 @@ class EntropyMixin:
     by a quantile a little below 1, this keeps TRL's metric of them and masks none of the tokens
     that `top_entropy_quantile` leaves in."""
 
-    def __init__(self, *args: Any, **more: Any):
-        super().__init__(*args, **more)
-        self.args.top_entropy_quantile = min(self.top_entropy_quantile, ALMOST_ALL)
-
     def get_high_entropy_mask(
         self, entropies_BT: torch.Tensor, mask_BT: torch.Tensor, threshold: float
     ) -> torch.Tensor:

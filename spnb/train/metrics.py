@@ -38,10 +38,10 @@ def ratio_sums(rows: Sequence[Sample], out: Mapping[str, Any], most: float) -> C
     sums: Counter[str] = Counter()
     for row, own in zip(rows, trl_logps(rows, out, "old"), strict=True):
         scored = row.logps if row.scored else ()
-        for logp, trainer, mask in zip(scored, own, row.mask, strict=False):
-            if mask:
-                ratio = math.exp(trainer - logp)
-                sums.update(tokens=1, ratio=ratio, above=ratio > most)
+        told = zip(scored, own, row.mask, strict=False)
+        ratios = [math.exp(trainer - logp) for logp, trainer, mask in told if mask]
+        above = sum(ratio > most for ratio in ratios)
+        sums.update(tokens=len(ratios), ratio=sum(ratios), above=above)
     return sums
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spnb.core.disk import move, write_json
-from spnb.train.runs import Run, config_hash, current, read_run
+from spnb.train.runs import Run, RunError, config_hash, current, read_run
 
 
 def migrate(root: Path) -> list[str]:
@@ -48,6 +48,8 @@ def _started_from(run: Run) -> set[str]:
 
 def _rewrite(run: Run, params: Mapping[str, Any]) -> None:
     """Writes a run's parameters; a folder that is named by its hash gets the new one first."""
+    if busy := run.busy():
+        raise RunError(busy)
     new = config_hash(params)
     folder = run.folder
     if folder.name.endswith(f".{run.config_hash}"):

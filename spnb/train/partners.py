@@ -23,7 +23,7 @@ class Partner:
     def __init__(self, trainer: Any):
         self.trainer = trainer
         self.trainer.play = lambda step: self._body.parent.switch()
-        self.trainer.hooks.on_step = self._on_step
+        self.trainer.hooks.on_step = lambda row, samples: setattr(self, "row", row)
         self.row: dict[str, float] = {}
         self._body = greenlet(trainer.train)
 
@@ -41,6 +41,3 @@ class Partner:
         """What a step's row says of this policy besides its roles' rewards."""
         own = {f"{key}/{name}": self.row[key] for key in ("loss", "grad_norm") if key in self.row}
         return own | {key: value for key, value in self.row.items() if key.startswith("kl/")}
-
-    def _on_step(self, row: dict[str, float], samples: list[Sample]) -> None:
-        self.row = row

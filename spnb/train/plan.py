@@ -6,7 +6,6 @@ of their own. A run that starts from another one waits for it. Finished runs are
 ones go on where they were.
 """
 
-import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from typing import Any
 
 from pydantic import Field
 
-from spnb.core import plugins
 from spnb.core.errors import Stopped, signals_stop
 from spnb.core.method import POLICY
 from spnb.core.params import (
@@ -31,14 +29,12 @@ from spnb.core.params import (
     variants_at,
 )
 from spnb.core.paths import ROOT, resolve
-from spnb.corpus.store import told_by
-from spnb.evaluate.benchmarks import HUB
 from spnb.methods import method_module
 from spnb.train import config
 from spnb.train.checks import check_gpu, check_needs, check_processes, check_work
 from spnb.train.config import RunParams, changed_values, flat, merge, params_class, variant_layers
 from spnb.train.doctor import visible_cards
-from spnb.train.policies import data_fingerprint, policy_fingerprint, set_aside
+from spnb.train.policies import inputs, policy_path, set_aside
 from spnb.train.progress import Progress
 from spnb.train.provenance import exhibit_folder, unclean
 from spnb.train.runs import Run, RunError, config_hash, open_run
@@ -86,9 +82,9 @@ class Plan:
     scale: str
     session: Session
     runs: dict[Key, RunParams] = field(repr=False)
-    fingerprints: dict[str, str] = field(repr=False)
     changed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    identities: dict[Key, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def figures(self) -> Path:
@@ -138,23 +134,17 @@ class Plan:
         return self.runs[variant, seed]
 
     def identity(self, variant: str, seed: int) -> dict[str, Any]:
-        """Everything that decides a run's numbers: parameters, weights, data, its start's runs."""
-        params = self.params(variant, seed)
-        identity = params.model_dump(mode="json")
-        identity["weights"] = {name: self.fingerprints[name] for name in policy_paths(params)}
-        local = {name: use.path for name, use in params.benchmarks.items() if use.path != HUB}
-        identity["data"] = {name: data_fingerprint(path) for name, path in local.items()}
-        for source in itertools.chain(*params.paths.values()):
-            identity["data"][source] = data_fingerprint(told_by(source))
-        if params.plugins:
-            identity["data"]["plugins"] = self.fingerprints[params.plugins]
-        if params.chat_template:
-            identity["data"]["chat_template"] = data_fingerprint(params.chat_template)
-        identity["starts"] = {
-            policy: {"variant": other, "hash": config_hash(self.identity(other, seed))}
-            for policy, other in params.start_from.items()
-        }
-        return identity
+        """Everything that decides a run's numbers: parameters, weights, data, its start's runs, as
+        they were when this was first asked for."""
+        if (variant, seed) not in self.identities:
+            params = self.params(variant, seed)
+            starts = {
+                policy: {"variant": other, "hash": config_hash(self.identity(other, seed))}
+                for policy, other in params.start_from.items()
+            }
+            identity = params.model_dump(mode="json") | inputs(params) | {"starts": starts}
+            self.identities[variant, seed] = identity
+        return self.identities[variant, seed]
 
     def open(self, variant: str, seed: int | None = None, make: bool = True) -> Run:
         """The run's folder, made if need be (and if `make`)."""
@@ -175,11 +165,6 @@ class Plan:
     def needs(self, key: Key) -> list[Key]:
         """The runs that a run starts from."""
         return [(other, key[1]) for other in self.runs[key].start_from.values()]
-
-
-def policy_paths(params: RunParams) -> list[str]:
-    """Where a run's policies come from, as its parameters name them."""
-    return list(dict.fromkeys([params.policy, *params.policies.values()]))
 
 
 def make_plan(
@@ -229,12 +214,10 @@ def make_plan(
     runs = _resolve(paper, scale, keys, file, given)
     for params in runs.values():
         check_work(params, session.most_tokens)
-    names = [name for params in runs.values() for name in policy_paths(params)]
-    fingerprints = {name: policy_fingerprint(name) for name in dict.fromkeys(names)}
-    own = {params.plugins for params in runs.values() if params.plugins}
-    fingerprints |= {file: plugins.digest(file) for file in own}
+    for source in {source for params in runs.values() for source in params.loaded.values()}:
+        policy_path(source)
     changed = [name for name in flat(given) if name not in _NO_NUMBERS]
-    plan = Plan(paper, scale, session, runs, fingerprints, tuple(changed), tuple(left_out))
+    plan = Plan(paper, scale, session, runs, tuple(changed), tuple(left_out))
     exhibit_folder(session.figures, plan.why_not_committed())  # refused now, not after training
     return plan
 
@@ -360,7 +343,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
             free = 0 if failed else jobs - len(active)
             for key in _ready(plan, queue)[:free]:
                 queue.remove(key)
-                if busy := plan.open(*key).busy():
+                if count == 1 and (busy := plan.open(*key).busy()):
                     print("waiting:", busy, flush=True)
                 taken = [card for one in active for card in held[one]]
                 held[key] = [card for card in cards if card not in taken][:count]

@@ -14,16 +14,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from safetensors import SafetensorError
 
+from spnb.core import plugins
 from spnb.core.disk import digest
 from spnb.core.errors import OneLine
 from spnb.core.paths import embedded_path, resolve
 from spnb.core.types import Engine
+from spnb.corpus.store import told_by
+from spnb.evaluate.benchmarks import HUB
 from spnb.train.config import RunParams
 from spnb.train.engines import named_end_ids, special_ids
 from spnb.train.engines.server import Server, ServerEngine
@@ -82,9 +86,18 @@ def policy_fingerprint(source: str) -> str:
     patterns = ("*.safetensors", "tokenizer*.json", ADAPTER)
     if not source.startswith("embedded/"):
         patterns += ("*.bin", "config.json", "*.jinja")
+    files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    return _joined(tuple((path, path.stat().st_mtime_ns) for path in files))
+
+
+@cache
+def _joined(files: tuple[tuple[Path, int], ...]) -> str:
+    """12 hex digits over files one after the other, taken once for the times they were changed."""
     total = hashlib.sha256()
-    for path in (path for pattern in patterns for path in sorted(folder.glob(pattern))):
-        total.update(path.read_bytes())
+    for path, _ in files:
+        with path.open("rb") as file:
+            while part := file.read(2**24):
+                total.update(part)
     return total.hexdigest()[:12]
 
 
@@ -95,6 +108,26 @@ def data_fingerprint(source: str | os.PathLike[str]) -> str:
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     stats = [(str(file), file.stat().st_mtime_ns) for file in files if file.is_file()]
     return hashlib.sha256("".join(_content(*one) for one in stats).encode()).hexdigest()[:12]
+
+
+def policy_paths(params: Any) -> list[str]:
+    """Where a run's policies come from, as its parameters name them."""
+    return list(dict.fromkeys([params.policy, *params.policies.values()]))
+
+
+def inputs(params: Any) -> dict[str, dict[str, str]]:
+    """Fingerprints of a run's policies (`weights`; of one on a server its name) and of all else
+    that it reads beside its parameters (`data`)."""
+    own = {*params.loaded.values()}
+    paths = {name: use.path for name, use in params.benchmarks.items() if use.path != HUB}
+    paths |= {source: told_by(source) for source in chain(*params.paths.values())}
+    data = {name: data_fingerprint(path) for name, path in paths.items()}
+    if params.plugins:
+        data["plugins"] = plugins.digest(params.plugins)
+    if params.chat_template:
+        data["chat_template"] = data_fingerprint(params.chat_template)
+    weights = {one: policy_fingerprint(one) if one in own else one for one in policy_paths(params)}
+    return {"weights": weights, "data": data}
 
 
 @cache

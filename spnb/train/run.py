@@ -24,7 +24,6 @@ from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from spnb.core import plugins
 from spnb.core.disk import digests, move, sync, write_json
 from spnb.core.method import SNAPSHOTS
 from spnb.core.params import require, validate
@@ -40,6 +39,7 @@ from spnb.train.partners import Partner
 from spnb.train.policies import (
     fixed_engine,
     has_adapter,
+    inputs,
     load_policy,
     make_engine,
     same_tokens,
@@ -57,7 +57,7 @@ from spnb.train.runs import (
     read_state,
 )
 from spnb.train.states import unreadable
-from spnb.train.trainer import Hooks, Stage, make_trainer
+from spnb.train.trainer import Hooks, Stage, as_many, make_trainer
 from spnb.train.weights import Weights, put_weights, read_adapter, snapshot_engine, trained_weights
 
 SAMPLES_KEPT = 16
@@ -86,11 +86,13 @@ def train_run(run: Run) -> Run:
     params = run_params(run)
     if torch.cuda.is_available():  # its own GPU; else torch takes the first that it sees
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    guards.check_card(params)
     started = time.perf_counter()
     with run.lock(wait=processes() == 1) if _rank() == 0 else nullcontext():
         if run.finished:  # by the process that it waited for
             return run
+        guards.check_card(params)
+        if _rank() == 0:
+            check_inputs(run, params)
         sources = starting_policies(run, params)
         resumed = any(run.folder.glob("checkpoints/stage-*/checkpoint-*")) or any(
             run.folder.glob(f"stages/*/{DONE}")
@@ -128,18 +130,19 @@ def train_stages(run: Run, params: RunParams, sources: dict[str, str]) -> None:
 
 
 def run_params(run: Run) -> RunParams:
-    """The parameters in a run's `config.json`, as an instance of its method's class.
-
-    Raises:
-        RunError: its plugin is not as it was when the run was planned.
-    """
+    """The parameters in a run's `config.json`, as an instance of its method's class."""
     model = params_class(method_module(run.paper).Method)
     values = {key: run.params[key] for key in model.model_fields if key in run.params}
-    file = values.get("plugins")
-    if file and plugins.digest(file) != run.params["data"]["plugins"]:
-        allowed = f"the file as {run.run_id} was planned with it; plan again with a changed one"
-        raise RunError(f"plugins is {file!r}, which has changed; allowed: {allowed}")
     return validate(model, values)
+
+
+def check_inputs(run: Run, params: RunParams) -> None:
+    """Raises RunError where weights or data are not as they were when the run was planned."""
+    for kind, found in inputs(params).items():
+        for name, fingerprint in found.items() if kind in run.params else ():
+            if fingerprint != run.params[kind].get(name):
+                allowed = f"as {run.run_id} was planned with it; plan again with a changed one"
+                raise RunError(f"{name} of its {kind} has changed; allowed: {allowed}")
 
 
 def _collect_models(run: Run, params: RunParams) -> None:
@@ -226,12 +229,11 @@ class StageRun:
             for name, partner in self.partners.items():
                 partner.start(checkpoint and self.partner_checkpoints(name) / checkpoint.name)
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        except (RunError, TrainerError):
-            raise
         except Exception as error:
-            if checkpoint is None or self.trainer.started:  # an update: it was read well
+            broken = checkpoint and not self.trainer.started and unreadable(checkpoint)
+            if not broken:
                 raise
-            raise RunError(unreadable(checkpoint, error)) from error
+            raise RunError(broken) from error
         return self.finish()
 
     def check_first(self) -> None:
@@ -259,7 +261,8 @@ class StageRun:
         policy = load_policy(self.first if self.adapters else self.now, params)
         self.method = method(params, policy.tokenizer)
         if methods is not None:
-            self.method.load_state_dict(methods[_rank() % len(methods)])
+            as_many("stage before", len(methods), processes())
+            self.method.load_state_dict(methods[_rank()])
         self.engines: dict[str, Any] = {}
         hooks = Hooks(on_step=self.on_step, on_state=self.on_state)
         output = self.run.checkpoints / f"stage-{self.index}"
@@ -438,14 +441,27 @@ class StageRun:
         if self.main:
             write_json(self.folder / DONE, noted)
             shutil.rmtree(self.run.checkpoints, ignore_errors=True)  # nothing goes on from these
+            self.drop_earlier()
         self.trainer.accelerator.wait_for_everyone()
         return noted
+
+    def drop_earlier(self) -> None:
+        """Deletes what this policy's earlier stages left, from which nothing goes on, but what is
+        noted of them."""
+        for index, stage in enumerate(self.params.all_stages[: self.index]):
+            folder = stage_folder(self.run, index)
+            if stage.policy == self.stage.policy:
+                write_json(folder / DONE, read_json(folder / DONE, {}) | {"weights": {}})
+                for path in folder.rglob("*"):
+                    if path.is_file() and path.name != DONE:
+                        path.unlink()
 
 
 def hold_to(trainer: Any, source: str, params: RunParams) -> None:
     """Takes the KL of `grpo.beta`, where there is one, to the weights of `source`."""
     if params.grpo["beta"]:
-        model = load_policy(source, params, trained=False).model.eval()
+        full = not (params.lora_rank or trainer.is_deepspeed_enabled)  # as TRL's own is
+        model = load_policy(source, params, trained=full).model.eval()
         trainer.ref_model = trainer.accelerator.prepare_model(model, evaluation_mode=True)
 
 

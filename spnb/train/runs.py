@@ -56,7 +56,6 @@ WEIGHTS = ("model", "kept")
 _PATTERNS = [re.compile(re.sub(r"<\w+>", ".+", key) + "$") for key in METRICS]
 MANIFEST = "manifest.json"
 AWAY = "move the run folder away"
-OLD_STATE = "selfplay_state.pt"
 FORMAT = 3
 """Of checkpoints: those before had pickles."""
 
@@ -287,7 +286,7 @@ def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
             write_json(folder / "config.json", facts)
             sync(folder, root.parent)
         facts = read_json(folder / "config.json", CONFIG)
-        if facts["hash"] in hashes(params):
+        if facts["hash"] == config_hash(params):
             run = Run(folder, dict(params))
             if make and not run.finished and _set(facts["params"]) != _set(run.params):
                 now = {"hash": run.config_hash, "params": run.params}
@@ -305,7 +304,7 @@ def open_run(root: Path, params: Mapping[str, Any], make: bool = True) -> Run:
 def read_run(folder: Path) -> Run:
     """The run in a folder; RunError where its `config.json` is missing or damaged."""
     facts = read_json(folder / "config.json", CONFIG)
-    if facts["hash"] not in hashes(facts["params"]):
+    if facts["hash"] != config_hash(facts["params"]):
         raise RunError(f"run folder {folder} is damaged: config.json was changed; move it away")
     return Run(folder, facts["params"])
 
@@ -317,17 +316,10 @@ def config_hash(params: Mapping[str, Any]) -> str:
     and empty by default, leaves earlier runs what they are. Nor do `BOUNDS`, and at the scales of
     GPUs `ROOM`.
     """
-    return hashes(params)[0]
-
-
-def hashes(params: Mapping[str, Any]) -> list[str]:
-    """`config_hash`, and what it was before `ROOM` was no part of it."""
     room = ROOM if params.get("scale") in ("gpu", "paper") else set()
-    counted = [
-        _set({name: params[name] for name in params.keys() - BOUNDS - one}) for one in (room, set())
-    ]
-    texts = [json.dumps(one, sort_keys=True, default=str) for one in counted]
-    return [hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts]
+    counted = _set({name: params[name] for name in params.keys() - BOUNDS - room})
+    text = json.dumps(counted, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _set(value: Any) -> Any:
@@ -440,18 +432,9 @@ def seal(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint below `folder`.
-
-    Raises:
-        RunError: there are only checkpoints of the layout before manifests.
-    """
+    """The newest complete checkpoint below `folder`."""
     sealed = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
     complete = [path for path in sealed if re.fullmatch("checkpoint-[0-9]+", path.name)]
-    if not complete and any(folder.parent.glob(f"**/checkpoint-*/{OLD_STATE}")):
-        raise RunError(
-            f"{folder.parent} holds checkpoints of an older layout, which cannot be resumed; "
-            "delete that folder to start the run again"
-        )
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 

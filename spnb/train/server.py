@@ -73,7 +73,8 @@ def log_of(folder: Path, rank: int) -> Path:
 
 def last_lines(folder: Path, count: int) -> list[str]:
     """The end of the log that says what stopped a run of so many processes, else of the first."""
-    texts = [log_of(folder, rank).read_text(errors="replace") for rank in range(count)]
+    files = [log_of(folder, rank) for rank in range(count)]
+    texts = [file.read_text(errors="replace") for file in files if file.is_file()] or [""]
     logs = [text.splitlines()[-15:] for text in texts]
     return next((log for log in logs if log and log[-1].startswith("error: ")), logs[0])
 
@@ -118,7 +119,8 @@ def _run(folder: Path, method: str, card: str | None, place: dict[str, str]) -> 
             os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         os.environ["CUDA_VISIBLE_DEVICES"] = card
     file = log_of(folder, int(place.get("RANK", 0)))
-    log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    begun = os.O_APPEND if file.name == LOG else os.O_APPEND | os.O_TRUNC
+    log = os.open(file, os.O_WRONLY | os.O_CREAT | begun, 0o666)
     for stream in (1, 2):
         os.dup2(log, stream)
     if method == "spawn":

@@ -64,16 +64,16 @@ def _restored(outline: Any, tensors: dict[str, torch.Tensor]) -> Any:
     return tuple(values) if kind == "tuple" else values
 
 
-def unreadable(checkpoint: Path, error: Exception) -> str:
-    """That a run cannot go on from a checkpoint, and which of its files cannot be read, if one."""
-    what = f"{checkpoint} cannot be read ({str(error).partition(chr(10))[0]})"
+def unreadable(checkpoint: Path) -> str:
+    """Which file of a checkpoint cannot be read, and what to do; "" if all can."""
     for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.safetensors")):
         try:
             with safe_open(path, "pt"):
                 pass
         except SafetensorError as broken:
             what = f"{path} cannot be read ({broken})"
-    return f"{what}; delete {checkpoint} to go on from the one before it"
+            return f"{what}; delete {checkpoint} to go on from the one before it"
+    return ""
 
 
 class StatesMixin:

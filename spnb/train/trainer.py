@@ -38,7 +38,7 @@ from spnb.train import guards
 from spnb.train.config import RunParams, check_settings, grpo_arguments, processes, trl_names
 from spnb.train.engines.vllm import starting, vllm_settings
 from spnb.train.guards import TrainerError
-from spnb.train.logps import EntropyMixin, logps_mixin
+from spnb.train.logps import ALMOST_ALL, EntropyMixin, logps_mixin
 from spnb.train.masters import MastersMixin
 from spnb.train.metrics import (
     kl_sums,
@@ -50,7 +50,7 @@ from spnb.train.metrics import (
 )
 from spnb.train.partners import Partner
 from spnb.train.role_kl import IN_KL, KL_WEIGHT, RoleKLMixin, WeightedKLMixin
-from spnb.train.runs import seal
+from spnb.train.runs import RunError, seal
 from spnb.train.states import StatesMixin
 
 CHECKED_ROLLOUTS = 2
@@ -99,7 +99,7 @@ class RunMixin(MastersMixin, StatesMixin):
         try:
             return super().train(*args, **more)
         except (OSError, RuntimeError, SafetensorError) as error:
-            if not self._saving:
+            if not self._saving or isinstance(error, (RunError, torch.OutOfMemoryError)):
                 raise
             raise TrainerError(
                 f"checkpoint-{self.state.global_step} could not be written ({error}). It will be "
@@ -122,13 +122,16 @@ class RunMixin(MastersMixin, StatesMixin):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over our part of a checkpoint's state, before `train(resume_from_checkpoint)`."""
         self._step = state["step"]
-        processes = self.accelerator.num_processes
-        if len(state["methods"]) != processes:
-            raise TrainerError(
-                f"the checkpoint was written by {len(state['methods'])} processes, and {processes} "
-                "run now; allowed: as many"
-            )
+        as_many("checkpoint", len(state["methods"]), self.accelerator.num_processes)
         self.method.load_state_dict(state["methods"][self.accelerator.process_index])
+
+
+def as_many(what: str, then: int, now: int) -> None:
+    """Raises TrainerError where other than so many processes go on from what is saved."""
+    if then != now:
+        raise TrainerError(
+            f"the {what} was written by {then} processes, and {now} run now; allowed: as many"
+        )
 
 
 class RunCallback(TrainerCallback):
@@ -405,6 +408,8 @@ def make_trainer(
             rollout_func=_rollout_columns,
         )
     attach(trainer, explicit, method, hooks, stage)
+    if unsloth:
+        trainer.args.top_entropy_quantile = min(trainer.top_entropy_quantile, ALMOST_ALL)
     trainer.merged = policy.merged
     trainer.engines = engines
     trainer.partners = partners or {}

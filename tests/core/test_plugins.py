@@ -13,7 +13,7 @@ from spnb.core.plugins import PluginError
 from spnb.methods import method_class
 from spnb.report.frame import gather
 from spnb.train.plan import run_all
-from spnb.train.run import run_params
+from spnb.train.run import run_params, train_run
 from spnb.train.runs import RunError
 
 OWN = Path(__file__).parents[1] / "own_plugin.py"
@@ -217,10 +217,8 @@ def test_the_content_is_part_of_a_runs_identity(write, tmp_path):
     write(HUMP.format(5))
     assert first.open("learning").folder == run.folder, "a plan is what it was when it was made"
     assert plan().open("learning").folder != run.folder
-    with pytest.raises(
-        RunError, match="plugins is .*, which has changed; allowed: the file as pro"
-    ):
-        run_params(run)
+    with pytest.raises(RunError, match="plugins of its data has changed; allowed: as pro"):
+        train_run(run)
     write(HUMP.format(4))
     assert plan().open("learning").folder == run.folder
     assert (

@@ -195,5 +195,5 @@ def test_the_temperature_of_the_loss_is_that_of_the_roles_that_learn():
     assert guards.one_temperature(made, "policy", 1.0) == 0.5
     assert guards.one_temperature(made, "another", 1.0) == 1.0
     made.roles["r"] = Role(Sampling(4, 0.0), make_estimator("raw"))
-    with pytest.raises(TrainerError, match="have temperature 0; allowed: above 0"):
+    with pytest.raises(TrainerError, match=r"have temperatures \[0.0\]; allowed: one above 0"):
         guards.one_temperature(made, "policy", 1.0)

@@ -69,6 +69,11 @@ def test_a_folder_named_by_its_hash_and_the_runs_that_start_from_another(tmp_pat
     assert len(list(tmp_path.glob("p/smoke/*/*"))) == 3
 
 
+def test_a_run_that_is_being_written_is_left_alone(tmp_path):
+    with read_run(old_run(tmp_path, OLD)).lock(), pytest.raises(RunError, match="is being written"):
+        migrate(tmp_path)
+
+
 def test_what_is_interrupted_goes_on(tmp_path, monkeypatch):
     start = {"policy": {"variant": "v", "hash": config_hash(OLD)}}
     old_run(tmp_path, OLD)

@@ -23,6 +23,7 @@ from spnb.core.errors import Stopped
 from spnb.core.params import SCALES, ParamError, papers, scale_values, variants, variants_at
 from spnb.core.paths import ROOT, resolve
 from spnb.train import run as run_module
+from spnb.train import states
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import deviations, make_plan, run_all, run_one
 from spnb.train.policies import PolicyError, policy_fingerprint, policy_path
@@ -92,8 +93,12 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
     assert same_weights(resumed, whole)
 
 
+def no_room(*args):
+    raise torch.OutOfMemoryError("no room")
+
+
 @pytest.mark.slow
-def test_a_checkpoint_is_checked_and_has_the_weights_once(tmp_path):
+def test_a_checkpoint_is_checked_and_has_the_weights_once(tmp_path, monkeypatch):
     plan = small_plan(tmp_path, steps=3, save_every=1, eval_every=1)
     run = plan.open("full", 0)
     kill_after(plan, rows=2, delay=0.0)
@@ -116,6 +121,9 @@ def test_a_checkpoint_is_checked_and_has_the_weights_once(tmp_path):
     with pytest.raises(RunError, match="metrics.jsonl is not as it was written"):
         run_one(plan, "full", 0)
     metrics.write_bytes(content)
+    with monkeypatch.context() as full, pytest.raises(torch.OutOfMemoryError, match="no room"):
+        full.setattr(states.StatesMixin, "_load_optimizer_and_scheduler", no_room)
+        run_one(plan, "full", 0)
     optimizer = folder / "optimizer.safetensors"
     flipped = bytearray(optimizer.read_bytes())
     flipped[len(flipped) // 2] ^= 1
@@ -420,7 +428,7 @@ def test_parameters_are_checked_without_torch():
         "from spnb.core.params import papers\n"
         "from spnb.train.plan import make_plan\n"
         "plans = [make_plan(paper, scale) for paper in papers() for scale in ('cpu', 'gpu')]\n"
-        "assert len(plans) >= 6 and all(plan.fingerprints for plan in plans)\n"
+        "assert len(plans) >= 6 and all(plan.runs for plan in plans)\n"
         "print([name for name in ('torch', 'transformers', 'trl') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -551,7 +559,8 @@ def test_published_benchmarks_are_measured_at_both_ends_and_belong_to_the_runs_i
     hashes |= {hub.open("think", 0).config_hash}
     file.write_text(json.dumps(rows[0]))
     os.utime(file, (1, 1))
-    hashes |= {measured.open("think", 0).config_hash}
+    changed = make_plan("rlvr", "smoke", benchmarks={"gsm8k": use}, **values)
+    hashes |= {changed.open("think", 0).config_hash}
     assert len(hashes) == 4
     assert plan.identity("think", 0)["data"] == {}
 
@@ -574,12 +583,16 @@ def test_a_changed_file_of_documents_is_another_run(tmp_path, paper, key):
 def test_a_corpus_in_a_folder_is_known_by_its_summary(tmp_path):
     """An index beside it, which a run builds, makes it no other."""
     (tmp_path / "corpus.json").write_text('{"key": "a"}')
-    plan = make_plan("spice", "smoke", seeds=[0], corpus=str(tmp_path))
-    before = plan.identity("full", 0)["data"]
+
+    def data():
+        plan = make_plan("spice", "smoke", seeds=[0], corpus=str(tmp_path))
+        return plan.identity("full", 0)["data"]
+
+    before = data()
     (tmp_path / "bm25").write_text("x")
-    assert plan.identity("full", 0)["data"] == before and set(before) == {str(tmp_path)}
+    assert data() == before and set(before) == {str(tmp_path)}
     (tmp_path / "corpus.json").write_text('{"key": "another"}')
-    assert plan.identity("full", 0)["data"] != before
+    assert data() != before
 
 
 def test_a_changed_template_is_another_run(tmp_path):

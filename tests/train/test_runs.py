@@ -19,7 +19,7 @@ from spnb.train import provenance
 from spnb.train import run as run_module
 from spnb.train.metrics import METRICS
 from spnb.train.run import starting_policies
-from spnb.train.runs import RECORDS, RunError, config_hash, hashes, open_run, read_run
+from spnb.train.runs import RECORDS, RunError, config_hash, open_run, read_run
 
 PARAMS = {"paper": "p", "scale": "smoke", "variant": "v", "seed": 3, "learning_rate": 0.1}
 
@@ -83,17 +83,6 @@ def test_a_run_that_found_no_room_on_a_gpu_goes_on_with_less(tmp_path):
     large = PARAMS | {"scale": "gpu"}
     assert open_run(tmp_path, large).folder == open_run(tmp_path, large | less).folder
     assert config_hash(PARAMS) != config_hash(PARAMS | {"micro_tokens": 8192}), "exact on a CPU"
-
-
-def test_a_run_of_a_gpu_from_before_its_room_was_apart_is_still_that_run(tmp_path):
-    earlier = PARAMS | {"scale": "paper", "gpu_memory": 0.5}
-    run = open_run(tmp_path, earlier)
-    config = json.loads((run.folder / "config.json").read_text())
-    write_json(run.folder / "config.json", config | {"hash": hashes(earlier)[1]})
-    assert hashes(earlier)[1] != run.config_hash == read_run(run.folder).config_hash
-    again = open_run(tmp_path, earlier | {"gpu_memory": 0.3})
-    assert again.folder != run.folder, "noted as another run then"
-    assert open_run(tmp_path, earlier).folder == run.folder
 
 
 def test_a_full_card_is_said_in_one_sentence(tmp_path, monkeypatch):
@@ -191,12 +180,14 @@ def test_weights_that_were_changed_are_named_where_they_are_loaded(tmp_path, con
     path.write_bytes(b"weights")
     run.finish()
     assert run.weights() == run.model
-    following = replace(
-        run, params={"starts": {"policy": {"variant": "v", "hash": run.config_hash}}}
-    )
-    following = replace(following, params={**PARAMS, "variant": "w", **following.params})
+    named = {"variant": "v", "hash": run.config_hash}
+    following = replace(run, params={**PARAMS, "variant": "w", "starts": {"solver": named}})
     start = SimpleNamespace(policy="embedded/games", policies={})
-    assert starting_policies(following, start) == {"policy": str(run.model)}
+    policies = {"policy": "embedded/games", "solver": str(run.model / "solver")}
+    assert starting_policies(following, start) == policies
+    other = replace(run, params={**PARAMS, "variant": "w", "starts": {"policy": named}})
+    with pytest.raises(RunError, match="start_from is 'v' for policy; allowed: for solver, which"):
+        starting_policies(other, start)
     path.unlink() if content is None else path.write_bytes(content)
     if content is None:
         (run.model / "other.safetensors").touch()

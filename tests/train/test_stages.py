@@ -18,6 +18,7 @@ from spnb.core.types import Completion, Sample, Sampling
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_all, run_one
 from spnb.train.policies import PLAIN, load_policy, policy_path
+from spnb.train.run import hold_to
 from spnb.train.runs import RunError
 from spnb.train.weights import trained_weights
 
@@ -46,6 +47,43 @@ def same(first, second):
 
 def train(run, die_at=None):
     return finish(run.folder / "log.txt", SCRIPT, run.folder, *([die_at] if die_at else []))
+
+
+@pytest.mark.slow
+def test_of_a_policys_earlier_stages_no_weights_are_kept(tmp_path, in_place, monkeypatch):
+    run = make_run(tmp_path)
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spnb.train.run._collect_models", killed)
+    with pytest.raises(KeyboardInterrupt):
+        rzero.train(run)
+    left = {path.parent.name for path in run.folder.glob("stages/*/*.safetensors")}
+    assert left == {"2", "3"} and len(list(run.folder.glob("stages/*/method.json"))) == 4
+    monkeypatch.undo()
+
+
+@pytest.mark.slow
+def test_what_a_run_reads_is_compared_with_what_it_was_planned_with(tmp_path):
+    source = shutil.copytree(policy_path("embedded/games"), tmp_path / "mine")
+    values = dict(TINY, runs=str(tmp_path), policy=str(source))
+    plan = make_plan("spiral", "smoke", variants=["full"], **values)
+    run = plan.open("full", 0)
+    (source / "model.safetensors").write_bytes(b"other")
+    assert plan.open("full", 0).folder == run.folder, "a plan is what it was"
+    with pytest.raises(RunError, match="mine of its weights has changed; allowed: as spiral/smoke"):
+        run_one(plan, "full", 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lora", "dtype"), [(0, torch.float32), (4, torch.bfloat16)])
+def test_what_a_policy_is_held_to_is_as_exact_as_trl_has_it(lora, dtype):
+    params = PLAIN.model_copy(update={"dtype": "bfloat16", "lora_rank": lora, "grpo": {"beta": 1}})
+    accelerator = SimpleNamespace(prepare_model=lambda model, evaluation_mode: model)
+    trainer = SimpleNamespace(is_deepspeed_enabled=False, accelerator=accelerator)
+    hold_to(trainer, "embedded/games", params)
+    assert trainer.ref_model.dtype == dtype and not trainer.ref_model.training
 
 
 @pytest.mark.slow

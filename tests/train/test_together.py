@@ -84,6 +84,7 @@ def test_the_log_that_says_what_stopped_a_run_is_shown(tmp_path):
     second.write_text("warning\nerror: loss is nan at update 3\n")
     assert last_lines(tmp_path, 2)[-1] == "error: loss is nan at update 3"
     assert last_lines(tmp_path, 1) == ["Traceback", "connection closed by peer"]
+    assert last_lines(tmp_path, 3)[-1] == "error: loss is nan at update 3", "one never began"
 
 
 def test_too_few_places_for_the_processes(tmp_path, monkeypatch):

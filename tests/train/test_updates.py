@@ -121,3 +121,5 @@ def test_spice_at_the_papers_scale_has_its_128_trajectories_an_update():
     assert arguments["max_steps"] == 640 * 16 and arguments["save_steps"] == 20 * 16
     assert arguments["steps_per_generation"] == 16 * arguments["gradient_accumulation_steps"]
     assert piece(params)[0] == 16
+    steps = params.grpo["gradient_accumulation_steps"]
+    assert piece(params, 3 * steps)[0] == math.ceil(128 / (3 * steps)), "processes cut too"

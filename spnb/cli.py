@@ -298,17 +298,13 @@ def corpus(
 
     Recipes: simple-wikipedia, nemotron-cc-math, dclm, fineweb-edu, wiki-18 (samples, streamed).
     """
-    from spnb.core.params import scale_values
     from spnb.corpus.build import build_corpus
     from spnb.corpus.documents import read_benchmarks, recipe
 
     values = _values(set_) | {"seed": seed} | ({"limit": limit} if limit else {})
     source, settings = recipe(source, values)
     texts = read_benchmarks(benchmarks) if benchmarks else []
-    report = build_corpus(source, folder, settings, texts)
-    print(report)
-    if warning := report.why_too_small(scale_values("spell", "paper")["documents_read"]):
-        typer.echo(warning, err=True)
+    print(build_corpus(source, folder, settings, texts))
 
 
 @app.command("new-method")

@@ -16,8 +16,9 @@ class CharTokenizer:
     def apply_chat_template(self, messages, tokenize, add_generation_prompt):
         return messages[-1]["content"]
 
-    def __call__(self, text, add_special_tokens):
-        return {"input_ids": [ord(char) for char in text]}
+    def __call__(self, text, add_special_tokens, return_offsets_mapping=False):
+        places = [(at, at + 1) for at in range(len(text))]
+        return {"input_ids": [ord(char) for char in text], "offset_mapping": places}
 
     def decode(self, ids):
         return "".join(map(chr, ids))

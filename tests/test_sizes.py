@@ -17,18 +17,18 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_750,
     "methods": 3_030,
-    "train": 4_990,
+    "train": 5_000,
     "games": 1_240,
     "corpus": 1_590,
     "evaluate": 1_510,
     "lab": 4_640,
-    "report": 5_880,
+    "report": 5_930,
     "reference": 100,
     "cli": 400,
 }
 HELPER = 10_770
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_040
+EVERYTHING = 26_100
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

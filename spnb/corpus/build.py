@@ -54,16 +54,6 @@ class CorpusReport(BaseModel):
     median_cluster: float
     smallest_cluster: int = 0
 
-    def why_too_small(self, documents: int) -> str:
-        """A sentence where a cluster has fewer documents than a questioner reads, else ""."""
-        if not 0 < self.smallest_cluster < documents:
-            return ""
-        return (
-            f"The smallest cluster has {self.smallest_cluster} documents, and SPELL's questioner "
-            f"reads {documents}; allowed: documents_read up to {self.smallest_cluster}, or more "
-            "documents a cluster (--set cluster_size=...)."
-        )
-
     def __str__(self) -> str:
         return self.model_dump_json(indent=1)
 

@@ -5,6 +5,7 @@ each document's cluster, and its task type under `task` where the corpus says so
 turns).
 """
 
+import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -60,6 +61,7 @@ def read_proposal(text: str, family: str) -> Proposal | Rejected:
             return Rejected("the answer is too long")
         return Proposal(" ".join(asked.split()), answer, kind=family)
     question, options = prompts.read_options(asked)
+    answer = answer.strip(" .()")
     if not len(options) == len(set(options)) == len(LETTERS):
         return Rejected("not four different options")
     if answer not in [*LETTERS]:
@@ -77,11 +79,11 @@ def read_clusters(
     corpus: str, types: Sequence[str], counts: Sequence[int], seed: int, least: int = 1
 ) -> list[Context]:
     """The clusters of a corpus, so many documents of each, drawn by the seed; `counts` take turns.
-    Of a cluster with fewer, all.
+    Of a cluster with fewer, all; those with fewer than `least`, which a questioner reads, are left
+    out, with a warning.
 
     Raises:
-        CorpusError: documents without a cluster, an unknown task type, or a cluster with fewer
-            documents than `least`, which a questioner reads.
+        CorpusError: documents without a cluster, an unknown task type, or every cluster left out.
     """
     members: dict[str, list[Mapping[str, Any]]] = {}
     for number, row in enumerate(_rows(corpus)):
@@ -90,12 +92,15 @@ def read_clusters(
             allowed = "allowed: a corpus of `spnb corpus`, whose documents have one"
             raise CorpusError(f"document {number} of {corpus!r} has no cluster; {allowed}")
         members.setdefault(str(metadata["cluster"]), []).append(row)
+    large = {name: rows for name, rows in members.items() if len(rows) >= least}
+    if not large:
+        raise CorpusError(f"no cluster of {corpus!r} has documents_read ({least}) documents")
+    if small := len(members) - len(large):
+        few = "of %d clusters of %r, %d have fewer than documents_read (%d) and are left out"
+        logging.warning(few, len(members), corpus, small, least)
     made = []
-    for place, (name, rows) in enumerate(sorted(members.items())):
+    for place, (name, rows) in enumerate(sorted(large.items())):
         count = counts[place // len(types) % len(counts)]
-        if len(rows) < least:
-            message = f"cluster {name!r} of {corpus!r} has {len(rows)} documents"
-            raise CorpusError(f"{message}; allowed: documents_read ({least}) or more")
         family = (rows[0].get("metadata") or {}).get("task", types[place % len(types)])
         require("task type", family if isinstance(family, str) else repr(family), TYPES, ValueError)
         rng = random.Random(derive_seed(seed, "cluster", name))

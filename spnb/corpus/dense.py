@@ -36,6 +36,9 @@ class Encoder:
 
     def __init__(self, name: str = "minilm"):
         self._model = _load_model(name)
+        own = Path(name).name.lower()
+        if "e5" in own and "instruct" not in own and not any(self._model.prompts.values()):
+            self._model.prompts |= {"query": "query: ", "document": "passage: "}  # its card's
         self._lock = threading.Lock()
         self.key = _digest(self._model)
 

@@ -33,7 +33,7 @@ from spnb.corpus.store import CorpusError, split_contents
 FIELDS = ("id", "title", "text", "metadata")
 TEXTS = (".txt", ".md", ".markdown")
 DATA = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".json.gz", ".parquet", ".arrow", ".csv")
-TABLES = {".parquet": "parquet", ".csv": "csv"}
+TABLES = {".parquet": "parquet", ".csv": "csv", ".arrow": "arrow"}
 """Files that `datasets` reads by rows."""
 FAILURES = (OSError, ValueError, RuntimeError, httpx.HTTPError)
 """Of a source: what is not there, of another kind, or not in reach."""

@@ -12,6 +12,7 @@ from spnb.core import prompts
 from spnb.core.documents import Context, Document, DocumentSource, Proposal, Rejected
 from spnb.core.search import Retriever
 from spnb.core.types import Messages, Task
+from spnb.corpus.clusters import cut
 from spnb.corpus.store import CorpusError, open_store
 from spnb.corpus.targets import HELD_OUT, open_retriever, titled
 
@@ -83,8 +84,7 @@ class Passages(Readings, DocumentSource):
             number = rng.randrange(len(self.store) - len(heldout))
             row = number + number // (HELD_OUT - 1) + 1
         hit = self.store[row]
-        ids = self.tokenizer(hit.text, add_special_tokens=False)["input_ids"]
-        text = self.tokenizer.decode(ids[: self.params.document_tokens])
+        text = cut(hit.text, self.tokenizer, self.params.document_tokens)
         document = Document(titled(hit.title, text))
         kind = self.kinds[place % len(self.kinds)]
         return Reading(kind, (document,), hit.title, searches=draw_searches(rng), pool=pool)

@@ -5,6 +5,7 @@ column of its own: the suite, the opponent (another player or policy), the role 
 decoding ("sampled", "greedy"), the difficulty. A column that does not apply is empty.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -18,7 +19,7 @@ from spnb.core.episodes import Episode, parallel, run, single_turn
 from spnb.core.grading import grade_text, read_answer
 from spnb.core.method import Share, Suite
 from spnb.core.stats import mean_interval, pass_at_k, share_interval
-from spnb.core.types import Chat, Engine, Request, Sampling, Task, Trajectory
+from spnb.core.types import OVERLONG, Chat, Engine, Request, Sampling, Task, Trajectory
 
 ARM = ("suite", "opponent", "role", "decoding")
 """The columns that say what was measured, in records and in rows."""
@@ -124,6 +125,8 @@ def ask_suite(
         task = tasks[place]
         request = chat.request(task.messages, sampling, seed_of(place, sample), policy)
         trajectory = yield from (answer(task, request) if answer else single_turn(request))
+        if trajectory.finish == OVERLONG and not sample:
+            logging.warning("%s: question %d is too long to be asked; it is wrong", name, place)
         columns = {"item": str(place), "kind": task.kind, "difficulty": task.difficulty}
         columns |= grade(task, trajectory.policy_text) | behaviour(task, trajectory)
         return [record(name, sample=sample, **labels | columns)]

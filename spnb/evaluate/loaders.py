@@ -196,7 +196,9 @@ def _local_rows(entry: Benchmark, path: Path) -> Any:
         files = [file for file in files if file.is_file() and _suffix(file) in FORMATS]
         if not files:
             raise FileNotFoundError(f"no file there with one of the suffixes {', '.join(FORMATS)}")
-        files = _of_split(entry.split, files)
+        named = {file: file.relative_to(path).with_suffix("").parts for file in files}
+        own = [file for file in files if entry.config in named[file]]
+        files = _of_split(entry.split, own or files)
         kind, others = FORMATS[_suffix(files[0])]
         names = [glob.escape(str(file)) for file in files]
         return datasets.load_dataset(kind, data_files=names, split="train", **options, **others)
@@ -250,8 +252,8 @@ def _task(
     info: dict[str, Any] = {"tag": entry.tag, "tolerance": entry.tolerance, "options": options}
     if entry.prompt == REPORT:
         messages = _fit(partial(_open, question), documents, tokenizer, limit)
-        points = tuple(filter(None, _texts(entry.answer, row)))
-        info["weights"] = _weights(_texts(entry.weights, row) or ["1"] * len(points), points)
+        points = _texts(entry.answer, row)
+        points, info["weights"] = _rubric(points, _texts(entry.weights, row) or ["1"] * len(points))
         whole = "\n\n".join(filter(None, [documents, question]))
         return Task(messages, whole, points, entry.kind, difficulty, info)
     gold = _gold(entry, _texts(entry.answer, row), options)
@@ -268,16 +270,18 @@ def _open(question: str, text: str) -> Messages:
     return prompts.report("\n\n".join(filter(None, [text, question])), "careful")
 
 
-def _weights(texts: Sequence[str], points: Sequence[str]) -> tuple[float, ...]:
-    """Those of a rubric's points, which are an open-ended task's gold answers."""
+def _rubric(points: Sequence[str], texts: Sequence[str]) -> tuple[tuple[Any, ...], ...]:
+    """The points of a task's rubric, which are its gold answers, and their weights; one without a
+    text is none."""
     try:
-        weights = tuple(map(float, texts))
+        weights = [float(text) for text in texts]
     except ValueError:
         raise BenchmarkError(f"weights are {_short(texts)}; allowed: numbers") from None
-    if len(weights) != len(points) or not any(weight > 0 for weight in weights):
+    pairs = [each for each in zip(points, weights, strict=False) if each[0] not in ("", "None")]
+    if len(weights) != len(points) or not any(weight > 0 for _, weight in pairs):
         allowed = "one or more, as many weights, one of them above 0"
         raise BenchmarkError(f"there are {len(points)} points; allowed: {allowed}")
-    return weights
+    return tuple(zip(*pairs, strict=True))
 
 
 def _texts(spec: Template, row: Mapping[str, Any]) -> list[str]:

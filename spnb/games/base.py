@@ -99,6 +99,8 @@ def parse_action(text: str, legal: Sequence[str] | None) -> str | None:
     if not boxed:
         return None
     if legal is not None:
+        if boxed in legal:  # two moves may differ in case alone
+            return boxed
         return {_plain(action): action for action in legal}.get(_plain(boxed))
     too_long = len(boxed) > FREE_TEXT_CHARACTERS or len(boxed.split()) > FREE_TEXT_WORDS
     return None if too_long else boxed

@@ -136,6 +136,7 @@ SCRIPTED = {"random": random_action, "equilibrium": equilibrium_action}
 SCRIPTED |= {"minimax": minimax_action, "greedy": greedy_trade}
 EXPERTS = {"kuhn_poker": "equilibrium", negotiation.NEGOTIATION: "greedy"}
 EXPERTS |= dict.fromkeys(TICTACTOE_GAMES, "minimax")
+EXPERTS |= {f"{negotiation.NEGOTIATION.split('-')[0]}-v0-8resources": "greedy"}
 """The best scripted player of each game that has one."""
 
 

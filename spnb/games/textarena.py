@@ -37,6 +37,8 @@ from spnb.games.base import InvalidAction, Match, sent
 
 TURN_CAP = 50
 """Turns after which a match is a draw; twice the environment's own limit where that is more."""
+NO_LIMIT = 500
+"""The same where an environment has no limit of its own."""
 SIZE = 5
 LINE = 4
 """Cells along a side of the larger tic-tac-toe board, and marks in a row that win."""
@@ -189,7 +191,8 @@ class TextArenaMatch(Match):
         with self._own_random():
             self._env = _reset(name, seed)
             self._read()
-        self._cap = max(TURN_CAP, 2 * (self._env.state.max_turns or 0))
+        limit = self._env.state.max_turns
+        self._cap = max(TURN_CAP, 2 * limit) if limit else NO_LIMIT
 
     @contextmanager
     def _own_random(self) -> Iterator[None]:
@@ -241,10 +244,10 @@ class TextArenaMatch(Match):
 
     def legal_actions(self) -> list[str] | None:
         settings = self._settings
-        if settings.legal is None and not settings.moves:
-            return None
-        if self.player is None or settings.moves:
-            return [] if self.player is None else list(settings.moves)
+        if self.player is None:
+            return []
+        if settings.moves or settings.legal is None:
+            return list(settings.moves) or None
         actions = re.findall(settings.legal, self._latest(settings.listed))
         return None if settings.talk and not actions else actions
 

@@ -340,7 +340,7 @@ def order_of(task: Task, text: str) -> tuple[int, ...] | None:
     if sorted(order) != list(range(task.info["level"])):
         return None
     answer = prompts.field(text, "answer") or ""
-    guess = answer if answer in LETTERS else ""
+    guess = answer if answer in [*LETTERS] else ""
     return order if text.strip() == reply(task, order, guess) else None
 
 

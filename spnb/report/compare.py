@@ -99,14 +99,22 @@ def suite_scores(frames: Frames) -> tuple[Frames, dict[str, Measure]]:
 
 
 def differences(frames: Frames, measures: Mapping[str, Measure], against: str) -> pd.DataFrame:
-    """A row a variant and measure, `COLUMNS`; those without a pair of numbers are left out."""
+    """A row a variant and measure, `COLUMNS`; those without a pair of numbers are left out, or that
+    are of other games or documents in one variant than in `against`.
+
+    Raises:
+        RunError: none is left.
+    """
     lines = []
     for label, measure in measures.items():
-        for variant in (name for name in frames.variants if name != against):
+        of = {name: measure.labels(frames.only([name])) for name in frames.variants}
+        for variant in (name for name in of if name != against and of[name] == of[against]):
             pairs = measure.difference(frames, variant, against)
             visible = (pairs[2] - pairs[1]) / 2
             shown = within(pairs, measure.reach())
             lines += [(variant, label, *shown, visible)] if pairs[3] else []
+    if not lines:
+        raise RunError(f"variants {', '.join(frames.variants)} have no evaluated number in common")
     return pd.DataFrame(lines, columns=COLUMNS)
 
 

@@ -22,6 +22,7 @@ from spnb.core.params import ParamError, StrictData, validate
 from spnb.report import plots
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
+    INDEX,
     Frames,
     Measure,
     known_variants,
@@ -70,7 +71,6 @@ class Panel(StrictData):
     label: str = Field("", description="of the vertical axis, with unit")
     window: int = Field(1, description="steps of the running mean")
     variants: list[str] = Field([], description="those drawn; all of the figure's if left out")
-    apart: bool = Field(False, description="whether a variant may lack what another has")
     ylim: Limits | None = Field(None, description="the figure's if left out")
     levels: dict[str, float] = Field({}, description="fine grey lines, such as chance, by name")
     paper: dict[str, list[float]] = Field(
@@ -79,12 +79,10 @@ class Panel(StrictData):
 
     def data(self, frames: Frames, variants: Sequence[str]) -> pd.DataFrame:
         """Columns variant (or a line's words), seed, step, value."""
-        shown = frames.with_own(self.variants or variants)
-        if self.measure is not None and not self.apart:
-            return self.measure.by_step(shown)
+        names = frames.with_own(self.variants or variants).variants
         lines = {words: (line.measure, line.variant) for words, line in self.lines.items()}
-        lines = lines or {name: (self.measure, name) for name in shown.variants}
-        parts = []
+        lines = lines or {name: (self.measure, name) for name in names}
+        parts = [pd.DataFrame(columns=[*INDEX, "value"])] if not lines else []
         for words, (measure, variant) in lines.items():
             parts.append(measure.by_step(frames.only([variant])).assign(variant=words))
         return stacked(parts)
@@ -340,3 +338,26 @@ def curves_of(
 
 def _printed(cells: Sequence[Cell]) -> list[float]:
     return [reference.value(cell[0].split("/")[0], *cell) for cell in cells]
+
+
+def bars_of(
+    paper: str,
+    entry: Any,
+    used: Frames,
+    measures: Mapping[str, Measure],
+    by: str,
+    words: Mapping[str, str],
+) -> ExhibitContent:
+    """A figure of measures at the end, side by side, a bar a variant in each; `entry` has its title
+    and note, `by` is the column of the measures' names, `words` are the axes'."""
+    parts = [measure.of_runs(used).assign(**{by: name}) for name, measure in measures.items()]
+    data = pd.concat(parts, ignore_index=True)
+    order = looks(paper, used.variants)
+    order = {name: order[name] for name in used.variants if name in {*data["variant"]}}
+    with plots.style():
+        figure = plots.new_figure(3.8, entry.title)
+        (ax,) = plots.multiples(figure, [""]).values()
+        plots.bars(ax, data, by, "value", hue="variant", order=order)
+        ax.set(**words)
+        plots.legend_below(figure, note=entry.note)
+    return ExhibitContent(figure, used.runs, data)

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from spnb.core.params import unknown
+from spnb.core.params import require, unknown
 from spnb.core.types import Sample
 from spnb.report import plots
 from spnb.report.exhibits import number_or_text
@@ -37,10 +37,12 @@ def table_html(table: pd.DataFrame, first: Sequence[bool] | None = None) -> str:
     only the paper has, are folded below; so are rows from the 17th on, up to pandas' `max_rows`.
 
     Args:
-        first: whether each row may stay open; without it `table.attrs["first"]`, or all.
+        first: whether each row may stay open; without it what `attrs["first"]` says of its name.
     """
     lines = _texts(table)
-    first = first if first is not None else table.attrs.get("first", [True] * len(table))
+    stays = table.attrs.get("first", {})  # a table cut out of another has its attrs
+    names = table.iloc[:, 0] if stays and not {*stays} & {*table.index} else table.index
+    first = first if first is not None else [stays.get(name, True) for name in names]
     places = [place for place, stays in enumerate(first) if stays][:ROWS]
     most = pd.get_option("display.max_rows") or len(table)
     rest = [place for place in range(len(table)) if place not in places]
@@ -126,9 +128,8 @@ def token_table(sample: Sample, tokenizer: Any) -> pd.DataFrame:
 def toy_curves(table: pd.DataFrame, xlabel: str, ylabel: str) -> Figure:
     """A line a column over the table's index, for numbers that no run has made."""
     figure, (ax,) = plots.panels(1, height=2.8)
-    for slot, name in enumerate(table.columns):
-        look = {"color": plots.PALETTE[slot], "linestyle": plots.LINES[slot % len(plots.LINES)]}
-        ax.plot(table[name], label=name, **look)
+    for name, look in plots.free_looks(list(table.columns)).items():
+        ax.plot(table[name], label=name, color=look.colour, linestyle=look.line)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     plots.legend_below(figure)
     plt.close(figure)
@@ -165,7 +166,10 @@ def over_training(
 
 def excerpt(run: Run, columns: Sequence[str], count: int = 3, role: str = "*") -> pd.DataFrame:
     """A few recorded rollouts of a role at the first and the last evaluation of a run."""
-    rows = [row for row in run.rows("rollouts") if fnmatchcase(row["role"], role)]
+    every = run.rows("rollouts")
+    for name in columns if every else ():
+        require("column", name, dict.fromkeys(key for row in every for key in row))
+    rows = [row for row in every if fnmatchcase(row["role"], role)]
     table = pd.DataFrame(rows, columns=["step", *columns])
     ends = table["step"].isin([table["step"].min(), table["step"].max()])
     return table[ends].groupby("step").head(count).reset_index(drop=True)

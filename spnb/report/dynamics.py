@@ -212,7 +212,9 @@ def exhibit(
     caption = about["caption"].format(**rule.model_dump())
     if exhibit_id == "dynamics/collapse":
         protocol += "; 95 % intervals over seeds. No paper has this table."
-        return ExhibitContent(summary(verdicts(frames, rule)), frames.runs, None, caption, protocol)
+        table = summary(verdicts(frames, rule))
+        made = ExhibitContent(table, frames.runs, None, caption, protocol)
+        return None if table.empty else made
     metrics = about.get("metrics")
     data = series(frames, *metrics) if metrics else results(frames, *evaluations)
     if metrics:

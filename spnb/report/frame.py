@@ -168,14 +168,21 @@ class Measure(StrictData):
         rows = rows[rows["metric"].isin(list(self.weights))]
         if rows.empty:
             return rows, f"no {self.source} named {', '.join(self.weights)}"
-        for key in KEYS if self.source == "evals" else ["role"]:
+        for key, labels in self.labels(frames).items():
             known = rows[key].unique()
-            labels = [one for label in getattr(self, key) for one in _filled(label, frames.runs)]
             matched = {label: [n for n in known if fnmatchcase(n, label)] for label in labels}
             if absent := [label for label, names in matched.items() if not names]:
                 return rows[:0], f"no {self.source} with {key} {', '.join(map(repr, absent))}"
             rows = rows[rows[key].isin(sum(matched.values(), []))]
         return rows, ""
+
+    def labels(self, frames: Frames) -> dict[str, list[str]]:
+        """What it takes, with the parameters of these runs in it."""
+        keys = KEYS if self.source == "evals" else ["role"]
+        return {
+            key: [one for label in getattr(self, key) for one in _filled(label, frames.runs)]
+            for key in keys
+        }
 
     def by_step(self, frames: Frames) -> pd.DataFrame:
         """The measure at every step of every run with all cells that any has: `INDEX`, value, which
@@ -443,7 +450,10 @@ def paired_interval(
     pairs = mean_interval(differences)
     if pairs[3] < 2 or pairs[2] - pairs[1] > TOLERANCE:
         return pairs
-    return pairs[0], *difference_interval(*levels()), pairs[3]
+    first, second = levels()
+    ends = difference_interval(first, second)
+    moved = pairs[0] - (first[0] - second[0])  # the levels may have seeds that make no pair
+    return pairs[0], ends[0] + moved, ends[1] + moved, pairs[3]
 
 
 def format_interval(value: float, low: float | None, high: float | None, digits: int = 1) -> str:

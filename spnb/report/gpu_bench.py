@@ -138,9 +138,10 @@ def train(run: Run, until: Callable[[], bool] = lambda: False) -> float:
                 line = next(each for each in status if each.startswith("VmHWM"))
                 peak = max(peak, 1024 * int(line.split()[1]) / GB)
         time.sleep(POLL)
+    stopped = process.is_alive()
     process.kill()
     process.join()
-    if process.exitcode > 0:
+    if process.exitcode and not stopped:
         lines = [line for line in last_lines(run.folder, 1) if line.strip()]
         raise RuntimeError(lines[-1] if lines else "a run ended without a word")
     return peak

@@ -43,27 +43,29 @@ class LiveCurves:
         soon = time.monotonic() - self.drawn < self.every
         if soon and not all(run.finished for run in plan.all()):
             return
+        begun = time.monotonic()
         try:
             frames = gather(plan.all())
         except (OSError, RunError):  # a file that is being written: the next drawing has it
             return
         if frames.metrics.empty and frames.results.empty:
             return
-        self.drawn = time.monotonic()
         figure = draw(frames, plan.paper, self.panels)
         if self.handle is None:
             self.handle = display(figure, display_id=True)
         else:
             self.handle.update(figure)
         plt.close(figure)
+        took = time.monotonic() - begun  # of which a tenth of the time may be
+        self.drawn = begun + max(0.0, 10 * took - self.every)
 
 
 def draw(frames: Frames, paper: str, panels: Mapping[str, str]) -> Figure:
     """A panel a name over training steps, a line a variant; it says so where nothing is there."""
     known = load_measures(paper) if paper in reference.sources("tables.yaml") else {}
     measures = {name: known.get(name) or _logged(frames, name) for name in panels.values()}
-    drawn = {words: Panel(measure=measures[name], apart=True) for words, name in panels.items()}
-    rows = 1 if len(panels) <= 3 else -(-len(panels) // 3)
+    drawn = {words: Panel(measure=measures[name]) for words, name in panels.items()}
+    rows = -(-len(panels) // 3)
     variants = frames.variants
     order = {name: look for name, look in looks(paper, variants).items() if name in variants}
     own = {"variants": list(order), "looks": order, "height": 0.9 + 2.2 * rows}

@@ -83,7 +83,7 @@ def announce(plan: Plan, rest: bool = True) -> str:
 def about(plan: Plan) -> pd.DataFrame:
     """The plan's variants, each in a sentence."""
     known = params.variants(plan.paper)
-    return _headline_first(plan, {n: {"about": known[n]["about"]} for n in plan.variants})
+    return _headline_first(plan, {n: {"about": known[n].get("about", "")} for n in plan.variants})
 
 
 def _headline_first(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
@@ -91,8 +91,8 @@ def _headline_first(plan: Plan, rows: Mapping[str, Mapping[str, Any]]) -> pd.Dat
     known = params.variants(plan.paper)
     order = sorted(rows, key=lambda name: not known[name].get("headline"))
     table = pd.DataFrame.from_dict({name: rows[name] for name in order}, orient="index")
-    headline = [bool(known[name].get("headline")) for name in order]
-    table.attrs["first"] = headline if any(headline) else [True] * len(order)
+    headline = {name: bool(known[name].get("headline")) for name in order}
+    table.attrs["first"] = headline if any(headline.values()) else {}
     return table.rename_axis("variant")
 
 

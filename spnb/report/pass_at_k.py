@@ -170,10 +170,10 @@ def largest(passed: pd.DataFrame) -> int:
 
 
 def gains(passed: pd.DataFrame) -> pd.DataFrame:
-    """Before and after training in per cent, pass@1 and that of the largest k that every item has;
+    """Before and after training in per cent, of the least k and the largest that every item has;
     a line a group of questions and variant. `passed`: what `passes` gives."""
     papers = read_yaml("pass_at_k", "exhibits.yaml")["papers"]
-    ks = list(dict.fromkeys((1, largest(passed))))
+    ks = list(dict.fromkeys((min(passed["k"], default=1), largest(passed))))
     keys = ["paper", "questions"]
     steps = dict(list(passed.groupby(keys, sort=False)))
     lines = []

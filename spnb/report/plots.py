@@ -180,7 +180,7 @@ def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
         own |= {"linestyle": look.line, "zorder": 3}
         for number, spell in rows.groupby("spell"):
             label = None if number else f"{look.label} (n={n})"
-            alone = {"marker": "o"} if spell["step"].nunique() == 1 and not few else {}
+            alone = {"marker": "o"} if spell["step"].nunique() == 1 and (n == 1 or not few) else {}
             sns.lineplot(spell, **own, **interval, **alone, label=label)
     steps = sorted(frame["step"].unique())
     if 1 < len(steps) <= TICKS:

@@ -125,10 +125,11 @@ def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
         "these seeds, and at most: the upper 95 % bound of that estimate."
     )
     taken = f"Mean of the evaluations in the last {search.window:.0%} of the training"
+    narrow = "" if search.widest == inf else f", where no half-width is above {search.widest:g}"
     protocol = (
         f"Seeds {', '.join(map(str, search.seeds))}, on questions that are not the held-out ones. "
         f"{taken if search.window else 'The last evaluation'}. Common: highest mean over "
-        f"{', '.join(search.choosing)}{where_narrow(search)}; edge: a value at an end of "
+        f"{', '.join(search.choosing)}{narrow}; edge: a value at an end of "
         "what was tried. Minutes: wall time of a run on one core."
     )
     return ExhibitContent(rows, runs, None, caption, protocol)
@@ -171,11 +172,6 @@ def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:
         common=yes.where([point in common for point in points], ""),
         best=yes.where(rows.index.isin(best), ""),
     )
-
-
-def where_narrow(search: Search) -> str:
-    """Which settings may be common, in words."""
-    return "" if search.widest == inf else f", where no half-width is above {search.widest:g}"
 
 
 def edge(row: Mapping[str, Any], search: Search) -> str:

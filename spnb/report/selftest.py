@@ -134,14 +134,14 @@ def line(result: Result) -> str:
 
 
 def write(folder: Path, where: str, results: Sequence[Result]) -> None:
-    """`selftest.json` and `selftest.md`: verdicts, numbers, bars. Parts that an earlier call on the
-    same machine has left there stay."""
+    """`selftest.json` and `selftest.md`: verdicts, numbers, bars. Parts that an earlier call at the
+    same commit on the same machine has left there stay."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "selftest.json"
     earlier = json.loads(file.read_text()) if file.is_file() else {}
-    kept = earlier["parts"] if earlier.get("where") == where else []
-    parts = {one["part"]: Result(**one) for one in kept} | {one.part: one for one in results}
     about = {"where": where, "commit": provenance.commit(), "versions": provenance.versions()}
+    kept = earlier["parts"] if all(earlier.get(key) == about[key] for key in about) else []
+    parts = {one["part"]: Result(**one) for one in kept} | {one.part: one for one in results}
     write_json(file, about | {"parts": [asdict(one) for one in parts.values()]})
     lines = ["# `spnb selftest --gpu`", "", f"{where}.", ""]
     lines += ["| part | verdict | seconds | date | |", "| --- | --- | ---: | --- | --- |"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from spnb.report.exhibits import (
     ExhibitError,
     ExhibitInfo,
     check_writable,
+    command_of,
     default_folder,
     exhibit_info,
     find_record,
@@ -57,7 +59,7 @@ SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 ADDED = {
     **dict.fromkeys(("spice/claims", "spice/seeds"), spice.with_cross_play),
-    "spiral/poker-equilibrium": spiral.with_averages,
+    **dict.fromkeys(("spiral/poker-equilibrium", "spiral/seeds"), spiral.with_averages),
     **dict.fromkeys(("scope/judge", "scope/seeds"), scope.with_acceptance),
 }
 """What adds to the results, for an exhibit, what is measured after training."""
@@ -158,15 +160,21 @@ def exhibit(
     if lost := _lost(exhibit_id, frames, folder):
         return committed(exhibit_id, lost, frames)
     if info.source == "shared":
+        allowed = list(signature(SHARED[info.paper]).parameters)[2:]
+        for name in options:
+            require(f"option of {exhibit_id}", name, allowed)
         made = SHARED[info.paper](exhibit_id, frames, **options)
         if made is None:
             return committed(exhibit_id, (), frames, "no run has anything to show")
         return _save(exhibit_id, made, folder)
-    made = make(info, plan, frames) if plan else None
+    if plan is None:
+        raise ParamError(f"plan is None with frames for {exhibit_id}; allowed: its runs' plan")
+    made = make(info, plan, frames)
     if made is None:
-        needed = needed_variants(exhibit_id, plan.scale if plan else "")
+        needed = needed_variants(exhibit_id, plan.scale)
         absent = [name for name in needed if name not in frames.variants]
-        return committed(exhibit_id, absent, frames)
+        why = "" if absent or not frames.runs else "these runs have none of its numbers"
+        return committed(exhibit_id, absent, frames, why)
     return _save(exhibit_id, made, folder)
 
 
@@ -195,15 +203,17 @@ def make(info: ExhibitInfo, plan: Plan, frames: Frames) -> ExhibitContent | None
     """The exhibit from these runs; None where they lack its variants."""
     entry = described(info.paper).get(info.id)
     frames = ADDED.get(info.id, lambda frames: frames)(frames)
+    texts = entry if isinstance(entry, CustomExhibit) else None
+    if texts and texts.variants and not {*texts.variants, *frames.own} & {*frames.variants}:
+        return None
     if info.id in MAKERS:
-        texts = entry if isinstance(entry, CustomExhibit) else None
-        if texts and texts.variants and not frames.runs:
-            return None
         made = MAKERS[info.id](plan, frames)
-        if made is None or texts is None:
-            return made
-        return made._replace(caption=texts.caption, protocol=made.protocol or texts.protocol)
-    return entry.content(frames) if entry else None
+    else:
+        made = entry.content(frames) if entry else None
+    if made is None or (made.data is not None and made.data.empty):
+        return None
+    more = {"caption": texts.caption, "protocol": made.protocol or texts.protocol} if texts else {}
+    return made._replace(**more)
 
 
 def needed_variants(exhibit_id: str, scale: str = "") -> list[str]:
@@ -290,9 +300,7 @@ def _shown(record: Mapping[str, Any], folder: Path, where: str, **more: Any) -> 
 
 
 def _how(exhibit_id: str) -> str:
-    paper = exhibit_info(exhibit_id).paper
-    own = COMMANDS.get(exhibit_id) or COMMANDS.get(paper) or f"spnb exhibit {exhibit_id}"
-    return f"made by: {own}"
+    return f"made by: {command_of(exhibit_info(exhibit_id), 'cpu')}"
 
 
 def regenerate(exhibit_id: str, scale: str = "cpu") -> list[Path]:

@@ -102,7 +102,7 @@ class Column(StrictData):
     def _words(self, runs: Sequence[Run]) -> str:
         """A cell of a column of words; values that differ are joined by "or"."""
         if self.says == "about":
-            said = [variants(run.paper)[run.variant]["about"] for run in runs]
+            said = [variants(run.paper)[run.variant].get("about", "") for run in runs]
         else:
             said = [f"{run.params[self.says]}" for run in runs]
         return " or ".join(dict.fromkeys(said)) or "-"
@@ -259,10 +259,16 @@ def seeds_table(plan: Any, frames: Frames) -> ExhibitContent | None:
         return None
     paper = frames.runs[0].paper
     lines = []
-    for name, measure in (load_measures(paper) | benchmarks_of(frames)).items():
-        ends = {at: measure.of_runs(frames, share) for at, share in (("start", 0), ("end", 1))}
-        both = [ends[at].set_index(["variant", "seed"])["value"].rename(at) for at in ends]
-        lines.append(pd.concat(both, axis=1).reset_index().assign(measure=name))
+    measures = load_measures(paper) | benchmarks_of(frames)
+    for name, variant in product(measures, frames.variants):
+        measure, own = measures[name], frames.only([variant])
+        ends = {"start": 0, "end": 1} if measure.change == "none" else {"end": 1}
+        both = [
+            measure.of_runs(own, share).set_index(["variant", "seed"])["value"].rename(at)
+            for at, share in ends.items()
+        ]
+        table = pd.concat(both, axis=1).reindex(columns=["start", "end"])
+        lines.append(table.reset_index().assign(measure=name))
     table = pd.concat(lines, ignore_index=True).dropna(how="all", subset=["start", "end"])
     table = table.astype({"start": float, "end": float}).round({"start": 3, "end": 3})
     caption = "Each measure of each run, so that any claim can be computed again without a run."

@@ -416,10 +416,6 @@ def test_domains_and_clusters_of_a_corpus(tmp_path):
         sorted(report.domains.values()) == [9, 11] and report.clusters == 2
     )  # equal vectors stay together
     assert report.smallest_cluster == 9
-    assert report.why_too_small(9) == ""
-    assert "cluster has 9 documents, and SPELL's questioner reads 10" in report.why_too_small(10)
-    older = report.model_copy(update={"smallest_cluster": 0})  # of a report without the number
-    assert older.why_too_small(10) == ""
 
 
 @pytest.mark.slow

@@ -193,7 +193,8 @@ def test_an_unknown_player_is_answered_with_those_there_are():
 
 
 def test_the_expert_of_a_game_is_its_best_scripted_player():
-    assert set(EXPERTS) == {"kuhn_poker", "SimpleNegotiation-v0", "tic_tac_toe", "TicTacToe-v0"}
+    larger = "SimpleNegotiation-v0-8resources"
+    assert {*EXPERTS} - {larger} == {"kuhn_poker", larger[:20], "tic_tac_toe", "TicTacToe-v0"}
     for name, expert in EXPERTS.items():
         assert fixed_player("expert", make_game(name)) == make_player(expert)
         assert fixed_player("random", make_game(name)) == RANDOM

@@ -15,7 +15,7 @@ from spnb.core.documents import Context, Document, Proposal
 from spnb.core.grading import grade
 from spnb.core.types import Trajectory
 from spnb.corpus.build import build_corpus
-from spnb.corpus.clusters import CorpusClusters, read_clusters
+from spnb.corpus.clusters import CorpusClusters, read_clusters, read_proposal
 from spnb.corpus.documents import CorpusSettings
 from spnb.corpus.store import CorpusError
 from spnb.lab import ladder
@@ -175,7 +175,7 @@ def test_separators_of_unicode_stay_in_their_document(tmp_path):
     [
         ([{"text": "A."}], "document 0 of .* has no cluster; allowed: a corpus of `spnb corpus`"),
         ([*rows_of(2), {"text": "A.", "metadata": {}}], "document 2 of .* has no cluster"),
-        (rows_of(2, 1), r"cluster '1' of .* has 1 documents; allowed: documents_read \(2\) or"),
+        (rows_of(1, 1), r"no cluster of .* has documents_read \(2\) documents"),
         (rows_of(2, task="novel"), "task type is 'novel', which is unknown; .*choice, journey"),
         ([{"metadata": {"cluster": 1}}], "line 1 of .* is no document; allowed: an object with"),
         ([{"text": "A.", "metadata": "x"}], "line 1 of .* is no document"),
@@ -188,6 +188,20 @@ def test_what_a_corpus_lacks_is_named(tmp_path, rows, message):
     path = write(tmp_path / "own.jsonl", rows)
     with pytest.raises(ValueError, match=message):
         library(corpus=path, tasks=["journey", "ledger"], documents=[2])
+
+
+def test_clusters_with_fewer_documents_than_a_questioner_reads_are_left_out(tmp_path, caplog):
+    path = write(tmp_path / "own.jsonl", rows_of(2, 1, 3))
+    assert [each.name for each in read_clusters(path, ["journey"], [2], 0, 2)] == ["0", "2"]
+    assert (
+        "of 3 clusters of" in caplog.text and "1 have fewer than documents_read (2)" in caplog.text
+    )
+
+
+def test_a_choice_may_be_stated_as_its_options_are_marked():
+    asked = "<question>Who?\nA) Ann\nB) Bo\nC) Cy\nD) Di</question><answer>{}</answer>"
+    for said in ("B", "B)", "(B)", "B."):
+        assert read_proposal(asked.format(said), "choice").answer == "B"
 
 
 def test_what_is_no_corpus_is_named(tmp_path):

@@ -1,12 +1,16 @@
 """Figures over training steps as data: lines, panels, what is missing, what is drawn."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 
 from spnb import reference
 from spnb.core.params import ParamError, variants
-from spnb.report import plots
-from spnb.report.curves import curves_of, load_curves, looks
+from spnb.report import frame, plots
+from spnb.report.curves import Panel, curves_of, load_curves, looks
 from spnb.report.exhibits import catalogue
 from spnb.report.frame import Measure
 from spnb.report.plots import LINES, PALETTE, Look
@@ -51,13 +55,26 @@ def curves():
     plt.close("all")
 
 
+@pytest.fixture(autouse=True)
+def nobodys_own(monkeypatch):
+    """`other` is no variant of a user's own."""
+    named = frame.named_variants
+    monkeypatch.setattr(frame, "named_variants", lambda paper: named(paper) | {"other"})
+
+
+def frames():
+    """The rows of runs that have these variants."""
+    runs = [SimpleNamespace(paper="spiral", variant=name) for name in ("full", "other")]
+    return replace(rows(), runs=runs)
+
+
 def means(ax):
     """The values of the thick lines."""
     return [list(line.get_ydata()) for line in ax.lines if line.get_linewidth() == 1.9]
 
 
 def test_a_figure_has_a_panel_a_measure_and_a_line_a_variant(curves):
-    data = curves.data(rows())
+    data = curves.data(frames())
     assert list(data.columns) == ["variant", "seed", "step", "value", "quantity"]
     assert set(data.loc[data["quantity"] == "Length", "variant"]) == {"other"}
     figure = curves.draw(data)
@@ -73,8 +90,17 @@ def test_a_figure_has_a_panel_a_measure_and_a_line_a_variant(curves):
     assert (score.get_ylabel(), length.get_ylabel()) == ("score (%)", "tokens")
 
 
+def test_a_variant_with_a_further_cell_takes_no_line_away(curves):
+    """Of the steps of one variant those with all of its cells count, not those of another."""
+    data = frames()
+    more = data.metrics[data.metrics["variant"] == "other"].assign(role="a further one")
+    both = replace(data, metrics=pd.concat([data.metrics, more]))
+    panel = Panel(measure=MEASURES["tokens"])
+    assert {*panel.data(both, ["full", "other"])["variant"]} == {"full", "other"}
+
+
 def test_the_picture_has_its_title_the_words_and_the_papers_numbers(curves):
-    figure = curves.draw(curves.data(rows()))
+    figure = curves.draw(curves.data(frames()))
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert [text.split(" (n=")[0] for text in legend] == ["with", "without", "paper"]
     assert figure.get_suptitle() == "What it is"
@@ -105,7 +131,7 @@ def test_a_panel_may_have_several_measures_of_one_variant():
     }
     entry = {**FIGURE, "panels": {"Lengths": {"lines": lines}}}
     figure = curves_of("spiral/figure-6", entry, MEASURES | roles, LOOKS)
-    data = figure.data(rows())
+    data = figure.data(frames())
     means = data.groupby(["variant", "step"])["value"].mean()
     assert set(data["variant"]) == {"first", "second"} and set(data["quantity"]) == {"Lengths"}
     assert means["first", 4] == 4.5 and means["second", 4] == 40

@@ -71,8 +71,12 @@ def test_rows_and_columns_that_are_many_are_folded():
         assert "24 more rows, 10 of them" in html and ">479<" not in html
     flags = [place == 30 for place in range(40)]
     assert [row[0][0] for row in cells(table_html(wide, flags))] == ["c0", "360"]
-    wide.attrs["first"] = flags
+    wide.attrs["first"] = {place: flag for place, flag in enumerate(flags)}
     assert table_html(wide) == table_html(wide, flags)
+    assert table_html(wide.iloc[30:31]) == table_html(wide.iloc[30:31], [True]), "attrs stay"
+    named = wide.iloc[:2].assign(c0=["a", "b"])
+    named.attrs["first"] = {"a": False, "b": True}
+    assert table_html(named) == table_html(named, [False, True])
 
 
 def test_names_of_rows_and_nested_heads_are_shown():

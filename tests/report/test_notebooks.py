@@ -438,7 +438,9 @@ def test_other_variants_than_the_headline_ones_stand_last_and_are_folded(tmp_pat
     plan = small(tmp_path, variants=["no-rae-long", "full", "no-rae"], seeds=[0])
     for table in (describe(plan).set_index("variant"), about(plan)):
         assert list(table.index) == ["full", "no-rae", "no-rae-long"]
-    assert describe(plan).attrs["first"] == about(plan).attrs["first"] == [True, True, False]
+    assert describe(plan).attrs["first"] == about(plan).attrs["first"] == {
+        "full": True, "no-rae": True, "no-rae-long": False
+    }  # fmt: skip
     html = table_html(about(plan))
     assert html.index("no-rae<") < html.index("<details><summary>1 more rows") < html.index("-long")
 

@@ -402,9 +402,15 @@ def test_both_sides_of_every_cell():
 
 
 def test_seeds_have_start_and_end_in_their_columns(monkeypatch):
-    monkeypatch.setattr(tables, "load_measures", lambda paper: {"games": MEASURES["games"]})
-    frames = replace(rows(), runs=[SimpleNamespace(paper="spiral")])
-    table = tables.seeds_table(None, frames).item
+    late = MEASURES["games"].model_copy(update={"change": "difference", "since": 0.5})
+    monkeypatch.setattr(
+        tables, "load_measures", lambda paper: {"games": MEASURES["games"], "late": late}
+    )
+    runs = [SimpleNamespace(paper="spiral", variant=name) for name in ("full", "other")]
+    table = tables.seeds_table(None, replace(rows(), runs=runs)).item
+    changes = table[table["measure"] == "late"]
+    assert changes["start"].isna().all() and changes["end"].tolist() == [12.5] * 4
+    table = table[table["measure"] == "games"]
     assert {(row.start, row.end) for row in table.itertuples()} == {(37.5, 62.5)} and len(
         table
     ) == 4

@@ -48,5 +48,5 @@ def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
             training.build(lessons, folder / name, embedded_path(start))
         else:
             if start:
-                make(start, folder, {})
+                make(start, folder, {key: values[key] for key in values if key == "seed"})
             training.build(lessons, folder / name, folder / start if start else None)

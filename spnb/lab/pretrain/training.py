@@ -98,10 +98,10 @@ def split_by_tokens(encoded: list[Encoded], most: int) -> list[list[Encoded]]:
         length = len(row[0])
         if length > LONGEST:
             break
-        if (len(groups[-1]) + 1) * length > most:
+        if groups[-1] and (len(groups[-1]) + 1) * length > most:
             groups.append([])
         groups[-1].append(row)
-    return groups
+    return [group for group in groups if group]
 
 
 def loss_of(

@@ -7,6 +7,7 @@ import pandas as pd
 from spnb.core.stats import bootstrap_interval, mean_interval
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, format_interval, load_measures, records, within
+from spnb.report.tables import load_own
 from spnb.train.plan import Plan
 from spnb.train.runs import Run
 
@@ -16,6 +17,7 @@ WATCHED = {"think": "thinks", "search": "searches"}
 
 def gains(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Start, end and gain of each task beside its controls, a line a task and measure."""
+    frames = frames.with_own(load_own("rlvr")["rlvr/gains"].variants)
     measures = load_measures("rlvr")
     right = [name for name in measures if name.startswith("right, ")]
     tasks = {task: [act] for task, act in WATCHED.items()}

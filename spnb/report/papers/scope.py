@@ -18,7 +18,7 @@ from spnb.core.stats import mean_interval
 from spnb.core.types import Engine, Request, Trajectory, derive_seed
 from spnb.evaluate.reports import SUITE, TASKS
 from spnb.lab.groups import SHORT
-from spnb.report import curves, plots
+from spnb.report import curves
 from spnb.report.claims import Part, decide, load_claims, together
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import (
@@ -54,17 +54,8 @@ def figure_4(plan: Plan, frames: Frames) -> ExhibitContent | None:
         return None
     measures = load_measures("scope")
     names = ("oracle", "judge", "judge minus oracle", "told twice")
-    parts = [measures[name].of_runs(used).assign(by=name) for name in names]
-    data = pd.concat(parts, ignore_index=True)
-    looks = curves.looks("scope", used.variants)
-    with plots.style():
-        figure = plots.new_figure(3.8, entry.title)
-        (ax,) = plots.multiples(figure, [""]).values()
-        order = {name: looks[name] for name in used.variants}
-        plots.bars(ax, data, "by", "value", hue="variant", order=order)
-        ax.set(xlabel="held-out reports", ylabel="% (judge minus oracle: points)")
-        plots.legend_below(figure, note=entry.note)
-    return ExhibitContent(figure, used.runs, data)
+    words = {"xlabel": "held-out reports", "ylabel": "% (judge minus oracle: points)"}
+    return curves.bars_of("scope", entry, used, {n: measures[n] for n in names}, "by", words)
 
 
 def with_acceptance(frames: Frames) -> Frames:
@@ -219,7 +210,7 @@ def tasks_written(plan: Plan, frames: Frames) -> ExhibitContent | None:
     by turn, with the mean grade of the answers to each."""
     runs = frames.only(["full"]).runs[:1]
     found = dict(ends(runs[0], TASKS, after=1)) if runs else {}
-    if not found:
+    if not found or not all("text" in one for records in found.values() for one in records):
         return None
     tasks = [{one["item"]: one for one in records} for records in found.values()]
     usable = {place: sum(not one[place]["reason"] for one in tasks) for place in tasks[0]}

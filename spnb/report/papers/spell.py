@@ -41,6 +41,8 @@ def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
     if not used.runs:
         return None
     data = pass_curves(used)
+    if data.empty:
+        return None
     looks = curves.looks("spell", list(data["variant"].unique()))
     titles = list(data["panel"].unique())
     panels = {each: {"label": "pass@k (%)" if MEAN in each else ""} for each in titles}
@@ -50,7 +52,8 @@ def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
     figure = drawn.draw(data.rename(columns={"panel": "quantity"}))
     for ax in figure.axes:
         ax.set_xlabel("answers k")
-    mark_paper(figure.axes[1], {name: looks[name] for name in data["variant"].unique()})
+    if sum(MEAN in each for each in titles) == 2:
+        mark_paper(figure.axes[1], {name: looks[name] for name in data["variant"].unique()})
     plots.legend_below(figure, note=drawn.words)
     return ExhibitContent(figure, used.runs, data.drop(columns="paper"))
 
@@ -136,6 +139,8 @@ def figure_6(plan: Plan, frames: Frames) -> ExhibitContent | None:
     if not used.runs:
         return None
     asked = proposals(used)
+    if asked.empty:
+        return None
     lengths = contexts(used.runs[0])
     of = dict(iter(asked.groupby("family")))
     panels = {f"Asked: {words}": of[family] for family, words in TYPES.items() if family in of}
@@ -159,10 +164,11 @@ def figure_6(plan: Plan, frames: Frames) -> ExhibitContent | None:
 
 def proposals(frames: Frames) -> pd.DataFrame:
     """Shares (%) of the proposals by level, also 0: columns family, when, seed, level, value."""
-    every = records(frames.runs)
+    columns = ["suite", "kind", "seed", "step", "level"]
+    every = records(frames.runs).reindex(columns=columns)
     rows = every[every["suite"] == DIFFICULTY]
-    parts = []
-    for when, step in {"start": rows["step"].min(), "end": rows["step"].max()}.items():
+    parts = [pd.DataFrame(columns=["kind", "seed", "level", "value", "when"])] if rows.empty else []
+    for when, step in () if parts else (("start", rows["step"].min()), ("end", rows["step"].max())):
         at = rows[rows["step"] == step].groupby(["kind", "seed"])["level"]
         shares = at.value_counts(normalize=True).unstack(fill_value=0.0)
         shares = 100 * shares.reindex(columns=range(LENGTH + 1), fill_value=0.0)

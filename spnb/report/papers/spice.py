@@ -97,8 +97,10 @@ def figure_3(plan: Plan, frames: Frames) -> ExhibitContent | None:
     content = {"title": entry.title, "caption": entry.caption, "note": entry.note}
     content |= entry.words["figure"]
     drawn = curves.curves_of("spice/figure-3", content, measures_of(entry.words), {})
-    figure = drawn.draw(drawn.data(with_cross_play(frames)))
-    for ax, panel in zip(figure.axes, drawn.panels.values(), strict=True):
+    data = drawn.data(with_cross_play(frames))
+    figure = drawn.draw(data)
+    shown = [panel for title, panel in drawn.panels.items() if title in {*data["quantity"]}]
+    for ax, panel in zip(figure.axes, shown, strict=True):
         role = next(iter(panel.lines.values())).measure.role[0]
         ax.set_xlabel(f"{role}'s training step")
     return ExhibitContent(figure, runs, pd.concat(map(crossed, runs), ignore_index=True))
@@ -194,7 +196,7 @@ def written(run: Run) -> dict[int, dict[int, dict[str, Any]]]:
     """The records of a run's valid tasks on held-out documents, by step and place."""
     tasks: dict[int, dict[int, dict[str, Any]]] = {}
     for one in run.rows("items"):
-        if one["suite"] == CHALLENGES and one["score"] == 1:
+        if one["suite"] == CHALLENGES and one["score"] == 1 and "question" in one:
             tasks.setdefault(one["step"], {})[int(one["item"])] = one
     return tasks
 

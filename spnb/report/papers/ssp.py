@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from spnb.evaluate.proposals import SUITE, UNVERIFIED
-from spnb.report import curves, plots
+from spnb.report import curves
 from spnb.report.exhibits import ExhibitContent
 from spnb.report.frame import Frames, load_measures
 from spnb.report.tables import load_own
@@ -24,21 +24,13 @@ def figure_1(plan: Plan, frames: Frames) -> ExhibitContent | None:
     used = frames.with_own(entry.variants)
     if "full" not in used.variants:
         return None
-    parts = []
-    for name, measure in load_measures("ssp").items():
-        if name.startswith("level ") and name[-1].isdigit():
-            gain = measure.model_copy(update={"change": "difference"})
-            parts.append(gain.of_runs(used).assign(level=name.removeprefix("level ")))
-    data = pd.concat(parts, ignore_index=True)
-    looks = curves.looks("ssp", used.variants)
-    order = {name: looks[name] for name in used.variants if name in set(data["variant"])}
-    with plots.style():
-        figure = plots.new_figure(3.8, entry.title)
-        (ax,) = plots.multiples(figure, [""]).values()
-        plots.bars(ax, data, "level", "value", hue="variant", order=order)
-        ax.set(xlabel="searches that a question takes", ylabel="gain (points)")
-        plots.legend_below(figure, note=entry.note)
-    return ExhibitContent(figure, used.runs, data)
+    gains = {
+        name.removeprefix("level "): measure.model_copy(update={"change": "difference"})
+        for name, measure in load_measures("ssp").items()
+        if name.startswith("level ") and name[-1].isdigit()
+    }
+    words = {"xlabel": "searches that a question takes", "ylabel": "gain (points)"}
+    return curves.bars_of("ssp", entry, used, gains, "level", words)
 
 
 def rounds(plan: Plan, frames: Frames) -> ExhibitContent | None:

@@ -153,7 +153,7 @@ def test_sizes():
         "skills.py": 420,  # every start's skills, suite by suite
         "tables.py": 410,  # rows, columns and cells, and the paper's beside them
         "loaders.py": 410,  # every layout in which benchmarks are published, as tasks
-        "frame.py": 450,  # every reader of items and logs, and the one measure on them
+        "frame.py": 460,  # every reader of items and logs, and the one measure on them
     }
     for path in MODULES:
         lines = sum(lines_of(path.read_text()))

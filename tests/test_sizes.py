@@ -26,7 +26,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_770
+HELPER = 10_780
 """Core, methods and train together; 6,500 is where they should be."""
 EVERYTHING = 26_100
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""

@@ -196,7 +196,7 @@ def _local_rows(entry: Benchmark, path: Path) -> Any:
         files = [file for file in files if file.is_file() and _suffix(file) in FORMATS]
         if not files:
             raise FileNotFoundError(f"no file there with one of the suffixes {', '.join(FORMATS)}")
-        named = {file: file.relative_to(path).with_suffix("").parts for file in files}
+        named = {file: (*file.relative_to(path).parts, file.stem) for file in files}
         own = [file for file in files if entry.config in named[file]]
         files = _of_split(entry.split, own or files)
         kind, others = FORMATS[_suffix(files[0])]

@@ -169,6 +169,10 @@ class EntropyMixin:
     by a quantile a little below 1, this keeps TRL's metric of them and masks none of the tokens
     that `top_entropy_quantile` leaves in."""
 
+    def ask_for_entropies(self) -> None:
+        """After the settings were compared with what was asked for."""
+        self.args.top_entropy_quantile = min(self.top_entropy_quantile, ALMOST_ALL)
+
     def get_high_entropy_mask(
         self, entropies_BT: torch.Tensor, mask_BT: torch.Tensor, threshold: float
     ) -> torch.Tensor:

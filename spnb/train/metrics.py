@@ -40,8 +40,9 @@ def ratio_sums(rows: Sequence[Sample], out: Mapping[str, Any], most: float) -> C
         scored = row.logps if row.scored else ()
         told = zip(scored, own, row.mask, strict=False)
         ratios = [math.exp(trainer - logp) for logp, trainer, mask in told if mask]
-        above = sum(ratio > most for ratio in ratios)
-        sums.update(tokens=len(ratios), ratio=sum(ratios), above=above)
+        if ratios:
+            above = sum(ratio > most for ratio in ratios)
+            sums.update(tokens=len(ratios), ratio=sum(ratios), above=above)
     return sums
 
 

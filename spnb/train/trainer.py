@@ -38,7 +38,7 @@ from spnb.train import guards
 from spnb.train.config import RunParams, check_settings, grpo_arguments, processes, trl_names
 from spnb.train.engines.vllm import starting, vllm_settings
 from spnb.train.guards import TrainerError
-from spnb.train.logps import ALMOST_ALL, EntropyMixin, logps_mixin
+from spnb.train.logps import EntropyMixin, logps_mixin
 from spnb.train.masters import MastersMixin
 from spnb.train.metrics import (
     kl_sums,
@@ -409,7 +409,7 @@ def make_trainer(
         )
     attach(trainer, explicit, method, hooks, stage)
     if unsloth:
-        trainer.args.top_entropy_quantile = min(trainer.top_entropy_quantile, ALMOST_ALL)
+        trainer.ask_for_entropies()
     trainer.merged = policy.merged
     trainer.engines = engines
     trainer.partners = partners or {}

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -78,6 +79,21 @@ def write(path, documents):
 
 def ids(hits):
     return [hit.id for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts"),
+    [
+        ("intfloat/e5-base-v2", {"query": "query: ", "document": "passage: "}),
+        ("intfloat/multilingual-e5-large-instruct", {"query": "", "document": ""}),
+        ("thenlper/gte-base", {"query": "", "document": ""}),
+    ],
+)
+def test_e5_is_asked_with_its_prefixes(name, prompts, monkeypatch):
+    model = SimpleNamespace(prompts={"query": "", "document": ""})
+    monkeypatch.setattr(dense, "_load_model", lambda name: model)
+    monkeypatch.setattr(dense, "_digest", lambda model: str(model.prompts))
+    assert Encoder(name).key == str(prompts)
 
 
 def test_bm25_is_the_formula_computed_by_hand():

@@ -304,6 +304,20 @@ def test_a_folder_of_several_benchmarks_gives_the_one_that_is_named(tmp_path):
     assert task.question == "mine"
 
 
+def test_of_several_configurations_the_named_one_is_read(tmp_path):
+    """As a download without the repository's card leaves them: in folders, or in files."""
+    row = ROWS["nq"]
+    for config in ("nq", "hotpotqa"):
+        (tmp_path / config).mkdir()
+        written(tmp_path / config, [row | {"question": config}], "test.jsonl")
+    assert [task.question for task in load("nq", TOKENIZER, path=str(tmp_path))] == ["nq"]
+    files = tmp_path / "files"
+    files.mkdir()
+    for config in ("gpqa_diamond", "gpqa_main"):
+        written(files, [ROWS["gpqa-diamond"]], f"{config}.jsonl")
+    assert len(load("gpqa-diamond", TOKENIZER, path=str(files))) == 1
+
+
 def test_gold_answers(tmp_path):
     assert one("gsm8k", tmp_path).gold == ("1,018",)
     assert one("longbench-musique", tmp_path).gold == ("Tarn", "the town of Tarn")

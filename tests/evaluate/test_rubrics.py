@@ -140,6 +140,16 @@ def written(folder, *rows):
     return str(path)
 
 
+def test_a_point_without_a_text_is_none(tmp_path):
+    """Its weight goes with it."""
+    points = [{"criterion": "", "weight": 0.2}, {"criterion": None, "weight": 0.1}]
+    rows = ROWS["sqa-cs-v2"]
+    rows = rows | {"ingredients": [points[0], *rows["ingredients"], points[1]]}
+    (task,) = load("sqa-cs-v2", CharTokenizer(), path=written(tmp_path, rows))
+    assert task.gold == POINTS["sqa-cs-v2"]
+    assert task.info["weights"] == pytest.approx((0.7, 0.3))
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_becomes_a_task_with_its_points(name, tmp_path):
     (task,) = load(name, CharTokenizer(), path=written(tmp_path, ROWS[name]))

@@ -49,6 +49,11 @@ def test_parse_action_against_a_legal_list(text, action):
     assert parse_action(text, KUHN) == action
 
 
+def test_a_legal_move_as_it_is_spelled_comes_first():
+    for move in ("bxc3", "Bxc3"):
+        assert parse_action(rf"\boxed{{{move}}}", ["bxc3", "Bxc3", "e4"]) == move
+
+
 def test_parse_action_returns_the_legal_spelling():
     assert parse_action(r"\boxed{all   IN}", ["Fold", "All in"]) == "All in"
     assert parse_action(r"\boxed{04}", ["4"]) is None

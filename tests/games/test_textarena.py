@@ -9,7 +9,7 @@ import pytest
 from spnb.core.episodes import run
 from spnb.games import InvalidAction, make_game, match_at
 from spnb.games.players import make_player, play_match
-from spnb.games.textarena import TURN_CAP
+from spnb.games.textarena import NO_LIMIT, TURN_CAP
 
 
 def trace(match):
@@ -163,6 +163,15 @@ def test_the_turn_cap_makes_a_draw():
         match.play("Deny")
     assert match.player is None
     assert match.returns() == (0, 0)
+
+
+def test_a_game_without_a_limit_of_its_own_has_room_for_sixty_discs():
+    match = make_game("Othello-v0").match(seed=1)
+    assert match._env.state.max_turns is None and match.legal_actions() is None
+    match.history.extend(["[0, 0]"] * TURN_CAP)
+    assert match.player is not None
+    match.history.extend(["[0, 0]"] * NO_LIMIT)
+    assert match.player is None and match.legal_actions() == []
 
 
 def test_invalid_actions_with_a_legal_list_leave_the_match_unchanged():

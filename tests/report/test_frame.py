@@ -313,6 +313,9 @@ def test_a_paired_interval_is_the_levels_where_all_pairs_agree():
     assert paired_interval([1.0, 1.0], lambda: levels) == pytest.approx(
         (1, 1 - math.hypot(3, 4), 1 + math.hypot(4, 4), 2)
     )
+    more = [(50.0, 48.0, 52.0), (40.0, 38.0, 42.0)]  # of other seeds than the two pairs
+    mean, low, high, _ = paired_interval([0.0, 0.0], lambda: more)
+    assert (mean, low, high) == pytest.approx((0, -math.hypot(2, 2), math.hypot(2, 2)))
     assert (
         paired_interval([], lambda: 1 / 0)[3] == 0 and paired_interval([1.0], lambda: 1 / 0)[3] == 1
     )

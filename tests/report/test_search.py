@@ -11,7 +11,7 @@ from spnb.core.paths import ROOT
 from spnb.report import search, show
 from spnb.report.exhibits import ExhibitError, command_of, exhibit_info, find_record
 from spnb.report.frame import RESULTS, Frames, Measure
-from spnb.report.search import Search, half_width, marked, nested, numbers, where_narrow
+from spnb.report.search import Search, half_width, marked, nested, numbers
 
 FILE = {"arms": ["full", "random", "rlvr"], "controls": ["random"], "seeds": [100, 101]}
 FILE |= {"measure": "mean", "grid": {"grpo.learning_rate": [1e-3, 2e-3], "steps": [8]}}
@@ -146,7 +146,6 @@ def test_the_common_setting_is_chosen_without_controls_and_edges_are_said():
         narrow = made.model_copy(update={"widest": widest})
         table = marked(pd.DataFrame(lines), narrow)
         assert table[table["common"] != ""]["rate"].unique().tolist() == rate
-        assert f"where no half-width is above {widest:g}" in where_narrow(narrow)
     unknown = pd.DataFrame(lines)
     unknown.loc[unknown["rate"] == 1, "half-width"] = math.nan
     table = marked(unknown, made.model_copy(update={"widest": 3}))

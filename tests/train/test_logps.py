@@ -284,6 +284,8 @@ class Asks:
 @pytest.mark.parametrize(("quantile", "kept"), [(1.0, [1, 1, 1]), (0.2, [1, 0, 0])])
 def test_unsloths_loss_is_asked_for_entropies_and_masks_what_the_run_wants(quantile, kept):
     trainer = type("Trainer", (EntropyMixin, Asks), {})(quantile)
+    assert trainer.args.top_entropy_quantile == quantile
+    trainer.ask_for_entropies()
     asked = trainer.args.top_entropy_quantile
     assert asked == (ALMOST_ALL if quantile == 1 else quantile) < 1
     entropies, mask = torch.tensor([[2.0, 0.5, 9.0]]), torch.tensor([[1, 1, 0]])

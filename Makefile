@@ -28,8 +28,8 @@ help: ## list the commands and their options
 	@echo 'make COMMAND [OPTION=value ...]'
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo 'Options of reproduce: PAPER=spiral  SCALE=smoke|cpu|gpu|paper  VARIANTS=a,b|all  SEEDS=0,1,2'
+	@echo 'Option of test: FAST=1 leaves out the slow ones'
 	@echo 'Options of every command:'
-	@echo '  FAST=1       of test: leave out the slow tests'
 	@echo '  GPU=1        set up from requirements/gpu.txt; remembered until GPU=0 or make clean'
 	@echo '  PYTHON=path  the Python 3.11 to set up with (default python3.11)'
 

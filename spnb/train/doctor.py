@@ -25,7 +25,7 @@ NEEDS = {
     "smoke": BASIC,
     "cpu": BASIC,
     "gpu": [*BASIC, "unsloth", "vllm", "bitsandbytes"],
-    "paper": [*BASIC, "vllm"],
+    "paper": [*BASIC, "vllm", "deepspeed"],
 }
 DRIVER = 580
 """The first NVIDIA driver of CUDA 13, which the pinned torch is built for."""

@@ -17,18 +17,18 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_750,
     "methods": 3_030,
-    "train": 5_000,
+    "train": 5_010,
     "games": 1_240,
     "corpus": 1_590,
     "evaluate": 1_510,
     "lab": 4_640,
-    "report": 5_930,
+    "report": 5_940,
     "reference": 100,
     "cli": 400,
 }
 HELPER = 10_780
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_100
+EVERYTHING = 26_120
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -4,6 +4,7 @@ one corpus embed it once."""
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ class Encoder:
 
     def __init__(self, name: str = "minilm"):
         self._model = _load_model(name)
-        own = Path(name).name.lower()
+        own = re.split("[-_]", Path(name).name.lower())
         if "e5" in own and "instruct" not in own and not any(self._model.prompts.values()):
             self._model.prompts |= {"query": "query: ", "document": "passage: "}  # its card's
         self._lock = threading.Lock()

@@ -41,7 +41,8 @@ def table_html(table: pd.DataFrame, first: Sequence[bool] | None = None) -> str:
     """
     lines = _texts(table)
     stays = table.attrs.get("first", {})  # a table cut out of another has its attrs
-    names = table.iloc[:, 0] if stays and not {*stays} & {*table.index} else table.index
+    named = stays and table.shape[1] and not {*stays} & {*map(str, table.index)}
+    names = map(str, table.iloc[:, 0] if named else table.index)
     first = first if first is not None else [stays.get(name, True) for name in names]
     places = [place for place, stays in enumerate(first) if stays][:ROWS]
     most = pd.get_option("display.max_rows") or len(table)
@@ -128,8 +129,10 @@ def token_table(sample: Sample, tokenizer: Any) -> pd.DataFrame:
 def toy_curves(table: pd.DataFrame, xlabel: str, ylabel: str) -> Figure:
     """A line a column over the table's index, for numbers that no run has made."""
     figure, (ax,) = plots.panels(1, height=2.8)
-    for name, look in plots.free_looks(list(table.columns)).items():
-        ax.plot(table[name], label=name, color=look.colour, linestyle=look.line)
+    for slot, name in enumerate(table.columns):
+        turn, place = divmod(slot, len(plots.PALETTE))
+        line = plots.LINES[(place + turn) % len(plots.LINES)]
+        ax.plot(table[name], label=name, color=plots.PALETTE[place], linestyle=line)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     plots.legend_below(figure)
     plt.close(figure)

@@ -59,7 +59,7 @@ SHARED = {"dynamics": dynamics.exhibit, "pass_at_k": pass_at_k.exhibit}
 """What makes the exhibits of runs of any papers."""
 ADDED = {
     **dict.fromkeys(("spice/claims", "spice/seeds"), spice.with_cross_play),
-    **dict.fromkeys(("spiral/poker-equilibrium", "spiral/seeds"), spiral.with_averages),
+    "spiral/poker-equilibrium": spiral.with_averages,
     **dict.fromkeys(("scope/judge", "scope/seeds"), scope.with_acceptance),
 }
 """What adds to the results, for an exhibit, what is measured after training."""

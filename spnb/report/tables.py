@@ -260,8 +260,9 @@ def seeds_table(plan: Any, frames: Frames) -> ExhibitContent | None:
     paper = frames.runs[0].paper
     lines = []
     measures = load_measures(paper) | benchmarks_of(frames)
-    for name, variant in product(measures, frames.variants):
-        measure, own = measures[name], frames.only([variant])
+    of = [frames.only([variant]) for variant in frames.variants]
+    for name, own in product(measures, of):
+        measure = measures[name]
         ends = {"start": 0, "end": 1} if measure.change == "none" else {"end": 1}
         both = [
             measure.of_runs(own, share).set_index(["variant", "seed"])["value"].rename(at)

@@ -63,6 +63,8 @@ class GRPOExtras(StrictData):
     vllm_importance_sampling_clip_max: float = Field(None, gt=0)
 
 
+NAMED = frozenset(["benchmarks", "policies", "servers", "co_trained", "start_from"])
+"""Parameters that name things: {} is none of those that a file or a variant names."""
 SHARED = {"num_iterations": "they share checkpoints", "loss_type": "rows are weighted for one"}
 """Settings of `grpo` that policies which learn in the same steps have alike, and why."""
 
@@ -327,14 +329,19 @@ def params_class(method: type) -> type[RunParams]:
     )
 
 
+def empties(key: str, value: Mapping[str, Any]) -> bool:
+    """Whether a layer takes out all names that an earlier one has there."""
+    return key in NAMED and not value
+
+
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers win; mappings in them are merged key by key, at any depth; {} empties one."""
+    """Later layers win; mappings in them are merged key by key; {} empties one of `NAMED`."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
             before = merged.get(key)
             both = isinstance(before, Mapping) and isinstance(value, Mapping)
-            merged[key] = merge(before, value) if both and value else value
+            merged[key] = merge(before, value) if both and not empties(key, value) else value
     return merged
 
 
@@ -345,7 +352,7 @@ def changed_values(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
         before = base.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
             inner = changed_values(value, before)
-            if inner or (before and not value):
+            if inner or (before and empties(key, value)):
                 left[key] = inner
         elif key not in base or value != before:
             left[key] = value

@@ -84,7 +84,7 @@ class Plan:
     runs: dict[Key, RunParams] = field(repr=False)
     changed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    identities: dict[Key, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
+    known: dict[Key, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def figures(self) -> Path:
@@ -136,15 +136,15 @@ class Plan:
     def identity(self, variant: str, seed: int) -> dict[str, Any]:
         """Everything that decides a run's numbers: parameters, weights, data, its start's runs, as
         they were when this was first asked for."""
-        if (variant, seed) not in self.identities:
+        if (variant, seed) not in self.known:
             params = self.params(variant, seed)
             starts = {
                 policy: {"variant": other, "hash": config_hash(self.identity(other, seed))}
                 for policy, other in params.start_from.items()
             }
             identity = params.model_dump(mode="json") | inputs(params) | {"starts": starts}
-            self.identities[variant, seed] = identity
-        return self.identities[variant, seed]
+            self.known[variant, seed] = identity
+        return self.known[variant, seed]
 
     def open(self, variant: str, seed: int | None = None, make: bool = True) -> Run:
         """The run's folder, made if need be (and if `make`)."""

@@ -230,7 +230,7 @@ class StageRun:
                 partner.start(checkpoint and self.partner_checkpoints(name) / checkpoint.name)
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:
-            broken = checkpoint and not self.trainer.started and unreadable(checkpoint)
+            broken = checkpoint and not self.trainer.started and unreadable(checkpoint, error)
             if not broken:
                 raise
             raise RunError(broken) from error

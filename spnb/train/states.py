@@ -13,6 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from spnb.core.errors import OneLine
+
 OPTIMIZER = "optimizer.safetensors"
 RANDOM = "random-{}.safetensors"
 """Of each process."""
@@ -64,16 +66,19 @@ def _restored(outline: Any, tensors: dict[str, torch.Tensor]) -> Any:
     return tuple(values) if kind == "tuple" else values
 
 
-def unreadable(checkpoint: Path) -> str:
-    """Which file of a checkpoint cannot be read, and what to do; "" if all can."""
+def unreadable(checkpoint: Path, error: Exception) -> str:
+    """What of a checkpoint cannot be read, and what to do; "" where the error is of no file and of
+    no state."""
+    advice = f"delete {checkpoint} to go on from the one before it"
     for path in sorted(checkpoint.parents[1].glob(f"*/{checkpoint.name}/*.safetensors")):
         try:
             with safe_open(path, "pt"):
                 pass
         except SafetensorError as broken:
-            what = f"{path} cannot be read ({broken})"
-            return f"{what}; delete {checkpoint} to go on from the one before it"
-    return ""
+            return f"{path} cannot be read ({broken}); {advice}"
+    said = (OneLine, torch.OutOfMemoryError)
+    odd = isinstance(error, (RuntimeError, KeyError)) and not isinstance(error, said)
+    return f"{checkpoint} cannot be read ({str(error).partition(chr(10))[0]}); {advice}" * odd
 
 
 class StatesMixin:

@@ -87,6 +87,7 @@ def ids(hits):
         ("intfloat/e5-base-v2", {"query": "query: ", "document": "passage: "}),
         ("intfloat/multilingual-e5-large-instruct", {"query": "", "document": ""}),
         ("thenlper/gte-base", {"query": "", "document": ""}),
+        ("snapshots/3fe5a0c1", {"query": "", "document": ""}),
     ],
 )
 def test_e5_is_asked_with_its_prefixes(name, prompts, monkeypatch):

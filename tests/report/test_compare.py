@@ -1,6 +1,7 @@
 """Variants beside one of them: differences by hand, and what is refused."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
@@ -10,7 +11,7 @@ import spnb
 from spnb.core.params import ParamError
 from spnb.evaluate.items import record
 from spnb.report import compare as module
-from spnb.report.frame import KEYS
+from spnb.report.frame import KEYS, Measure, gather
 from spnb.train.runs import RunError, open_run
 
 T = 12.7062047
@@ -62,6 +63,19 @@ def test_differences_are_paired_by_seed(tmp_path):
     assert line["high"] == pytest.approx(5 + T * 5, rel=1e-4)
     assert list(made.table["variant"]) == ["mine", "other"], "no answer says if it is consistent"
     assert "minus full" in made.caption
+
+
+def test_numbers_of_other_games_are_not_subtracted(tmp_path, monkeypatch):
+    """`{games}` are each variant's own."""
+    measure = Measure(suite="{games}", decoding="sampled", weights={"accuracy": 100})
+    runs = [right(tmp_path, "p", name, 0, 0.5, suite=name) for name in ("a", "b")]
+    runs = [replace(run, params={**run.params, "games": [run.variant]}) for run in runs]
+    frames = gather(runs)
+    with pytest.raises(RunError, match="variants a, b have no evaluated number in common"):
+        module.differences(frames, {"games": measure}, "a")
+    alike = [replace(run, params={**run.params, "games": ["a", "b"]}) for run in runs]
+    both = Measure(suite="*", decoding="sampled", weights={"accuracy": 100})
+    assert len(module.differences(gather(alike), {"games": both}, "a")) == 1
 
 
 def test_against_another_the_sign_turns(tmp_path):

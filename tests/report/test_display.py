@@ -71,7 +71,7 @@ def test_rows_and_columns_that_are_many_are_folded():
         assert "24 more rows, 10 of them" in html and ">479<" not in html
     flags = [place == 30 for place in range(40)]
     assert [row[0][0] for row in cells(table_html(wide, flags))] == ["c0", "360"]
-    wide.attrs["first"] = {place: flag for place, flag in enumerate(flags)}
+    wide.attrs["first"] = {str(place): flag for place, flag in enumerate(flags)}
     assert table_html(wide) == table_html(wide, flags)
     assert table_html(wide.iloc[30:31]) == table_html(wide.iloc[30:31], [True]), "attrs stay"
     named = wide.iloc[:2].assign(c0=["a", "b"])
@@ -173,6 +173,13 @@ def test_measures_over_training(monkeypatch):
 def test_an_unknown_measure_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match="measure is 'exploitabilty'.*did you mean 'exploitabil"):
         over_training(Frames(), "spiral", ["exploitabilty"])
+
+
+def test_a_column_that_no_rollout_has_is_named(tmp_path):
+    run = open_run(tmp_path, {"paper": "p", "scale": "smoke", "variant": "v", "seed": 0})
+    run.append("rollouts", {"step": 1, "role": "r", "text": "said"})
+    with pytest.raises(ValueError, match="column is 'txt', which is unknown; did you mean 'text'"):
+        sp.excerpt(run, ["txt"])
 
 
 def test_an_excerpt_has_the_first_and_the_last_rollouts_of_a_role(tmp_path):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from spnb.core.params import ParamError
 from spnb.report import exhibits, notebooks, show
 from spnb.report.exhibits import ExhibitError, catalogue, read_index, save_exhibit
 from spnb.report.frame import KEYS, gather
@@ -152,6 +153,16 @@ def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypat
     nothing = exhibit("spiral/table-3", plan)
     assert repr(nothing).startswith("spiral/table-3: not made yet; this plan lacks the variants")
     assert "spnb exhibit spiral/table-3" in nothing._repr_html_()
+
+
+@pytest.mark.slow
+def test_frames_alone_make_no_exhibit_of_a_paper(tmp_path, monkeypatch):
+    committed_in(monkeypatch, tmp_path / "committed")
+    frames = gather(rlvr(tmp_path, "think").all())
+    with pytest.raises(ParamError, match="plan is None with frames for rlvr/gains; allowed: its r"):
+        exhibit("rlvr/gains", frames=frames)
+    with pytest.raises(ParamError, match="option of dynamics/length is 'treshold', which is unkn"):
+        exhibit("dynamics/length", frames=frames, treshold=1)
 
 
 @pytest.mark.slow

@@ -90,7 +90,9 @@ def test_layers_merge_key_by_key():
         "games": ["c"],
         "roles": {"solver": {"policy": "start", "trainable": False}},
     }
-    assert merge({"benchmarks": {"a": 1}}, {"benchmarks": {}}) == {"benchmarks": {}}
+    assert merge({"benchmarks": {"a": {"b": 1}}}, {"benchmarks": {}}) == {"benchmarks": {}}
+    assert merge({"benchmarks": {"a": {"b": 1}}}, {"benchmarks": {"a": {}}})["benchmarks"]["a"]
+    assert merge({"grpo": {"beta": 0.1}}, {"grpo": {}}) == {"grpo": {"beta": 0.1}}
     entry = {"set": {"grpo": {"beta": 1}}, "at": {"cpu": {"grpo": {"epsilon": 2}}}}
     assert variant_layers(entry, "cpu") == {"grpo": {"beta": 1, "epsilon": 2}}
     assert variant_layers(entry, "gpu") == {"grpo": {"beta": 1}}
@@ -104,8 +106,8 @@ def test_only_what_differs_is_left():
         "games": ["a", "b"],
         "grpo": {"epsilon": 0.3, "delta": None},
     }
-    assert changed_values({"grpo": {}}, base) == {"grpo": {}}, "it empties one"
-    assert changed_values({"roles": {}}, base | {"roles": {}}) == {}
+    named = base | {"policies": {"judge": "x"}, "servers": {}}
+    assert changed_values({"policies": {}, "servers": {}, "grpo": {}}, named) == {"policies": {}}
     roles = {"roles": {"x": {"policy": "start"}}}
     assert changed_values(roles, base) == roles and changed_values({"grpo": 3}, base) == {"grpo": 3}
 

@@ -38,8 +38,8 @@ MANY = 500
 
 
 def main_runs(frames: Frames) -> list[Run]:
-    """The runs of `full`, or of the first variant there is."""
-    return frames.only(["full" if "full" in frames.variants else frames.variants[0]]).runs
+    """The runs of `full`, or of the first variant of one's own."""
+    return frames.only(["full" if "full" in frames.variants else frames.own[0]]).runs
 
 
 def judge(plan: Plan) -> patterns.Judge:

@@ -459,7 +459,7 @@ class StageRun:
 
 def hold_to(trainer: Any, source: str, params: RunParams) -> None:
     """Takes the KL of `grpo.beta`, where there is one, to the weights of `source`."""
-    if params.grpo["beta"]:
+    if params.grpo["beta"] and trainer.args.beta:  # a stage may have no row under the KL
         full = not (params.lora_rank or trainer.is_deepspeed_enabled)  # as TRL's own is
         model = load_policy(source, params, trained=full).model.eval()
         trainer.ref_model = trainer.accelerator.prepare_model(model, evaluation_mode=True)

@@ -391,6 +391,7 @@ def make_trainer(
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # for rollout_func: pinned, tested here
     guards.check_contract(trl.GRPOTrainer)
     stage = stage or Stage(steps=params.steps)
+    params = _without_kl(params, method, stage)
     explicit = grpo_arguments(params, stage.steps, output_dir)
     logps = EntropyMixin if unsloth else logps_mixin(policy.model, params.micro_tokens)
     mixins = (*_mixins(params, method, stage, unsloth), logps)
@@ -423,12 +424,24 @@ def make_trainer(
     return trainer
 
 
+def _learning(method: SelfPlayMethod, stage: Stage) -> dict[str, Role]:
+    """The roles whose rows a stage trains."""
+    roles = method.roles.items()
+    return {name: one for name, one in roles if one.trainable and one.policy == stage.policy}
+
+
+def _without_kl(params: RunParams, method: SelfPlayMethod, stage: Stage) -> RunParams:
+    """A stage's settings: where no row is under the KL, neither it nor the pass of a reference."""
+    if any(role.kl for role in _learning(method, stage).values()):
+        return params
+    return params.model_copy(update={"grpo": params.grpo | {"beta": 0.0}})
+
+
 def _mixins(
     params: RunParams, method: SelfPlayMethod, stage: Stage, unsloth: bool
 ) -> tuple[type, ...]:
     """What goes over TRL's trainer: ours, and KL by role where a role is free of it."""
-    roles = {name: role for name, role in method.roles.items() if role.policy == stage.policy}
-    free = [name for name, role in roles.items() if role.trainable and not role.kl]
+    free = [name for name, role in _learning(method, stage).items() if not role.kl]
     beta = params.grpo["beta"]
     if not (beta and (free or method.kl_weighted)):
         return (SelfPlayMixin,)

@@ -108,6 +108,8 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path, first, step):
     assert [row["step"] for row in rows] == [1, 2, 3, 4] and items
     assert rows[0]["kl/challenger"] == pytest.approx(0, abs=1e-5) and rows[1]["kl/challenger"] > 0
     assert "method/filled" in rows[2]
+    free = [key for row in rows[2:] for key in row if key.startswith("kl")]
+    assert not free, "the solver is free of the KL: its stage has no reference"
     assert "method/filled" not in rows[3] and rows[3]["method/tokens"] > 0
     for policy in ("challenger", "policy"):
         one, other = (

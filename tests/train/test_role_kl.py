@@ -92,6 +92,29 @@ def test_the_free_roles_kl_is_still_measured(tmp_path, tiny_model, tokenizer):
     assert rows[-1]["kl/r"] > 0 and rows[-1]["kl/s"] > 0
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_without_a_row_under_the_kl_there_is_no_reference(tmp_path, tiny_model, tokenizer, learns):
+    """The held role is one of another policy, or does not learn: KL and gradient were exactly 0."""
+    tiny_model.save_pretrained(tmp_path / "model")
+    weights, all_rows = [], []
+    for beta in (3.0, 0.0):
+        params = run_params(grpo={"beta": beta, "learning_rate": 3e-2})
+        method = TwoRoles(batches(), params)
+        other = {"policy": "another"} if learns else {"trainable": False}
+        method.roles["r"] = method.roles["r"].changed(RoleParams(**other))
+        for row in (row for batch in method.batches for row in batch):
+            row.role = "s"
+        model, rows = AutoModelForCausalLM.from_pretrained(tmp_path / "model"), []
+        trainer = make(tmp_path, model, tokenizer, params, method, rows)
+        assert trainer.args.beta == 0 and trainer.ref_model is None
+        assert not isinstance(trainer, RoleKLMixin)
+        trainer.train()
+        weights.append(model.state_dict())
+        all_rows.append(rows)
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+    assert not any(key.startswith("kl") for rows in all_rows for row in rows for key in row)
+
+
 def test_it_is_there_only_where_it_is_needed(tmp_path, tiny_model, tokenizer, monkeypatch):
     assert not isinstance(make(tmp_path, tiny_model, tokenizer, run_params()), RoleKLMixin)
     tiny_model.save_pretrained(tmp_path / "model")

@@ -82,6 +82,11 @@ def test_what_a_policy_is_held_to_is_as_exact_as_trl_has_it(lora, dtype):
     params = PLAIN.model_copy(update={"dtype": "bfloat16", "lora_rank": lora, "grpo": {"beta": 1}})
     accelerator = SimpleNamespace(prepare_model=lambda model, evaluation_mode: model)
     trainer = SimpleNamespace(is_deepspeed_enabled=False, accelerator=accelerator)
+    trainer.args = SimpleNamespace(beta=0.0)  # no row of the stage is under the KL
+    trainer.ref_model = None
+    hold_to(trainer, "embedded/games", params)
+    assert trainer.ref_model is None
+    trainer.args.beta = 1.0
     hold_to(trainer, "embedded/games", params)
     assert trainer.ref_model.dtype == dtype and not trainer.ref_model.training
 

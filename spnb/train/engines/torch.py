@@ -1,9 +1,9 @@
 """The torch engine: batched decoding of all pending requests with any causal LM of transformers.
 
-What makes it fast on a CPU: every live episode decodes in one batch, a prompt shared by several
-requests is prefilled once, finished rows leave the batch, and tiny models have a decoder of their
-own. What makes it repeatable: each request draws its random numbers from its own seed,
-so a completion does not depend on what else is in the batch.
+What makes it fast on a CPU: every live episode decodes in one batch, or in a few by length where
+prompts differ much, a prompt shared by several requests is prefilled once, finished rows leave the
+batch, and tiny models have a decoder of their own. What makes it repeatable: each request draws its
+random numbers from its own seed, so a completion does not depend on what else is in the batch.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,10 @@ from spnb.core.types import Completion, Request, Sampling, grouped
 from spnb.train.engines import NOTHING, end_ids, new_token_limits, text_of
 from spnb.train.engines.decoders import make_decoder
 
+FEWEST = 32
+LIKE = 0.8
+"""Where more than a fifth of a batch would be padding, a CPU decodes prompts together of which all
+have such a share of the longest's tokens, or so many."""
 STOP_MARGIN = 8
 """Tokens more than a stop string has bytes in which it is looked for: a character may be cut."""
 
@@ -50,8 +54,7 @@ class TorchEngine:
             for sampling, indices in grouped(places, lambda i: requests[i].sampling).items():
                 lengths = [len(requests[i].prompt_ids) + limits[i] for i in indices]
                 size = min(self.max_batch, rows_with_room(self.model, max(lengths)))
-                for start in range(0, len(indices), size):
-                    chunk = indices[start : start + size]
+                for chunk in self._batches(indices, requests, size):
                     rows = [_Row(requests[i], limits[i]) for i in chunk]
                     self._decode(rows, sampling)
                     for i, row in zip(chunk, rows, strict=True):
@@ -59,6 +62,17 @@ class TorchEngine:
         finally:
             self.model.train(training)
         return answers
+
+    def _batches(
+        self, indices: Sequence[int], requests: Sequence[Request], most: int
+    ) -> list[list[int]]:
+        """Which requests are decoded together."""
+        lengths = [len(requests[i].prompt_ids) for i in indices]
+        parts = [list(range(len(indices)))]
+        if self.model.device.type == "cpu" and sum(lengths) < LIKE * max(lengths) * len(lengths):
+            parts = by_length(lengths)
+        cut = [part[at : at + most] for part in parts for at in range(0, len(part), most)]
+        return [[indices[place] for place in part] for part in cut]
 
     @torch.inference_mode()
     def _decode(self, rows: list["_Row"], sampling: Sampling) -> None:
@@ -105,6 +119,18 @@ class TorchEngine:
             cut = not text or "\ufffd" in text or any(map(str.isspace, last))
             self._last[key] = cut or not last.isdisjoint(text)
         return self._last[key]
+
+
+def by_length(lengths: Sequence[int]) -> list[list[int]]:
+    """Places of prompts of like length, the longest first."""
+    parts: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lambda at: -lengths[at]):
+        longest = lengths[parts[-1][0]] if parts else 0
+        if parts and (len(parts[-1]) < FEWEST or lengths[place] >= LIKE * longest):
+            parts[-1].append(place)
+        else:
+            parts.append([place])
+    return parts
 
 
 def rows_with_room(model: Any, tokens: int) -> float:

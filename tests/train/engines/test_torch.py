@@ -10,7 +10,7 @@ from transformers import Qwen3Config
 from spnb.core.types import Request, Sampling, Trajectory
 from spnb.lab import decoder
 from spnb.train.engines import torch as engines
-from spnb.train.engines.torch import TorchEngine, has_stop, rows_with_room
+from spnb.train.engines.torch import TorchEngine, by_length, has_stop, rows_with_room
 from spnb.train.guards import token_logps
 
 TEXTS = [
@@ -245,6 +245,36 @@ def test_stop_strings_cost_linear_time(tokenizer):
     for length in range(1, len(ids) + 1):
         assert not has_stop(ids[:length], ("</search>", "never"), counting)
     assert counting.tokens <= 20 * len(ids)
+
+
+def test_prompts_of_like_length_are_batched_together(monkeypatch):
+    monkeypatch.setattr(engines, "FEWEST", 2)
+    lengths = [10, 50, 40, 8, 30, 39, 9]
+    assert by_length(lengths) == [[1, 2], [5, 4], [0, 6, 3]]  # 39 is below .8 of 50, 8 is of 10
+    assert by_length([5]) == [[0]]
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_batch_that_is_much_padding_is_cut_by_length(engine, monkeypatch, shares):
+    """Answers and their order stay; on another device, or with little padding, it is whole."""
+    monkeypatch.setattr(engines, "FEWEST", 2)
+    lengths = [30, 4, 29, 5, 28, 4] if shares else [30, 29, 28, 27, 30, 29]
+    asked = [Request(tuple(range(5, 5 + n)), Sampling(6), seed) for seed, n in enumerate(lengths)]
+    cuts = []
+    decode = engine._decode
+    monkeypatch.setattr(engine, "_decode", lambda rows, how: cuts.append(rows) or decode(rows, how))
+    answers = engine.generate(asked)
+    sizes = [[len(row.request.prompt_ids) for row in rows] for rows in cuts]
+    assert sizes == ([[30, 29, 28], [5, 4, 4]] if shares else [lengths])
+    monkeypatch.setattr(engines, "LIKE", 0.0)
+    together = engine.generate(asked)
+    assert [len(rows) for rows in cuts[len(sizes) :]] == [6]
+    assert [answer.ids for answer in answers] == [answer.ids for answer in together]
+    monkeypatch.undo()
+    in_turn = [[0, 2, 4, 3], [1, 5]] if shares else [[0, 1, 2, 3], [4, 5]]
+    assert engine._batches(range(6), asked, 4) == in_turn
+    engine.model = SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    assert engine._batches(range(6), asked, 6) == [list(range(6))]
 
 
 def test_a_batch_has_as_many_rows_as_a_gpu_has_room_for(engine, tokenizer, monkeypatch):

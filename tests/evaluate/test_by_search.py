@@ -99,6 +99,15 @@ def test_a_block_shares_the_engine_and_the_retriever(files, monkeypatch):
     assert {row["metric"] for row in rows} >= {"pass@1", "pass@2"}
 
 
+def test_questions_that_are_too_long_to_be_asked_are_counted(files, caplog):
+    tool = Tool(CharTokenizer(), open_retriever("bm25", files.corpus), 1, 4, 10)
+    how = {"path": files.rows, "by_search": BySearch(tool, None)}
+    suite = benchmark_suite("nq", Chat(CharTokenizer()), Sampling(16, 0.6), **how)
+    records, _ = play_suite(suite, {"policy": Reader()})
+    assert "nq: 3 of 3 questions are too long to be asked" in caplog.text
+    assert [one["score"] for one in records] == [0.0] * 3
+
+
 def test_without_a_retriever_it_is_refused(files):
     with pytest.raises(BenchmarkError, match="nq is answered by search; allowed: in a run with a"):
         made(files, by_search=None)

@@ -62,6 +62,19 @@ def test_a_stage_that_vanished_is_named_and_no_record_is_cut(tmp_path):
 
 
 @pytest.mark.slow
+def test_other_processes_than_wrote_a_stage_do_not_go_on_from_it(tmp_path):
+    run = make_run(tmp_path, **LONG)
+    assert start(run, "row-5").returncode == 9
+    file = run.folder / "stages" / "1" / DONE
+    noted = json.loads(file.read_text())
+    file.write_text(json.dumps(noted | {"methods": noted["methods"] * 2}))
+    done = start(run)
+    assert "the stage before was written by 2 processes, and 1 run now" in done.stderr
+    file.write_text(json.dumps(noted))
+    assert start(run).returncode == 0
+
+
+@pytest.mark.slow
 def test_weights_are_collected_only_beside_the_records_that_they_belong_to(tmp_path):
     run = make_run(tmp_path)
     (run.folder / TRAINED).write_text(json.dumps({"rows": dict.fromkeys(RECORDS, 3)}))

@@ -426,8 +426,7 @@ def make_trainer(
 
 def _learning(method: SelfPlayMethod, stage: Stage) -> dict[str, Role]:
     """The roles whose rows a stage trains."""
-    roles = method.roles.items()
-    return {name: one for name, one in roles if one.trainable and one.policy == stage.policy}
+    return {n: r for n, r in method.roles.items() if r.trainable and r.policy == stage.policy}
 
 
 def _without_kl(params: RunParams, method: SelfPlayMethod, stage: Stage) -> RunParams:

@@ -19,8 +19,8 @@ from spnb.train.engines.decoders import make_decoder
 
 FEWEST = 32
 LIKE = 0.8
-"""Where more than a fifth of a batch would be padding, a CPU decodes prompts together of which all
-have such a share of the longest's tokens, or so many."""
+"""Where more than a fifth of a batch would be padding, a CPU decodes so many prompts together, and
+more if they have such a share of the longest's tokens."""
 STOP_MARGIN = 8
 """Tokens more than a stop string has bytes in which it is looked for: a character may be cut."""
 
@@ -130,6 +130,9 @@ def by_length(lengths: Sequence[int]) -> list[list[int]]:
             parts[-1].append(place)
         else:
             parts.append([place])
+    if len(parts) > 1 and len(parts[-1]) < FEWEST:
+        few = parts.pop()
+        parts[-1] += few
     return parts
 
 

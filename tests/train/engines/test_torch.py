@@ -251,7 +251,7 @@ def test_prompts_of_like_length_are_batched_together(monkeypatch):
     monkeypatch.setattr(engines, "FEWEST", 2)
     lengths = [10, 50, 40, 8, 30, 39, 9]
     assert by_length(lengths) == [[1, 2], [5, 4], [0, 6, 3]]  # 39 is below .8 of 50, 8 is of 10
-    assert by_length([5]) == [[0]]
+    assert by_length([5]) == [[0]] and by_length([10, 50, 40]) == [[1, 2, 0]]  # one is too few
 
 
 @pytest.mark.parametrize("shares", [False, True])

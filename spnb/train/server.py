@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
@@ -25,12 +25,6 @@ LOG = "log.txt"
 """What a run prints, in its folder; of processes that train together, what the first prints."""
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 """Of runs, which stand side by side."""
-HEAP = ":".join(
-    f"glibc.malloc.{name}"
-    for name in ("hugetlb=1", f"mmap_threshold={2**25}", f"trim_threshold={2**31 - 1}")
-)
-"""Of the fork server and its runs: memory in pages of 2 MB, and none given back between two steps,
-which else takes up to a tenth of a run's time. Another C library ignores it."""
 PRELOAD = "spnb.train.preload"
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets where its parent ends."""
@@ -99,21 +93,9 @@ def start(
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload([PRELOAD])
     process = context.Process(target=_run, args=(folder, method, card, dict(place or {})))
-    with _without_main(), _heap() if method == "forkserver" else nullcontext():
+    with _without_main():
         process.start()
     return process
-
-
-@contextmanager
-def _heap() -> Iterator[None]:
-    """Has a fork server that starts now take `HEAP`, which is read where a program begins."""
-    own = os.environ.get("GLIBC_TUNABLES")
-    os.environ.setdefault("GLIBC_TUNABLES", HEAP)
-    try:
-        yield
-    finally:
-        if own is None:
-            del os.environ["GLIBC_TUNABLES"]
 
 
 @contextmanager

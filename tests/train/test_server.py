@@ -211,33 +211,6 @@ def test_the_server_has_no_threads_and_who_is_killed_leaves_nobody(tmp_path, kil
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("own", [None, "glibc.malloc.check=0"])
-def test_the_fork_server_has_its_heaps_settings_and_nobody_else(tmp_path, own):
-    """Its environment, as the system has it, is where the C library reads them."""
-    code = (
-        "import os, sys; from multiprocessing import forkserver; from pathlib import Path\n"
-        "from spnb.train.server import start\n"
-        "start(Path(sys.argv[1]), forked=True).join()\n"
-        "print(os.environ.get('GLIBC_TUNABLES'))\n"
-        "server = forkserver._forkserver._forkserver_pid\n"
-        "print(Path(f'/proc/{server}/environ').read_text().replace(chr(0), chr(10)))\n"
-    )
-    given = {"PYTHONPATH": str(ROOT), **({"GLIBC_TUNABLES": own} if own else {})}
-    base = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        env=base | given,
-        capture_output=True,
-        text=True,
-    )
-    first, *rest = done.stdout.splitlines()
-    assert first == str(own), done.stderr
-    # the C library cuts what it has read at its colons
-    assert f"GLIBC_TUNABLES={own or server.HEAP}".split(":")[0] in rest
-    assert own or {*server.HEAP.split(":")[1:]} <= {*rest}
-
-
-@pytest.mark.slow
 def test_the_log_of_a_failed_run_ends_the_error(tmp_path):
     plan = plan_of(tmp_path)
     run = plan.open("ladder-even", 0)

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from spnb.core.advantages import make_estimator
 from spnb.core.method import Role, RoleParams
+from spnb.train import trainer as trainers
 from spnb.train.guards import TrainerError
 from spnb.train.policies import Policy
 from spnb.train.role_kl import RoleKLMixin
@@ -92,27 +93,29 @@ def test_the_free_roles_kl_is_still_measured(tmp_path, tiny_model, tokenizer):
     assert rows[-1]["kl/r"] > 0 and rows[-1]["kl/s"] > 0
 
 
-@pytest.mark.parametrize("learns", [False, True])
-def test_without_a_row_under_the_kl_there_is_no_reference(tmp_path, tiny_model, tokenizer, learns):
-    """The held role is one of another policy, or does not learn: KL and gradient were exactly 0."""
+@pytest.mark.parametrize("held", [{"policy": "another"}, {"trainable": False}], ids=str)
+def test_without_a_row_under_the_kl_there_is_no_reference(
+    tmp_path, tiny_model, tokenizer, monkeypatch, held
+):
+    """The held role is another policy's, or does not learn: the weights are, bit by bit, those that
+    come of a reference for rows that are all free of it."""
     tiny_model.save_pretrained(tmp_path / "model")
-    weights, all_rows = [], []
-    for beta in (3.0, 0.0):
-        params = run_params(grpo={"beta": beta, "learning_rate": 3e-2})
+    params, weights = run_params(grpo={"beta": 3.0, "learning_rate": 3e-2}), []
+    for without in (True, False):
+        if not without:
+            monkeypatch.setattr(trainers, "_without_kl", lambda params, *_: params)
         method = TwoRoles(batches(), params)
-        other = {"policy": "another"} if learns else {"trainable": False}
-        method.roles["r"] = method.roles["r"].changed(RoleParams(**other))
+        method.roles["r"] = method.roles["r"].changed(RoleParams(**held))
         for row in (row for batch in method.batches for row in batch):
             row.role = "s"
         model, rows = AutoModelForCausalLM.from_pretrained(tmp_path / "model"), []
         trainer = make(tmp_path, model, tokenizer, params, method, rows)
-        assert trainer.args.beta == 0 and trainer.ref_model is None
-        assert not isinstance(trainer, RoleKLMixin)
+        assert isinstance(trainer, RoleKLMixin) is not without
+        assert (trainer.ref_model is None) is without
         trainer.train()
+        assert any("kl" in row for row in rows) is not without
         weights.append(model.state_dict())
-        all_rows.append(rows)
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
-    assert not any(key.startswith("kl") for rows in all_rows for row in rows for key in row)
 
 
 def test_it_is_there_only_where_it_is_needed(tmp_path, tiny_model, tokenizer, monkeypatch):
@@ -123,11 +126,9 @@ def test_it_is_there_only_where_it_is_needed(tmp_path, tiny_model, tokenizer, mo
     alone = Fixed(batches(), params)
     assert not isinstance(make(tmp_path, model, tokenizer, params, alone), RoleKLMixin)
     assert isinstance(make(tmp_path, model, tokenizer, params), RoleKLMixin)
-    from spnb.train import trainer
-
     monkeypatch.setitem(sys.modules, "unsloth", SimpleNamespace())
     with pytest.raises(TrainerError, match=r"roles\.s\.kl is False with backend unsloth"):
-        trainer._mixins(params, TwoRoles(batches(), params), trainer.Stage(), True)
+        trainers._mixins(params, TwoRoles(batches(), params), trainers.Stage(), True)
     alone.kl_weighted = True
     with pytest.raises(TrainerError, match="grpo.beta is 0.1 with backend unsloth"):
-        trainer._mixins(params, alone, trainer.Stage(), True)
+        trainers._mixins(params, alone, trainers.Stage(), True)

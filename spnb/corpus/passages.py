@@ -76,7 +76,8 @@ class Passages(Readings, DocumentSource):
         self._retriever = open_retriever(params.retriever, params.corpus)
 
     def draw(self, rng: random.Random, place: int = 0, pool: Pool = "train") -> Reading:
-        """A document, a held-out one in `HELD_OUT`; types of tasks take turns with the place."""
+        """A document, a held-out one in `HELD_OUT`; types of tasks take turns with the place. Of a
+        page that is cut into several documents some may be held out and others not."""
         heldout = range(0, len(self.store), HELD_OUT)
         if pool == "heldout":
             row = rng.choice(heldout)

@@ -23,6 +23,7 @@ from spnb.evaluate.items import play_suite
 from spnb.evaluate.reports import outside, unfit
 from spnb.lab import groups
 from spnb.methods.scope import Answer, Item, Method, Params
+from spnb.train.plan import make_plan
 
 SMALL = dict(documents_per_step=2, proposals=2, attempts=2, tasks_per_step=2, answers=2)
 SMALL |= dict(batch_documents=4, most_batches=3, style="plain", results=1, highest=2)
@@ -714,6 +715,9 @@ ARMS = {
     "grader-oracle": {"grades"},
     "rubric-oracle": {"rubrics"},
     "without-question": {"kinds"},
+    "without-summary": {"kinds"},
+    "without-plan": {"kinds"},
+    "without-writing": {"kinds"},
     "random": {"reward"},
     "shuffled": {"pay"},
     "hardest": ALONE | {"tasks"},
@@ -726,6 +730,13 @@ ARMS = {
 @pytest.mark.parametrize("arm", list(ARMS))
 def test_the_arms_differ_only_in_what_they_say(arm):
     assert differences("scope", arm, "full") == ARMS[arm]
+
+
+def test_a_mixture_lacks_the_type_that_it_names():
+    names = [f"without-{kind}" for kind in prompts.TASK_TYPES]
+    plan = make_plan("scope", "cpu", variants=names, seeds=[0])
+    for kind, name in zip(prompts.TASK_TYPES, names, strict=True):
+        assert {*plan.params(name).kinds} == {*prompts.TASK_TYPES} - {kind}
 
 
 class Noted(Scripted):

@@ -706,6 +706,7 @@ ARMS = {
     "curated": ALONE | {"tasks"},
     "curated-start": ALONE,
     "frozen": LONGER | {"eval_every"},
+    "frozen-filled": LONGER | {"eval_every", "most_batches"},
     "frozen-start": ALONE,
     "frozen-wide": ALONE | {"deepest_of"},
     "grader-weak": {"roles.grader.temperature"},

@@ -348,3 +348,11 @@ def test_what_is_said_in_matches_and_to_tasks():
     assert {where for where, _ in texts} == {"kuhn_poker"} and 10 <= len(texts) <= 15
     texts = spoken({"policy": Fixed("no move")}, CHAT, SAMPLING, [game], tasks, n=5, seed=1)
     assert texts == [("kuhn_poker", "no move")] * 5 + [("questions", "no move")] * 2
+
+
+def test_what_is_said_is_of_matches_of_their_own():
+    engine, seeds = LegalEngine(), []
+    answer = engine.answer
+    engine.answer = lambda request: seeds.append(request.seed) or answer(request)
+    spoken({"policy": engine}, CHAT, SAMPLING, [make_game("kuhn_poker")], [], n=5, seed=1)
+    assert len({*seeds}) == len(seeds) >= 10

@@ -4,14 +4,16 @@ import copy
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from contextlib import suppress
+from itertools import combinations, pairwise
 from threading import Barrier
 
 import pytest
 from fakes import CharTokenizer
 
+from spnb.core.episodes import run
 from spnb.core.method import Share
-from spnb.core.types import Sample
+from spnb.core.types import Completion, Sample
 from spnb.methods import method_class
 from spnb.train.plan import make_plan
 
@@ -106,3 +108,38 @@ def test_a_policy_is_weighed_by_its_own_rows_alone(name):
         own = [copy.deepcopy(row) for row in rows if row.policy == policy]
         expected = [w for w, row in zip(whole, rows, strict=True) if row.policy == policy]
         assert selected(made, own) == pytest.approx(expected)
+
+
+POLICIES = ("policy", "challenger", "judge", "proposer")
+DRAWN = (*METHODS, "proposer/even", "proposer/curriculum", "spice/r-zero", "spice/absolute-zero")
+
+
+class Noted:
+    """Says nothing that counts; keeps what it was asked."""
+
+    def __init__(self):
+        self.requests = []
+
+    def generate(self, requests):
+        self.requests += requests
+        return [Completion((1,), (-1.0,), "no", "stop")] * len(requests)
+
+
+def asked(name, step=0, seed=0, rank=0):
+    """Seeds and prompts of a process in a step of a run."""
+    paper, variant = name.split("/")
+    room = {"max_length": 10**5}  # a token is a character here
+    params = make_plan(paper, "smoke", room, variants=[variant], seeds=[seed]).params(variant)
+    made, world = method_class(paper, params)(params, CharTokenizer()), Noted()
+    made.share = Share(rank, 2)
+    with suppress(ValueError):  # nothing passed
+        run(made.rollout(step), dict.fromkeys(POLICIES, world))
+    return {one.seed for one in world.requests}, tuple(one.prompt_ids for one in world.requests)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_every_step_run_and_process_draws_and_asks_anew(name):
+    others = ({}, {"step": 1}, {"seed": 1}, {"rank": 1})
+    seeds, prompts = zip(*(asked(name, **other) for other in others), strict=True)
+    assert all(one and not one & other for one, other in combinations(seeds, 2))
+    assert "zero" in name or len({*prompts}) == 4  # those two ask without documents

@@ -17,7 +17,7 @@ from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import proposal_rows, question_metrics
 from spnb.lab import ladder
 from spnb.lab.ladder import ORDINALS, Source
-from spnb.methods.proposer import PAYS, Method, Params
+from spnb.methods.proposer import PAYS, PROBE_EVERY, Method, Params
 from spnb.train.policies import load_policy
 
 SMALL = dict(highest=4, proposals=6, trained_questions=3, answers=4, eval_items=2, eval_proposals=4)
@@ -392,3 +392,33 @@ def test_no_round_repeats_the_one_before():
     rollout(world)
     assert len(world.asked) == 8 * 6 == len({request.seed for request in world.asked})
     assert len({request.prompt_ids for request in world.asked}) > 6
+
+
+def test_the_curriculum_is_measured_again():
+    """At first level 2 alone is half right, then level 3: it is drawn from the next probe on."""
+    made, half, drawn = method(questions="curriculum"), 2, []
+    world = Scripted(None, lambda level, index: level < half or (level == half and index % 2))
+    for step in range(PROBE_EVERY + 1):
+        before = len(world.answered)
+        run(made.rollout(step), {"policy": world})
+        probed = 4 * 16 if step in (0, PROBE_EVERY) else 0
+        drawn.append({level for level, _ in world.answered[before + probed :]})
+        half = 3
+    assert drawn == [{2}] * PROBE_EVERY + [{3}]
+
+
+def test_the_curriculum_draws_by_the_square_of_the_variance():
+    """Shares of 1/2 and three of 1/8: 1/16 of 1/16 + 3 (7/64)^2 is .635; unsquared it were .43."""
+    made = method(questions="curriculum")
+    made.shares = [0.5, 0.125, 0.125, 0.125]
+    drawn = Counter(one.task.info["level"] for one in run(made.draw(600, 1, 5), {}))
+    assert 0.57 < drawn[1] / 600 < 0.70 and len(drawn) == 4
+
+
+def test_held_out_proposals_are_about_sources_of_their_own():
+    *_, suite = method(eval_proposals=8).suites(0)
+    world = Scripted(lambda sources, index: 1, lambda level, index: True)
+    play_suite(suite, {"policy": world})
+    asked, answered = world.asked, [request for _, request in world.answered]
+    assert len({one.prompt_ids for one in asked}) == len({one.seed for one in asked}) == 8
+    assert len({one.seed for one in answered}) == len(answered) == 8 * 4

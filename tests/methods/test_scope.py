@@ -342,6 +342,7 @@ def test_answers_are_compared_within_their_task_and_unread_ones_are_worth_form_a
     found = numbers(made)
     assert found["grade"] == pytest.approx((1 + 1 / 3 + 0 + 2 / 3) / 4)
     assert found["oracle"] == pytest.approx((1 + 1 / 3 + 0 + 2 / 3) / 4)
+    assert found["variance"] == pytest.approx(1 / 9)  # within a task
     assert found["grades right"] == 1 and found["unreadable grades"] == 0
     assert found["searches"] == 1 and found["judge above points"] == pytest.approx(0)
 
@@ -922,3 +923,20 @@ def test_permuted_pay_is_of_tasks_that_count():
             one.answers = [told]
         rows = made.challenger_rows([lost, *fine], seed)
         assert [row.reward for row in rows[1:]] == [1.5] * 3
+
+
+def test_held_out_reports_of_several_blocks_are_as_long_as_in_training():
+    """24 tasks in two blocks; a solver may have more tokens than the other roles."""
+    longest = {"solver": {"max_new_tokens": 99}}
+    made, lengths = method(eval_items=3, roles=longest), set()
+
+    class Lengths(Scripted):
+        def generate(self, requests):
+            for one in requests:
+                if prompts.WORDS["report"]["plain"] in "".join(map(chr, one.prompt_ids)):
+                    lengths.add(one.sampling.max_new_tokens)
+            return super().generate(requests)
+
+    records, _ = play_suite(made.suites(0)[0], dict.fromkeys(NAMES, Lengths()))
+    assert lengths == {99} and made.params.max_new_tokens != 99
+    assert [one["item"] for one in records] == [*map(str, range(4 * 2 * 3))]

@@ -151,3 +151,13 @@ def test_processes_share_the_turns_of_every_phase():
             )
             spiral.share = Share(rank, 2)
             assert len(step_of(spiral, Says(str))) == count
+
+
+@pytest.mark.parametrize("phase", ["answer", "imitate"])
+def test_every_step_run_and_process_has_other_rows(phase):
+    def prompts(step=0, seed=0, rank=0):
+        spiral = method(phases=[phase], turns_per_step=48, group_size=4, seed=seed)
+        spiral.share = Share(rank, 2)
+        return tuple(row.prompt_ids for row in step_of(spiral, Says(str), step))
+
+    assert len({prompts(), prompts(step=1), prompts(seed=1), prompts(rank=1)}) == 4

@@ -301,7 +301,11 @@ def test_metrics_of_the_step():
     made, _, _ = play()
     found = {key.removeprefix("method/"): value for key, value in made.metrics.items()}
     assert found["questions"] == 4 and found["bad format"] == found["ungrounded"] == 0.25
-    assert found["answered"] == found["mixed"] == 0.5 and found["malformed"] == 1 / 28
+    assert (
+        found["trained"] == 2
+        and found["answered"] == found["mixed"] == 0.5
+        and found["malformed"] == 1 / 28
+    )
     assert found["success"] == 0.375 and found["pay"] == pytest.approx((GAUSSIAN + 1) / 2)
     assert found["level"] == found["right"] + 1 == 2 and found["valid/general QA"] == 1
     # Of 7 judged answers the verdict differs on the steps alone, which mean the same.
@@ -827,3 +831,22 @@ def test_loss_and_gradient_of_a_step_are_equation_12(tmp_path, monkeypatch, beta
     assert [row["trained/questioner"] for row in rows] == [1, 1]
     if beta:
         assert rows[1]["kl/questioner"] > 0 and abs(history[1][0]) > 1e-3
+
+
+def test_judgments_that_train_are_for_all_processes():
+    """Eight judgments for eight questions, in groups of four: of two processes each has one."""
+    counts = []
+    for processes in (1, 2):
+        world = Roles(judges=lambda number: number % 4 == 0)  # one of four says yes
+        _, rows, _ = play(world, Share(0, processes), questions_per_round=8, groups=8)
+        counts.append(len({row.group for row in trained(rows, "verifier")}))
+    assert counts == [2, 1]
+
+
+def test_difficulty_is_of_clusters_of_their_own():
+    made = whole(**EXTERNAL, clusters=12, eval_proposals=12)
+    (suite,) = [suite for suite in made.suites(1) if suite.name == "difficulty"]
+    asks = Roles()
+    play_suite(suite, {"policy": asks, "external": Roles()})
+    assert len({*asks.prompts["questioner"]}) > 6
+    assert len({request.seed for request in asks.requests}) == 12

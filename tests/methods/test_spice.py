@@ -569,3 +569,12 @@ def test_no_attempt_and_no_answer_repeats_another():
     world = World(lambda index: 2)
     rollout(world)
     assert len(world.answered) == 48 == len({request.seed for _, request in world.answered})
+
+
+def test_greedy_answers_are_greedy():
+    world = World(lambda index: 2)
+    for suite in method(eval_temperature=0.7).suites(0):
+        if suite.name == "string":
+            play_suite(suite, {"policy": world})
+    asked = [one.sampling.temperature for _, one in world.answered]
+    assert asked == [0.7] * 6 + [0.0] * 6

@@ -19,8 +19,9 @@ from spnb.core.types import Completion, Request, Sample, Sampling, derive_seed
 from spnb.evaluate.items import play_suite
 from spnb.games import make_game
 from spnb.games.players import Transcript, Turn, fixed_player
+from spnb.lab import ladder
 from spnb.methods import method_module
-from spnb.methods.spiral import Method, Params
+from spnb.methods.spiral import Method, Params, benchmark_tasks
 from spnb.train.config import merge, params_class, variant_layers
 
 DRAWN_MATCH = "012435768"  # x takes 0, 2, 3, 7, 8 and o takes 1, 4, 5, 6: no line
@@ -702,3 +703,31 @@ def test_the_learner_changes_seats_in_further_rounds_too():
     spiral.match = lambda game, seed, learner: seats.append(learner) or play(game, seed, learner)
     step_of(spiral, MoveEngine(never_legal))
     assert seats == [0, 1, 0, 1, 1, 0, 0, 1]
+
+
+def test_matches_of_an_evaluation_are_dealt_anew_in_each_run():
+    """A bootstrap over seeds takes them for other matches."""
+    deals = []
+    for seed in (0, 1):
+        _, engines = evaluated(at_random, seed=seed, games=["kuhn_poker"], eval_questions=0)
+        deals.append({request.seed for request in engines["policy"].requests})
+    assert deals[0] and not deals[0] & deals[1]
+
+
+def test_a_benchmark_has_held_out_names_and_four_levels_in_turn():
+    tasks, others = (benchmark_tasks("journey", 12, CharTokenizer(), draw) for draw in ("", "x"))
+    assert [task.info["level"] for task in tasks] == [1, 2, 3, 4] * 3
+    known = {*ladder.names("person", "train"), *ladder.names("town", "train")}
+    for task in tasks:
+        assert not known & set(re.findall(r"\w+", task.messages[0]["content"]))
+    assert [task.question for task in tasks] != [task.question for task in others]
+
+
+def test_the_second_seat_wins():
+    spiral = method(games=["tic_tac_toe"])
+    transcript = Transcript("tic_tac_toe", 1, [turn(0, "0"), turn(1, "4")], (-1.0, 1.0))
+    rows = spiral.samples(transcript)
+    spiral.note([transcript], rows)
+    keys = ("seat0_wins", "seat1_wins", "draws")
+    found = [spiral.metrics[f"method/{key}/tic_tac_toe"] for key in keys]
+    assert found == [0, 1, 0]

@@ -844,3 +844,12 @@ def test_who_is_never_trained_cannot_be_told_to_learn(role):
 def test_a_moving_average_is_for_one_reward_a_group():
     with pytest.raises(ParamError, match="role_ema where a group has one reward"):
         method(roles={"solver": {"estimator": "role_ema"}})
+
+
+def test_all_held_out_answers_have_a_proposal_block_by_block():
+    *_, suite = method(eval_proposals=18).suites(0)
+    world = Seeds()
+    records, _ = play_suite(suite, {"policy": world})
+    assert len(suite.parts) == 2 and [one["item"] for one in records] == [*map(str, range(18))]
+    assert len({one["answer"] for one in records}) > 9
+    assert len(world.seeds["ask"]) == 2 * 18 == len({*world.seeds["ask"]})

@@ -10,11 +10,12 @@ from transformers import AutoModelForCausalLM
 
 from spnb.core.advantages import make_estimator
 from spnb.core.method import Role, RoleParams
+from spnb.core.types import Sample
 from spnb.train import trainer as trainers
 from spnb.train.guards import TrainerError
 from spnb.train.policies import Policy
 from spnb.train.role_kl import RoleKLMixin
-from spnb.train.trainer import Hooks, make_trainer
+from spnb.train.trainer import Hooks, SelfPlayMixin, make_trainer
 
 
 class TwoRoles(Fixed):
@@ -132,3 +133,16 @@ def test_it_is_there_only_where_it_is_needed(tmp_path, tiny_model, tokenizer, mo
     alone.kl_weighted = True
     with pytest.raises(TrainerError, match="grpo.beta is 0.1 with backend unsloth"):
         trainers._mixins(params, alone, trainers.Stage(), True)
+
+
+def test_rows_under_the_kl_have_one_weight():
+    """TRL's loss has one beta a step: rows that are held by it cannot weigh differently."""
+    roles = {name: SimpleNamespace(kl=name == "r") for name in "rs"}
+    weights = (("r", 2.0), ("s", 0.5), ("r", 2.0))
+    rows = [Sample((1,), (2,), (1,), None, 0.0, role, 0, weight=w) for role, w in weights]
+    trainer = type("Trainer", (SelfPlayMixin, RoleKLMixin), {})()
+    trainer.method = SimpleNamespace(roles=roles, role_of=lambda row: row.role)
+    assert (trainer._kl_weight(rows), trainer._kl_weight(rows[1:2])) == (2.0, 1.0)
+    rows[0].weight = 1.0
+    with pytest.raises(TrainerError, match="rows under KL have weights from 1.0 to 2.0; allowed"):
+        trainer._kl_weight(rows)

@@ -21,7 +21,7 @@ from spnb.train.logps import GROUP_ROWS
 from spnb.train.metrics import kl_sums, method_metrics, ratio_sums, role_sums, rollout_metrics
 from spnb.train.policies import LORA_TARGETS, Policy
 from spnb.train.runs import last_checkpoint
-from spnb.train.trainer import Hooks, RunMixin, Stage, make_trainer
+from spnb.train.trainer import Hooks, RunMixin, SelfPlayMixin, Stage, make_trainer
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", max_new_tokens=16, save_every=100)
 
@@ -567,3 +567,29 @@ def test_a_runs_own_parameters_reach_trl(tmp_path):
     assert found["gradient_checkpointing"] and found["report_to"] == "tensorboard"
     assert found["max_completion_length"] == params.max_new_tokens
     assert found["vllm_gpu_memory_utilization"] == 0.3 and found["vllm_max_model_length"] == 99
+
+
+def test_an_engine_with_other_weights_stops_the_run(tmp_path, tiny_model, tokenizer):
+    batches = [ragged_rows(1), ragged_rows(2)]
+    for row in batches[0]:
+        row.logps = tuple(token_logps(tiny_model, row).tolist())
+    _, (found,) = trained(tmp_path / "same", tiny_model, tokenizer, batches[:1])
+    assert 0 <= found["engine_gap"] < 1e-4
+    for row in (row for rows in batches for row in rows):
+        row.logps = (-9.0,) * len(row.mask)
+    with pytest.raises(TrainerError, match="does not generate with the weights in training"):
+        trained(tmp_path, tiny_model, tokenizer, batches)
+
+
+def test_an_engine_is_compared_after_each_start_and_in_every_tenth_rollout():
+    def checked(steps):
+        trainer, asked = SelfPlayMixin(), []
+        trainer.model, trainer.temperature = SimpleNamespace(training=True), 0.7
+        trainer.accelerator = SimpleNamespace(unwrap_model=lambda model: model)
+        trainer.watch = SimpleNamespace(gap=lambda *given: asked.append(given[2]) or 0.5)
+        gaps = [step for step in steps if trainer._check([], step) is not None]
+        assert {*asked} == {0.7}
+        return gaps, len(asked)
+
+    assert checked(range(21)) == ([0, 1, 10, 20], 4)
+    assert checked(range(5, 12)) == ([10], 3)  # the first two after a start are not logged

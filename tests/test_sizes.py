@@ -16,7 +16,7 @@ from tools.sizes import (
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_750,
-    "methods": 3_030,
+    "methods": 3_050,
     "train": 5_040,
     "games": 1_240,
     "corpus": 1_590,
@@ -26,7 +26,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_820
+HELPER = 10_840
 """Core, methods and train together; 6,500 is where they should be."""
 EVERYTHING = 26_150
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""

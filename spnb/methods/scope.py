@@ -27,7 +27,7 @@ from pydantic import Field, model_validator
 from spnb.core import prompts
 from spnb.core.advantages import leave_out, make_estimator, permute_rewards
 from spnb.core.documents import Proposal, check_source, open_source
-from spnb.core.episodes import Episode
+from spnb.core.episodes import Episode, parallel
 from spnb.core.grading import read_answer
 from spnb.core.method import POLICY, MethodParams, Role, SearchMethod, Suite, place_of
 from spnb.core.plugins import foreign
@@ -60,6 +60,8 @@ ENOUGH = 3
 """Searches of an answer from which on the search reward is 1."""
 BLOCK = 16
 """Held-out tasks that are done together."""
+AHEAD = 6
+"""Batches of candidates that are made side by side at most."""
 
 
 class Params(MethodParams):
@@ -388,26 +390,33 @@ class Method(SearchMethod):
 
     def make_tasks(self, quota: int, seed: int) -> Episode[list[list[Any]]]:
         """Tasks for a stage: one a document drawn (it may be drawn again), kept by the solver's
-        mean grade, until there are `quota`. Where the candidates end before, they come again."""
+        mean grade, until there are `quota`. Where the candidates end before, they come again.
+
+        Batches that will be needed, by how many tasks a batch has given so far, are made side by
+        side: larger batches decode faster, and what is kept is as if one came after the other.
+        """
         params = self.params
         kept: list[list[Any]] = []
         reasons: Counter[str] = Counter()
+        ahead: list[list[Item]] = []
         for batch in range(params.most_batches):
-            if not self.share.counts(Counter(left=max(0, quota - len(kept))))["left"]:
+            left = max(0, quota - len(kept))
+            counts = self.share.counts(Counter(left=left, kept=len(kept)))
+            if not counts["left"]:
                 break
-            count = self.share.of(params.batch_documents)
-            of_batch = derive_seed(seed, "candidates", batch)
-            items = yield from self.write(count, params.deepest_of or 1, of_batch, deepest=True)
-            usable = [item for item in items if item.points]
-            yield from self.answer(usable, params.filter_attempts, of_batch)
-            for item in usable:
-                item.reason = item.reason or unfit(item)
+            if not ahead:
+                more = counts["left"] * batch // max(counts["kept"], 1)
+                last = min(batch + min(max(1, more), AHEAD), params.most_batches)
+                seeds = [derive_seed(seed, "candidates", at) for at in range(batch, last)]
+                ahead = yield from parallel(*map(self.candidates, seeds))
+            items = ahead.pop(0)
             if batch == 0:  # all batches are of the same two policies
+                usable = [item for item in items if item.points]
                 self.log(**task_numbers(items), **rubric_numbers(usable, self.source))
             reasons.update(item.reason for item in items)
             kept += [
                 [item.proposal.question, item.proposal.kind, list(item.points)]
-                for item in usable
+                for item in items
                 if not item.reason
             ]
         tasks = kept[:quota]
@@ -423,6 +432,17 @@ class Method(SearchMethod):
                 f"(filled_at_least{hint})"
             )
         return [tasks[place % len(tasks)] for place in range(quota)]
+
+    def candidates(self, seed: int) -> Episode[list[Item]]:
+        """A batch of tasks with the answers by which they are kept, or why they are not."""
+        params = self.params
+        count = self.share.of(params.batch_documents)
+        items = yield from self.write(count, params.deepest_of or 1, seed, deepest=True)
+        usable = [item for item in items if item.points]
+        yield from self.answer(usable, params.filter_attempts, seed)
+        for item in usable:
+            item.reason = item.reason or unfit(item)
+        return items
 
     def answer(
         self, items: Sequence[Item], copies: int, seed: int, sampling: Sampling | None = None

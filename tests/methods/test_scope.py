@@ -22,6 +22,7 @@ from spnb.corpus.passages import Reading
 from spnb.evaluate.items import play_suite
 from spnb.evaluate.reports import outside, unfit
 from spnb.lab import groups
+from spnb.methods import scope
 from spnb.methods.scope import Answer, Item, Method, Params
 from spnb.train.plan import make_plan
 
@@ -759,6 +760,37 @@ def test_each_batch_of_candidates_is_of_other_documents_and_seeds():
     seeds = world.of_prompt(prompts.WORDS["ask by reading"]["plain"])
     assert len(seeds) == 2 * 4 * 2 == len({*seeds}), "two turns, four candidates, two batches"
     assert len({text for text, *_ in made.kept}) == len(made.kept) == 4
+
+
+class BySeed(Noted):
+    """What an answer tells hangs on its request's seed alone, not on what was answered before."""
+
+    lists = 0
+
+    def generate(self, requests):
+        self.lists += 1
+        return [super(BySeed, self).generate([self.now])[0] for self.now in requests]
+
+    def of(self, role):
+        return (1.0, 1 / 3, 2 / 3, 1.0)[self.now.seed % 4] if role == "tell" else super().of(role)
+
+
+# full in the middle; at the end, where a batch too many was made ahead; never
+@pytest.mark.parametrize(("steps", "surplus"), [(2, 0), (3, 2), (5, 0)])
+def test_batches_made_ahead_give_what_one_after_another_gives(monkeypatch, steps, surplus):
+    found, written, lists = [], [], []
+    for ahead in (1, 6):
+        monkeypatch.setattr(scope, "AHEAD", ahead)
+        world = BySeed()
+        values = dict(filter_attempts=2, batch_documents=2, most_batches=12, tasks_per_step=4)
+        values |= {"stages": [STAGES[0], {"policy": "policy", "steps": steps}]}
+        made, rows = play(world, step=1, filled_at_least=0.1, **values)
+        found.append((made.kept, made.metrics, [row.reward for row in rows]))
+        written.append(len(world.of_prompt(prompts.WORDS["ask by reading"]["plain"])) / 2)
+        lists.append(world.lists)
+    assert found[0] == found[1]
+    assert written[0] == made.metrics["method/candidates"] == written[1] - surplus
+    assert lists[1] < 0.5 * lists[0], "fewer and longer lists reach the engine"
 
 
 def test_each_question_to_the_judge_has_a_seed_of_its_own():

@@ -16,19 +16,19 @@ from tools.sizes import (
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_750,
-    "methods": 3_050,
+    "methods": 3_060,
     "train": 5_040,
     "games": 1_240,
     "corpus": 1_590,
-    "evaluate": 1_510,
+    "evaluate": 1_520,
     "lab": 4_640,
     "report": 5_940,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_840
+HELPER = 10_850
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_180
+EVERYTHING = 26_200
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

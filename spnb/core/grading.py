@@ -135,9 +135,9 @@ SPACES = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 
 
 def normal(text: str) -> str:
-    """An answer without case, outer punctuation, articles, titles, type words; "47.0" as "47", but
-    ".5" and "5!" as they are."""
-    text = " ".join(text.split()).casefold()
+    """An answer without case, outer punctuation, articles, titles, type words, a printer's marks as
+    those of a keyboard; "47.0" as "47", but ".5" and "5!" as they are."""
+    text = unicodedata.normalize("NFC", " ".join(text.split())).casefold().translate(PRINTED)
     if not re.fullmatch(r"\d+!+", text):
         text = re.sub(r"^(?:[ ,;:!\"']|\.(?!\d))+", "", text).rstrip(" .,;:!\"'")
     if articles := ARTICLES.match(text):

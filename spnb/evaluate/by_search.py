@@ -36,15 +36,16 @@ class BySearch:
 
 
 def use_of_search(task: Task, trajectory: Trajectory) -> dict[str, float]:
-    """Columns of a record: the number of searches, and the share of the gold documents
-    (`info["documents"]`) that they found; where a task names none, whether a document that they
-    found has one of the gold answers in it."""
+    """Columns of a record: the number of searches, the share of the gold documents
+    (`info["documents"]`) that they found, or where a task names none whether a document that they
+    found has one of the gold answers in it, and whether one failed (lost)."""
     found = trajectory.documents
     if gold := task.info.get("documents"):
         share = fmean(text in found for text in gold)
     else:
         share = float(any(grade(text, task.gold, "cover") for text in found))
-    return {"searches": len(trajectory.searches), "gold found": share}
+    lost = float(trajectory.finish == LOST)
+    return {"searches": len(trajectory.searches), "gold found": share, "lost": lost}
 
 
 def search_suite(

@@ -463,7 +463,8 @@ def run_suites(
     Args:
         paper: whose way to ask applies where a use does not; `otherwise` is how else to sample.
         end: whether this is the first or last evaluation.
-        max_length: tokens of a prompt and its answer; texts are cut to that, or to less by `limit`.
+        max_length: tokens of a prompt and its answer; texts are cut to what an answer leaves of
+            it, half at least, or to less by `limit`.
     """
     suites = []
     now = {name: use for name, use in uses.items() if end or use.every}
@@ -474,6 +475,7 @@ def run_suites(
         how |= {"path": None if use.path == HUB else use.path, "revision": use.revision}
         sampling = replace(otherwise, **asking)
         if BENCHMARKS[name].documents:
-            how["limit"] = how["limit"] or max(1, max_length - sampling.max_new_tokens)
+            room = max(max_length - sampling.max_new_tokens, max_length // 2)
+            how["limit"] = min(how["limit"] or room, room)
         suites.append(benchmark_suite(name, chat, sampling, samples, by_search=by_search, **how))
     return suites

@@ -41,7 +41,8 @@ def _mean_rows(suite: str, valid: Records) -> Rows:
     for metric in ("level", "success", "pay"):
         values = [one[metric] for one in valid if metric in one]
         rows.append(mean_row(suite, metric, values))
-    return [*rows, share_row(suite, "mixed", [float(0 < one["success"] < 1) for one in valid])]
+    mixed = [float(0 < one["success"] < 1) for one in valid if "success" in one]
+    return [*rows, share_row(suite, "mixed", mixed)]
 
 
 def question_metrics(questions: Records) -> dict[str, float]:

@@ -69,10 +69,11 @@ def expert_turns(game: Game, expert: Player, seat: int, seed: int) -> list[tuple
 
 
 def winning_turns(
-    game: Game, expert: Player, seed: int
+    game: Game, expert: Player, seed: int, first: int = 0
 ) -> Iterator[tuple[int, int, tuple[Messages, str]]]:
-    """Turns of won matches without end, with match and seat; the expert takes seats in turn."""
+    """Turns of won matches without end, with match and seat; the expert takes seats in turn, from
+    `first` on."""
     for index in itertools.count():
-        seat = index % 2
+        seat = (index + first) % 2
         for turn in expert_turns(game, expert, seat, derive_seed(seed, game.name, index)):
             yield index, seat, turn

@@ -83,10 +83,12 @@ class Method(ChallengerReasoner):
         rng = random.Random(seed)
         count = max(3, self.share.of(params.documents_per_step * params.group_size))
 
-        # 1 Propose: as many tasks as SPICE's challenger makes attempts, a third of each kind.
+        # 1 Propose: as many tasks as SPICE's challenger makes attempts, a third of each kind; what
+        # is left over is of other kinds in other processes.
         challenges: list[Challenge] = []
         for number, kind in enumerate(TASK_KINDS):
-            new = yield from self.challenges(kind, (count + number) // 3, seed, rng)
+            many = (count + (number + self.share.rank) % 3) // 3
+            new = yield from self.challenges(kind, many, seed, rng)
             challenges += new
             if kind != "induction":
                 self.programs += [challenge.program for challenge in new if challenge.task]

@@ -253,7 +253,8 @@ class Method(SearchMethod):
         """1 Tasks written by search, of a document's `copies` all or the deepest. 2 Gates.
         3 Rubrics."""
         rng = random.Random(derive_seed(seed, "documents"))
-        contexts = [self.source.draw(rng, place, pool) for place in range(count)]
+        first = self.share.rank  # in turn over all processes
+        contexts = [self.source.draw(rng, first + place, pool) for place in range(count)]
         asked = [self.source.ask(context) for context in contexts]
         groups = yield from self.search("challenger", asked, copies, seed, pool)
         read = [

@@ -15,11 +15,14 @@ from spnb.games.demonstrations import winning_turns
 from spnb.games.players import fixed_player
 
 
-def imitate(games: Sequence[Game], chat: Chat, count: int, seed: int) -> list[Sample]:
-    """`count` turns of each game's expert with advantage 1; sampled by nobody, so no log-probs."""
+def imitate(
+    games: Sequence[Game], chat: Chat, count: int, seed: int, first: int = 0
+) -> list[Sample]:
+    """`count` turns of each game's expert with advantage 1; sampled by nobody, so no log-probs.
+    `first`: its seat in the first match, even or odd; other processes begin with the other."""
     samples = []
     for game in games:
-        turns = winning_turns(game, fixed_player("expert", game), seed)
+        turns = winning_turns(game, fixed_player("expert", game), seed, first)
         for match, seat, (prompt, answer) in islice(turns, count):
             ids = chat.tokenizer(answer, add_special_tokens=False)["input_ids"]
             completion_ids = (*ids, chat.tokenizer.eos_token_id)

@@ -112,6 +112,9 @@ class Params(MethodParams):
         need(once, "phases grpo.num_iterations engine", "imitate with 1 and torch")
         both = bool(rival) == (opponent == "policy")
         need(both, "opponent roles.opponent.policy", "policy and a name, or neither")
+        own = getattr(self.roles.get("player"), "estimator", None)
+        alone = self.baseline == "role_ema" or not own
+        need(alone, "baseline roles.player.estimator", "role_ema where the role has an estimator")
         return self
 
 
@@ -156,7 +159,7 @@ class Method(SelfPlayMethod):
             return (yield from self.play(step, quota, seed))
         if phase == "answer":
             return (yield from self.answer(self.step_seed(step)))
-        samples = imitate(self.games, self.chat, quota, self.step_seed(step))
+        samples = imitate(self.games, self.chat, quota, self.step_seed(step), self.share.rank)
         self.log(expert_turns=len(samples))
         return samples
 
@@ -172,7 +175,8 @@ class Method(SelfPlayMethod):
                 missing = max(0, quota - len(usable[game.name]))
                 for index in range(math.ceil(missing / self.turns_per_match[game.name])):
                     deal = derive_seed(*seed, number, game.name, index)
-                    episodes.append(self.match(game, deal, learner=(index + number) % 2))
+                    learner = (index + number + self.share.rank) % 2
+                    episodes.append(self.match(game, deal, learner))
             if not episodes:
                 break
             played = yield from parallel(*episodes)
@@ -225,7 +229,8 @@ class Method(SelfPlayMethod):
         """Sets advantages by RAE, or by a baseline it is compared with (the paper has only "none").
 
         role_ema: a moving average per (game, seat), moved once a match. global_ema: one for all.
-        batch_mean: the mean of this rollout's turns per (game, seat). none: A = R.
+        batch_mean: the mean of this rollout's turns per (game, seat). none: A = R. Averages and
+        means are each process's own, as in the released code.
         """
         estimator = self.roles["player"].estimator
         groups = [sample.group for sample in samples]
@@ -247,7 +252,8 @@ class Method(SelfPlayMethod):
         seeds = (derive_seed(seed, "questions", batch) for batch in count())
         batches = (questions(2 * number, batch_seed, TRANSFER) for batch_seed in seeds)
         tasks = (task for batch in batches for task in batch if task.question not in excluded)
-        fresh = list(islice(tasks, number))
+        first = self.share.rank % 2  # the kinds take turns
+        fresh = list(islice(tasks, first, first + number))
         prompts = [task.messages for task in fresh]
         groups = yield from self.sample("questions", prompts, size, partial(derive_seed, seed))
         samples = graded(fresh, groups, "questions")

@@ -483,11 +483,14 @@ class Method(SearchMethod):
 
 
 def facts(question: Question) -> dict[str, Any]:
-    """A held-out proposal's columns: why it did not pass, success, pay, texts to read; level (0: no
-    oracle, or none that reads it), and where an oracle judged it answerable and right."""
+    """A held-out proposal's columns: why it did not pass, success, pay (neither where searches
+    failed), texts to read; level (0: no oracle, or none that reads it), and where an oracle judged
+    it answerable and right."""
     said = question.judgement or Judgement()
-    paid = 1 - question.success if question.rows and question.passed else 0.0
-    numbers = {"level": said.level, "success": question.success, "pay": paid}
+    numbers: dict[str, float] = {"level": said.level}
+    if question.reason != LOST:
+        paid = 1 - question.success if question.rows and question.passed else 0.0
+        numbers |= {"success": question.success, "pay": paid}
     if question.judgement:
         numbers |= {"answerable": float(said.answerable), "right": float(said.right)}
     attempts = [[row.reward, row.info["text"]] for row in question.rows[:SHOWN]]

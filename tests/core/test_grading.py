@@ -90,6 +90,9 @@ def test_a_whole_output_is_graded_within_the_tasks_own_tolerance():
         ("Alana", "Mr ALANA"),
         ("-3", "-3"),
         ("Arnford", "in the town Arnford"),
+        ("Alzheimer’s disease", "Alzheimer's disease"),
+        ("Bose–Einstein", "bose-einstein"),
+        ("Ren\u00e9", "Rene\u0301"),
     ],
 )
 def test_the_same_answer(gold, prediction):

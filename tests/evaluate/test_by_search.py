@@ -8,7 +8,7 @@ from fakes import CharTokenizer
 
 from spnb.core import prompts
 from spnb.core.params import ParamError, validate
-from spnb.core.search import Tool
+from spnb.core.search import RetrieverError, Tool
 from spnb.core.types import Chat, Completion, Sampling, Task, Trajectory
 from spnb.corpus.targets import open_retriever
 from spnb.evaluate import by_search
@@ -83,6 +83,7 @@ def test_answers_by_search_are_compared_with_any_gold_one(files):
         "parsed": 1,
         "searches": pytest.approx(2 / 3),
         "gold found": pytest.approx(2 / 3),
+        "lost": 0,
     }
 
 
@@ -150,7 +151,22 @@ def test_ssp_asks_with_its_retriever_and_its_judge(files, tmp_path, grader, scor
 def test_the_share_of_gold_documents_or_a_gold_answer_in_one():
     found = Trajectory((1,), searches=["a", "b"], documents=["One.", "The Elde is long."])
     told = Task([], "?", ("x",), info={"documents": ("One.", "Two.", "Three.", "Four.")})
-    assert use_of_search(told, found) == {"searches": 2, "gold found": 0.25}
+    assert use_of_search(told, found) == {"searches": 2, "gold found": 0.25, "lost": 0}
     for gold, share in ((("Tarn", "elde"), 1), (("eld",), 0), (("Tarn",), 0)):
         assert use_of_search(Task([], "?", gold), found)["gold found"] == share
-    assert use_of_search(told, Trajectory((1,))) == {"searches": 0, "gold found": 0}
+    assert use_of_search(told, Trajectory((1,))) == {"searches": 0, "gold found": 0, "lost": 0}
+
+
+class Down:
+    """A retriever that gives no answer."""
+
+    def search(self, queries, k):
+        raise RetrieverError("down")
+
+
+def test_an_answer_whose_search_failed_is_wrong_and_counted(files):
+    tool = Tool(CharTokenizer(), Down(), 1, 4, 100_000)
+    records, rows = play_suite(made(files, by_search=BySearch(tool, None)), {"policy": Reader()})
+    assert [one["lost"] for one in records] == [1, 0, 1], "the second asks for nothing"
+    assert {one["metric"]: one["value"] for one in rows}["lost"] == pytest.approx(2 / 3)
+    assert [one["score"] for one in records] == [0, 0, 0]

@@ -607,9 +607,9 @@ def test_a_run_asks_as_its_paper_does_unless_it_says_otherwise(tmp_path, monkeyp
     uses = {name: Use(**use) for name, use in read_uses(values).items()}
     plain = Sampling(64, 0.6, 0.95)
 
-    def asking(paper, end=True):
+    def asking(paper, end=True, room=1000):
         asked.clear()
-        run_suites(uses, CHAT, paper, plain, end, None, 1000)
+        run_suites(uses, CHAT, paper, plain, end, None, room)
         return [(args[0], args[2], args[3], how) for args, how in asked]
 
     spice, hub = asking("spice"), dict.fromkeys(HOW)
@@ -624,6 +624,10 @@ def test_a_run_asks_as_its_paper_does_unless_it_says_otherwise(tmp_path, monkeyp
     assert [one[0] for one in asking("spice", end=False)] == ["bbeh"]
     uses = {"longbench-v2": Use()}
     assert asking("rlvr")[0][3]["limit"] == 1000 - 64, "a text is cut to what the run has room for"
+    # the paper's 16,384 where there is room for them, else what 4,096 tokens of an answer leave
+    uses = {"longbench-hotpotqa": Use()}
+    limits = [asking("spell", room=room)[0][3]["limit"] for room in (30_000, 10_000, 6_000)]
+    assert limits == [16_384, 10_000 - 4096, 3_000]
 
     uses = {name: Use(**use) for name, use in read_uses(dict.fromkeys(BY_SEARCH)).items()}
     counts = {one[0]: one[3]["count"] for one in asking("ssp")}

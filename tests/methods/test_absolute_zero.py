@@ -8,6 +8,7 @@ import pytest
 from spice_world import method, rows_of
 
 from spnb.core.episodes import run
+from spnb.core.method import Share
 from spnb.core.types import Completion, Trajectory
 from spnb.evaluate.proposals import CHALLENGES
 from spnb.games import programs
@@ -79,6 +80,18 @@ def test_a_third_of_the_proposals_is_of_each_kind_and_all_are_checked_by_running
     for kind, prompt in machine.prompts:
         if kind == "induction":  # of a program that this step has proposed
             assert prompt.partition("Program: ")[2] in KNOWN
+
+
+def test_what_a_third_leaves_over_is_of_another_kind_in_each_process():
+    """Of four proposals a process two are of one kind."""
+    most = []
+    for rank in range(3):
+        made, machine = method(**ZERO | {"documents_per_step": 6, "group_size": 2}), Machine()
+        made.share = Share(rank, 3)
+        rollout(machine, made=made)
+        assert sorted(machine.proposed.values()) == [1, 1, 2]
+        most.append(max(machine.proposed, key=machine.proposed.get))
+    assert most == ["induction", "abduction", "deduction"]
 
 
 def test_pay_by_hand():

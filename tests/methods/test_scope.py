@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+from collections import Counter
 
 import pytest
 from arms import differences
@@ -760,6 +761,17 @@ def test_each_batch_of_candidates_is_of_other_documents_and_seeds():
     seeds = world.of_prompt(prompts.WORDS["ask by reading"]["plain"])
     assert len(seeds) == 2 * 4 * 2 == len({*seeds}), "two turns, four candidates, two batches"
     assert len({text for text, *_ in made.kept}) == len(made.kept) == 4
+
+
+def test_types_of_tasks_take_turns_over_all_processes():
+    """Four processes have two documents each, with two tasks on each."""
+    kinds = []
+    for rank in range(4):
+        made = method(STAGES, documents_per_step=8)
+        made.share = Share(rank, 4)
+        found = run(made.challenge(0), dict.fromkeys(NAMES, Scripted()))
+        kinds += [item.context.kind for item in found]
+    assert Counter(kinds) == dict.fromkeys(prompts.TASK_TYPES, 4)
 
 
 class BySeed(Noted):

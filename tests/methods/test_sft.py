@@ -76,6 +76,15 @@ def test_an_experts_turn_as_a_row():
     assert rows == imitate(games, chat, 20, seed=5) != imitate(games, chat, 20, seed=6)
 
 
+def test_experts_begin_with_either_seat_in_turn_over_the_processes():
+    for rank in range(2):
+        made = method(phases=["imitate"], turns_per_step=80)
+        made.share = Share(rank, 2)
+        rows = step_of(made, Says(str))
+        assert len({row.group for row in rows}) > 2
+        assert all(row.role[1] == (row.group + rank) % 2 for row in rows)
+
+
 @pytest.mark.slow
 def test_imitation_is_supervised_fine_tuning(tiny_model, tokenizer):
     """The clipped loss's gradient on these rows is that of the negative log-likelihood, up to its

@@ -21,6 +21,7 @@ from spnb.games import make_game
 from spnb.games.players import Transcript, Turn, fixed_player
 from spnb.lab import ladder
 from spnb.methods import method_module
+from spnb.methods import spiral as spiral_module
 from spnb.methods.spiral import Method, Params, benchmark_tasks
 from spnb.train.config import merge, params_class, variant_layers
 
@@ -703,6 +704,46 @@ def test_the_learner_changes_seats_in_further_rounds_too():
     spiral.match = lambda game, seed, learner: seats.append(learner) or play(game, seed, learner)
     step_of(spiral, MoveEngine(never_legal))
     assert seats == [0, 1, 0, 1, 1, 0, 0, 1]
+
+
+def test_processes_begin_with_either_seat_in_turn():
+    """Against an opponent, where one match fills the quota."""
+    for rank in range(4):
+        values = {"opponent": "random", "games": ["tic_tac_toe"], "turns_per_step": 4}
+        (row,) = collect(never_legal, share=Share(rank, 4), **values)[0]
+        assert row.role[1] == rank % 2
+
+
+def test_the_first_question_of_a_process_is_of_another_kind():
+    kinds = []
+    for rank in range(2):
+        spiral = method(Share(rank, 2), phases=["answer"], turns_per_step=16)
+        engine = MoveEngine(at_random)
+        step_of(spiral, engine)
+        kinds.append("complete a line" in "".join(map(chr, engine.requests[0].prompt_ids)))
+    assert kinds[0] != kinds[1]
+
+
+def test_the_draw_of_turns_has_a_seed_of_its_own_in_each_step_run_and_process(monkeypatch):
+    drawn = []
+    derive = spiral_module.derive_seed
+
+    def noted(*labels):
+        drawn.extend([derive(*labels)] if "draw" in labels else [])
+        return derive(*labels)
+
+    monkeypatch.setattr(spiral_module, "derive_seed", noted)
+    for share, values in ((Share(), {}), (Share(1, 2), {}), (Share(), {"seed": 1})):
+        collect(at_random, 2, share, turns_per_step=8, **values)
+    assert len(drawn) == 6 == len({*drawn})
+
+
+@pytest.mark.parametrize("baseline", ["none", "batch_mean", "global_ema"])
+def test_a_baseline_and_an_estimator_contradict_each_other(baseline):
+    values = {"baseline": baseline, "roles": {"player": {"estimator": "role_ema"}}}
+    allowed = "allowed: role_ema where the role has an estimator"
+    with pytest.raises(ParamError, match=f"baseline is '{baseline}' with roles.player.* {allowed}"):
+        validate(Params, values)
 
 
 def test_matches_of_an_evaluation_are_dealt_anew_in_each_run():

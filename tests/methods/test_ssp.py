@@ -647,6 +647,17 @@ def failing(monkeypatch, **values):
     return made
 
 
+def test_held_out_proposals_whose_solvers_could_not_search_have_no_success(monkeypatch):
+    made = failing(monkeypatch)
+    *_, suite = made.suites(0)
+    records, rows = play_suite(suite, {"policy": Seeking(4)})
+    assert [(one["score"], one["reason"]) for one in records] == [(1, "retriever")] * 3
+    assert not any({"success", "pay"} & {*one} for one in records)
+    found = {one["metric"]: (one["value"], one["n"]) for one in rows}
+    assert found["valid"] == (1, 3)
+    assert [found[name][1] for name in ("success", "pay", "mixed")] == [0, 0, 0]
+
+
 @pytest.mark.parametrize(("lost", "share"), [(0, 1), (3, 12 / 13), (4, 1)])
 def test_who_could_not_search_takes_no_part_in_the_mean(lost, share, monkeypatch):
     """Of four questions the first loses attempts; one that is left alone has no advantage."""

@@ -60,8 +60,7 @@ ENOUGH = 3
 """Searches of an answer from which on the search reward is 1."""
 BLOCK = 16
 """Held-out tasks that are done together."""
-AHEAD = 6
-"""Batches of candidates that are made side by side at most."""
+AHEAD = 6  # batches of candidates that are made side by side, at most
 
 
 class Params(MethodParams):
@@ -253,8 +252,7 @@ class Method(SearchMethod):
         """1 Tasks written by search, of a document's `copies` all or the deepest. 2 Gates.
         3 Rubrics."""
         rng = random.Random(derive_seed(seed, "documents"))
-        first = self.share.rank  # in turn over all processes
-        contexts = [self.source.draw(rng, first + place, pool) for place in range(count)]
+        contexts = [self.source.draw(rng, self.share.rank + n, pool) for n in range(count)]
         asked = [self.source.ask(context) for context in contexts]
         groups = yield from self.search("challenger", asked, copies, seed, pool)
         read = [
@@ -392,17 +390,13 @@ class Method(SearchMethod):
     def make_tasks(self, quota: int, seed: int) -> Episode[list[list[Any]]]:
         """Tasks for a stage: one a document drawn (it may be drawn again), kept by the solver's
         mean grade, until there are `quota`. Where the candidates end before, they come again.
-
-        Batches that will be needed, by how many tasks a batch has given so far, are made side by
-        side: larger batches decode faster, and what is kept is as if one came after the other.
-        """
+        Batches that will be needed, as far as seen, are made side by side, with the same result."""
         params = self.params
         kept: list[list[Any]] = []
         reasons: Counter[str] = Counter()
         ahead: list[list[Item]] = []
         for batch in range(params.most_batches):
-            left = max(0, quota - len(kept))
-            counts = self.share.counts(Counter(left=left, kept=len(kept)))
+            counts = self.share.counts(Counter(left=max(0, quota - len(kept)), kept=len(kept)))
             if not counts["left"]:
                 break
             if not ahead:
@@ -415,13 +409,9 @@ class Method(SearchMethod):
                 usable = [item for item in items if item.points]
                 self.log(**task_numbers(items), **rubric_numbers(usable, self.source))
             reasons.update(item.reason for item in items)
-            kept += [
-                [item.proposal.question, item.proposal.kind, list(item.points)]
-                for item in items
-                if not item.reason
-            ]
-        tasks = kept[:quota]
-        candidates = sum(reasons.values())
+            fit = [item for item in items if not item.reason]
+            kept += [[x.proposal.question, x.proposal.kind, list(x.points)] for x in fit]
+        tasks, candidates = kept[:quota], sum(reasons.values())
         self.log(filled=len(tasks) / quota, candidates=candidates)
         self.log(**{f"stopped/{why}": n / candidates for why, n in reasons.items() if why})
         if len(tasks) < params.filled_at_least * quota:

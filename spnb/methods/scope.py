@@ -396,11 +396,11 @@ class Method(SearchMethod):
         reasons: Counter[str] = Counter()
         ahead: list[list[Item]] = []
         for batch in range(params.most_batches):
-            counts = self.share.counts(Counter(left=max(0, quota - len(kept)), kept=len(kept)))
-            if not counts["left"]:
+            there = self.share.counts(Counter(left=max(0, quota - len(kept)), kept=len(kept)))
+            if not there["left"]:
                 break
             if not ahead:
-                more = counts["left"] * batch // max(counts["kept"], 1)
+                more = there["left"] * batch // max(there["kept"], 1)
                 last = min(batch + min(max(1, more), AHEAD), params.most_batches)
                 seeds = [derive_seed(seed, "candidates", at) for at in range(batch, last)]
                 ahead = yield from parallel(*map(self.candidates, seeds))

@@ -128,6 +128,7 @@ def _rows(entry: Benchmark, path: str | None) -> Any:
     import httpx
 
     failures = (OSError, ValueError, RuntimeError, zipfile.BadZipFile, httpx.HTTPError)
+    failures += (StopIteration, TypeError)  # of a file without rows, of rows that are no objects
     try:
         if path is None:
             options = {"revision": entry.revision} if entry.revision else {}

@@ -169,6 +169,7 @@ def exhibit(
         return _save(exhibit_id, made, folder)
     if plan is None:
         raise ParamError(f"plan is None with frames for {exhibit_id}; allowed: its runs' plan")
+    require(f"paper of the plan for {exhibit_id}", plan.paper, [info.paper])
     made = make(info, plan, frames)
     if made is None:
         needed = needed_variants(exhibit_id, plan.scale)

@@ -7,11 +7,12 @@ ones go on where they were.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from signal import SIGTERM, Signals
 from typing import Any
 
 from pydantic import Field
@@ -323,7 +324,7 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
     waiting = [key for key in plan.runs if not plan.open(*key, make=False).finished]
     queue = list(waiting)
     active: dict[Key, list[BaseProcess]] = {}
-    failed: list[Key] = []
+    failed: dict[Key, list[int | None]] = {}
     if not waiting:
         print(f"{len(plan.runs)} of {len(plan.runs)} runs are finished already")
         if on_poll is not None:
@@ -351,8 +352,8 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
                 active[key] = start_together(plan.open(*key).folder, forked, card, count)
             wait([one.sentinel for each in active.values() for one in each if one.is_alive()], POLL)
             for key in [key for key, group in active.items() if have_ended(group)]:
-                if any(process.exitcode for process in active.pop(key)):
-                    failed.append(key)
+                if any(codes := [process.exitcode for process in active.pop(key)]):
+                    failed[key] = codes
             progress.show([plan.open(*key) for key in active])
             if on_poll is not None:
                 on_poll(plan)
@@ -362,10 +363,19 @@ def run_all(plan: Plan, on_poll: Callable[[Plan], None] | None = None) -> list[R
         stop([process for group in active.values() for process in group])
         progress.bar.close()
     if failed:
-        run = plan.open(*failed[0])
-        log = last_lines(run.folder, count)
-        raise RunError(f"run {run.run_id} failed; its log ends:\n" + "\n".join(log))
+        key, codes = next(iter(failed.items()))
+        raise _failure(plan.open(*key), codes)
     return _checked(plan, waiting)
+
+
+def _failure(run: Run, codes: Sequence[int | None]) -> RunError:
+    """A run's end by the exit codes of its processes; SIGTERM is ours, for the others."""
+    how = "failed"
+    if killed := [code for code in codes if code and code < 0 and code != -SIGTERM]:
+        name = Signals(-killed[0]).name
+        how = f"was killed by {name} (memory? start again: it goes on from its checkpoint)"
+    log = last_lines(run.folder, len(codes))
+    return RunError(f"run {run.run_id} {how}; its log ends:\n" + "\n".join(log))
 
 
 def _ready(plan: Plan, queue: list[Key]) -> list[Key]:

@@ -596,6 +596,14 @@ def test_one_answer_has_no_pass_at_k_and_temperature_0_is_greedy(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("text", ["", "1\n2\n", '"abc"\n'])
+def test_a_file_without_rows_or_objects_is_refused_by_name(text, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(text)
+    with pytest.raises(BenchmarkError, match=r"rows\.jsonl.*cannot be loaded"):
+        load("gsm8k", TOKENIZER, path=str(path))
+
+
 HOW = ("path", "count", "limit", "by_search", "revision")
 
 

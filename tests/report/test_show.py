@@ -13,10 +13,11 @@ from spnb.report import exhibits, notebooks, show
 from spnb.report.exhibits import ExhibitError, catalogue, read_index, save_exhibit
 from spnb.report.frame import KEYS, gather
 from spnb.report.show import exhibit, needed_variants, regenerate
+from spnb.train.plan import make_plan
 from spnb.train.runs import open_run
 
 
-def rlvr(root, *variants, steps=(0, 2)):
+def rlvr(root, *variants, steps=(0, 2), paper="rlvr"):
     """A plan of finished runs of rlvr, two seeds each: held-out accuracy 0.25, then 0.75."""
     runs = []
     for variant in variants:
@@ -34,7 +35,7 @@ def rlvr(root, *variants, steps=(0, 2)):
             run.finish(seconds=1, resumed=False)
             runs.append(run)
     own = {"figures": root / "figures", "variants": list(variants), "scale": "smoke"}
-    return SimpleNamespace(all=lambda: runs, **own)
+    return SimpleNamespace(all=lambda: runs, paper=paper, **own)
 
 
 def committed_in(monkeypatch, folder):
@@ -68,6 +69,14 @@ def test_a_figure_is_made_saved_and_shown_as_saved(tmp_path, monkeypatch):
     assert "policies p, 2 steps of 4 questions" in html, "the protocol stands under it"
     assert f"saved in {tmp_path}/figures/rlvr/learning-curves.png" in html
     assert "Scale smoke, 2 variants, 4 runs, seeds 0-1" in html
+
+
+def test_an_exhibit_is_not_made_of_another_papers_plan(tmp_path):
+    plan = make_plan("spiral", "smoke", runs=str(tmp_path))
+    message = r"paper of the plan for ssp/table-4 is 'spiral', which is unknown; allowed: ssp"
+    with pytest.raises(ParamError, match=message):
+        exhibit("ssp/table-4", plan, folder=tmp_path / "figures")
+    assert not (tmp_path / "figures").exists()
 
 
 @pytest.mark.slow
@@ -116,7 +125,7 @@ def test_a_committed_exhibit_beside_runs_of_another_scale_says_so_in_colour(tmp_
     run.run_id = "spiral/cpu/full/seed-0"
     texts = {"caption": "Shown.", "protocol": "Other.", "folder": folder}
     save_exhibit("spiral/table-12", pd.DataFrame({"policy": ["start"]}), [run], **texts)
-    shown = exhibit("spiral/table-12", rlvr(tmp_path, "full"))
+    shown = exhibit("spiral/table-12", rlvr(tmp_path, "full", paper="spiral"))
     warning, text = displayed(shown, monkeypatch)
     assert "background:" in warning["text/html"]
     for words in (warning["text/html"], warning["text/plain"]):
@@ -137,7 +146,7 @@ def test_without_its_variants_the_committed_exhibit_is_shown(tmp_path, monkeypat
     table = pd.DataFrame({"policy": ["start"], "score": ["5"]})
     save_exhibit("spiral/table-12", table, spiral, folder=folder, **texts)
     needs = [name for name in needed_variants("spiral/table-12") if name != "full"]
-    plan = rlvr(tmp_path, "full")
+    plan = rlvr(tmp_path, "full", paper="spiral")
     shown = exhibit("spiral/table-12", plan)
     stamp = "spiral/table-12: committed: Scale cpu, 1 variant, 2 runs, seeds 0-1"
     assert repr(shown).startswith(stamp) and shown.item is None

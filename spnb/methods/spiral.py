@@ -229,8 +229,8 @@ class Method(SelfPlayMethod):
         """Sets advantages by RAE, or by a baseline it is compared with (the paper has only "none").
 
         role_ema: a moving average per (game, seat), moved once a match. global_ema: one for all.
-        batch_mean: the mean of this rollout's turns per (game, seat). none: A = R. Averages and
-        means are each process's own, as in the released code.
+        batch_mean: the mean of this rollout's turns per (game, seat). none: A = R. Each process
+        has averages and means of its own.
         """
         estimator = self.roles["player"].estimator
         groups = [sample.group for sample in samples]

@@ -55,7 +55,7 @@ app = typer.Typer(
     cls=Commands,
     add_completion=False,
     no_args_is_help=True,
-    help="Self-play for language models, in notebooks.",
+    help="Self-play for language models, in notebooks. Relative paths start at its folder.",
 )
 
 
@@ -256,13 +256,15 @@ def migrate(runs: Annotated[str, typer.Argument(help="folder for runs")] = "runs
     from spnb.core.paths import resolve
     from spnb.train.migrate import migrate as migrated
 
+    if not resolve(runs).is_dir():
+        raise ValueError(f"runs is {runs!r}; allowed: a folder of runs")
     ids = migrated(resolve(runs))
     print("\n".join([*(f"migrated: {one}" for one in ids), f"{len(ids)} runs in {runs}"]))
 
 
 @app.command()
 def embedded(
-    folder: Annotated[Path, typer.Argument(help="where to write the policies")],
+    folder: Annotated[str, typer.Argument(help="where to write the policies")],
     recipe: Annotated[
         str, typer.Option(help="games, player, learner, searcher, reader, reasoner, ...")
     ] = "games",
@@ -271,12 +273,14 @@ def embedded(
 ) -> None:
     """Build embedded policies from a seed: of the games, a ladder or documents."""
     from spnb.core.params import require
+    from spnb.core.paths import resolve
     from spnb.lab.pretrain.recipes import TABLES
 
     require("recipe", recipe, ["games", *TABLES["recipes"]])
+    resolve(folder).mkdir(parents=True, exist_ok=True)  # first: training takes minutes
     from spnb.lab.pretrain.make import make
 
-    make(recipe, folder, _values(set_) | {"seed": seed})
+    make(recipe, resolve(folder), _values(set_) | {"seed": seed})
 
 
 @app.command()
@@ -350,13 +354,13 @@ def _new_files(name: str, folder: Path) -> list[Path]:
 @app.command("serve-retriever")
 def serve_retriever(
     corpus: Annotated[
-        Path, typer.Argument(help=".jsonl, .parquet or datasets folder: id, title, text")
+        str, typer.Argument(help=".jsonl, .parquet or datasets folder: id, title, text")
     ],
     kind: Annotated[str, typer.Option(help="bm25, dense, flat, hnsw or ivfpq")] = "bm25",
     host: Annotated[str, typer.Option(help="the default is this machine only")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     max_k: Annotated[int, typer.Option(min=1, help="most documents a query may ask for")] = 100,
-    cache: Annotated[Path, typer.Option(help="where the index is kept")] = Path("runs/index"),
+    cache: Annotated[str, typer.Option(help="where the index is kept")] = "runs/index",
     encoder: Annotated[str, typer.Option(help="minilm, or a sentence-transformers id")] = "minilm",
 ) -> None:
     """Serve a corpus over HTTP in Search-R1's schema: POST /retrieve, GET /status."""

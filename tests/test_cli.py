@@ -44,7 +44,7 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
         (["run", "spirall"], "paper is 'spirall', which is unknown; did you mean 'spiral'?"),
         (
             ["run", "spiral", "--variant", "x"],
-            "variant is 'x', which is unknown; allowed: batch-mean",
+            "variant of spiral is 'x', which is unknown; allowed: batch-mean",
         ),
         (["run", "spiral", "--set", "steps"], "--set is 'steps'; allowed: key=value"),
         (["run", "spiral", "--set", "steps=many"], "steps is 'many'; allowed: a valid integer"),
@@ -65,7 +65,10 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
             ["reproduce", "--paper", "rlvr", "--variants", "thnik"],
             "'thnik', which is unknown; did yo",
         ),
-        (["reproduce", "--variants", "nothing"], "variant is 'nothing', which is unknown; allowed"),
+        (
+            ["reproduce", "--variants", "nothing"],
+            "variant of proposer is 'nothing', which is unknown; allowed",
+        ),
         (
             ["reproduce", "--paper", "spiral", "--seeds", "0,x"],
             "seeds is '0,x'; allowed: comma-separated integers",
@@ -86,6 +89,8 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
         (["reproduce", "--paper", "spiral", "--variants", ","], "',' names nothing; allowed: "),
         (["plan", "spiral", "--set", "steps="], "steps is None; allowed: "),
         (["exhibit", "shapes/paid", "--scale", "laptop"], "scale is 'laptop', which is unknown; "),
+        (["migrate", "no/such"], "runs is 'no/such'; allowed: a folder of runs"),
+        (["embedded", __file__], "File exists"),
         (["search", "spell/search/typo"], "spell has no search/typo.yaml; allowed: "),
         (["exhibit", "spiral/table-99"], "exhibit is 'spiral/table-99', which is unknown; did you"),
         (["exhibit", "table-3"], "did you mean 'ssp/table-3'? allowed: 122 names, the nearest are"),

@@ -85,4 +85,4 @@ def test_parameter_files_of_the_current_folder_come_first(installed, tmp_path):
     told = spnb(installed, tmp_path, "run", "spiral", "--scale", "paper")
     assert f"{own}/paper.yaml does not exist; allowed: smoke, cpu, gpu" in told.stderr
     told = spnb(installed, tmp_path, "run", "spell", "--scale", "smoke", "--variant", "x")
-    assert "variant is 'x'" in told.stderr
+    assert "variant of spell is 'x'" in told.stderr

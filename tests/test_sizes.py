@@ -17,18 +17,18 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_750,
     "methods": 3_060,
-    "train": 5_050,
+    "train": 5_070,
     "games": 1_240,
     "corpus": 1_590,
     "evaluate": 1_520,
     "lab": 4_640,
-    "report": 5_940,
+    "report": 5_970,
     "reference": 100,
     "cli": 400,
 }
 HELPER = 10_860
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_200
+EVERYTHING = 26_240
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -170,7 +170,7 @@ def check_names(paper: str, scale: str, chosen: Collection[str] = ()) -> None:
     scale_file(paper, scale)
     known = variants(paper)
     for name in chosen:
-        require("variant", name, known)
+        require(f"variant of {paper}", name, known)
 
 
 def scale_file(paper: str, scale: str) -> Path:

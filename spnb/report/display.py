@@ -168,11 +168,11 @@ def over_training(
 
 
 def excerpt(run: Run, columns: Sequence[str], count: int = 3, role: str = "*") -> pd.DataFrame:
-    """A few recorded rollouts of a role at the first and the last evaluation of a run."""
-    every = run.rows("rollouts")
-    for name in columns if every else ():
-        require("column", name, dict.fromkeys(key for row in every for key in row))
-    rows = [row for row in every if fnmatchcase(row["role"], role)]
+    """A few recorded rollouts of a role at the first and the last evaluation of a run; empty where
+    the run has none of the role."""
+    rows = [row for row in run.rows("rollouts") if fnmatchcase(row["role"], role)]
+    for name in columns if rows else ():
+        require("column", name, dict.fromkeys(key for row in rows for key in row))
     table = pd.DataFrame(rows, columns=["step", *columns])
     ends = table["step"].isin([table["step"].min(), table["step"].max()])
     return table[ends].groupby("step").head(count).reset_index(drop=True)

@@ -252,8 +252,8 @@ def drawn(
     """What a figure shows of these numbers, in words, and a sentence on what it leaves out.
 
     Of each paper its `chosen` variants; the two seats of a game together or the first alone
-    (`seats`: together, first); no panel that is zero everywhere; at most `PANELS` panels, half as
-    many where there are several papers.
+    (`seats`: together, first); no panel that is zero in all runs of one length; at most `PANELS`
+    panels, half as many where there are several papers.
     """
     seat = data["part"].str.extract(r"/([01])$")[0]
     panel = data["part"].map(lambda part: _in_words(part, words))
@@ -261,9 +261,13 @@ def drawn(
         panel = panel.where(seat.isna(), panel + ", first seat")
     rows = data.assign(panel=panel)[(seat != "1") | (seats != "first")]
     rows = rows.groupby([*WHO, "step", "panel"], sort=False)["value"].mean().reset_index()
-    zero = rows.groupby(["paper", "panel"])["value"].transform(lambda v: v.abs().max()) < 1e-9
-    empty = (rows["paper"] + " " + rows["panel"])[zero].unique()
-    rows = rows[~zero]
+    length = rows.groupby(["paper", "variant"])["step"].transform("max")
+    largest = rows["value"].abs().groupby([rows["paper"], length, rows["panel"]]).transform("max")
+    names = rows["paper"] + " " + rows["panel"]
+    several = length.groupby(rows["paper"]).transform("nunique") > 1
+    names += (", " + length.astype(str) + " steps").where(several, "")
+    empty = names[largest < 1e-9].unique()
+    rows = rows[largest >= 1e-9]
     room = PANELS if rows["paper"].nunique() == 1 else PANELS // 2
     kept = [rows[:0]]
     more, others = [], []

@@ -2,7 +2,8 @@
 
 Runs are trained first, in this terminal; the notebook then finds them finished. Executed copies go
 to `runs/notebooks/`; the notebooks themselves are never written to. How long each part took is kept
-in `figures/timings.json`, so that the next person is told before it starts.
+in `timings.json` (in `figures/` of the committed settings, in `runs/figures/` of others), so that
+the next person is told before it starts.
 """
 
 import json
@@ -24,9 +25,9 @@ from spnb.core.paths import ROOT, resolve
 from spnb.report.exhibits import check_writable, default_folder, folder_of, ranges
 from spnb.train.find import find_runs
 from spnb.train.plan import Plan, make_plan, run_all
-from spnb.train.provenance import TRIALS
+from spnb.train.provenance import COMMITTED, TRIALS
 
-TIMINGS = Path("figures/timings.json")
+TIMINGS = "timings.json"
 SHARED = ("dynamics", "pass_at_k")
 """Notebooks that read the papers' finished runs and have none of their own."""
 FORMULAS = ("shapes",)
@@ -119,8 +120,17 @@ def estimate(plan: Plan, rest: bool = True) -> str:
 
 
 def timings() -> dict[str, Any]:
-    """Measured minutes: paper, scale, then each variant's run, and the rest of the notebook."""
-    path = resolve(TIMINGS)
+    """Measured minutes: paper, scale, then each variant's run, and the rest of the notebook; one's
+    own win over the committed ones."""
+    known: dict[str, Any] = {}
+    for folder in (COMMITTED, TRIALS):
+        for paper, scales in _read(resolve(folder) / TIMINGS).items():
+            for scale, minutes in scales.items():
+                known.setdefault(paper, {}).setdefault(scale, {}).update(minutes)
+    return known
+
+
+def _read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
@@ -163,7 +173,7 @@ def execute(paper: str, scale: str, **values: Any) -> Path:
     papermill.execute_notebook(
         str(source), str(target), parameters=given, cwd=str(source.parent), extra_arguments=QUIET
     )
-    if plan is not None and (scale != "smoke" or scale not in timings().get(paper, {})):
+    if plan is not None:
         note_times(plan, time.perf_counter() - started)
     return target
 
@@ -183,8 +193,12 @@ def fit(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
 
 def note_times(plan: Plan, rest: float | None) -> None:
     """Keeps the minutes of a plan's finished runs (of the quickest seed: others may have shared the
-    machine) and of the rest, given in seconds; those of variants that are gone are dropped."""
-    known = timings()
+    machine) and of the rest, given in seconds; those of variants that are gone are dropped. Runs
+    with other parameters say nothing of a scale's."""
+    if {*plan.changed} - {"seeds"}:
+        return
+    path = resolve(TRIALS if plan.why_not_committed() else COMMITTED) / TIMINGS
+    known = _read(path)
     scales = known.setdefault(plan.paper, {})
     entry = scales[plan.scale] = of_today(plan.paper, scales.get(plan.scale, {}))
     finished = [run for run in plan.all() if run.finished]
@@ -193,7 +207,8 @@ def note_times(plan: Plan, rest: float | None) -> None:
         whole = [fact["seconds"] / 60 for fact in facts if not fact["resumed"]]
         entry |= {variant: round(min(whole), 1)} if whole else {}
     entry |= {"cores": os.cpu_count()} | ({} if rest is None else {"rest": round(rest / 60, 1)})
-    write_json(resolve(TIMINGS), known)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, known)
 
 
 @signals_stop()

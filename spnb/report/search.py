@@ -59,6 +59,10 @@ class Search(StrictData):
                 raise ValueError(f"{name} is no arm of the search; allowed: {', '.join(self.arms)}")
         if empty := [key for key, values in self.grid.items() if not values]:
             raise ValueError(f"grid.{empty[0]} is empty; allowed: one value or more")
+        if own := sorted({"eval_draw", "runs", "seeds", "variants"} & {*self.set, *self.grid}):
+            raise ValueError(f"set or grid has {own[0]}; allowed: other parameters of a run")
+        if len({*self.seeds}) < len(self.seeds):
+            raise ValueError(f"seeds is {self.seeds}; allowed: each once")
         return self
 
     @property
@@ -77,7 +81,10 @@ class Search(StrictData):
 
 def load_search(paper: str, name: str = "search") -> Search:
     """A paper's search; ParamError where it has none or a fault."""
-    return validate(Search, search_values(paper, name), f"{paper}/{name}.yaml: ")
+    file = f"{paper}/{name}.yaml: "
+    search = validate(Search, search_values(paper, name), file)
+    pick(load_measures(paper), search.measure, file)
+    return search
 
 
 def plans(paper: str, scale: str, search: Search, runs: str = "runs/search") -> list[Plan]:
@@ -101,11 +108,9 @@ def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
     """The search's table: a line a setting and arm, from finished runs.
 
     Raises:
-        ParamError: a measure that the paper does not have.
         ExhibitError: no run of an arm has the measure.
     """
-    measure = pick(load_measures(paper), search.measure, f"{paper}/search.yaml: ")
-    measure = measure.model_copy(update={"window": search.window})
+    measure = load_measures(paper)[search.measure].model_copy(update={"window": search.window})
     lines = []
     runs = []
     for setting, plan in zip(search.settings, made, strict=True):

@@ -77,6 +77,7 @@ class Exhibit:
         files: its files by ending ("png", "csv").
         item: the table or figure itself, where it was made now.
         warning: what a reader must not miss, "" if nothing.
+        made: whether it was made and saved just now.
     """
 
     id: str
@@ -86,6 +87,7 @@ class Exhibit:
     files: Mapping[str, Path] = field(default_factory=dict)
     item: pd.DataFrame | Figure | None = None
     warning: str = ""
+    made: bool = False
 
     def __repr__(self) -> str:
         return f"{self.id}: {self.where}"
@@ -262,7 +264,7 @@ def saved(exhibit_id: str, folder: Path, item: pd.DataFrame | Figure | None = No
         raise ExhibitError(f"exhibit {exhibit_id} was not saved in {folder}")
     path = folder / record["files"][0]
     place = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-    return _shown(record, folder, f"saved in {place}. {made_from(record)}", item=item)
+    return _shown(record, folder, f"saved in {place}. {made_from(record)}", item=item, made=True)
 
 
 def committed(
@@ -310,7 +312,7 @@ def regenerate(exhibit_id: str, scale: str = "cpu") -> list[Path]:
     Exhibits of shared analyses take the finished runs that there are; static ones take none.
 
     Returns:
-        Its files.
+        The files that were written; none where the committed exhibit was shown.
 
     Raises:
         ValueError: no such exhibit or scale; names the nearest.
@@ -340,7 +342,7 @@ def regenerate(exhibit_id: str, scale: str = "cpu") -> list[Path]:
     else:
         shown = exhibit(exhibit_id, _trained(info, scale))
     print(repr(shown))
-    return list(shown.files.values())
+    return list(shown.files.values()) if shown.made else []
 
 
 def searched(name: str, scale: str = "cpu", folder: str | Path | None = None) -> Exhibit:
@@ -357,12 +359,19 @@ def searched(name: str, scale: str = "cpu", folder: str | Path | None = None) ->
 
 def _trained(info: ExhibitInfo, scale: str) -> Plan:
     """The plan of the runs that an exhibit takes, all of them finished."""
-    plan = make_plan(info.paper, scale, variants=needed_variants(info.id, scale) or None)
+    needed = needed_variants(info.id, scale) or _committed_variants(info, scale)
+    plan = make_plan(info.paper, scale, variants=needed or None)
     check_writable(plan.figures)
     print(f"{info.id} takes these runs at scale {scale}:\n{notebooks.announce(plan, rest=False)}")
     if why := plan.why_not_committed():
         print(f"{why} It is saved in {plan.figures}.")
     run_all(plan)
-    if scale != "smoke":
-        notebooks.note_times(plan, None)
+    notebooks.note_times(plan, None)
     return plan
+
+
+def _committed_variants(info: ExhibitInfo, scale: str) -> list[str]:
+    """Today's variants among those that the committed exhibit of a scale was made of."""
+    record = find_record(info.id, resolve(COMMITTED)) or {"scale": None}
+    there = params.variants_at(info.paper, scale) if record["scale"] == scale else {}
+    return [name for name in there if name in record["variants"]]

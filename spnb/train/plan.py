@@ -8,6 +8,7 @@ ones go on where they were.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -38,7 +39,7 @@ from spnb.train.doctor import visible_cards
 from spnb.train.policies import inputs, policy_path, set_aside
 from spnb.train.progress import Progress
 from spnb.train.provenance import exhibit_folder, unclean
-from spnb.train.runs import Run, RunError, config_hash, open_run
+from spnb.train.runs import SHOWN, Run, RunError, config_hash, open_run
 from spnb.train.server import have_ended, last_lines, start_together, stop
 
 Key = tuple[str, int]
@@ -64,7 +65,7 @@ class Session(Settings):
 
 
 _SESSION = frozenset(Session.model_fields)
-_NO_NUMBERS = _SESSION - {"seeds", "processes"}
+_NO_NUMBERS = (_SESSION - {"seeds", "processes"}) | {*SHOWN}
 """What a caller may set without another number coming out."""
 
 TEACHING = ("advantage_mean/", "advantage_std/", "preference/")
@@ -241,12 +242,22 @@ def _resolve(
         if variant in path:
             raise ParamError(f"start_from makes a circle: {' -> '.join((*path, variant))}")
         identity = {"paper": paper, "scale": scale, "variant": variant, "seed": seed}
-        changes = merge(first, variant_layers(known[variant], scale), last, identity)
+        layers, where = variant_layers(known[variant], scale), f"params/{paper}/variants.yaml"
+        if own := sorted(identity.keys() & layers):
+            shown = f"{own[0]} is {layers[own[0]]!r} in variant {variant} of {where}"
+            raise ParamError(f"{shown}; allowed: other parameters of a run")
+        changes = merge(first, layers, last, identity)
         if "corpus" in last:
             changes = _own_start(paper, scale, changes, last)
             if why := _why_not(paper, scale, variant, last):
                 raise ParamError(f"variant is {variant!r} with corpus {last['corpus']!r}; {why}")
-        params = validate(model, changes)
+        try:
+            params = validate(model, changes)
+        except ParamError as error:
+            with suppress(ParamError):  # without the variant it would be a fault as well
+                validate(model, merge(first, last, identity))
+                error = ParamError(f"{error} (variant {variant} of {where})")
+            raise error from None
         for other in params.start_from.values():
             add(other, seed, (*path, variant))
         runs.setdefault((variant, seed), params)

@@ -48,6 +48,9 @@ CONFIG = {"hash": str, "params": dict}
 BOUNDS = {"filled_at_least"}
 """Parameters that decide whether a run stops, and no number of one that does not: no part of its
 identity, so that a run that has stopped goes on with another."""
+SHOWN = {"report_to": "none"}
+"""Parameters that decide where numbers are shown, with the value that stands for all in a run's
+identity."""
 ROOM = {"gpu_memory", "micro_tokens", "max_num_seqs", "vllm_sleep", "gradient_checkpointing"}
 """Parameters of a GPU's memory, as little part of a run's identity on one: a run that found no room
 goes on with less."""
@@ -313,11 +316,12 @@ def config_hash(params: Mapping[str, Any]) -> str:
     """12 hex digits over the parameters that are set, independent of their order.
 
     What is empty (None, "", [], {}) does not count, at any depth: a parameter that is added later,
-    and empty by default, leaves earlier runs what they are. Nor do `BOUNDS`, and at the scales of
-    GPUs `ROOM`.
+    and empty by default, leaves earlier runs what they are. Nor do `BOUNDS`, the value of `SHOWN`,
+    and at the scales of GPUs `ROOM`.
     """
     room = ROOM if params.get("scale") in ("gpu", "paper") else set()
-    counted = _set({name: params[name] for name in params.keys() - BOUNDS - room})
+    given = {**params, **SHOWN} if SHOWN.keys() <= params.keys() else params
+    counted = _set({name: given[name] for name in given.keys() - BOUNDS - room})
     text = json.dumps(counted, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

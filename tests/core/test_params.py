@@ -27,7 +27,7 @@ from spnb.methods import method_module
         (lambda: check_names("spiral", "gpus"), "scale is 'gpus', .*; did you mean 'gpu'?"),
         (
             lambda: check_names("spiral", "cpu", ["full", "no-rea"]),
-            "variant is 'no-rea', which is unknown; did you mean 'no-rae'?",
+            "variant of spiral is 'no-rea', which is unknown; did you mean 'no-rae'?",
         ),
     ],
 )

@@ -269,6 +269,12 @@ def test_a_figure_names_what_it_leaves_out():
     shown, _ = dynamics.drawn(long_frame("abcdefghi", ["length/s"]), {})
     assert list(shown["variant"].unique()) == list("abcdefgh")
     assert dynamics.drawn(frame.assign(value=0.0), {})[0].empty
+    longer = long_frame("b", ["length/s"]).assign(value=0.0)
+    longer["step"] *= 9
+    shown, left_out = dynamics.drawn(pd.concat([long_frame("a", ["length/s"]), longer]), {})
+    steps = longer["step"].max()
+    assert list(shown["variant"].unique()) == ["a"], "long runs, which have a block of their own"
+    assert left_out == f"Not drawn, zero everywhere: rlvr s, {steps} steps."
 
 
 def test_small_multiples_have_a_block_a_paper_and_one_scale_in_it():

@@ -324,11 +324,13 @@ def test_the_estimate_counts_what_is_to_do(tmp_path, monkeypatch):
 
 def test_the_quickest_seed_is_what_a_variant_takes(tmp_path, monkeypatch):
     """The others may have shared the machine; a run that was resumed says nothing."""
-    monkeypatch.setattr(notebooks, "TIMINGS", tmp_path / "timings.json")
+    monkeypatch.setattr(notebooks, "TRIALS", tmp_path / "own")
     plan = small(tmp_path, variants=["full", "no-rae"], seeds=[0, 1, 2])
     for seed, seconds in enumerate((300, 90, 30)):
         plan.open("full", seed).finish(seconds=seconds, resumed=seconds == 30)
     plan.open("no-rae", 0).finish(seconds=60, resumed=True)
+    notebooks.note_times(small(tmp_path, variants=["full"], steps=1), 60)
+    assert not (tmp_path / "own").exists(), "runs with other parameters are no measure"
     notebooks.note_times(plan, 120)
     assert notebooks.timings()["spiral"]["smoke"] == {
         "full": 1.5,
@@ -338,7 +340,8 @@ def test_the_quickest_seed_is_what_a_variant_takes(tmp_path, monkeypatch):
 
 
 def test_times_of_variants_that_are_gone_are_dropped_and_price_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(notebooks, "TIMINGS", tmp_path / "timings.json")
+    monkeypatch.setattr(notebooks, "TRIALS", tmp_path)
+    monkeypatch.setattr(notebooks, "COMMITTED", tmp_path / "none")
     plan = small(tmp_path, variants=["full", "no-rae"], seeds=[0])
     old = {"gone": 90.0, "full": 2.0, "fixed-random": 4.0, "rest": 1.0, "cores": 2}
     other = {"smoke": {"gone": 1.0}}

@@ -28,6 +28,9 @@ RIGHT = Measure(suite="a", weights={"accuracy": 100})
         ({"grid": {"steps": [[1]]}}, "grid"),
         ({"seeds": [1]}, "seeds"),
         ({"armz": ["full"]}, "armz"),
+        ({"set": {"seeds": [1, 2]}}, "set or grid has seeds; allowed: other parameters of a run"),
+        ({"grid": {"eval_draw": ["a"]}}, "set or grid has eval_draw"),
+        ({"seeds": [100, 100]}, r"seeds is \[100, 100\]; allowed: each once"),
     ],
 )
 def test_a_wrong_file_is_named(changes, words):
@@ -49,6 +52,12 @@ def test_values_of_a_grid_that_is_not_crossed_stand_alone_beside_the_arms_as_the
     assert base.params("six").kl_to == "" and base.params("six").pay == "earned"
     assert [plan.params("six").kl_to for plan in others] == ["", "", "", "", "stage"]
     assert [plan.params("six").pay for plan in others].count("spread") == 1
+
+
+def test_a_measure_that_is_none_is_found_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(search, "search_values", lambda *_: FILE | {"measure": "meen"})
+    with pytest.raises(ParamError, match=r"spell/search-x.yaml: measure is 'meen', which is unkno"):
+        search.load_search("spell", "search-x")
 
 
 def test_a_paper_without_a_search_is_named():

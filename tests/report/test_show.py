@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from spnb.core.params import ParamError
+from spnb.core.paths import ROOT
 from spnb.report import exhibits, notebooks, show
 from spnb.report.exhibits import ExhibitError, catalogue, read_index, save_exhibit
 from spnb.report.frame import KEYS, gather
@@ -322,6 +323,16 @@ def test_one_exhibit_trains_only_what_it_takes_and_says_so_first(trained, monkey
     assert said.startswith("proposer/frontier takes these runs at scale smoke:")
     assert re.search(rf"About \d+ minutes on 2 cores for {runs} runs \(", said)
     assert said.endswith("\nproposer/frontier: made\n")
+
+
+def test_values_by_seed_take_the_variants_of_the_committed_table(trained, monkeypatch):
+    shown = show.Exhibit("ssp/seeds", "committed", files={"csv": ROOT / "figures/ssp/seeds.csv"})
+    monkeypatch.setattr(show, "exhibit", lambda *given: shown)
+    assert regenerate("ssp/seeds") == [], "what was only shown was not written"
+    assert regenerate("ssp/seeds", "smoke") == []
+    at_cpu, at_smoke = trained
+    named = pd.read_csv(ROOT / "figures/ssp/seeds.csv")["variant"].unique()
+    assert {*named} <= {*at_cpu.variants} and len(at_cpu.variants) > len(at_smoke.variants)
 
 
 def test_a_static_exhibit_trains_nothing(trained, tmp_path):

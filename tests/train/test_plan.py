@@ -226,6 +226,21 @@ def test_bad_plans_are_refused_before_anything_runs(tmp_path, values, message):
 
 
 @pytest.mark.parametrize(
+    ("changes", "values", "message"),
+    [
+        ({"steps": "x"}, {}, r"^steps is 'x'; .* \(variant full of params/spiral/variants.yaml\)$"),
+        ({"steps": 2}, {"steps": "y"}, r"^steps is 'y'; allowed: [^(]*\(rollouts.*updates\)$"),
+        ({"scale": "paper"}, {}, r"^scale is 'paper' in variant full of .*; allowed: other param"),
+    ],
+)
+def test_a_variants_fault_names_it(monkeypatch, changes, values, message):
+    monkeypatch.setitem(known := variants("spiral"), "full", known["full"] | {"set": changes})
+    monkeypatch.setattr("spnb.train.plan.variants", lambda paper: known)
+    with pytest.raises(ParamError, match=message):
+        make_plan("spiral", "smoke", variants=["full"], **values)
+
+
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"games": ["go9000"]}, "game is 'go9000'; allowed: kuhn_poker"),

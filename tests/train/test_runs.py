@@ -34,6 +34,8 @@ def test_folder_identity_and_hash(tmp_path):
     later = {"start": None, "roles": {"solver": {"kl": None}}, "co_trained": {}, "names": []}
     assert config_hash({**PARAMS, **later}) == run.config_hash  # empty ones do not count
     assert config_hash({**PARAMS, "shuffled": False}) != run.config_hash
+    shown = {config_hash(PARAMS | {"report_to": to}) for to in ("none", "wandb")}
+    assert len(shown) == 1 and run.config_hash not in shown, "where numbers are shown changes none"
 
 
 def test_a_new_folder_and_those_above_it_are_on_the_disk(tmp_path, monkeypatch):

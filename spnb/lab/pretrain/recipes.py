@@ -14,7 +14,7 @@ TABLES = packaged_yaml("lab/pretrain/recipes.yaml")
 class ModelRecipe(StrictData):
     """What every recipe has: the seed, the model's size, the learning rates."""
 
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     hidden: int = Field(128, gt=0)
     layers: int = Field(3, gt=0)
     heads: int = Field(4, gt=0)

@@ -65,6 +65,9 @@ class GRPOExtras(StrictData):
 
 NAMED = frozenset(["benchmarks", "policies", "servers", "co_trained", "start_from"])
 """Parameters that name things: {} is none of those that a file or a variant names."""
+ADAPTIVE = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta")
+NEEDS = {"use_bias_correction_kl": "beta", **dict.fromkeys(ADAPTIVE, "use_adaptive_entropy")}
+"""Settings of `grpo` that do nothing without another one, and that one."""
 SHARED = {"num_iterations": "they share checkpoints", "loss_type": "rows are weighted for one"}
 """Settings of `grpo` that policies which learn in the same steps have alike, and why."""
 
@@ -114,6 +117,10 @@ class GRPOParams(GRPOExtras):
             ignored = f"grpo.warmup_steps is {self.warmup_steps} with lr_scheduler_type 'constant'"
             allowed = "0, or a schedule that has one, such as constant_with_warmup"
             raise ValueError(f"{ignored}, which has none; allowed: {allowed}")
+        for name, other in NEEDS.items():
+            if (value := getattr(self, name)) and not getattr(self, other):
+                shown = f"grpo.{name} is {value} with {other} {getattr(self, other)}"
+                raise ValueError(f"{shown}; allowed: with {other}, without which it does nothing")
         return self
 
     def resolved(self) -> dict[str, Any]:

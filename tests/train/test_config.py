@@ -125,6 +125,14 @@ def test_only_what_differs_is_left():
             {"grpo": {"warmup_steps": 5}},
             "grpo.warmup_steps is 5 with lr_scheduler_type 'constant', .*allowed: 0, or a schedule",
         ),
+        (
+            {"grpo": {"entropy_target": 1.0}},
+            "grpo.entropy_target is 1.0 with use_adaptive_entropy None; allowed: with use_adaptive",
+        ),
+        (
+            {"grpo": {"use_bias_correction_kl": True, "beta": 0}},
+            "grpo.use_bias_correction_kl is True with beta 0.0; allowed: with beta, without which",
+        ),
         ({"grpo": {"learnin_rate": 1}}, "'grpo.learnin_rate', .*did you mean 'grpo.learning_rate'"),
         ({"grpo": {"temperature": 1}}, "grpo.temperature is 1; allowed: nothing, temperature dec"),
         ({"temperature": float("inf")}, "temperature is inf; allowed: a finite number"),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from html import escape
 from typing import Any
@@ -168,11 +169,17 @@ def over_training(
 
 
 def excerpt(run: Run, columns: Sequence[str], count: int = 3, role: str = "*") -> pd.DataFrame:
-    """A few recorded rollouts of a role at the first and the last evaluation of a run; empty where
-    the run has none of the role."""
+    """A few recorded rollouts of a role at the first and the last evaluation of a run; a column
+    that they lack is empty.
+
+    Raises:
+        ParamError: a column that they lack, and that is the name of another one misspelt.
+    """
     rows = [row for row in run.rows("rollouts") if fnmatchcase(row["role"], role)]
-    for name in columns if rows else ():
-        require("column", name, dict.fromkeys(key for row in rows for key in row))
+    there = dict.fromkeys(key for row in rows for key in row)
+    for name in columns:
+        if get_close_matches(name, there, cutoff=0.8):
+            require("column", name, there)
     table = pd.DataFrame(rows, columns=["step", *columns])
     ends = table["step"].isin([table["step"].min(), table["step"].max()])
     return table[ends].groupby("step").head(count).reset_index(drop=True)

@@ -56,7 +56,9 @@ HOW_TO_READ = """\
 Every table and figure that was made here, a page a paper. A number of ours has its 95 % interval,
 and the paper's number beside or under it. The caption says what is shown, the protocol how our
 measurement differs from the paper's. A picture leads to its full size. The last line names the
-runs, the commit and the command that makes the exhibit again. `spnb gallery` generates these pages
+runs, the commit and the command that makes the exhibit again. Intervals are bootstraps over seeds,
+or as the protocol says; where all seeds and items are alike, at 0 or 100 %, it is Wilson's, of
+one seed's items, and so wider than that of a number just beside. `spnb gallery` generates these pages
 from `index.json`."""
 LONG = re.compile(r"\d+\.\d{3,}")
 STROKES = re.compile(r"([ML](?: \S+){2})((?: L(?: \S+){2})+)")

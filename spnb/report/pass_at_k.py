@@ -24,7 +24,6 @@ from spnb.report.frame import (
     format_interval,
     item_gains,
     item_interval,
-    paired_interval,
     read_yaml,
     widened,
     within,
@@ -34,6 +33,7 @@ from spnb.train.runs import Run, config_hash
 KS = range(1, 9)
 MARGIN = 0.02
 """A gain of pass@k that is smaller, all of its interval, is none."""
+LABEL = "pass@k (share of questions)"
 CELL = [key for key in KEYS if key != "difficulty"]
 """What is averaged with equal weights: a suite with its opponent, role and decoding."""
 ITEM = ["questions", *KEYS, "item"]
@@ -72,10 +72,13 @@ def passes(runs: Sequence[Run], ks: Sequence[int] = KS) -> pd.DataFrame:
 
 
 def headline(passed: pd.DataFrame) -> pd.DataFrame:
-    """Of each paper all variants if there are few, else those that are run by default."""
+    """Of each paper all variants if there are few, else those that are run by default and those
+    `beside` these."""
+    known = read_yaml("pass_at_k", "exhibits.yaml")["papers"]
     parts = [passed[:0]]
     for paper, rows in passed.groupby("paper", sort=False):
         names = chosen(paper, list(rows["variant"].unique()))
+        names = [*names, *known.get(paper, {}).get("beside", [])]
         parts.append(rows[rows["variant"].isin(names)])
     return pd.concat(parts[1:] or parts)
 
@@ -130,19 +133,12 @@ def contributions(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(value=rows["value"] / sizes / rows["seed"].map(suites), bounded=True)
 
 
-def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval:
-    """`first` minus `second`, paired by seed (`paired_interval`); rows as those of `level`."""
-    pairs = (seed_values(first) - seed_values(second)).dropna()
-    over = paired_interval(pairs.tolist(), lambda: (level(first)[:3], level(second)[:3]))
-    return within(over, (-1, 1))
-
-
 def gain(start: pd.DataFrame, end: pd.DataFrame) -> Interval:
     """End minus start with Student's t over seeds, at least as wide as a bootstrap of what items
     gained: seeds share the start's chance and the items, which their spread does not show.
 
     Args:
-        start, end: rows of `passes`, of one variant and k.
+        start, end: rows of `passes`, of one k; of one variant, or the ends of two.
     """
     pairs = (seed_values(end) - seed_values(start)).dropna()
     over = mean_interval(pairs.tolist())
@@ -178,13 +174,13 @@ def gains(passed: pd.DataFrame) -> pd.DataFrame:
     steps = dict(list(passed.groupby(keys, sort=False)))
     lines = []
     for group, rows in ends(passed).groupby(keys, sort=False):
-        other = papers.get(group[0], {}).get("minus", "")
+        others = papers.get(group[0], {}).get("minus", [])
         for variant in rows.loc[rows["variant"] != rows["before"], "variant"].unique():
             line = dict(zip([*keys, "variant"], [*group, variant], strict=True))
             changes = []
             for each in ks:
                 tables = [table[table["k"] == each] for table in (rows, steps[group])]
-                numbers = _numbers(*tables, variant, other)
+                numbers = _numbers(*tables, variant, others)
                 changes.append(numbers["gain"])
                 line |= {f"pass@{each}, {name}": _percent(x) for name, x in numbers.items()}
             line |= {"training": reading(changes[0], changes[-1]), "seeds": changes[0][3]}
@@ -193,9 +189,9 @@ def gains(passed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _numbers(
-    rows: pd.DataFrame, steps: pd.DataFrame, variant: str, other: str
+    rows: pd.DataFrame, steps: pd.DataFrame, variant: str, others: Sequence[str]
 ) -> dict[str, Interval]:
-    """A variant's start, end, gain and difference to another; of one group of questions and k.
+    """A variant's start, end, gain and difference to others; of one group of questions and k.
 
     `rows` and `steps` are what `ends` and `passes` have of these.
     """
@@ -204,9 +200,8 @@ def _numbers(
     start = of[end["before"].iloc[0]]
     own = steps[(steps["variant"] == variant) & (steps["step"] == 0)]
     numbers = {"start": level(start), "end": level(end), "gain": gain(own, end)}
-    if other in of and other != variant:
-        numbers[f"minus {other}"] = difference(end, of[other])
-    return numbers
+    there = [other for other in others if other in of and other != variant]
+    return numbers | {f"minus {other}": gain(of[other], end) for other in there}
 
 
 def _percent(interval: Interval) -> str:
@@ -299,7 +294,7 @@ def exhibit(
     if both.empty:
         return None
     data = curve(both, by)
-    figure = small_multiples(data, exhibit_info(exhibit_id).title, "pass@k", x=by, ylim=(0, None))
+    figure = small_multiples(data, exhibit_info(exhibit_id).title, LABEL, x=by, ylim=(0, None))
     return ExhibitContent(figure, used, data, f"{caption} {SHADES}", protocol)
 
 

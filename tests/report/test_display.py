@@ -181,6 +181,8 @@ def test_a_column_that_no_rollout_has_is_named(tmp_path):
     with pytest.raises(ValueError, match="column is 'txt', which is unknown; did you mean 'text'"):
         sp.excerpt(run, ["txt"])
     assert sp.excerpt(run, ["txt"], role="none").empty, "no rollout of that role says what it has"
+    table = sp.excerpt(run, ["text", "level"])
+    assert table["text"].tolist() == ["said"] and table["level"].isna().all(), "of other variants"
 
 
 def test_an_excerpt_has_the_first_and_the_last_rollouts_of_a_role(tmp_path):

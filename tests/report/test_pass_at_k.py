@@ -13,7 +13,6 @@ from spnb.report.exhibits import read_index
 from spnb.report.frame import Frames
 from spnb.report.pass_at_k import (
     curve,
-    difference,
     ends,
     flows,
     gain,
@@ -144,16 +143,20 @@ def test_a_gain_is_paired_by_seed_and_no_narrower_than_that_of_its_items(tmp_pat
     assert mean == pytest.approx(3 / 16) and low < 3 / 16 < high, "the items are few"
 
 
-def test_a_difference_is_paired_by_seed(tmp_path):
+def test_a_difference_is_paired_by_seed_and_no_narrower_than_that_of_its_items(tmp_path):
     better = {("journey-4", "level 1"): [4, 4], ("ledger-4", "level 2"): [4]}
     runs = [write(tmp_path, "a", 0), write(tmp_path, "a", 1, better)]
     runs += [write(tmp_path, "b", seed, BEFORE) for seed in (0, 1)]
     both = of(ends(passes(runs)), k=1)
-    mean, low, high, n = difference(of(both, variant="a"), of(both, variant="b"))
+    mean, low, high, n = gain(of(both, variant="b"), of(both, variant="a"))
     first, second = (0.5 + 1) / 2 - 0.5625, 1 - 0.5625
     assert (mean, n) == (pytest.approx((first + second) / 2), 2)
     half = 12.7062 * (second - first) / 2
     assert (low, high) == (pytest.approx(max(-1, mean - half)), pytest.approx(min(1, mean + half)))
+    alike = [write(tmp_path, "c", seed) for seed in (0, 1)]
+    both = of(ends(passes([*alike, *runs[2:]])), k=1)
+    mean, low, high, _ = gain(of(both, variant="b"), of(both, variant="c"))
+    assert mean == pytest.approx(3 / 16) and low < 3 / 16 < high, "the items are few"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,9 @@ def test_the_table_of_gains(tmp_path):
     assert table["pass@1, end"]["full"].startswith("75.0 [")
     assert table["pass@1, gain"]["full"].startswith("18.8 [")
     assert table["pass@4, gain"]["full"].startswith("25.0 ["), "both journeys are covered"
-    assert table["pass@1, minus rlvr"].tolist() == ["18.8 (n = 1)", "-"]
+    first, second = table["pass@1, minus rlvr"]
+    assert first == table["pass@1, gain"]["full"] and second == "-", "rlvr ends as the start"
+    assert "pass@1, minus questioner-frozen" not in table
     assert set(table["training"]) == {"not decided (n = 1)"}
 
 
@@ -213,6 +218,8 @@ def test_of_many_variants_those_that_are_run_by_default(tmp_path):
     assert set(headline(passes(runs))["variant"]) == set(names), "eight have room"
     more = [*runs, write(tmp_path, "even")]
     assert set(headline(passes(more))["variant"]) == {"full", "rlvr"}
+    more += [write(tmp_path, "questioner-frozen")]
+    assert set(headline(passes(more))["variant"]) == {"full", "rlvr", "questioner-frozen"}
     assert headline(passes([])).empty
 
 

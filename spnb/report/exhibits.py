@@ -58,8 +58,8 @@ and the paper's number beside or under it. The caption says what is shown, the p
 measurement differs from the paper's. A picture leads to its full size. The last line names the
 runs, the commit and the command that makes the exhibit again. Intervals are bootstraps over seeds,
 or as the protocol says; where all seeds and items are alike, at 0 or 100 %, it is Wilson's, of
-one seed's items, and so wider than that of a number just beside. `spnb gallery` generates these pages
-from `index.json`."""
+one seed's items, and so wider than that of a number just beside. `spnb gallery` generates these
+pages from `index.json`."""
 LONG = re.compile(r"\d+\.\d{3,}")
 STROKES = re.compile(r"([ML](?: \S+){2})((?: L(?: \S+){2})+)")
 """In an SVG: a number with needless digits; a line of several strokes, each with its letter."""

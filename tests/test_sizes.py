@@ -17,7 +17,7 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_750,
     "methods": 3_060,
-    "train": 5_080,
+    "train": 5_090,
     "games": 1_240,
     "corpus": 1_590,
     "evaluate": 1_520,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_870
+HELPER = 10_890
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_250
+EVERYTHING = 26_270
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

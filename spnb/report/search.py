@@ -145,7 +145,8 @@ def numbers(measure: Measure, frames: Frames, arm: str, against: str) -> dict[st
     values = measure.of_runs(frames.only([arm, against]))
     values = values.pivot(index="seed", columns="variant", values="value")
     values = values.reindex(columns=list({arm, against}))
-    minutes = [run.facts()["seconds"] / 60 for run in frames.runs if run.variant == arm]
+    facts = [run.facts() for run in frames.runs if run.variant == arm]
+    minutes = [fact["seconds"] / 60 for fact in facts if not fact["resumed"]]
     line = {"mean": values[arm].mean(), "spread": values[arm].std()}
     paired = (values[arm] - values[against]).dropna()
     line["half-width"], line["at most"] = half_width(paired) if arm != against else (nan, nan)

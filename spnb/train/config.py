@@ -69,6 +69,7 @@ ADAPTIVE = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_c
 NEEDS = {"use_bias_correction_kl": "beta", **dict.fromkeys(ADAPTIVE, "use_adaptive_entropy")}
 """Settings of `grpo` that do nothing without another one, and that one."""
 SHARED = {"num_iterations": "they share checkpoints", "loss_type": "rows are weighted for one"}
+SHARED |= {"gradient_accumulation_steps": "accelerate has one state of it for the whole process"}
 """Settings of `grpo` that policies which learn in the same steps have alike, and why."""
 
 
@@ -285,6 +286,8 @@ class RunParams(MethodParams):
                 snapshot = f"with policy {role.policy}, earlier weights"
                 raise ValueError(f"roles.{name}.trainable is True {snapshot}; allowed: false")
         for name, changes in self.co_trained.items():
+            if not changes:  # what is empty does not count in a run's identity
+                changes["learning_rate"] = self.grpo["learning_rate"]
             typed = validate(GRPOParams, self.grpo | changes, f"co_trained.{name}.").resolved()
             changes.update({key: typed[key] for key in changes})
             for key, why in SHARED.items():

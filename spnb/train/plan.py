@@ -395,10 +395,13 @@ def _ready(plan: Plan, queue: list[Key]) -> list[Key]:
 
 
 def _checked(plan: Plan, trained: Iterable[Key] = ()) -> list[Run]:
-    """The finished runs of a plan; of those just `trained` it is said where nothing could teach."""
+    """The finished runs of a plan; it is said which had another number of processes than the plan,
+    and of those just `trained` where nothing could teach."""
     runs = plan.all()
     for run in runs:
         run.check_finished()
+        if (count := run.facts().get("processes", 1)) != plan.session.processes:
+            print(f"{run.run_id} was trained by {count} processes, not {plan.session.processes}")
     for run in (plan.open(*key) for key in trained):
         told = [item for row in run.rows("metrics") for item in row.items()]
         if told and not any(value for key, value in told if key.startswith(TEACHING)):

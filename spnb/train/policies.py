@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from jinja2 import TemplateError
 from safetensors import SafetensorError
 
 from spnb.core import plugins
@@ -229,6 +230,13 @@ def load_policy(source: str, params: Any = None, *, trained: bool = True) -> Pol
         raise _fault(source, f"which cannot be loaded ({reason})") from None
     if params.chat_template:
         policy.tokenizer.chat_template = resolve(params.chat_template).read_text(encoding="utf-8")
+        try:
+            policy.tokenizer.apply_chat_template(
+                [{"role": "user", "content": "Hi"}], tokenize=False
+            )
+        except TemplateError as error:
+            why = f"chat_template is {params.chat_template!r}, which cannot be rendered ({error})"
+            raise PolicyError(f"{why}; allowed: a file with a Jinja template") from None
     for name, what in (("chat_template", "chat template"), ("eos_token", "end token")):
         if not getattr(policy.tokenizer, name, None):
             allowed = f"one with tokenizer.{name} set and saved"

@@ -94,9 +94,8 @@ def train_run(run: Run) -> Run:
         if _rank() == 0:
             check_inputs(run, params)
         sources = starting_policies(run, params)
-        resumed = any(run.folder.glob("checkpoints/stage-*/checkpoint-*")) or any(
-            run.folder.glob(f"stages/*/{DONE}")
-        )
+        left = ("checkpoints/stage-*/checkpoint-*", f"stages/*/{DONE}", TRAINED)
+        resumed = any(path for pattern in left for path in run.folder.glob(pattern))
         if not torch.cuda.is_available():
             torch.set_num_threads(1)  # the same sums on any machine and beside any other run
         if not (run.folder / TRAINED).is_file():
@@ -213,7 +212,8 @@ class StageRun:
         if (self.folder / DONE).is_file():
             return read_done(self.folder, self.run)
         self.check_first()
-        checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}")
+        beside = [self.partner_checkpoints(name) for name in self.params.co_trained]
+        checkpoint = last_checkpoint(self.run.checkpoints / f"stage-{self.index}", beside)
         saved = read_state(checkpoint, NOTED) if checkpoint else None
         self.build(before["methods"] if before else None)
         if self.main:

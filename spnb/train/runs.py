@@ -22,7 +22,7 @@ import os
 import re
 import reprlib
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -435,11 +435,15 @@ def seal(folder: Path, state: Mapping[str, Any]) -> None:
     write_json(folder / MANIFEST, facts)
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint below `folder`."""
-    sealed = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
-    complete = [path for path in sealed if re.fullmatch("checkpoint-[0-9]+", path.name)]
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+def last_checkpoint(folder: Path, beside: Iterable[Path] = ()) -> Path | None:
+    """The newest checkpoint below `folder` that is complete there and in the folders beside it."""
+    sealed = [
+        {path.parent.name for path in place.glob(f"checkpoint-*/{MANIFEST}")}
+        for place in (folder, *beside)
+    ]
+    names = [x for x in set.intersection(*sealed) if re.fullmatch("checkpoint-[0-9]+", x)]
+    newest = max(names, key=lambda name: int(name.rpartition("-")[2]), default=None)
+    return folder / newest if newest else None
 
 
 def read_state(checkpoint: Path, run: Any = dict) -> dict[str, Any]:

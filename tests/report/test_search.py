@@ -116,7 +116,14 @@ class Done:
     variant = "full"
 
     def facts(self):
-        return {"seconds": 180.0}
+        return {"seconds": 180.0, "resumed": False}
+
+
+class Resumed(Done):
+    """Its seconds are those of its last part."""
+
+    def facts(self):
+        return {"seconds": 1.0, "resumed": True}
 
 
 def test_the_numbers_of_an_arm_by_hand():
@@ -128,7 +135,7 @@ def test_the_numbers_of_an_arm_by_hand():
     results = pd.DataFrame(rows).reindex(columns=RESULTS)
     keys = ["opponent", "role", "decoding", "difficulty"]
     results[keys] = ""
-    frames = Frames([Done()], results)
+    frames = Frames([Done(), Resumed()], results)
     full = numbers(RIGHT, frames, "full", "full")
     assert (full["mean"], full["n"], full["minutes"]) == (pytest.approx(60), 2, 3.0)
     assert full["spread"] == pytest.approx(10 * math.sqrt(2)) and math.isnan(full["half-width"])

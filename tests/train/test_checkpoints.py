@@ -67,3 +67,9 @@ def test_the_newest_complete_checkpoint_counts(tmp_path):
     for step in (2, 10, "abc"):
         seal(folder / f"checkpoint-{step}", {})
     assert last_checkpoint(folder).name == "checkpoint-10"
+    for step in (2, 12):
+        (tmp_path / f"beside-b/checkpoint-{step}").mkdir(parents=True)
+        seal(tmp_path / f"beside-b/checkpoint-{step}", {})
+    both = last_checkpoint(folder, [tmp_path / "beside-b"])
+    assert both == folder / "checkpoint-2", "the newest that the partner has as well"
+    assert last_checkpoint(folder, [tmp_path / "beside-c"]) is None

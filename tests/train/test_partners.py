@@ -18,6 +18,7 @@ from spnb.train.config import RunParams
 from spnb.train.metrics import TIMINGS
 from spnb.train.partners import Partner
 from spnb.train.policies import Policy
+from spnb.train.runs import config_hash
 from spnb.train.trainer import Hooks, Stage, make_trainer
 
 SCRIPT = str(Path(__file__).with_name("rzero.py"))
@@ -122,6 +123,10 @@ def test_a_run_of_two_policies_killed_and_resumed_is_bit_identical(tmp_path):
             "co_trained is .* with grpo.loss_type .*; allowed: the same for all: rows are",
         ),
         (
+            {"co_trained": {"other": {"gradient_accumulation_steps": 2}}},
+            "co_trained is .* with grpo.gradient_accumulation_steps .*; allowed: the same for all",
+        ),
+        (
             {"co_trained": {"other": {}}, "stages": [{"policy": "other", "steps": 2}]},
             "co_trained is .* with stages",
         ),
@@ -131,6 +136,16 @@ def test_bad_input_is_named(values, message):
     base = dict(paper="p", scale="smoke", variant="v", policy="x", steps=2)
     with pytest.raises(ParamError, match=message):
         validate(RunParams, {**base, "policies": {"other": "y"}, **values})
+
+
+def test_a_partner_without_settings_of_its_own_makes_another_run(tmp_path):
+    """What is empty does not count in a run's hash, and this is no run without the partner."""
+    base = dict(paper="p", scale="smoke", variant="v", policy="x", steps=2)
+    both = [base | {"policies": {"other": "y"}, "co_trained": own} for own in ({}, {"other": {}})]
+    alone, beside = (validate(RunParams, values) for values in both)
+    rate = beside.grpo["learning_rate"]
+    assert alone.co_trained == {} and beside.co_trained == {"other": {"learning_rate": rate}}
+    assert len({config_hash(one.model_dump(mode="json")) for one in (alone, beside)}) == 2
 
 
 def test_a_partner_is_trained_with_its_own_settings(tmp_path, monkeypatch):

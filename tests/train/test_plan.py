@@ -467,6 +467,15 @@ def test_a_variant_of_other_scales_is_refused_and_not_a_default():
     assert "mix" in deviations(make_plan("rlvr", "cpu", variants=["ladder-even"]))
 
 
+def test_runs_of_another_number_of_processes_are_said(tmp_path, monkeypatch, capsys):
+    plan = small_plan(tmp_path)
+    plan.open("full").finish(seconds=1, resumed=False, processes=8)
+    monkeypatch.setattr("spnb.train.plan.Run.check_finished", lambda run: None)
+    run_all(plan)
+    told = capsys.readouterr().out
+    assert told.endswith("spiral/smoke/full/seed-0 was trained by 8 processes, not 1\n")
+
+
 def test_finished_runs_are_said_and_drawn(tmp_path, monkeypatch, capsys):
     plan = small_plan(tmp_path, seeds=[0, 1])
     monkeypatch.setattr("spnb.train.plan._checked", lambda plan, *_: ["runs"])

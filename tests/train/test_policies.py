@@ -206,6 +206,10 @@ def test_no_template_and_no_end_token_are_refused(copied, key, why):
 def test_a_template_of_ones_own_takes_the_place_of_the_tokenizers(tmp_path):
     path = tmp_path / "own.jinja"
     path.write_text("{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}")
+    bad = path.with_name("bad.jinja")
+    bad.write_text("{% for m in messages %}")
+    with pytest.raises(PolicyError, match=r"chat_template is '.*bad.jinja', which cannot be rende"):
+        load_policy("embedded/games", params(chat_template=str(bad)))
     policy = load_policy("embedded/games", params(chat_template=str(path)))
     assert policy.tokenizer.chat_template == path.read_text()
 

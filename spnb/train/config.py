@@ -68,8 +68,11 @@ NAMED = frozenset(["benchmarks", "policies", "servers", "co_trained", "start_fro
 ADAPTIVE = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta")
 NEEDS = {"use_bias_correction_kl": "beta", **dict.fromkeys(ADAPTIVE, "use_adaptive_entropy")}
 """Settings of `grpo` that do nothing without another one, and that one."""
-SHARED = {"num_iterations": "they share checkpoints", "loss_type": "rows are weighted for one"}
-SHARED |= {"gradient_accumulation_steps": "accelerate has one state of it for the whole process"}
+SHARED = {
+    "num_iterations": "they share checkpoints",
+    "loss_type": "rows are weighted for one",
+    "gradient_accumulation_steps": "accelerate has one state of it for the whole process",
+}
 """Settings of `grpo` that policies which learn in the same steps have alike, and why."""
 
 

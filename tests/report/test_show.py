@@ -305,10 +305,12 @@ def trained(monkeypatch, tmp_path):
             paper, scale, runs=str(tmp_path / "runs"), figures=str(tmp_path / "f"), **values
         )
 
-    real = show.make_plan
+    real, noted = show.make_plan, []
     monkeypatch.setattr(show, "make_plan", make_plan)
     monkeypatch.setattr(show, "run_all", plans.append)
-    return plans
+    monkeypatch.setattr(notebooks, "note_times", lambda plan, rest: noted.append(plan))
+    yield plans
+    assert noted == plans, "how long they took is kept"
 
 
 def test_one_exhibit_trains_only_what_it_takes_and_says_so_first(trained, monkeypatch, capsys):

@@ -15,7 +15,7 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
-    "core": 2_750,
+    "core": 2_760,
     "methods": 3_060,
     "train": 5_090,
     "games": 1_240,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_890
+HELPER = 10_900
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_270
+EVERYTHING = 26_280
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -129,7 +129,13 @@ ARTICLES = re.compile(
 
 PRINTED = str.maketrans("’‘“”‐‑‒–—−", "''\"\"------")
 INITIAL = re.compile(r"\b([^\W\d_]{1,2})\.(?=[^\W\d_]\b)")
-WORD = re.compile(r"(?:(?<!\w)-)?\d\w*(?:[.,/:]\d\w*)*|[^\s!-/:-@\[-`{-~…、。«»„¿¡·।]+")
+_NO_SPACES = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_IN_NUMBER = rf"\d(?:[^\W{_NO_SPACES}])*"
+WORD = re.compile(
+    rf"(?:(?<!\w)-)?{_IN_NUMBER}(?:[.,/:]{_IN_NUMBER})*|[{_NO_SPACES}]"
+    rf"|[^\s!-/:-@\[-`{{-~…、。«»„¿¡·।{_NO_SPACES}]+"
+)
+"""A number, one Chinese or Japanese character (no spaces part their words), or another word."""
 SPACES = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 """Spaces, but for those between digits: "3 1/2" is not "31/2"."""
 

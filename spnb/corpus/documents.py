@@ -173,8 +173,11 @@ def _read_text(folder: Path, row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_line(row: Mapping[str, Any]) -> Any:
+    if not row["text"].strip():
+        return "empty row"
     try:
-        return json.loads(row["text"]) if row["text"].strip() else "empty row"
+        value = json.loads(row["text"])
+        return "not an object" if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return "not UTF-8" if "\ufffd" in row["text"] else "not JSON"
 

@@ -120,8 +120,8 @@ def in_order(kind: str, level: int) -> list[int]:
 
 
 def points(kind: str, people: Sequence[Source], level: int) -> tuple[str, ...]:
-    """The oracle's rubric: a section for each, in the right order."""
-    return tuple(section(kind, source, in_order(kind, level)) for source in people)
+    """The oracle's rubric: a section for each, once, in the right order."""
+    return tuple(section(kind, each, in_order(kind, level)) for each in dict.fromkeys(people))
 
 
 def report(sections: Sequence[str]) -> str:

@@ -272,7 +272,9 @@ def seeds_table(plan: Any, frames: Frames) -> ExhibitContent | None:
         lines.append(table.reset_index().assign(measure=name))
     table = pd.concat(lines, ignore_index=True).dropna(how="all", subset=["start", "end"])
     table = table.astype({"start": float, "end": float}).round({"start": 3, "end": 3})
-    caption = "Each measure of each run of these variants: claims can be computed again without a run."
+    caption = (
+        "Each measure of each run of these variants: claims can be computed again without runs."
+    )
     protocol = (
         "A change is from the start to the end; suites and weights are those of tables.yaml and "
         "claims.yaml. A row a measure, variant and seed."

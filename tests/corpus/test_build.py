@@ -207,6 +207,9 @@ def test_bad_rows_are_counted_with_a_reason(tmp_path):
         b'{"text": "words", "metadata": 3}',
         b"[" * 100_000,
         b'{"text": 5}',
+        b'""',
+        b'"a whole text as a string"',
+        b"null",
     ]
     path.write_bytes(b"\n".join(lines))
     report = build_corpus(path, tmp_path / "corpus", PLAIN, encode=encode)
@@ -214,12 +217,12 @@ def test_bad_rows_are_counted_with_a_reason(tmp_path):
         "empty row": 1,
         "not UTF-8": 2,
         "not JSON": 2,
-        "not an object": 1,
+        "not an object": 4,
         "no text": 2,
         "empty text": 1,
         "metadata is no object": 1,
     }
-    assert report.read == 11 and report.kept == 1 and report.characters == len(text(1))
+    assert report.read == 14 and report.kept == 1 and report.characters == len(text(1))
     (row,) = rows_of(tmp_path / "corpus")
     assert (row["id"], row["title"], row["text"], row["metadata"]["year"]) == (
         "good",

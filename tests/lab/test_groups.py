@@ -51,7 +51,7 @@ def test_a_library_has_a_passage_on_everybody_and_pools_share_nobody():
 ])  # fmt: skip
 def test_a_type_of_task_has_its_own_form(kind, wanted):
     who = groups.Source("report", "A", ("x", "y", "z"))
-    assert groups.points(kind, [who], 2) == (wanted,)
+    assert groups.points(kind, [who], 2) == groups.points(kind, [who, who], 2) == (wanted,)
     assert groups.is_consistent(kind, [who], 2, wanted)
     backwards = groups.section(kind, who, groups.in_order(kind, 2)[::-1])
     assert backwards != wanted and groups.is_consistent(kind, [who], 2, backwards)

@@ -22,7 +22,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "corpus": 1_590,
     "evaluate": 1_520,
     "lab": 4_640,
-    "report": 5_970,
+    "report": 5_980,
     "reference": 100,
     "cli": 400,
 }

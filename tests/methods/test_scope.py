@@ -726,7 +726,7 @@ ARMS = {
     "shuffled": {"pay"},
     "hardest": ALONE | {"tasks"},
     "hardest-six": ALONE | {"tasks"},
-    "simultaneous": LONGER | {"attempts"},
+    "simultaneous": LONGER | {"attempts", "co_trained.challenger.learning_rate"},
     "shared": LONGER | {"attempts", "roles.challenger.policy"},
 }
 

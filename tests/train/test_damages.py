@@ -54,7 +54,7 @@ def test_a_damaged_manifest(change, why, tmp_path):
     folder = run.checkpoints / "stage-0" / "checkpoint-2"
     folder.mkdir(parents=True)
     seal(folder, STATE)
-    stage = StageRun(run, None, Stage(), 0, ({}, {}))
+    stage = StageRun(run, SimpleNamespace(co_trained={}), Stage(), 0, ({}, {}))
     stage.check_first = lambda: None
     manifest = json.loads((folder / "manifest.json").read_text())
     write_json(folder / "manifest.json", manifest | change)

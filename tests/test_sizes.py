@@ -15,20 +15,20 @@ from tools.sizes import (
 )
 
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
-    "core": 2_760,
+    "core": 2_770,
     "methods": 3_060,
-    "train": 5_090,
+    "train": 5_120,
     "games": 1_240,
-    "corpus": 1_590,
+    "corpus": 1_600,
     "evaluate": 1_520,
-    "lab": 4_640,
-    "report": 5_980,
+    "lab": 4_650,
+    "report": 6_020,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_900
+HELPER = 10_940
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_280
+EVERYTHING = 26_380
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -11,6 +11,7 @@ import sys
 
 import pandas as pd
 
+from spnb.core.params import require
 from spnb.core.paths import ROOT
 from spnb.report.dynamics import SERIES, picture
 from spnb.report.exhibits import ExhibitContent, figure_files
@@ -21,7 +22,9 @@ FIGURES = ROOT / "figures"
 def redraw(exhibit_id: str) -> list[str]:
     """Writes an exhibit's picture again; the names of the files that changed."""
     records = json.loads((FIGURES / "index.json").read_text())["exhibits"]
-    (record,) = [each for each in records if each["id"] == exhibit_id]
+    by_id = {each["id"]: each for each in records}
+    require("exhibit", exhibit_id, [one for one in by_id if one.startswith("dynamics/")])
+    record = by_id[exhibit_id]
     data = pd.read_csv(FIGURES / f"{exhibit_id}.csv", dtype={"part": str})
     figure, words = picture(exhibit_id, data[SERIES])
     if figure is None or not record["caption"].endswith(words):

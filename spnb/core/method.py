@@ -135,6 +135,9 @@ class MethodParams(Settings):
             require("role", name, self.role_names, ValueError)
             if role.trainable and name in self.silent:
                 raise ValueError(f"roles.{name}.trainable is True; allowed: false, it has no rows")
+            still = name in (*self.silent, *self.frozen) or self.preference
+            own = f"roles.{name}.temperature"
+            self.need(still or role.temperature != 0, own, "above 0, or trainable: false")
         self.need(not self.kl_to or self.grpo.get("beta"), "kl_to grpo.beta", "with a KL")
         return self
 

@@ -109,8 +109,12 @@ def _explain(model: type[BaseModel], item: Mapping[str, Any], prefix: str) -> st
         return str(cause or item["msg"])
     if item["type"] == "extra_forbidden":
         where, outer = (prefix, "") if prefix.endswith(": ") else ("", prefix)
-        inside = len(item["loc"]) > 1
-        allowed = [] if inside else [outer + name for name in model.model_fields]
+        kind: Any = model
+        for part in item["loc"][:-1]:
+            outer += f"{part}."
+            fields = getattr(kind, "model_fields", None)
+            kind = fields[part].annotation if fields else get_args(kind)[-1]
+        allowed = [outer + name for name in getattr(kind, "model_fields", {})]
         return where + unknown("parameter", key.removeprefix(where), allowed)
     if item["type"] == "missing":
         return f"{key} is missing; it has no default"

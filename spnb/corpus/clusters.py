@@ -117,7 +117,9 @@ def shortened(cluster: Context, tokenizer: Any, size: int) -> Context:
 
 
 def cut(text: str, tokenizer: Any, size: int) -> str:
-    """The first `size` tokens of a text, back to the last end of a word where there is one."""
+    """The first `size` tokens of a text, back to the last end of a word where there is one. Blanks
+    before the first word are left out."""
+    text = text.lstrip()
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     starts = [start for start, _ in encoded["offset_mapping"]]
     if len(starts) <= size:

@@ -296,6 +296,8 @@ def wrong_answer(task: Task, rng: random.Random) -> str:
     order, come to; another letter."""
     right = task.gold[0]
     source = task.info["source"]
+    if task.kind != "letter" and len(source.steps) < 2:
+        raise ValueError("the source has one step; allowed: two or more, for another order")
     while True:
         order = rng.sample(range(len(source.steps)), task.info["level"])
         wrong = rng.choice(LETTERS) if task.kind == "letter" else source.result(order)

@@ -64,6 +64,7 @@ class Params(MethodParams):
     """SPELL's own parameters; quantities a step are for all processes together."""
 
     role_names = ("questioner", "responder", "verifier", "external")
+    silent = ("external",)
     asks = {
         "step": "questions_per_round * rounds * group_size"
         " + questions_per_round * rounds * group_size * judgments",
@@ -130,6 +131,15 @@ class Params(MethodParams):
         learn = {"responder", *(["questioner"] if self.question_source == "policy" else [])}
         learn |= {"verifier"} if self.judgments else set()
         need(learn - {*self.frozen}, "roles", "one that learns")
+        rows = (
+            {*self.role_names}
+            - {*self.silent, *self.frozen}
+            - ({"questioner"} if static else set())
+        )
+        kl = {name: getattr(self.roles.get(name), "kl", None) for name in rows}
+        held = {name for name in rows if (name == "questioner" if kl[name] is None else kl[name])}
+        fits = held <= {"questioner"} or held == rows or not self.grpo.get("beta")
+        need(fits, "roles grpo.beta", "kl of the questioner alone, or of all roles that learn")
         loss = self.grpo.get("loss_type", "grpo")
         need(loss == "grpo", "grpo.loss_type", "grpo, of whose row means eq. 12 is made")
         known = not foreign("source", [self.corpus], self.plugins)

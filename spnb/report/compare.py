@@ -74,6 +74,8 @@ def compare(plan: Plan, against: str = "full") -> Comparison:
     if last.nunique() > 1:
         shown = ", ".join(f"{name} {steps:g}" for name, steps in last.items())
         caption += f" Each at its own last step: {shown}."
+    if lost := [name for name in frames.variants if name not in (against, *table["variant"])]:
+        caption += f" Left out, of other games or documents: {', '.join(lost)}."
     return Comparison(table, forest(table, measures, plan.paper, against), caption)
 
 
@@ -125,8 +127,8 @@ def forest(
     percentage points where the measure is in per cent."""
     variants = list(table["variant"].unique())
     order = looks(paper, variants)
-    pairs = table.groupby("variant")["n"].max()
-    labels = [f"{name}, n = {pairs[name]}" for name in variants]
+    pairs = table.groupby("variant")["n"].unique()
+    labels = [f"{name}, n = {', '.join(map(str, sorted(pairs[name])))}" for name in variants]
     panels = dict(list(table.groupby("measure", sort=False)))
     rows = -(-len(panels) // 3)
     with plots.style():

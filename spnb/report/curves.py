@@ -119,7 +119,8 @@ class Curves(StrictData):
         data = self.data(used)
         if not self.shows(frames, data):
             return None
-        return ExhibitContent(self.draw(data), used.runs, data, self.caption, self.protocol)
+        absent = {title: "not in these runs" for title in {*self.panels} - {*data["quantity"]}}
+        return ExhibitContent(self.draw(data, absent), used.runs, data, self.caption, self.protocol)
 
     def shows(self, frames: Frames, data: pd.DataFrame) -> bool:
         """Whether these numbers are of the variants that it needs, or of one's own."""
@@ -264,7 +265,7 @@ def _blocks(data: pd.DataFrame, x: str) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def running_means(window: int) -> str:
     """What lines, dots and bars are, and how they are smoothed."""
-    return (f"Running means over {window} steps. " if window > 1 else "") + plots.KEY
+    return (f"Means over the last {window} steps. " if window > 1 else "") + plots.KEY
 
 
 def block_height(rows: pd.DataFrame) -> float:

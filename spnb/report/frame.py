@@ -6,10 +6,8 @@ the items, which all seeds share (SPIRAL's matches are dealt anew in each seed a
 it stays within the number's range. A change since the start and a difference of two variants are
 paired by seed and have Student's t over the seeds.
 
-An evaluated number (a row of `evals.jsonl`) that is the mean of a column of the graded answers
-(`items.jsonl`) is taken apart into what each item adds to it. Items of one suite, opponent, role,
-decoding and difficulty (`KEYS`) are a stratum; an item is the same one at every step. Other numbers
-(exploitability, a ratio of sums) have no items.
+An evaluated number that is the mean of a column of the graded answers is taken apart into what each
+item adds to it (`spnb.report.items`).
 """
 
 import re
@@ -26,28 +24,29 @@ import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from spnb import reference
-from spnb.core.method import POLICY
 from spnb.core.params import StrictData, require, validate
 from spnb.core.stats import TOLERANCE, bootstrap_interval, difference_interval, mean_interval
 from spnb.core.strict_yaml import own_yaml
 from spnb.evaluate.benchmarks import BENCHMARKS
-from spnb.evaluate.matches import OUTCOMES
-from spnb.train.runs import Run, RunError, config_hash
+from spnb.report.items import (
+    KEYS,
+    Answers,
+    Ends,
+    Interval,
+    by_item,
+    different_weights,
+    item_contributions,
+    item_gains,
+    item_interval,
+    read_answers,
+)
+from spnb.train.runs import Run, RunError
 
 RUN = ["paper", "scale", "variant", "seed"]
-KEYS = ["suite", "opponent", "role", "decoding", "difficulty"]
 RESULTS = [*RUN, "step", *KEYS, "metric", "value", "low", "high", "n"]
 METRICS = [*RUN, "step", "metric", "role", "value"]
 INDEX = ["variant", "seed", "step"]
-ARM = ["step", "suite", "opponent", "decoding"]
-STRATUM = ["step", *KEYS]
 Labels = Annotated[list[str], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
-
-
-Ends = tuple[float, float]
-"""The least and the largest value."""
-Answers = Mapping[tuple[Any, ...], pd.DataFrame]
-"""Graded answers by the columns of `ARM`, with `STRATUM` and item as index."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ class Measure(StrictData):
             lines.append((variant, seed, value, rows["step"].min(), rows["step"].max()))
         return pd.DataFrame(lines, columns=["variant", "seed", "value", "first", "last"]).dropna()
 
-    def interval(self, frames: Frames, variant: str, share: float = 1.0) -> "Interval":
+    def interval(self, frames: Frames, variant: str, share: float = 1.0) -> Interval:
         """Mean over a variant's seeds, its ends, and n, the number of seeds.
 
         A level has a bootstrap over seeds and items, or over seeds alone where it has no items.
@@ -233,7 +232,7 @@ class Measure(StrictData):
         own = frames.only([variant])
         return own.once((repr(self), variant, share), lambda: self._interval(own, share))
 
-    def _interval(self, own: Frames, share: float) -> "Interval":
+    def _interval(self, own: Frames, share: float) -> Interval:
         steps = self.by_step(own)
         if self.change == "none":
             return self._level(own, steps, share)
@@ -241,13 +240,10 @@ class Measure(StrictData):
         change = within(seed_interval(changes, share), self.range)
         if self.change != "difference" or change[3] == 0:
             return change
-        level = self.model_copy(update={"change": "none"})
-        steps = steps[steps["seed"].isin(changes["seed"])]
-        last, first = (level.items(own, steps, at) for at in (share, self.since))
-        if last is None or first is None:
+        gains = self.gains(own, steps[steps["seed"].isin(changes["seed"])], share)
+        if gains is None:
             return change
-        items = item_interval(item_gains(last, first), self.sums)
-        return within(widened(change, items[1:3]), self.range)
+        return within(widened(change, item_interval(gains, self.sums)[1:3]), self.range)
 
     @property
     def sums(self) -> Ends:
@@ -271,7 +267,7 @@ class Measure(StrictData):
         (low, high), (its_low, its_high) = (one.range for one in pair)
         return low - its_high, high - its_low
 
-    def _level(self, frames: Frames, steps: pd.DataFrame, share: float) -> "Interval":
+    def _level(self, frames: Frames, steps: pd.DataFrame, share: float) -> Interval:
         """The interval of a level of one variant, from its `by_step`."""
         values = self._at(steps, share)
         started = share == 0 and self.source == "evals" and (values["last"] == 0).all()
@@ -305,6 +301,12 @@ class Measure(StrictData):
             parts.append(part.assign(seed=seed))
         return pd.concat(parts)
 
+    def gains(self, own: Frames, steps: pd.DataFrame, share: float) -> pd.DataFrame | None:
+        """What each item adds to a change of one variant, as `items` to a level."""
+        level = self.model_copy(update={"change": "none"})
+        last, first = (level.items(own, steps, at) for at in (share, self.since))
+        return None if last is None or first is None else item_gains(last, first)
+
     def differences(
         self, frames: Frames, first: str, second: str, other: "Measure | None" = None
     ) -> list[float]:
@@ -323,17 +325,24 @@ class Measure(StrictData):
 
     def difference(
         self, frames: Frames, first: str, second: str, other: "Measure | None" = None
-    ) -> "Interval":
+    ) -> Interval:
         """The mean of `differences` with its interval: `paired_interval`, which may go beyond
-        `reach`: a p or a width follows from it, what is shown is cut (`within`)."""
+        `reach`: a p or a width follows from it, what is shown is cut (`within`). Two changes of one
+        variant share its start and its items, so theirs is as wide as a change's, too."""
         sides = ((self, first), (other or self, second))
-        return paired_interval(
+        pairs = paired_interval(
             self.differences(frames, first, second, other),
             lambda: [measure.interval(frames, name)[:3] for measure, name in sides],
         )
-
-
-Interval = tuple[float, float, float, int]
+        if first != second or {one.change for one, _ in sides} != {"difference"}:
+            return pairs
+        own = frames.only([first])
+        gains = [measure.gains(own, measure.by_step(own), 1.0) for measure, _ in sides]
+        if gains[0] is None or gains[1] is None:
+            return pairs
+        (low, high), (its_low, its_high) = (measure.sums for measure, _ in sides)
+        items = item_interval(item_gains(*gains), (low - its_high, high - its_low))
+        return widened(pairs, items[1:3])
 
 
 def read_yaml(paper: str, name: str) -> dict[str, Any]:
@@ -463,97 +472,3 @@ def format_interval(value: float, low: float | None, high: float | None, digits:
     if pd.isna(low) or pd.isna(high):
         return f"{value:.{digits}f} (n = 1)"
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def read_answers(run: Run) -> Answers:
-    """The graded answers of a run: the score, outcomes as 0 or 1, and what numbers are means of."""
-    metrics = dict.fromkeys(row["metric"] for row in run.rows("evals"))
-    known = [*STRATUM, "item", "score", "outcome"]
-    columns = [name for name in metrics if name not in (*OUTCOMES, *known)]
-    table = pd.DataFrame(run.rows("items")).reindex(columns=[*known, *columns])
-    table[KEYS] = table[KEYS].fillna("").astype(str)
-    table["item"] = table["item"].astype(str)
-    played = table["outcome"].notna()
-    shares = {name: (table["outcome"] == name).astype(float).where(played) for name in OUTCOMES}
-    table = table.assign(**shares).drop(columns="outcome").set_index([*STRATUM, "item"])
-    return dict(list(table.groupby(level=ARM, sort=False)))
-
-
-def item_contributions(
-    answers: Answers, rows: pd.DataFrame, weights: Mapping[str, float]
-) -> pd.DataFrame | None:
-    """What each item adds to the mean over cells of the weighted sum of a cell's metrics.
-
-    Metrics of one cell are added up item by item: a match is a win or a draw. Several answers to
-    one item are put together. None where one of the numbers has no items.
-
-    Args:
-        rows: evaluated numbers of one run; a cell is what they share beside the metric.
-
-    Returns:
-        Columns `KEYS`, item, value, and bounded: whether its answers are from 0 to 1.
-    """
-    cells = len(rows) / len(weights)
-    parts = []
-    for row in rows.to_dict("records"):
-        table = answers.get(tuple(row[key] for key in ARM), pd.DataFrame())
-        for key in ("role", "difficulty"):
-            if row[key] and len(table):
-                table = table[table.index.get_level_values(key) == row[key]]
-        column = _column(table, row["metric"], row["value"])
-        if column is None:
-            return None
-        bounded = column.name in ("score", *OUTCOMES) or column.map(type).eq(bool).all()
-        value = column.astype(float) * (weights[row["metric"]] / cells / len(column))
-        parts.append(pd.DataFrame({"value": value, "bounded": bounded}))
-    return by_item(pd.concat(parts).reset_index())
-
-
-def _column(answers: pd.DataFrame, metric: str, value: float) -> pd.Series | None:
-    """The column whose mean is this number: one of the metric's name, else the score."""
-    for name in (metric, "score"):
-        own = answers.get(name, pd.Series(dtype=object))
-        numeric = len(own) and own.map(lambda each: isinstance(each, int | float)).all()
-        if numeric and abs(own.astype(float).mean(skipna=False) - value) <= TOLERANCE:
-            return own
-    return None
-
-
-def by_item(rows: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Rows of `item_contributions`, one an item (and `by`): what they add to it is summed."""
-    items = rows.groupby([*by, *KEYS, "item"], sort=False)
-    return items.agg({"value": "sum", "bounded": "all"}).reset_index()
-
-
-def item_gains(last: pd.DataFrame, first: pd.DataFrame) -> pd.DataFrame:
-    """What items add to `last` less `first`; `ends`: of the last alone (1), the first (2), both."""
-    both = pd.concat([last.assign(ends=1), first.assign(value=-first["value"], ends=2)])
-    both["ends"] = both.groupby(["seed", *KEYS, "item"])["ends"].transform("sum")
-    return by_item(both, ["seed", "ends"])
-
-
-def item_interval(rows: pd.DataFrame, bounds: Ends) -> Interval:
-    """Mean over seeds of what items add up to, and its bootstrap interval over seeds and items.
-
-    Args:
-        rows: columns seed, `KEYS`, item, value, bounded and, of gains, ends; drawn by stratum.
-        bounds: the least and the largest value of a seed, where all items are bounded.
-    """
-    keys, seeds = [*rows.columns.intersection(["ends"]), *KEYS], []
-    for _, run in rows.sort_values("item", kind="stable").groupby("seed"):
-        seeds.append({key: each.to_numpy() for key, each in run.groupby(keys)["value"]})
-    return bootstrap_interval(seeds, bounds if rows["bounded"].all() else None)
-
-
-def different_weights(runs: Sequence[Run]) -> int:
-    """How many different weights some runs start from; of policies that they train, that is."""
-    return len({config_hash(first_weights(run)) for run in runs})
-
-
-def first_weights(run: Run) -> dict[str, Any]:
-    """What decides the weights that a run's trained policies begin with."""
-    stages = run.params.get("stages") or [{"policy": POLICY}]
-    trained = {stage["policy"] for stage in stages} | {*run.params.get("co_trained", {})}
-    starts = run.params.get("starts", {})
-    own = {name: start for name, start in starts.items() if name in trained}
-    return {"weights": run.params.get("weights"), "starts": own}

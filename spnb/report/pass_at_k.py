@@ -15,19 +15,8 @@ import pandas as pd
 from spnb.core.stats import TOLERANCE, mean_interval, pass_at_k
 from spnb.report.curves import SHADES, START, chosen, small_multiples, stacked
 from spnb.report.exhibits import ExhibitContent, exhibit_info
-from spnb.report.frame import (
-    KEYS,
-    RUN,
-    Frames,
-    Interval,
-    first_weights,
-    format_interval,
-    item_gains,
-    item_interval,
-    read_yaml,
-    widened,
-    within,
-)
+from spnb.report.frame import RUN, Frames, format_interval, read_yaml, widened, within
+from spnb.report.items import KEYS, Interval, first_weights, item_gains, item_interval
 from spnb.train.runs import Run, config_hash
 
 KS = range(1, 9)

@@ -40,6 +40,8 @@ LINES: tuple[Any, ...] = (
     (0, (8, 1.5)),
 )
 """Line styles for more variants than colours; plain dashes are the paper's."""
+HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo")
+"""Of bars, by the place of their line style in `LINES`."""
 DASHED = (0, (4, 2.2))
 GAP = 3
 """Where so many times the usual number of steps were not measured, a line is broken: at stages."""
@@ -241,6 +243,10 @@ def bars(
     interval = {"errorbar": _interval, "capsize": 0.15}
     interval["err_kws"] = {"lw": 1.3, "color": "0.2", **OUTLINE}
     sns.barplot(rows, **own, palette=colours, saturation=1, alpha=0.75, **interval)
+    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    for (name, look), group in zip(looks.items(), ax.containers, strict=True):
+        for bar in (*group, handles[label[name]]):
+            bar.set(hatch=HATCHES[LINES.index(look.line)], edgecolor="white", linewidth=0)
     if seeds.max() > 1:
         dots = {"palette": ["0.2"] * len(looks), "size": 2.8, "alpha": 0.7, "legend": False}
         dots |= {"linewidth": 0.4, "edgecolor": "white"}

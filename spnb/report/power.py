@@ -14,6 +14,12 @@ difference of n seeds with r times as many items has the half-width of Student's
 
     t(.975, n - 1) sqrt((seeds + items / r) / n).
 
+The start is one measurement, whose chance all seeds share, and asked of the same items as the end.
+So the change of a variant since its start keeps the spread of what items gained, however many seeds
+there are: with x_.i the mean over seeds, its half-width is at least
+
+    1.96 sqrt((seeds + items / r) / n + sum_h m_h var_i(x_.i) / r).
+
 Components of few seeds are estimates themselves: of ten, the standard deviation is good to a third.
 """
 
@@ -39,36 +45,42 @@ START = "start"
 
 
 class Components(NamedTuple):
-    """Variances of a seed's difference: between seeds, and of asking so few items."""
+    """Variances of a seed's difference: between seeds, of asking so few items, and, of a change
+    since the start, of what all seeds share."""
 
     seeds: float
     items: float
+    shared: float = 0.0
 
     def half_width(self, n: int, ratio: float = 1.0) -> float:
         """Of the 95 % t-interval of n seeds with `ratio` times as many items."""
         from scipy import stats  # late: 0.7 s
 
-        spread = sqrt((self.seeds + self.items / ratio) / n)
-        return float(stats.t.ppf(0.975, n - 1)) * spread
+        own = (self.seeds + self.items / ratio) / n
+        together = float(stats.norm.ppf(0.975)) * sqrt(own + self.shared / ratio)
+        return max(float(stats.t.ppf(0.975, n - 1)) * sqrt(own), together)
 
 
-def components(table: pd.DataFrame) -> Components:
-    """The two variances.
+def components(table: pd.DataFrame, since_start: bool = False) -> Components:
+    """The variances.
 
     Args:
         table: a row a seed, a column an item (its first level is the stratum); what an item adds
             to the seed's difference. A stratum with one item says nothing of items; with fewer than
             two seeds both are nan.
+        since_start: whether it is what each item gained since the start.
     """
     if len(table) < 2:
         return Components(nan, nan)
-    items = 0.0
+    items = shared = 0.0
     for _, part in table.T.groupby(level=0):
         x = part.T.to_numpy(float)
         n, m = x.shape
         rest = x - x.mean(axis=1, keepdims=True) - x.mean(axis=0) + x.mean()
-        items += m * (rest**2).sum() / ((n - 1) * (m - 1)) if m > 1 else 0.0
-    return Components(max(0.0, float(table.sum(axis=1).var()) - items), items)
+        if m > 1:
+            items += m * (rest**2).sum() / ((n - 1) * (m - 1))
+            shared += m * x.mean(axis=0).var(ddof=1) * since_start
+    return Components(max(0.0, float(table.sum(axis=1).var()) - items), items, shared)
 
 
 def contributions(frames: Frames, measure: Measure, variant: str, share: float) -> pd.DataFrame:
@@ -81,13 +93,13 @@ def contributions(frames: Frames, measure: Measure, variant: str, share: float) 
     return rows.pivot_table("value", "seed", ["stratum", "item"], "sum")
 
 
-def line(pairs: Sequence[pd.DataFrame]) -> dict[str, Any]:
+def line(pairs: Sequence[pd.DataFrame], since_start: bool = False) -> dict[str, Any]:
     """The numbers of a row: `contributions` of one arm and of what it is compared with."""
     first, second = pairs
     seeds = first.index.intersection(second.index)
     table = first.loc[seeds].sub(second.loc[seeds], fill_value=0.0).fillna(0.0)
     mean, *_, n = mean_interval(table.sum(axis=1))
-    parts = components(table)
+    parts = components(table, since_start)
     wide = {f"{count} seeds": parts.half_width(count) for count in SEEDS}
     wide |= {f"10 seeds, {name} the items": parts.half_width(10, r) for name, r in RATIOS.items()}
     spread = {"seeds' spread": sqrt(parts.seeds), "items' spread": sqrt(parts.items)}
@@ -95,8 +107,10 @@ def line(pairs: Sequence[pd.DataFrame]) -> dict[str, Any]:
 
 
 def core_minutes(frames: Frames, variant: str) -> float:
-    """Of one core, a run: the median over seeds."""
-    return median(run.facts()["seconds"] / 60 for run in frames.runs if run.variant == variant)
+    """Of one core, a run: the median over seeds that ran in one piece."""
+    facts = [run.facts() for run in frames.runs if run.variant == variant]
+    whole = [fact["seconds"] / 60 for fact in facts if not fact["resumed"]]
+    return median(whole) if whole else nan
 
 
 def table(plan: Plan, frames: Frames) -> ExhibitContent | None:
@@ -122,6 +136,6 @@ def table(plan: Plan, frames: Frames) -> ExhibitContent | None:
         for window, share in WINDOWS.items():
             row = {"against": name if role == name else f"{role}: {name}", "window": window}
             row["evaluations"] = len(rows_nearest_step(first, 1.0, share))
-            numbers = line([parts[of, window], parts[name, window]])
+            numbers = line([parts[of, window], parts[name, window]], name == START)
             rows.append(row | numbers | {"minutes a pair": minutes})
     return ExhibitContent(pd.DataFrame(rows).round(1), used.runs)

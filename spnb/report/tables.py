@@ -276,8 +276,9 @@ def seeds_table(plan: Any, frames: Frames) -> ExhibitContent | None:
         "Each measure of each run of these variants: claims can be computed again without runs."
     )
     protocol = (
-        "A change is from the start to the end; suites and weights are those of tables.yaml and "
-        "claims.yaml. A row a measure, variant and seed."
+        "A change is from the start to the end, one in per cent the end in per cent of the start; "
+        "suites and weights are those of tables.yaml and claims.yaml. A row a measure, variant and "
+        "seed, also where a share of the training is another iteration of this variant."
     )
     columns = ["measure", "variant", "seed", "start", "end"]
     return ExhibitContent(table[columns], frames.runs, None, caption, protocol)

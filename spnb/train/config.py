@@ -68,6 +68,11 @@ NAMED = frozenset(["benchmarks", "policies", "servers", "co_trained", "start_fro
 ADAPTIVE = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta")
 NEEDS = {"use_bias_correction_kl": "beta", **dict.fromkeys(ADAPTIVE, "use_adaptive_entropy")}
 """Settings of `grpo` that do nothing without another one, and that one."""
+ORDERED = {
+    "entropy_coef_min": "entropy_coef_max",
+    "vllm_importance_sampling_clip_min": "vllm_importance_sampling_clip_max",
+}
+"""Settings of `grpo` that are at most another one."""
 SHARED = {
     "num_iterations": "they share checkpoints",
     "loss_type": "rows are weighted for one",
@@ -125,6 +130,14 @@ class GRPOParams(GRPOExtras):
             if (value := getattr(self, name)) and not getattr(self, other):
                 shown = f"grpo.{name} is {value} with {other} {getattr(self, other)}"
                 raise ValueError(f"{shown}; allowed: with {other}, without which it does nothing")
+        for name, other in ORDERED.items():
+            least, most = getattr(self, name), getattr(self, other)
+            if None not in (least, most) and least > most:
+                raise ValueError(f"grpo.{name} is {least} with {other} {most}; allowed: up to that")
+        high = 1 + (self.epsilon_high or self.epsilon)
+        if self.delta and (self.loss_type == "cispo" or self.delta <= high):
+            shown = f"grpo.delta is {self.delta} with loss_type {self.loss_type!r}"
+            raise ValueError(f"{shown}; allowed: above {high:g}, the first clip, not with cispo")
         return self
 
     def resolved(self) -> dict[str, Any]:
@@ -177,7 +190,9 @@ class RunParams(MethodParams):
     vllm_sleep: bool | None = Field(None, description="vLLM's memory is free during updates")
     thinking: bool | None = Field(None, description="of templates that can think; none: as they do")
     chat_template: str = Field("", description="a Jinja file in place of the tokenizer's own")
-    max_length: int = Field(2048, ge=16, description="prompt and completion, Unsloth and vLLM")
+    max_length: int = Field(
+        2048, ge=16, description="prompt and completion; longer ones are not asked"
+    )
     lora_rank: int = Field(0, ge=0, description="0 trains all weights")
     lora_alpha: int = Field(32, ge=1)
     gradient_checkpointing: bool = False
@@ -232,6 +247,14 @@ class RunParams(MethodParams):
         unsloth = self.backend == "unsloth"
         self.need(not vllm or self.dtype != "float32", "dtype engine", "bfloat16, as vLLM has it")
         self.need(vllm or not self.vllm_sleep, "vllm_sleep engine", "false: only vLLM can sleep")
+        self.need(vllm or not self.max_num_seqs, "max_num_seqs engine", "none, or with vllm")
+        for key in (key for key in self.grpo if key.startswith("vllm_")):
+            self.need(vllm, f"grpo.{key} engine", "nothing, or with vllm")
+        low_rank = self.lora_rank or self.lora_alpha == 32
+        self.need(low_rank, "lora_alpha lora_rank", "32, or with a lora_rank above 0")
+        own = "grpo.gradient_checkpointing_kwargs"
+        kept = self.gradient_checkpointing or own.partition(".")[2] not in self.grpo
+        self.need(kept, f"{own} gradient_checkpointing", "nothing, or with gradient_checkpointing")
         cache = "vllm, or backend transformers: Unsloth's model returns a cache of its own"
         self.need(vllm or not unsloth, "engine backend", cache)
         self.need(self.lora_rank or not unsloth, "lora_rank backend", "1 or more")
@@ -257,6 +280,8 @@ class RunParams(MethodParams):
         loss = f"with the loss of {self.preference.loss}"
         fits = {"engine": "torch", "backend": "transformers", "stages": [], "co_trained": {}}
         fits |= {"grpo.beta": 0.0, "grpo.num_iterations": 1, "micro_tokens": None, "updates": None}
+        fits |= {"grpo.epsilon": 0.2, "grpo.epsilon_high": None}
+        fits |= {"grpo.importance_sampling_level": "token"}
         values = flat(dict(self))
         for key, allowed in fits.items():
             if values.get(key, allowed) != allowed:

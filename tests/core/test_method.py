@@ -42,6 +42,17 @@ def test_roles_are_data():
         validate(Params, {"roles": {"judge": {}}})
     with pytest.raises(ParamError, match="roles.asker.estimator is 'median'; allowed: 'group_z"):
         validate(Params, {"roles": {"asker": {"estimator": "median"}}})
+    with pytest.raises(
+        ParamError, match="'roles.asker.temprature', .*did you mean 'roles.asker.te"
+    ):
+        validate(Params, {"roles": {"asker": {"temprature": 1}}})
+
+
+def test_a_role_that_learns_is_sampled():
+    with pytest.raises(ParamError, match="roles.asker.temperature is 0.0; allowed: above 0, or tr"):
+        validate(Params, {"roles": {"asker": {"temperature": 0}}})
+    for still in ({"trainable": False}, {"policy": "start"}):
+        assert validate(Params, {"roles": {"asker": {"temperature": 0, **still}}}).roles
 
 
 def test_a_role_that_does_not_learn_is_not_trained():

@@ -675,6 +675,8 @@ def test_difficulty_is_measured_only_where_there_is_an_external_policy_and_a_que
 
 # --- parameters
 
+KL = {"loss_type": "grpo", "beta": 0.1}
+
 
 @pytest.mark.parametrize(
     ("values", "message"),
@@ -701,12 +703,32 @@ def test_difficulty_is_measured_only_where_there_is_an_external_policy_and_a_que
             {"mapping": "one_minus"},
             "mapping is 'one_minus'; allowed: gaussian, absolute_zero, r_zero",
         ),
+        (
+            {"roles": {"responder": {"kl": True}}, "grpo": KL},
+            "roles is .* with grpo.beta 0.1; allowed: kl of the questioner alone, or of all roles",
+        ),
+        (
+            {"roles": {"responder": {"kl": True}, "questioner": {"kl": False}}, "grpo": KL},
+            "allowed: kl of the questioner alone",
+        ),
         ({"roles": {"solver": {}}}, "role is 'solver', which is unknown; .*questioner, responder"),
     ],
 )
 def test_bad_parameters_are_named(values, message):
     with pytest.raises(ParamError, match=message):
         validate(Params, SMALL | values)
+
+
+def test_a_kl_holds_the_questioner_or_all_that_learn():
+    on, still = {"kl": True}, {"trainable": False}
+    for roles in (
+        {},
+        {"questioner": still},
+        {"responder": on, "verifier": on},
+        {"responder": on, "verifier": still},
+    ):
+        assert validate(Params, SMALL | {"roles": roles, "grpo": KL})
+    assert validate(Params, SMALL | {"roles": {"responder": on}}), "without a KL it says nothing"
 
 
 def test_contexts_longer_than_the_policys_train_nothing(caplog):

@@ -87,6 +87,7 @@ def test_documents_are_cut_by_tokens_at_the_ends_of_words():
         assert short == text or " " not in short or text[len(short)] == " "
     assert cut(text, tokenizer, 10_000) == text
     assert cut("Word", tokenizer, 1)
+    assert cut("\n" * 20 + text, tokenizer, 10) == cut(text, tokenizer, 10), "no blanks before it"
 
 
 def method(tmp_path, **values):

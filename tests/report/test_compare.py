@@ -146,6 +146,14 @@ def test_it_is_shown_with_its_table(tmp_path, monkeypatch):
     assert shown[0] is made.figure and list(shown[1].columns) == module.COLUMNS
 
 
+def test_variants_that_cannot_be_subtracted_are_named(tmp_path, monkeypatch):
+    fewer = lambda *given: made(*given).query("variant != 'other'")  # noqa: E731
+    made = module.differences
+    monkeypatch.setattr(module, "differences", fewer)
+    caption = spnb.compare(plan(*ladder(tmp_path))).caption
+    assert caption.endswith("95 % intervals. Left out, of other games or documents: other.")
+
+
 @pytest.mark.slow
 def test_what_is_refused_is_said_in_one_sentence(tmp_path):
     full = [right(tmp_path, "proposer", "full", seed, 0.5) for seed in (0, 1)]

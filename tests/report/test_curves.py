@@ -88,6 +88,8 @@ def test_a_figure_has_a_panel_a_measure_and_a_line_a_variant(curves):
     own = data[data["quantity"] == "Length"].groupby("step")["value"].mean()
     assert means(length)[0][1] == pytest.approx(own.iloc[:2].mean()), "window of two"
     assert (score.get_ylabel(), length.get_ylabel()) == ("score (%)", "tokens")
+    empty = [ax for ax in curves.content(frames()).item.axes if not ax.lines]
+    assert ["not in these runs" in [text.get_text() for text in ax.texts] for ax in empty] == [True]
 
 
 def test_a_variant_with_a_further_cell_takes_no_line_away(curves):

@@ -3,11 +3,11 @@
 import pandas as pd
 import pytest
 
-from spnb.report.frame import (
+from spnb.report.frame import gather
+from spnb.report.items import (
     KEYS,
     by_item,
     different_weights,
-    gather,
     item_contributions,
     item_gains,
     item_interval,

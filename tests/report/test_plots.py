@@ -160,6 +160,17 @@ def test_bars_are_means_over_seeds_with_dots_and_the_papers_numbers_dashed(ax) -
     assert labels(ax) == ["a (n=2)", "b (n=1)", "paper"]
 
 
+def test_bars_of_one_colour_differ_by_their_hatch(ax) -> None:
+    rows = [("x", kind, seed, 1.0) for kind in ("a", "b") for seed in (0, 1)]
+    frame = pd.DataFrame(rows, columns=["place", "kind", "seed", "value"])
+    looks = {"a": Look("a", PALETTE[4]), "b": Look("b", PALETTE[4], LINES[1])}
+    plots.bars(ax, frame, "place", "value", hue="kind", order=looks)
+    first, second = ax.containers
+    assert (first[0].get_hatch(), second[0].get_hatch()) == ("", "///")
+    legend = ax.figure.legends[0]
+    assert [handle.get_hatch() for handle in legend.legend_handles] == ["", "///"]
+
+
 def test_panels_share_one_legend_with_a_note() -> None:
     with plots.style():
         figure, axes = plots.panels(2)

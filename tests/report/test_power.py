@@ -42,12 +42,17 @@ def test_by_hand():
     8, so that nothing is left between the seeds. With sums 8 and 0: 32 - 8."""
     columns = pd.MultiIndex.from_product([["a"], [0, 1]])
     table = pd.DataFrame([[3.0, 1.0], [-1.0, 1.0]], columns=columns)
-    assert components(table) == pytest.approx((0, 8))
+    assert components(table) == pytest.approx((0, 8, 0))
     table = pd.DataFrame([[5.0, 3.0], [-1.0, 1.0]], columns=columns)
-    assert components(table) == pytest.approx((24, 8))
+    assert components(table) == pytest.approx((24, 8, 0))
     alone = pd.DataFrame([[5.0, 3.0], [-1.0, 1.0]], columns=[("a", 0), ("b", 0)])
     alone.columns = pd.MultiIndex.from_tuples(alone.columns)
-    assert components(alone) == pytest.approx((32, 0)), "one item a stratum says nothing of items"
+    only = "one item a stratum says nothing of items"
+    assert components(alone, since_start=True) == pytest.approx((32, 0, 0)), only
+    gains = pd.DataFrame([[5.0, 1.0], [-1.0, 1.0]], columns=columns)
+    shared = "means over seeds 2 and 1 have variance .5, of two items 1"
+    assert components(gains, since_start=True) == pytest.approx((0, 18, 1)), shared
+    assert components(gains).shared == 0
     assert math.isnan(components(table[:1]).half_width(10)), "nor one seed of anything"
 
 
@@ -57,6 +62,15 @@ def test_half_widths_of_seeds_and_of_more_items():
     assert parts.half_width(10) == pytest.approx(2.2622 * 5 / 10**0.5, rel=1e-4)
     assert parts.half_width(5) == pytest.approx(2.7764 * 5 / 5**0.5, rel=1e-4)
     assert parts.half_width(10, 4) == pytest.approx(2.2622 * (13 / 10) ** 0.5, rel=1e-4)
+
+
+def test_a_change_since_the_start_keeps_what_all_seeds_share():
+    """1.96 sqrt(25 / 100 + 100 / r), more than t(.975, 99) = 1.984 sqrt(25 / 100)."""
+    parts = Components(9.0, 16.0, 100.0)
+    assert parts.half_width(100) == pytest.approx(1.96 * 100.25**0.5, rel=1e-4)
+    assert parts.half_width(100, 4) == pytest.approx(1.96 * (13 / 100 + 25) ** 0.5, rel=1e-4)
+    small = Components(9.0, 16.0, 0.1)
+    assert small.half_width(3) == Components(9.0, 16.0).half_width(3), "few seeds: Student's t"
 
 
 @pytest.mark.slow
@@ -73,7 +87,7 @@ def test_what_is_foretold_for_fewer_items_is_what_they_show():
     assert np.mean(foretold) == pytest.approx(np.mean(shown), rel=0.08)
 
 
-def evaluated(folder, variant, seed, hits):
+def evaluated(folder, variant, seed, hits, resumed=False):
     """A run with four questions at steps 0, 2, 4; `hits`: which are right, by step."""
     values = {"paper": "p", "scale": "cpu", "variant": variant, "seed": seed}
     run = open_run(folder, values)
@@ -84,7 +98,7 @@ def evaluated(folder, variant, seed, hits):
         for item, score in enumerate(right):
             record = {"step": step, **labels, "item": str(item), "sample": 0, "score": score}
             run.append("items", record | {"kind": ""})
-    run.finish(seconds=60.0 * (seed + 1))
+    run.finish(seconds=60.0 * (seed + 1), resumed=resumed)
     return run
 
 
@@ -96,7 +110,8 @@ def test_items_are_paired_by_seed_and_averaged_over_the_window(tmp_path):
         evaluated(tmp_path, "a", s, {0: [0] * 4, 2: [1] * 4, 4: [1, 1, 0, s == 1]})
         for s in (0, 1, 2)
     ]
-    runs += [evaluated(tmp_path, "b", s, {0: [0] * 4, 2: [1, 0, 0, 0], 4: [0] * 4}) for s in (0, 1)]
+    few = {0: [0] * 4, 2: [1, 0, 0, 0], 4: [0] * 4}
+    runs += [evaluated(tmp_path, "b", s, few, resumed=s == 7) for s in (0, 1, 7)]
     frames = gather(runs)
     last = Measure(suite="a", decoding="sampled", weights={"accuracy": 100})
     half = last.model_copy(update={"window": 0.5})
@@ -108,6 +123,27 @@ def test_items_are_paired_by_seed_and_averaged_over_the_window(tmp_path):
     assert found["difference"] == pytest.approx((62.5 + 75) / 2)
     assert (found["pairs"], found["items"]) == (2, 4)
     assert power.core_minutes(frames, "a") == 2 and power.core_minutes(frames, "b") == 1.5
+    assert math.isnan(power.core_minutes(gather(runs[-1:]), "b")), "resumed runs say nothing"
+
+
+def test_two_changes_of_one_variant_are_as_wide_as_its_items_say(tmp_path):
+    """Of 40 items 20 are learned in each half; seed 1 learns one of the second early: differences
+    0, 5, 0, t(.975, 2) = 4.303 times 1.667. By items 2.5 up or down each: 1.96 * 2.5 sqrt(40)."""
+    for name in ("a", "b"):
+        for seed in (0, 1, 2):
+            early = [1] * 20 + [int(seed == 1)] + [0] * 19
+            evaluated(tmp_path, name, seed, {0: [0] * 40, 2: early, 4: [1] * 40})
+    frames = gather([read_run(one.parent) for one in sorted(tmp_path.rglob("finished.json"))])
+    later = Measure(
+        suite="a", decoding="sampled", weights={"accuracy": 100}, change="difference", since=0.5
+    )
+    first = later.model_copy(update={"since": 0, "until": 0.5})
+    mean, low, high, n = first.difference(frames, "a", "b", later)
+    assert (mean, n) == (pytest.approx(5 / 3), 3)
+    assert (low, high) == pytest.approx((5 / 3 - 4.303 * 5 / 3, 5 / 3 + 4.303 * 5 / 3), abs=0.01)
+    mean, low, high, n = first.difference(frames, "a", "a", later)
+    assert (mean, n) == (pytest.approx(5 / 3), 3)
+    assert (high - low) / 2 == pytest.approx(1.96 * 2.5 * 40**0.5, rel=0.1)
 
 
 @pytest.mark.slow
@@ -131,6 +167,10 @@ def test_the_table_has_a_row_a_comparison_and_window(tmp_path, monkeypatch):
     assert made.item["minutes a pair"].tolist() == [4.0] * 3 + [2.0] * 3
     assert made.item["difference"][:3].tolist() == pytest.approx([33.3] * 3)
     assert made.item["difference"][3:].tolist() == pytest.approx([77.8, 77.8, 72.2])
+    shared = 100 / 3 * np.sqrt(3 * np.var([1, 1, 1 / 3], ddof=1))  # of what items gained
+    one_seed = 100 / 3 * np.sqrt(1 / 3)  # the third item is right in one seed of three
+    least = 1.96 * np.sqrt(one_seed**2 / 20 + shared**2)
+    assert made.item["20 seeds"][3] == pytest.approx(least, abs=0.06)
     assert power.table(plan, gather([run for run in runs if run.variant == "a"])) is None
 
 

@@ -133,7 +133,29 @@ def test_only_what_differs_is_left():
             {"grpo": {"use_bias_correction_kl": True, "beta": 0}},
             "grpo.use_bias_correction_kl is True with beta 0.0; allowed: with beta, without which",
         ),
-        ({"grpo": {"learnin_rate": 1}}, "'grpo.learnin_rate', .*did you mean 'grpo.learning_rate'"),
+        ({"grpo": {"delta": 4, "loss_type": "cispo"}}, "delta is 4.0 with loss_type 'cispo'; all"),
+        ({"grpo": {"delta": 1.2}}, "grpo.delta is 1.2 with .*; allowed: above 1.2, the first clip"),
+        ({"grpo": {"delta": 1.3, "epsilon_high": 0.3}}, "grpo.delta is 1.3 with .*above 1.3"),
+        (
+            {
+                "grpo": {
+                    "vllm_importance_sampling_clip_min": 5,
+                    "vllm_importance_sampling_clip_max": 2,
+                }
+            },
+            "grpo.vllm_importance_sampling_clip_min is 5.0 with .*_max 2.0; allowed: up to that",
+        ),
+        (
+            {"grpo": {"vllm_model_impl": "vllm"}},
+            "grpo.vllm_model_impl is 'vllm' with engine 'torch'; allowed: nothing, or with vllm",
+        ),
+        ({"max_num_seqs": 8}, "max_num_seqs is 8 with engine 'torch'; allowed: none, or with vll"),
+        ({"lora_alpha": 64}, "lora_alpha is 64 with lora_rank 0; allowed: 32, or with a lora_rank"),
+        (
+            {"grpo": {"gradient_checkpointing_kwargs": {"use_reentrant": True}}},
+            "grpo.gradient_checkpointing_kwargs is .* with gradient_checkpointing False; allowed",
+        ),
+        ({"grpo": {"learnin_rate": 1}}, "'grpo.learnin_rate', .*did you mean 'grpo.learning_rat"),
         ({"grpo": {"temperature": 1}}, "grpo.temperature is 1; allowed: nothing, temperature dec"),
         ({"temperature": float("inf")}, "temperature is inf; allowed: a finite number"),
         ({"steps": True}, "steps is True; allowed: a truth value is not a number"),
@@ -193,6 +215,11 @@ def test_only_what_differs_is_left():
         ({"policy": None}, "policy is None; allowed: a valid string"),
         ({"benchmarks": {"gsm": None}}, "benchmark is 'gsm', which is unknown; .*'gsm8k'"),
         ({"benchmarks": {"gsm8k": {"samples": 0}}}, "benchmarks.gsm8k.samples is 0; allowed: grea"),
+        ({"benchmarks": {"gsm8k": {"cuont": 1}}}, "did you mean 'benchmarks.gsm8k.count'"),
+        (
+            {"stages": [{"policy": "policy", "stepz": 1}]},
+            "'stages.0.stepz', .*did you mean 'stages.0.steps'. allowed: stages.0.policy, stages.0",
+        ),
         ({"benchmarks": "gsm8k"}, "benchmarks is 'gsm8k'; allowed: a valid dictionary"),
     ],
 )

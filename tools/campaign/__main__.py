@@ -117,11 +117,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not 0 < given.minutes < float("inf"):
         parser.error(f"--minutes is {given.minutes}; allowed: above 0")
     whole = given.minutes >= FULL and {*given.parts} == {*PARTS} and not unclean()
-    target = given.folder or ROOT / ("figures" if whole else "runs") / "reliability"
+    target = given.folder or ROOT / "runs/reliability"
     work = Path(tempfile.mkdtemp(prefix="campaign-"))
     print(f"working in {work}")
     chosen = {name: PARTS[name] for name in given.parts}
     parts = campaign(work, given.minutes, given.seed, chosen, target)
+    if whole and not given.folder:
+        target = ROOT / "figures/reliability"
+        write(target, parts, given.minutes, given.seed)
     print(f"written: {target}")
     return int(any(part.bad for part in parts))
 

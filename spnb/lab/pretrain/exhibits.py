@@ -108,8 +108,8 @@ def skills_table(
         [],
         caption=f"What {what} before any reinforcement learning, in per cent, by level.",
         protocol="Sampled at temperature 1, names and wordings held out (of checks and gates the "
-        f"wording is a training one, which questioners use), {count} items a level or skill. "
-        "Consistent: each step once, as its note says, in any order. One training seed.",
+        f"wording is a training one, which questioners use), at most {count} items a level or "
+        "skill. Consistent: each step once, as its note says, in any order. One training seed.",
         folder=figures,
         policies=[source_of(name, policy) for name, policy in policies.items()],
     )

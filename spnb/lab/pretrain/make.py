@@ -35,6 +35,15 @@ def lessons_of(name: str, **changes: Any) -> Lessons:
     return lessons(validate(LearnerRecipe, values | changes))
 
 
+def check_shape(recipe: LearnerRecipe, start: LearnerRecipe) -> None:
+    """ValueError where a recipe asks for another shape than that of the one it goes on from."""
+    for key in ("hidden", "layers", "heads", "feed_forward"):
+        own, its = getattr(recipe, key), getattr(start, key)
+        fewer = key == "feed_forward"
+        if own > its or (own < its and not fewer):
+            raise ValueError(f"{key} is {own}; allowed: {its}{' or fewer' * fewer}, as its start")
+
+
 def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
     """Trains the policy of a recipe, with changed values, and writes it to a folder, or, of any
     but the games policy, to one of its name in it; before it its start, where this is not shipped.
@@ -48,5 +57,6 @@ def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
             training.build(lessons, folder / name, embedded_path(start))
         else:
             if start:
+                check_shape(lessons.recipe, lessons_of(start).recipe)
                 make(start, folder, {key: values[key] for key in values if key == "seed"})
             training.build(lessons, folder / name, folder / start if start else None)

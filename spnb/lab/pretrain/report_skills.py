@@ -125,7 +125,9 @@ def points_graded(chat: Chat, count: int) -> Suite:
         level = task.info["level"]
         source = rng.choice(task.info["people"])
         (point,) = groups.points(kind, [source], level)
-        other = groups.section(kind, source, rng.sample(range(level), level))
+        other = point
+        while other == point:
+            other = groups.section(kind, source, rng.sample(range(level), level))
         rest = [one for one in task.gold if one != point]
         case = ("stated", "another order", "nobody", "stated beside another order")[place % 4]
         own = {"stated": [point], "another order": [other], "nobody": []}

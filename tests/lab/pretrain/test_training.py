@@ -133,6 +133,20 @@ def test_a_recipe_that_goes_on_cannot_change_the_starts_shape(tmp_path, changes,
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "name, changes, message",
+    [
+        ("seeker", {"hidden": 128}, "hidden is 128; allowed: 96, as its start"),
+        ("reasoner", {"layers": 2}, "layers is 2; allowed: 3, as its start"),
+        ("reporter", {"feed_forward": 512}, "feed_forward is 512; allowed: 256 or fewer, as its"),
+    ],
+)
+def test_the_shape_is_checked_before_a_start_is_trained(tmp_path, changes, name, message):
+    with pytest.raises(ValueError, match=message):
+        make(name, tmp_path, {"tokens": 10} | changes)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_tiny_policy_that_was_half_written_is_written_again(tmp_path, monkeypatch):
     def stopped(model, folder):
         (folder / "config.json").write_text("{}")

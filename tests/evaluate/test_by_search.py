@@ -170,3 +170,23 @@ def test_an_answer_whose_search_failed_is_wrong_and_counted(files):
     assert [one["lost"] for one in records] == [1, 0, 1], "the second asks for nothing"
     assert {one["metric"]: one["value"] for one in rows}["lost"] == pytest.approx(2 / 3)
     assert [one["score"] for one in records] == [0, 0, 0]
+
+
+def test_what_was_said_before_a_search_that_failed_is_no_answer(files):
+    tool, reader = Tool(CharTokenizer(), Down(), 1, 4, 100_000), Reader()
+    reader.reply = lambda prompt: "<answer> Ada Orr</answer><search> x</search>"
+    records, _ = play_suite(made(files, by_search=BySearch(tool, None)), {"policy": reader})
+    assert [(one["lost"], one["score"]) for one in records] == [(1, 0)] * 3
+
+
+def test_a_judge_reads_no_answer_that_cannot_be_read(files):
+    asked, reader = [], Reader()
+    reader.reply = lambda prompt: "Ada Orr"
+
+    def says_yes(texts, seed):
+        yield from ()
+        asked.extend(texts)
+        return [True] * len(texts)
+
+    records, _ = play_suite(made(files, says_yes), {"policy": reader})
+    assert [(one["parsed"], one["score"]) for one in records] == [(0, 0)] * 3 and not asked

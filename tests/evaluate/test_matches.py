@@ -98,6 +98,15 @@ def test_matches_follow_the_seed():
     assert not first.equals(other)
 
 
+def test_each_match_is_a_deal_of_its_own():
+    """Of the policy against itself, which is asked two or three times a match."""
+    engine, seeds = LegalEngine(), []
+    answer = engine.answer
+    engine.answer = lambda request: seeds.append(request.seed) or answer(request)
+    matches("kuhn_poker", POLICY, POLICY, 20, 1, engine)
+    assert len({*seeds}) == len(seeds) >= 2 * 20
+
+
 def test_no_matches_are_refused():
     with pytest.raises(ValueError, match="n is 0; allowed: 1 or more"):
         matches("tic_tac_toe", POLICY, RANDOM, 0, 0)

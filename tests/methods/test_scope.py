@@ -5,6 +5,7 @@ import math
 import random
 import re
 from collections import Counter
+from statistics import fmean
 
 import pytest
 from arms import differences
@@ -48,7 +49,8 @@ class Stage(dict):
 class Scripted(Scripts):
     """An engine in every role, each answer by its number: what a challenger asks (a level, "they",
     "others", None for no task, "bare" for none in any form), which share of points an answer
-    tells, whether a point is graded as it is, what the gates say, how many points a rubric has."""
+    tells (above 1 the first again), whether a point is graded as it is, what the gates say, how
+    many points a rubric has."""
 
     def __init__(self, asks=2, tells=1.0, grades=True, gates=True, points=3, searches=1):
         super().__init__(ask=asks, tell=tells, grade=grades, gate=gates, rubric=points)
@@ -101,7 +103,7 @@ class Scripted(Scripts):
         if told is None:
             return "no answer"
         points = groups.points(kind, people, level)
-        text = groups.report(points[: round(told * len(points))])
+        text = groups.report((points * 2)[: round(told * len(points))])
         return f"<think> done</think><answer> {text}</answer>"
 
     def grade(self, prompt):
@@ -268,8 +270,10 @@ def test_a_task_about_others_is_stopped_unless_there_are_no_gates():
 def test_too_few_points_make_a_task_unusable():
     _, rows = play(Scripted(points=2), stages=STAGES)
     assert {row.info["reason"] for row in rows} == {"too few points"}
-    _, rows = play(Scripted(points=2), stages=STAGES, fewest_points=2)
+    made, rows = play(Scripted(points=2), stages=STAGES, fewest_points=2)
     assert {row.info["reason"] for row in rows} == {""} and len(rows[0].info["points"]) == 2
+    found = numbers(made)
+    assert found["rubric precision"] == 1 and found["rubric recall"] == pytest.approx(2 / 3)
     _, rows = play(Scripted(points=2), stages=STAGES, rubrics="oracle")
     assert {len(row.info["points"]) for row in rows} == {3}
 
@@ -347,6 +351,28 @@ def test_answers_are_compared_within_their_task_and_unread_ones_are_worth_form_a
     assert found["variance"] == pytest.approx(1 / 9)  # within a task
     assert found["grades right"] == 1 and found["unreadable grades"] == 0
     assert found["searches"] == 1 and found["judge above points"] == pytest.approx(0)
+    assert found["repeated"] == 0
+    assert found["tokens"] == fmean(row.info["tokens"] for row in rows), "of the reports alone"
+
+
+def test_a_point_told_again_is_seen_by_the_oracle_alone():
+    """All three points and the first again: score (3 - 1) / 3, repeated 1/3, points and grade 1."""
+    made = method(STAGES)
+    made.kept = [task_of(1), task_of(2)] * 2
+    play(Scripted(tells=4 / 3), step=2, made=made)
+    found = numbers(made)
+    assert found["oracle"] == pytest.approx(2 / 3) and found["repeated"] == pytest.approx(1 / 3)
+    assert found["grade"] == 1 and found["judge above points"] == 0
+
+
+def test_of_points_that_are_not_there_some_are_given():
+    """Four answers tell one of three points each; of the eight others two are given."""
+    made = method(STAGES)
+    made.kept = [task_of(1), task_of(2)] * 2
+    play(Scripted(tells=1 / 3, grades=in_turn(*[True] * 5, False)), step=2, made=made)
+    found = numbers(made)
+    assert found["given and not there"] == 0.25 and found["withheld and there"] == 0
+    assert found["grades right"] == pytest.approx(5 / 6)
 
 
 def task_of(number):
@@ -425,8 +451,8 @@ def test_a_judge_that_cannot_be_read_is_named_in_every_stage():
     made, rows = play(Scripted(gates=in_turn(None)), stages=STAGES)
     assert {row.info["reason"] for row in rows} == {"unreadable gate"}
     assert numbers(made)["stopped/unreadable gate"] == 1
-    made, rows = play(Scripted(grades=in_turn(None, True)), stages=STAGES)
-    assert 0 < numbers(made)["unreadable grades"] < 1
+    made, rows = play(Scripted(grades=in_turn(None, False)), stages=STAGES)
+    assert numbers(made)["unreadable grades"] == 0.5, "the other half says no"
     with pytest.raises(ValueError, match=r"of 12 candidates \(unreadable grades: 12\)"):
         play(Scripted(grades=None), step=1, stages=STAGES)
 
@@ -658,6 +684,11 @@ def test_held_out_reports_have_the_oracles_score_beside_the_judges():
     assert found["oracle"] == pytest.approx(mean) and found["judge"] != found["oracle"]
     kinds = {row["role"]: row["value"] for row in rows if row["role"] and row["metric"] == "oracle"}
     assert sum(kinds.values()) / 4 == pytest.approx(mean)
+    judged = {row["role"]: row["value"] for row in rows if row["role"] and row["metric"] == "judge"}
+    assert {*judged} == {*groups.TYPES}
+    for kind, value in judged.items():
+        own = [one["judge"] for one in records if one["role"] == kind]
+        assert value == pytest.approx(fmean(own))
 
 
 def test_held_out_reports_are_sampled_as_evaluations_are():
@@ -984,3 +1015,37 @@ def test_held_out_reports_of_several_blocks_are_as_long_as_in_training():
     records, _ = play_suite(made.suites(0)[0], dict.fromkeys(NAMES, Lengths()))
     assert lengths == {99} and made.params.max_new_tokens != 99
     assert [one["item"] for one in records] == [*map(str, range(4 * 2 * 3))]
+
+
+def test_each_held_out_report_has_seeds_of_its_own():
+    """24 tasks in two blocks, two turns each."""
+    world = Noted()
+    play_suite(method(eval_items=3).suites(0)[0], dict.fromkeys(NAMES, world))
+    seeds = world.of_prompt(prompts.WORDS["report"]["plain"])
+    assert len(seeds) == 48 == len({*seeds})
+
+
+def asked_by(name, **values):
+    """Seeds and prompts of a suite's requests."""
+    suites = {suite.name: suite for suite in method(**values).suites(0)}
+    play_suite(suites[name], dict.fromkeys(NAMES, world := Noted()))
+    return [*zip(*world.seeds, strict=True)]
+
+
+@pytest.mark.parametrize(("name", "seeds"), [
+    ("reports", True), ("tasks", True), ("single-hop", False), ("multi-hop", False),
+])  # fmt: skip
+def test_another_draw_has_other_tasks(name, seeds):
+    """Short questions are other ones with the same seeds."""
+    first, again, other = (asked_by(name, eval_draw=draw) for draw in ("", "", "search"))
+    assert first == again and not {*first[1]} & {*other[1]}
+    assert not seeds or not {*first[0]} & {*other[0]}
+
+
+def test_benchmarks_are_answered_from_the_held_out_library_and_read_by_the_grader():
+    """At temperature 0, which is the grader's, the same prompt is asked once."""
+    made, world = method(roles={"grader": {"temperature": 0}}), Scripted()
+    assert made.by_search.tool == made.tool("heldout") != made.tool("train")
+    asked = [prompts.judge("Who?", "Ada", "Bo")] * 2
+    assert run(made.by_search.judge(asked, 0), {"judge": world}) == [None, None]
+    assert len(world.prompts) == 1

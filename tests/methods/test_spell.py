@@ -865,10 +865,23 @@ def test_judgments_that_train_are_for_all_processes():
     assert counts == [2, 1]
 
 
-def test_difficulty_is_of_clusters_of_their_own():
-    made = whole(**EXTERNAL, clusters=12, eval_proposals=12)
+def proposed(**values):
+    """Who proposes what an external policy answers."""
+    made = whole(**EXTERNAL, clusters=12, eval_proposals=12, **values)
     (suite,) = [suite for suite in made.suites(1) if suite.name == "difficulty"]
-    asks = Roles()
-    play_suite(suite, {"policy": asks, "external": Roles()})
+    play_suite(suite, {"policy": (asks := Roles()), "external": Roles()})
+    return asks
+
+
+def test_difficulty_is_of_clusters_of_their_own():
+    asks = proposed()
     assert len({*asks.prompts["questioner"]}) > 6
     assert len({request.seed for request in asks.requests}) == 12
+
+
+def test_another_draw_proposes_from_other_documents():
+    first, again, other = (
+        proposed(eval_draw=draw).prompts["questioner"] for draw in ("", "", "search")
+    )
+    assert first == again and len(other) == len(first)
+    assert sum(one != two for one, two in zip(first, other, strict=True)) > 6

@@ -668,19 +668,21 @@ def test_a_plan_of_tested_games_does_without_the_slow_import_of_textarena():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def prompts_of(**values):
+def prompts_of(name, **values):
     engine = MoveEngine(last_move)
-    spiral = method(
-        games=["kuhn_poker"], eval_matches=20, eval_samples=1, eval_questions=8, **values
-    )
+    values |= dict(games=["kuhn_poker"], eval_questions=8, eval_benchmarks=["choice"])
+    spiral = method(eval_matches=20, eval_samples=1, **values)
     for suite in spiral.suites(0):
-        if suite.name == "transfer":
+        if suite.name == name:
             play_suite(suite, {"policy": engine})
     return ["".join(map(chr, r.prompt_ids)) for r in engine.requests]
 
 
-def test_another_draw_asks_other_questions():
-    assert prompts_of() == prompts_of() and not {*prompts_of()} & {*prompts_of(eval_draw="search")}
+@pytest.mark.parametrize("name", ["transfer", "choice"])
+def test_another_draw_asks_other_questions(name):
+    asked = prompts_of(name)
+    assert len(asked) >= 8 and asked == prompts_of(name)
+    assert not {*asked} & {*prompts_of(name, eval_draw="search")}
 
 
 @pytest.mark.parametrize("estimator", ["group_mean", "group_zscore"])
@@ -746,11 +748,12 @@ def test_a_baseline_and_an_estimator_contradict_each_other(baseline):
         validate(Params, values)
 
 
-def test_matches_of_an_evaluation_are_dealt_anew_in_each_run():
+@pytest.mark.parametrize("other", [{"seed": 1}, {"eval_draw": "search"}])
+def test_matches_of_an_evaluation_are_dealt_anew_in_each_run_and_draw(other):
     """A bootstrap over seeds takes them for other matches."""
     deals = []
-    for seed in (0, 1):
-        _, engines = evaluated(at_random, seed=seed, games=["kuhn_poker"], eval_questions=0)
+    for values in ({}, other):
+        _, engines = evaluated(at_random, games=["kuhn_poker"], eval_questions=0, **values)
         deals.append({request.seed for request in engines["policy"].requests})
     assert deals[0] and not deals[0] & deals[1]
 

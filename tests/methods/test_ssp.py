@@ -864,3 +864,16 @@ def test_all_held_out_answers_have_a_proposal_block_by_block():
     assert len(suite.parts) == 2 and [one["item"] for one in records] == [*map(str, range(18))]
     assert len({one["answer"] for one in records}) > 9
     assert len(world.seeds["ask"]) == 2 * 18 == len({*world.seeds["ask"]})
+
+
+def asked_by(place, **values):
+    """A suite's questions, and the seeds of its proposals."""
+    play_suite(method(**values).suites(0)[place], {"policy": (world := Seeds())})
+    return {*world.questions, *world.seeds["ask"]}
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_another_draw_has_other_questions_and_other_proposals(place):
+    held_out = asked_by(place)
+    assert len(held_out) >= 3 and held_out == asked_by(place)
+    assert not held_out & asked_by(place, eval_draw="search")

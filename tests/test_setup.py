@@ -221,6 +221,7 @@ def make(
     calls.write_text("")
     inherited = {
         "PATH": os.environ["PATH"],
+        "PWD": str(folder),
         "PYTHON": str(folder / "fake-python"),
         "FAKE": str(folder / "fake-python"),
     }
@@ -289,6 +290,26 @@ def test_moved_folder_sets_up_again(checkout: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(checkout, moved, ignore=shutil.ignore_patterns("moved"))
     assert set_up(moved) == FULL
+
+
+def test_a_link_to_the_folder_is_the_same_folder(checkout: Path, tmp_path: Path) -> None:
+    set_up(checkout)
+    link = tmp_path / "link"
+    link.symlink_to(checkout)
+    assert set_up(link) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("PAPERS=spiral", "PAPERS: no such option; allowed: PAPER SCALE VARIANTS SEEDS"),
+        ("FAST=yes", "FAST is 'yes'; allowed: 0 or 1"),
+        ("GPU=A100", "GPU is 'A100', FAST is ''; allowed: 0 or 1"),
+    ],
+)
+def test_a_misspelt_option_is_refused(checkout: Path, given: str, said: str) -> None:
+    done, calls = make(checkout, "test", given)
+    assert done.returncode == 2 and said in done.stderr and not calls
 
 
 UNSLOTH = "install --no-deps --target .unsloth-cpu --require-hashes "

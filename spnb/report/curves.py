@@ -265,7 +265,7 @@ def _blocks(data: pd.DataFrame, x: str) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def running_means(window: int) -> str:
     """What lines, dots and bars are, and how they are smoothed."""
-    return (f"Means over the last {window} steps. " if window > 1 else "") + plots.KEY
+    return (f"Running means over {window} steps. " if window > 1 else "") + plots.KEY
 
 
 def block_height(rows: pd.DataFrame) -> float:

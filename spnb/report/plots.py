@@ -49,6 +49,8 @@ OUTLINE = {"path_effects": [withStroke(linewidth=2.8, foreground="white")]}
 """Keeps an interval visible on a dark bar."""
 FEW = 8
 """Up to so many steps a panel has dots and error bars, with more thin lines and bands."""
+CROWD = 40
+"""More thin lines than these hide what they are of: such a panel has means and bands alone."""
 TICKS = 5
 """Up to so many steps each is marked on the axis."""
 KEY = "Dots, thin lines: seeds. Thick: means. Bars, shades: 95 % bootstrap intervals over seeds."
@@ -162,6 +164,7 @@ def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
     few = frame["step"].nunique() <= FEW
     apart = 0.075 / len(looks) * np.ptp(frame["step"]) if few else 0.0
     names = {"xlabel": ax.get_xlabel(), "ylabel": ax.get_ylabel()}
+    crowded = len(frame[["variant", "seed"]].drop_duplicates()) > CROWD
     for place, (name, look) in enumerate(looks.items()):
         rows = _smooth(frame[frame["variant"] == name], window)
         rows["spell"] *= not few
@@ -176,7 +179,7 @@ def curve(ax: Axes, frame: pd.DataFrame, order: Order, window: int = 1) -> None:
             interval = {"errorbar": _interval, "err_style": "bars", "err_kws": look_of_bars}
         elif n > 1:
             thin = {"units": "seed", "estimator": None, "lw": 0.6, "alpha": 0.3}
-            for _, spell in rows.groupby("spell"):
+            for _, spell in () if crowded else rows.groupby("spell"):
                 sns.lineplot(spell, **own, **thin)
             interval = {"errorbar": _interval, "err_kws": {"alpha": 0.15, "lw": 0}}
         own |= {"linestyle": look.line, "zorder": 3}

@@ -72,6 +72,16 @@ def test_many_steps_are_a_band_and_a_thin_line_a_seed(ax) -> None:
     assert (band.min(), band.max()) == (0, 2)
 
 
+def test_a_crowd_of_thin_lines_is_left_out(ax) -> None:
+    steps = plots.FEW + 2
+    rows = [("a", seed, step, seed) for seed in range(plots.CROWD + 1) for step in range(steps)]
+    frame = pd.DataFrame(rows, columns=["variant", "seed", "step", "value"])
+    plots.curve(ax, frame, ["a"])
+    assert len(ax.lines) == 1 and ax.collections, "the mean and its band"
+    plots.curve(ax, frame[frame["seed"] > 0], ["a"])
+    assert len(ax.lines) == 2 + plots.CROWD
+
+
 def test_variants_stand_side_by_side_where_there_are_few_steps(ax) -> None:
     plots.curve(ax, frame({("a", 0): [1.0, 2.0], ("b", 0): [3.0, 4.0]}), ["a", "b"])
     first, second = (line.get_xdata() for line in ax.lines)

@@ -28,7 +28,7 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
 }
 HELPER = 10_940
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_380
+EVERYTHING = 26_390
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

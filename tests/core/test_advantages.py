@@ -1,5 +1,8 @@
 """Estimators against values worked out by hand."""
 
+import json
+import math
+
 import pytest
 
 from spnb.core.advantages import (
@@ -9,6 +12,7 @@ from spnb.core.advantages import (
     centred,
     make_estimator,
     skip_zero_advantage,
+    sum_of_means,
 )
 from spnb.core.types import Sample
 
@@ -37,6 +41,8 @@ def test_group_zscore_uses_the_sample_deviation():
 def test_group_zscore_of_equal_rewards_and_of_one_is_zero():
     estimator = make_estimator("group_zscore")
     assert estimator([0.1, 0.1, 0.1, 5.0], [0, 0, 0, 1], ["a"] * 4) == [0.0] * 4
+    assert 0.1 + 0.2 != 0.3, "equal but for the last digit"
+    assert estimator([0.1 + 0.2, 0.3], [0, 0], ["a"] * 2) == [0.0] * 2
 
 
 def test_group_mean_by_group_and_role_in_the_order_given():
@@ -73,10 +79,17 @@ def test_role_ema_default_decay_and_memory_over_calls():
 
 def test_role_ema_state_goes_on_where_it_was():
     first, second = make_estimator("role_ema"), make_estimator("role_ema")
-    first([1.0, 0.5], [0, 0], [("g", 0), ("g", 1)])
-    second.load_state_dict(first.state_dict())
-    more = ([0.2, -0.2], [5, 5], [("g", 0), ("g", 1)])
+    roles = [("g", 0), ("g", 1), "solver"]
+    first([1.0, 0.5, 0.7], [0, 0, 0], roles)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    more = ([0.2, -0.2, 0.4], [5, 5, 5], roles)
     assert first(*more) == second(*more)
+
+
+@pytest.mark.parametrize(("decay", "expected"), [(0, [1.0, 2.0]), (1, [1.0, 3.0])])
+def test_role_ema_may_keep_the_last_game_alone_or_none(decay, expected):
+    """Returns 1 and 3: the baseline of the second game is 1, or still 0."""
+    assert make_estimator("role_ema", decay=decay)([1.0, 3.0], [0, 1], ["a"] * 2) == expected
 
 
 def test_role_ema_refuses_two_returns_in_one_game():
@@ -106,6 +119,8 @@ def test_bad_calls():
         make_estimator("raw")([1, 2], [0], ["a", "a"])
     with pytest.raises(ValueError, match=r"rewards\[1\] is nan"):
         make_estimator("raw")([1, float("nan")], [0, 0], ["a", "a"])
+    with pytest.raises(ValueError, match=r"rewards\[0\] is -inf"):
+        make_estimator("raw")([-math.inf], [0], ["a"])
     with pytest.raises(ValueError, match="keeps no state"):
         make_estimator("raw").load_state_dict({"baselines": {}})
 
@@ -155,3 +170,14 @@ def test_drop_uninformative_keeps_the_mean_over_all_rows():
     kept = [(one, g) for one, g in zip(rows, gradients, strict=True) if one.weight]
     mean = sum(one.weight * one.advantage * g for one, g in kept) / len(kept)
     assert mean == pytest.approx(0.5 * sum(map(lambda a, g: a * g, advantages, gradients)) / 5)
+
+
+def test_rows_without_a_weight_count_in_no_mean():
+    """Two of a policy's three weighted rows stay; of two groups' means over 2 and 1 of 3 rows."""
+    rows = [row(0.0, "a", advantage=a) for a in (2.0, 0.0, -1.0)]
+    rows.append(row(0.0, "a", advantage=5.0, weight=0.0))
+    skip_zero_advantage(rows)
+    assert [one.weight for one in rows] == pytest.approx([2 / 3, 0, 2 / 3, 0])
+    groups = [[row(0.0, "a"), row(0.0, "a", weight=0.0), row(0.0, "a")], [row(0.0, "b")]]
+    sum_of_means(groups)
+    assert [[one.weight for one in group] for group in groups] == [[1.5, 0, 1.5], [3]]

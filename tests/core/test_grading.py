@@ -227,6 +227,7 @@ def test_kinds_by_hand(kind, prediction, gold, value):
 def test_a_tolerance_is_relative_to_gold_and_includes_its_end():
     assert grade("100.15", "100", "numeric", tolerance=0.0015) == 1.0
     assert grade("100.16", "100", "numeric", tolerance=0.0015) == 0.0
+    assert grade("99.85", "100", "numeric", tolerance=0.0015) == 1.0  # 0.15 % of 100, not of it
     assert grade("-99.9", "-100", "numeric", tolerance=0.0015) == 1.0
     assert grade("0.001", "0", "numeric", tolerance=0.5) == 0.0
 

@@ -65,6 +65,7 @@ def test_what_is_no_share_is_refused(name, p):
     [
         (lambda: rewards.gaussian(0.5, sigma=0), "sigma is 0; allowed: above 0"),
         (lambda: rewards.tent(0.5, tau=1), "tau is 1; allowed: above 0 and below 1"),
+        (lambda: rewards.tent(0.5, tau=0), "tau is 0; allowed: above 0 and below 1"),
     ],
 )
 def test_a_bad_parameter_is_named(call, message):

@@ -11,7 +11,17 @@ from transformers import AutoTokenizer
 from spnb.core import prompts
 from spnb.core.episodes import run
 from spnb.core.paths import WEIGHTS
-from spnb.core.search import LONGEST, SYNTAXES, Hit, RetrieverError, Tool, samples, search_rollouts
+from spnb.core.search import (
+    LONGEST,
+    SYNTAXES,
+    Hit,
+    RetrieverError,
+    Tool,
+    as_first_turns,
+    first_turns,
+    samples,
+    search_rollouts,
+)
 from spnb.core.types import Completion, Request, Sampling, Trajectory
 from spnb.corpus.retrieval import make_retriever
 
@@ -207,6 +217,7 @@ def test_bad_limits_are_named():
         ("qwen3", '{"name": "search"}</tool_call>', None),
         ("olmo3", "<function_calls>search(query='it\\'s')</function_calls>", "it's"),
         ("olmo3", '<function_calls>\nsearch( query = "a" )\n</function_calls>', "a"),
+        ("olmo3", f'<function_calls>search(query=" {"q" * 2000}")</function_calls>', "q" * LONGEST),
         ("olmo3", "<function_calls>search(query=open)</function_calls>", None),
         ("olmo3", '<function_calls>buy(query="a")</function_calls>', None),
         ("olmo3", '<function_calls>search(query="a"</function_calls>', None),
@@ -279,6 +290,18 @@ def test_one_row_a_trajectory_or_one_a_turn():
         assert set(row.mask) == {1} and (row.reward, row.role, row.group) == (0.5, "solver", 3)
         assert row.info == {"text": trajectory.text, "searches": ["1"], "turn": turn}
         assert row.truncated == (turn == 1)
+
+
+def test_further_turns_have_what_the_first_of_their_trajectory_has():
+    """Two turns, one, and a row that is a whole trajectory."""
+    found = play(Script(a=["<search>1</search>", "A"], b=["B"]), Shelf(), keys="ab")
+    rows = [row for one in found for row in samples(one, 0.0, "solver", 3, "turn")]
+    rows += samples(found[0], 0.0, "solver", 3, "trajectory")
+    for row, weight in zip(rows, (0.5, 7.0, 0.25, 2.0), strict=True):
+        row.weight = weight
+    assert first_turns(rows) == [rows[0], rows[2], rows[3]]
+    as_first_turns(rows, "weight")
+    assert [row.weight for row in rows] == [0.5, 0.5, 0.25, 2.0]
 
 
 class Plain(Script):

@@ -151,6 +151,12 @@ def test_items_that_agree_have_wilsons_bounds():
     assert bootstrap_interval([draws], (0, 100))[1:3] == pytest.approx((36.12, 63.88), abs=0.01)
 
 
+def test_items_that_agree_have_the_bounds_of_the_seed_with_the_fewest():
+    """64 of 64: Wilson's lower end is 64 / (64 + 1.96^2) = 0.9434."""
+    seeds = [mean_of([100.0] * count) for count in (512, 64)]
+    assert bootstrap_interval(seeds, (0, 100))[1:3] == pytest.approx((94.34, 100), abs=0.01)
+
+
 def test_what_has_nothing_to_draw_has_no_interval():
     value, low, high, n = bootstrap_interval([{"a": [1.0], "b": [3.0]}])
     assert (value, n) == (4.0, 1) and math.isnan(low) and math.isnan(high)

@@ -17,7 +17,7 @@ from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import proposal_rows, question_metrics
 from spnb.lab import ladder
 from spnb.lab.ladder import ORDINALS, Source
-from spnb.methods.proposer import PAYS, PROBE_EVERY, Method, Params
+from spnb.methods.proposer import PAYS, PROBE_EVERY, Attempt, Method, Params, pay_metrics
 from spnb.train.policies import load_policy
 
 SMALL = dict(highest=4, proposals=6, trained_questions=3, answers=4, eval_items=2, eval_proposals=4)
@@ -176,6 +176,21 @@ def test_pay_that_teaches_nothing_right():
     assert made.metrics["method/idle pay"] == 0
 
 
+def test_pay_for_a_wrong_stated_answer_that_somebody_gives_is_idle():
+    """Half of the answers agree with each: one question of two is stated wrong, so is half the
+    pay."""
+    questions = [Attempt(None, None, wrong, success=0.5, pay=0.5) for wrong in (True, False)]
+    assert pay_metrics(questions) == {"wrong": 0.5, "idle pay": 0.5}
+
+
+def test_each_step_makes_other_answers_wrong():
+    values = dict(pay="one_minus", proposals=40, wrong=0.5)
+    world = Scripted(lambda sources, index: 2, lambda level, index: True)
+    rows = [rows_of(rollout(world, step, **values)[1], "proposer") for step in range(2)]
+    first, second = ([row.reward for row in step] for step in rows)
+    assert first != second and {*first} == {*second} == {0.0, 1.0}
+
+
 def test_shuffled_pay_is_the_same_pay_for_anybody():
     def play(paid):
         world = Scripted(
@@ -223,6 +238,10 @@ def test_questions_without_mixed_answers_still_count_in_the_solvers_mean():
     assert len(kept) == 12 and len(solver) == 24
     # 12 of 24 rows stay; their mean over all trained rows is the mean over all 24.
     assert sum(one.weight for one in kept) / len(trained) == pytest.approx(12 / 24)
+    made, samples = rollout(world, trained_questions=6, grpo={"entropy_coef": 0.01})
+    made.estimate(samples)
+    made.select(samples)
+    assert all(one.weight for one in rows_of(samples, "solver")), "each has an entropy"
 
 
 def test_a_step_without_a_valid_question_trains_the_proposer_alone():
@@ -241,6 +260,7 @@ def test_even_draws_take_all_levels_or_those_given():
     _, samples = rollout(world, questions="even", trained_questions=6, seed=1)
     assert {level for level, _ in world.answered} <= {1, 2, 3, 4}
     assert len({level for level, _ in world.answered}) > 1 and not rows_of(samples, "proposer")
+    assert len({request.prompt_ids for _, request in world.answered}) == 6, "each another question"
     world = Scripted(None, lambda level, index: True)
     rollout(world, questions="even", levels=[3])
     assert {level for level, _ in world.answered} == {3}
@@ -404,7 +424,15 @@ def test_the_curriculum_is_measured_again():
         probed = 4 * 16 if step in (0, PROBE_EVERY) else 0
         drawn.append({level for level, _ in world.answered[before + probed :]})
         half = 3
+        assert made.metrics["method/answers"] == probed + 3 * 4
     assert drawn == [{2}] * PROBE_EVERY + [{3}]
+
+
+def test_the_curriculum_draws_all_levels_where_all_are_settled():
+    made = method(questions="curriculum")
+    made.shares = [1.0, 1.0, 0.0, 0.0]
+    drawn = run(made.draw(100, 1, 5), {})
+    assert {one.task.info["level"] for one in drawn} == {1, 2, 3, 4}
 
 
 def test_the_curriculum_draws_by_the_square_of_the_variance():
@@ -413,6 +441,26 @@ def test_the_curriculum_draws_by_the_square_of_the_variance():
     made.shares = [0.5, 0.125, 0.125, 0.125]
     drawn = Counter(one.task.info["level"] for one in run(made.draw(600, 1, 5), {}))
     assert 0.57 < drawn[1] / 600 < 0.70 and len(drawn) == 4
+
+
+def test_held_out_proposals_that_are_not_valid_count_in_their_share_alone():
+    """One of four is nonsense; the others are of level 2, which half of the answers take: 1."""
+    *_, suite = method().suites(0)
+    world = Scripted(lambda sources, index: index and 2, lambda level, index: index % 2)
+    records, rows = play_suite(suite, {"policy": world})
+    assert [one["score"] for one in records] == [0, 1, 1, 1]
+    found = {row["metric"]: row["value"] for row in rows}
+    assert found == {"valid": 0.75, "level": 2, "success": 0.5, "pay": 1, "mixed": 1}
+
+
+def test_held_out_questions_are_answered_at_temperature_1_whatever_training_has():
+    suite, proposals = method(temperature=0.5).suites(0)
+    world = Scripted(lambda sources, index: 2, lambda level, index: True)
+    play_suite(suite, {"policy": world})
+    assert {request.sampling.temperature for _, request in world.answered} == {1.0}
+    world.answered.clear()
+    play_suite(proposals, {"policy": world})
+    assert {request.sampling.temperature for _, request in world.answered} == {0.5}, "as in a step"
 
 
 def test_held_out_proposals_are_about_sources_of_their_own():

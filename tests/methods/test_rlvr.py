@@ -12,13 +12,13 @@ from fakes import CharTokenizer, step_of
 from spnb.core.grading import grade_text
 from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
-from spnb.core.types import Completion, Sample, derive_seed
+from spnb.core.types import Completion, Sample, Trajectory, derive_seed
 from spnb.evaluate.items import play_suite
 from spnb.lab import ladder
 from spnb.lab.chain import CHAIN as CHAINS_OF_PEOPLE
 from spnb.lab.ladder_suites import library
 from spnb.lab.world import names
-from spnb.methods.rlvr import Method, Params
+from spnb.methods.rlvr import Method, Params, behaviour
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.guards import token_logps
 from spnb.train.plan import make_plan, run_one
@@ -120,6 +120,14 @@ def test_rows_without_an_advantage_are_not_trained_and_the_rest_weighted():
     assert {row.weight for row in collect(right)[0]} == {0}
 
 
+def test_a_thought_without_an_end_is_none_and_a_documents_answer_is_not_the_policys():
+    for said in ("<think> hm", "hm"):
+        trajectory = Trajectory((1,), searches=["x"])
+        trajectory.append_policy(Completion((2,), (-1.0,), said, "stop"))
+        trajectory.append_observation((3,), "<answer> x</answer>")
+        assert behaviour(trajectory) == {"parsed": False, "thinks": False, "searches": True}
+
+
 def test_prompts_are_shared_by_the_processes():
     """4 and 3 of 7 questions, none of them twice."""
     parts = [collect(right, share=Share(rank, 2), prompts_per_step=7)[0] for rank in range(2)]
@@ -154,6 +162,13 @@ def test_questions_are_fixed_by_seed_step_and_rank():
     others = ({"step": 1}, {"share": Share(1, 1)}, {"seed": 1})
     assert first == prompts() and len(first) == 3
     assert all(not first & prompts(**other) for other in others)
+
+
+def test_each_held_out_mix_has_questions_of_its_own():
+    engine = Reader(right)
+    evaluated(method(mix=[1], transfer=[1]), engine)
+    counts = Counter(request.prompt_ids for request in engine.requests)
+    assert len(counts) == 2 * 6 and {*counts.values()} == {2}, "sampled and greedy"
 
 
 @pytest.mark.parametrize(
@@ -390,8 +405,8 @@ def test_a_whole_run_with_its_control(tiny_policy, tmp_path):
 
 def test_every_answer_has_a_seed_of_its_own():
     engine = Reader(every_second)
-    step_of(method(), engine)
-    assert len({request.seed for request in engine.requests}) == 12
+    step_of(method(prompts_per_step=7), engine)
+    assert len({request.seed for request in engine.requests}) == 7 * 4
 
 
 def test_held_out_chains_are_searched_for_in_the_held_out_library():

@@ -20,7 +20,7 @@ from spnb.evaluate.items import play_suite
 from spnb.evaluate.proposals import CHALLENGES
 from spnb.lab import segments
 from spnb.lab.segments import KINDS, SUITES, judge
-from spnb.methods.challenger_reasoner import PAYS, Attempt
+from spnb.methods.challenger_reasoner import PAYS, Attempt, share_right
 from spnb.methods.spice import Params, subsample
 from spnb.train.plan import make_plan
 
@@ -455,6 +455,15 @@ def test_roles_may_have_policies_of_their_own_for_cross_play():
     records, _ = play_suite(made.challenge_suite(), {"late": late, "early": early})
     assert len(late.asked) == 4 and len(early.answered) == 16
     assert {(one["level"], one["success"]) for one in records} == {(4, 0.5)}
+    suites = {suite.name: suite for suite in made.suites(0)}
+    records, _ = play_suite(suites["string"], {"early": World(None)})
+    assert [one["score"] for one in records] == [1.0] * 6
+
+
+def test_answers_that_cannot_be_read_count_among_all():
+    """One of four is right, one wrong, two have no answer."""
+    assert share_right(["7", None, "8", None], "7", "integer") == 0.25
+    assert share_right([None], "7", "integer") == share_right(["7"], None, "integer") == 0
 
 
 @pytest.mark.parametrize(

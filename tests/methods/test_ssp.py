@@ -10,7 +10,7 @@ from arms import differences
 from fakes import CharTokenizer, Scripts
 
 from spnb.core import prompts
-from spnb.core.documents import Context, Proposal
+from spnb.core.documents import Context, Judgement, Proposal
 from spnb.core.episodes import run
 from spnb.core.method import Share
 from spnb.core.params import ParamError, validate
@@ -20,6 +20,7 @@ from spnb.evaluate.items import play_suite
 from spnb.lab.chain import QUEST, before, follow
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.targets import Target
+from spnb.methods import ssp
 from spnb.methods.ssp import UNVERIFIED, Method, Params, Question, facts
 
 SMALL = dict(answers_per_step=4, attempts=4, min_words=3, results=2, noisy_documents=1, highest=3)
@@ -125,6 +126,22 @@ def test_both_roles_are_paid_by_the_solvers_share():
     assert found["accept/valid"] == 1 and found["hacked"] == 0 and "accept/hacked" not in found
 
 
+def test_what_the_oracle_says_of_what_passed_by_hand():
+    """Of five that reached the verifier it reads four: right ones are accepted once in two, wrong
+    ones always. Of four accepted one is unreadable, two are wrong, one of these answerable."""
+    reasons = ["", "", "", "", UNVERIFIED, "too short", "no question"]
+    asked = Context("quest"), Trajectory((1,)), Proposal("q", "x")
+    slots = [Question(*asked, reason) for reason in reasons]
+    judged = [(2, True, True), (1, True, False), (1, False, False), (0, False, False)]
+    judged += [(3, True, True), (3, True, False)]
+    for slot, judgement in zip(slots, judged, strict=False):
+        slot.judgement = Judgement(*judgement)
+    found = ssp.numbers(slots, slots[:1])
+    assert (found["accept/valid"], found["accept/hacked"]) == (0.5, 1)
+    assert (found["unreadable"], found["hacked"], found["hacked/answerable"]) == (0.25, 0.5, 0.5)
+    assert found["passed"] == pytest.approx(4 / 7) and found["level"] == 2
+
+
 def test_searched_tokens_are_not_trained():
     _, rows = play(Scripted())
     for row in of(rows, "proposer"):
@@ -148,10 +165,12 @@ RULES = [
 
 @pytest.mark.parametrize(("values", "reason"), RULES)
 def test_rules_name_what_they_remove(values, reason):
-    """By a question of 38 characters and 8 words, of one query that is asked twice or one."""
+    """By a question of 38 characters and 8 words, of one query that is asked twice or one; case
+    and spaces make no other query."""
     question = Proposal("Start at Belana: first guide. Who is it", "Arwyn")
     twice = "distinct_queries" in values
-    found = Trajectory((1,), searches=["guide of Arwyn"] * (1 + twice), documents=["x"])
+    searched = ["guide of Arwyn", " Guide of  Arwyn"][: 1 + twice]
+    found = Trajectory((1,), searches=searched, documents=["x"])
     assert len(question.question) == 39 and len(question.question.split()) == 8
     assert method(**values).broken_rule(question, found) == reason
 
@@ -217,7 +236,7 @@ def test_a_reading_that_does_not_fit_is_not_asked_and_nothing_passes_unread():
 
 @pytest.mark.parametrize(("unit", "noise", "expected"), [
     ("document", 0, 0), ("document", 3, 3), ("document", 99, 6),
-    ("trajectory", 1, 2), ("trajectory", 2, 4),
+    ("trajectory", 1, 2), ("trajectory", 2, 4), ("trajectory", 99, 6),
 ])  # fmt: skip
 def test_noise_is_what_other_trajectories_found(unit, noise, expected):
     """Each of four trajectories found two documents, all different."""
@@ -387,6 +406,16 @@ def test_a_judge_reads_what_does_not_match():
     assert world.counts["judge"] == 8
 
 
+def test_an_attempt_without_an_answer_is_not_read_by_the_judge():
+    class Mute(Scripted):
+        def solve(self, prompt):
+            return "hm" if self.of("solve") else super().solve(prompt)
+
+    world = Mute(says=True)
+    _, rows = play(world, grader="judge", roles=JUDGED)
+    assert world.counts["judge"] == 0 and {row.reward for row in of(rows, "solver")} == {0}
+
+
 def test_controls_and_upper_bound():
     world = Scripted(asks=in_turn("one", "two"), right=in_turn(True, *[False] * 3))
     _, earned = play(world)
@@ -434,6 +463,19 @@ def test_proposals_for_held_out_answers_are_judged_and_solved():
     assert [len(one["attempts"]) for one in records] == [2, 0, 0]
     assert records[0]["text"].startswith("<search>") and records[0]["answer"] in records[0]["text"]
     assert all(("guide", QUEST.parse(text)[0]) in HELDOUT for text in world.questions)
+
+
+@pytest.mark.parametrize(
+    ("values", "world", "score", "pay"),
+    [({}, Scripted(reads=False), 1, 0), ({"verify": "none"}, Scripted(asks="wrong"), 0, 1)],
+)
+def test_held_out_proposals_that_are_valid_or_passed_are_solved(values, world, score, pay):
+    """Right and not verified, then wrong and passed, which pays most as nobody answers as stated;
+    two of the attempts are shown."""
+    *_, suite = method(**values).suites(0)
+    records, _ = play_suite(suite, {"policy": world})
+    assert {(one["score"], one["pay"]) for one in records} == {(score, pay)}
+    assert all(len(one["attempts"]) == 2 for one in records)
 
 
 @pytest.mark.parametrize(
@@ -592,6 +634,19 @@ def test_the_oracle_says_where_a_chain_leads(text, level, answerable, right):
     assert (told.level, told.answerable, told.right) == (level, answerable, right)
 
 
+def test_a_policy_is_weighed_by_its_own_rows_alone():
+    """A proposer of its own, of four rows, beside sixteen of the solver: each mean is over its
+    policy's rows."""
+    made, world = (
+        method(roles={"proposer": {"policy": "own"}}),
+        Scripted(right=in_turn(True, False)),
+    )
+    rows = run(made.rollout(0), {"policy": world, "own": world})
+    made.estimate(rows)
+    made.select(rows)
+    assert {row.weight for row in rows} == {1.0} and len(rows) == 20
+
+
 OLDER = {"policy"}
 """The arms of batches and of the penalty have a start of their own."""
 ARMS = {
@@ -729,6 +784,25 @@ def test_a_question_that_no_solver_can_be_asked_is_worth_nothing_and_not_kept():
     assert slot.reason == "prompt too long" and not slot.passed
     made.remember([slot], 0)
     assert made.pool == []
+    replayed = Question(slot.context, proposal=slot.proposal, replayed=True)
+    run(made.solve([replayed], 0), {"policy": Scripted()})
+    assert replayed.passed and {row.invalid for row in replayed.rows} == {True}, "an earlier one"
+
+
+def test_a_reading_that_fails_counts_before_one_that_does_not_fit(monkeypatch):
+    """Of two readings the first says nothing, the second is not asked."""
+    sample = Method.sample
+
+    def cut(self, role, *arguments):
+        groups = yield from sample(self, role, *arguments)
+        for (reading,) in groups[1::2] if role == "verifier" else ():
+            reading.finish = "overlong"
+        return groups
+
+    monkeypatch.setattr(Method, "sample", cut)
+    monkeypatch.setattr(ssp, "read_answer", lambda text: None)
+    with pytest.raises(ValueError, match=r"\(not verified: 4\)"):
+        play(Scripted(), readings=2)
 
 
 def test_a_proposer_whose_prompt_is_too_long_did_nothing_wrong():

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import yaml
+from report.test_frame import RIGHT, answered
 
 from spnb.core.params import ParamError, variants, variants_at
 from spnb.report import claims, frame
@@ -29,7 +30,7 @@ from spnb.report.claims import (
     verdicts,
 )
 from spnb.report.exhibits import exhibit_info
-from spnb.report.frame import Frames
+from spnb.report.frame import Frames, gather
 
 SCORE = Measure(suite="*", opponent="random", weights={"win": 100, "draw": 50})
 
@@ -185,6 +186,8 @@ def test_variants_are_compared_in_pairs_of_a_seed():
     assert only(table, of="no-rae", against="full")["verdict"] == CONTRADICTED
     row = only(table, minimal_effect=10)
     assert (row["verdict"], row["note"]) == (NOT_DECIDED, "perhaps smaller than 10")
+    row = only(table, of="no-rae", against="full", direction="less", minimal_effect=10)
+    assert (row["verdict"], row["note"]) == (NOT_DECIDED, "perhaps smaller than 10")
 
 
 def test_what_is_shown_stays_within_what_is_possible_and_the_verdict_with_it():
@@ -204,10 +207,20 @@ def test_beside_a_constant_the_measure_itself_is_shown():
     assert (row["paper"], row["here"]) == ("step 16: 52.3; late: 51", "51.0 [38.3, 63.7] %")
     assert row["end"] == "51.0 [50.0, 52.0]" and row["P(better)"] == "-"
     assert row["verdict"] == SUPPORTED  # 1 +- 12.7 lies within 14
+    assert row["p (Holm)"] == "0.5"  # 2 atan(1 / 1) / pi
     assert only(ends(full=(0.50, 0.52)), **near | {"margin": 13})["verdict"] == NOT_DECIDED
     same = ends(full=(0.70, 0.70))
     assert only(same, against=70)["verdict"] == NOT_DECIDED  # no spread, no difference
     assert only(same, against=71, direction="less")["verdict"] == SUPPORTED
+
+
+def test_beside_a_constant_seeds_that_agree_leave_the_doubt_of_the_items(tmp_path):
+    """Three seeds of 60 of the same 100 answers: 1.96 standard errors, of 60 * 40 / 100 each way;
+    Student's t over the seeds alone would have no width."""
+    runs = gather([answered(tmp_path, "full", seed, 50, 60) for seed in range(3)])
+    (row,) = verdicts(file_of(part(measure=RIGHT, against=50)), runs).to_dict("records")
+    assert row["here"] == row["end"] and row["here"].startswith("60.0 [")
+    assert float(row["smallest visible"]) == pytest.approx(1.96 * 24**0.5, rel=0.1)
 
 
 def test_a_small_unit_has_more_decimals():

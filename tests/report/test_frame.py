@@ -349,6 +349,7 @@ def test_intervals_are_printed_in_one_way():
 
 def test_a_label_may_name_a_parameter_of_the_runs(tmp_path):
     params = {"paper": "p", "scale": "cpu", "variant": "v", "seed": 0, "sizes": [4, 16]}
+    params["suites"] = ["a-4", "a-16"]
     run = open_run(tmp_path, params)
     for name, value in (("a-4", 0.25), ("a-16", 0.75)):
         labels = dict.fromkeys(frame.KEYS, "") | {"suite": name, "metric": "right"}
@@ -357,6 +358,8 @@ def test_a_label_may_name_a_parameter_of_the_runs(tmp_path):
     taken = [Measure(suite=f"a-{{sizes[{place}]}}", weights={"right": 100}) for place in (0, 1, 2)]
     assert [list(values(each, frames).values()) for each in taken] == [[25], [75], []]
     assert taken[2].select(frames)[1] == "no evals with suite 'a-{sizes[2]}'"
+    both = Measure(suite="{suites}", weights={"right": 100})
+    assert list(values(both, frames).values()) == [50], "of a list that many labels"
 
 
 def test_changes_from_step_to_step_have_a_mean_size():
@@ -382,3 +385,26 @@ def test_a_change_may_be_from_a_share_of_the_training_and_up_to_one():
     assert values(level, logged, 0.5) == {("full", 3): 5}, "an earlier share is as it is"
     with pytest.raises(ParamError, match="since is 0.6; allowed: below until, 0.5"):
         validate(Measure, own | {"since": 0.6, "until": 0.5})
+
+
+def test_answers_that_agree_leave_room_for_others_where_they_are_yes_or_no(tmp_path):
+    """64 of 64 can be read: Wilson's lower end is 64 / (64 + 1.96^2). Each takes two turns; there
+    could be any number."""
+    run = open_run(tmp_path, {"paper": "rlvr", "scale": "cpu", "variant": "a", "seed": 0})
+    run.append("metrics", {"step": 8, "loss": 1.0})
+    records = [record("q", str(place), 1.0, parsed=True, turns=2) for place in range(64)]
+    run.append("items", *({**each, "step": 8} for each in records))
+    for metric, value in (("parsed", 1.0), ("turns", 2.0)):
+        run.append("evals", row("q", metric, value, n=64, step=8))
+    frames = gather([run])
+    read = Measure(suite="q", weights={"parsed": 100}).interval(frames, "a")
+    assert read == (100, pytest.approx(94.34, abs=0.01), 100, 1)
+    turns = Measure(suite="q", weights={"turns": 1}).interval(frames, "a")
+    assert turns == pytest.approx((2, 2, 2, 1))
+
+
+def test_an_interval_is_widened_where_either_has_ends():
+    nan = math.nan
+    assert frame.widened((1.0, nan, nan, 1), (0.5, 2.0)) == (1.0, 0.5, 2.0, 1)
+    assert frame.widened((1.0, 0.5, 2.0, 2), (nan, nan)) == (1.0, 0.5, 2.0, 2)
+    assert frame.widened((1.0, 0.5, 1.5, 2), (0.7, 2.0)) == (1.0, 0.5, 2.0, 2)

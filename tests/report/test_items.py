@@ -1,5 +1,7 @@
 """Evaluated numbers taken apart into what each graded answer or match adds to them."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 
@@ -8,6 +10,7 @@ from spnb.report.items import (
     KEYS,
     by_item,
     different_weights,
+    first_weights,
     item_contributions,
     item_gains,
     item_interval,
@@ -154,3 +157,10 @@ def test_a_run_without_records_has_no_items(tmp_path):
     run = write(tmp_path, [], [("a", "win", 0.5, {})])
     assert read_answers(run) == {}
     assert item_contributions({}, pd.DataFrame(gather([run]).results), {"win": 1}) is None
+
+
+def test_the_weights_of_policies_that_are_not_trained_are_no_other_start():
+    starts = {"policy": "a", "judge": "b", "proposer": "c"}
+    params = {"weights": {"w": "1"}, "starts": starts, "co_trained": {"proposer": {}}}
+    first = first_weights(SimpleNamespace(params=params))
+    assert first == {"weights": {"w": "1"}, "starts": {"policy": "a", "proposer": "c"}}

@@ -63,6 +63,14 @@ def test_the_gap_is_a_mean_over_sampled_tokens_of_both_signs(tiny_model):
         assert EngineWatch(1e-3).gap(tiny_model, [longer]) is None
 
 
+def test_the_rows_that_are_compared_are_spread_over_all(tiny_model):
+    """The last four of eight are off by 1 nat: of every second row two of four."""
+    samples = rows(tiny_model, roles="abcdefgh")
+    for row in samples[4:]:
+        row.logps = tuple(logp + 1 for logp in row.logps)
+    assert engine_gap(tiny_model, samples, count=4) == pytest.approx(0.5, abs=1e-5)
+
+
 def test_an_engine_is_compared_at_the_temperature_of_its_samples(tiny_model):
     hot = rows(tiny_model, 2.0)
     assert EngineWatch(1e-3).gap(tiny_model, hot, 2.0) < 1e-5

@@ -300,14 +300,15 @@ def test_rollout_metrics_by_hand():
     rows = [
         sample(1.0, 2.0, truncated=True),
         sample(-2.0, -1.0, logps=(-2.0,), mask=(1,), invalid=True),
-        sample(4.0, 0.0, logps=(-3.0, -3.0, -6.0), mask=(1, 1, 1), weight=0.0),
+        sample(4.0, 0.0, logps=(-3.0, -3.0, -6.0), mask=(1, 1, 1), weight=0.0, truncated=True),
     ]
     metrics = rollout_metrics([role_sums(rows)], [{}])
     assert metrics["samples"] == 3 and metrics["trained"] == pytest.approx(2 / 3)
     assert metrics["reward/g/0"] == 1.0
     assert metrics["length/g/0"] == 2.0
     assert metrics["entropy/g/0"] == pytest.approx((1 + 3 + 2 + 3 + 3 + 6) / 6)
-    assert metrics["truncated/g/0"] == metrics["invalid/g/0"] == pytest.approx(1 / 3)
+    assert metrics["truncated/g/0"] == pytest.approx(2 / 3)
+    assert metrics["invalid/g/0"] == pytest.approx(1 / 3)
     assert metrics["trained/g/0"] == pytest.approx(2 / 3)
     assert metrics["advantage_mean/g/0"] == pytest.approx(1 / 3)
     assert metrics["advantage_std/g/0"] == pytest.approx((5 / 3 - 1 / 9) ** 0.5)
@@ -352,14 +353,15 @@ def test_kl_of_unsloths_rows_that_are_moved_by_their_prompts_padding():
 
 
 def test_ratios_of_trainer_and_engine_by_hand():
-    """Masked tokens and rows without the engine's numbers are left out."""
+    """Masked tokens and rows without the engine's numbers are left out; the trainer's are half a
+    nat less and one and a half more, which is 0.61 and 4.48 times the engine's probability."""
     row = sample(0.0, 1.0, logps=(-1.0, -2.0, -9.0))
     out = {"completion_ids": torch.zeros(2, 3)}
     rows = [row, replace(row, logps=(math.nan,) * 3)]
-    out["old_per_token_logps"] = torch.tensor([[-3.0, 0.0, 0.0]] * 2)
+    out["old_per_token_logps"] = torch.tensor([[-1.5, -0.5, 0.0]] * 2)
     e = 2.718281828459045
     for most, above in ((3.0, 1), (8.0, 0)):
-        expected = {"tokens": 2, "ratio": pytest.approx(e**-2 + e**2), "above": above}
+        expected = {"tokens": 2, "ratio": pytest.approx(e**-0.5 + e**1.5), "above": above}
         assert ratio_sums(rows, out, most) == expected
     assert not ratio_sums(rows, {"completion_ids": torch.zeros(2, 3)}, 3.0)
 
@@ -367,8 +369,8 @@ def test_ratios_of_trainer_and_engine_by_hand():
 @pytest.mark.slow
 def test_ratios_of_an_engine_that_is_off_are_in_the_metrics(tmp_path, tiny_model, tokenizer):
     """TRL's mean where it cuts none: the engine has four times the trainer's probabilities in one
-    row, and a quarter in the other."""
-    shifts, seen = (math.log(4), -math.log(4)), {}
+    row, and an eighth in the other."""
+    shifts, seen = (math.log(4), -math.log(8)), {}
 
     class Tracker(TrainerCallback):
         def on_log(self, args, state, control, logs, **_):
@@ -388,7 +390,7 @@ def test_ratios_of_an_engine_that_is_off_are_in_the_metrics(tmp_path, tiny_model
 
         grpo = {"learning_rate": 1e-9}
         _, (row,) = trained(tmp_path, tiny_model, tokenizer, [rows], watch=as_with_vllm, grpo=grpo)
-        assert row["engine_ratio"] == pytest.approx((4 + 1 / 4) / 2, rel=1e-4)
+        assert row["engine_ratio"] == pytest.approx((1 / 4 + 8) / 2, rel=1e-4)
         assert row["engine_above"] == (0.5 if most == 3 else 0)
         trls = seen["sampling/importance_sampling_ratio/mean"]
         assert (trls == pytest.approx(row["engine_ratio"], rel=1e-5)) == (most == 9)
@@ -400,7 +402,8 @@ def test_metrics_of_a_step(tmp_path, tiny_model, tokenizer):
     row = metrics[0]
     assert (row["step"], row["samples"], row["trained"], row["reward/g/0"]) == (1, 2, 1.0, 0.0)
     assert row["method/calls"] == 1 and row["tokens_per_second"] > 0
-    assert row["seconds/step"] >= row["seconds/generate"]
+    assert row["seconds/generate"] + row["seconds/update"] == pytest.approx(row["seconds/step"])
+    assert 0 < row["seconds/update"] < row["seconds/step"]
 
 
 @pytest.mark.slow

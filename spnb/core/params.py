@@ -112,8 +112,9 @@ def _explain(model: type[BaseModel], item: Mapping[str, Any], prefix: str) -> st
         kind: Any = model
         for part in item["loc"][:-1]:
             outer += f"{part}."
-            fields = getattr(kind, "model_fields", None)
-            kind = fields[part].annotation if fields else get_args(kind)[-1]
+            fields = getattr(kind, "model_fields", {})
+            inside = next(reversed(get_args(kind)), None)
+            kind = fields[part].annotation if part in fields else inside
         allowed = [outer + name for name in getattr(kind, "model_fields", {})]
         return where + unknown("parameter", key.removeprefix(where), allowed)
     if item["type"] == "missing":

@@ -131,11 +131,8 @@ class Params(MethodParams):
         learn = {"responder", *(["questioner"] if self.question_source == "policy" else [])}
         learn |= {"verifier"} if self.judgments else set()
         need(learn - {*self.frozen}, "roles", "one that learns")
-        rows = (
-            {*self.role_names}
-            - {*self.silent, *self.frozen}
-            - ({"questioner"} if static else set())
-        )
+        still = {*self.silent, *self.frozen, *(["questioner"] if static else [])}
+        rows = {*self.role_names} - still
         kl = {name: getattr(self.roles.get(name), "kl", None) for name in rows}
         held = {name for name in rows if (name == "questioner" if kl[name] is None else kl[name])}
         fits = held <= {"questioner"} or held == rows or not self.grpo.get("beta")

@@ -49,7 +49,7 @@ OUTLINE = {"path_effects": [withStroke(linewidth=2.8, foreground="white")]}
 """Keeps an interval visible on a dark bar."""
 FEW = 8
 """Up to so many steps a panel has dots and error bars, with more thin lines and bands."""
-CROWD = 40
+CROWD = 30
 """More thin lines than these hide what they are of: such a panel has means and bands alone."""
 TICKS = 5
 """Up to so many steps each is marked on the axis."""

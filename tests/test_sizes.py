@@ -17,7 +17,7 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_770,
     "methods": 3_060,
-    "train": 5_120,
+    "train": 5_130,
     "games": 1_240,
     "corpus": 1_600,
     "evaluate": 1_520,
@@ -26,9 +26,9 @@ BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_940
+HELPER = 10_950
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_390
+EVERYTHING = 26_400
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -14,9 +14,10 @@ from spnb.core.paths import resolve
 from spnb.corpus.store import check_corpus
 from spnb.evaluate.benchmarks import BENCHMARKS, BY_SEARCH, HUB
 from spnb.evaluate.loaders import load
-from spnb.train.config import RunParams, flat, trl_names
+from spnb.train.config import RunParams, flat
 from spnb.train.doctor import look, missing
 from spnb.train.engines.server import Server
+from spnb.train.grpo import trl_names
 from spnb.train.policies import check_policies
 from spnb.train.provenance import version
 

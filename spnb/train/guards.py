@@ -12,8 +12,9 @@ import torch
 from spnb.core.method import SelfPlayMethod
 from spnb.core.types import Engine, Request, Sample, Trajectory
 from spnb.train.cards import GB, refuse_small, refuse_taken
-from spnb.train.config import RunParams, TrainerError, processes, trl_names
+from spnb.train.config import RunParams, TrainerError, processes
 from spnb.train.doctor import CAPABILITY
+from spnb.train.grpo import trl_names
 from spnb.train.metrics import mean_of
 
 CHUNK = 256

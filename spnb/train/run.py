@@ -32,8 +32,9 @@ from spnb.evaluate.items import play_suites
 from spnb.evaluate.loaders import run_suites
 from spnb.methods import method_class, method_module
 from spnb.train import guards
-from spnb.train.config import GRPOParams, RunParams, params_class, processes
+from spnb.train.config import RunParams, params_class, processes
 from spnb.train.find import starting_policies
+from spnb.train.grpo import GRPOParams
 from spnb.train.guards import TrainerError
 from spnb.train.partners import Partner
 from spnb.train.policies import (

@@ -35,8 +35,9 @@ from spnb.core.episodes import run
 from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
 from spnb.core.types import Engine, Sample
 from spnb.train import guards
-from spnb.train.config import RunParams, check_settings, grpo_arguments, processes, trl_names
+from spnb.train.config import RunParams, check_settings, grpo_arguments, processes
 from spnb.train.engines.vllm import starting, vllm_settings
+from spnb.train.grpo import trl_names
 from spnb.train.guards import TrainerError
 from spnb.train.logps import EntropyMixin, logps_mixin
 from spnb.train.masters import MastersMixin

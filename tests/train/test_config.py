@@ -11,15 +11,8 @@ from transformers.training_args import OptimizerNames
 
 from spnb.core.params import SCALES, ParamError, papers, scale_values, validate, variants
 from spnb.methods import method_module
-from spnb.train.config import (
-    GRPOParams,
-    RunParams,
-    changed_values,
-    merge,
-    params_class,
-    trl_names,
-    variant_layers,
-)
+from spnb.train.config import RunParams, changed_values, merge, params_class, variant_layers
+from spnb.train.grpo import GRPOParams, trl_names
 from spnb.train.plan import Session
 
 IDENTITY = {"paper": "spiral", "scale": "cpu", "variant": "full", "policy": "x"}

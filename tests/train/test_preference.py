@@ -19,7 +19,8 @@ from spnb.core.method import Preference
 from spnb.core.params import ParamError, validate
 from spnb.core.types import Pair, Sample
 from spnb.methods.spell import Method as Spell
-from spnb.train.config import RunParams, params_class, trl_names
+from spnb.train.config import RunParams, params_class
+from spnb.train.grpo import trl_names
 from spnb.train.guards import TrainerError, check_contract
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_one

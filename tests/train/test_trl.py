@@ -11,7 +11,7 @@ import trl
 from transformers import Trainer
 
 from spnb.train import guards
-from spnb.train.config import trl_names
+from spnb.train.grpo import trl_names
 from spnb.train.logps import LogpsMixin, PackingMixin
 from spnb.train.preference import PreferenceMixin
 from spnb.train.role_kl import RoleKLMixin, WeightedKLMixin

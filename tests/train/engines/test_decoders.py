@@ -46,8 +46,6 @@ def test_the_embedded_policy_answers_the_same(count, group, monkeypatch):
     expected = by_transformers(engine, asked, monkeypatch)
     answers = engine.generate(asked)
     assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
-    if torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkl.is_available():
-        assert [answer.logps for answer in answers] == [answer.logps for answer in expected]
     for answer, other in zip(answers, expected, strict=True):
         assert answer.logps == pytest.approx(other.logps, abs=1e-5)
 

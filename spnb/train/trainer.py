@@ -34,10 +34,9 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from spnb.core.episodes import run
 from spnb.core.method import POLICY, ROW_MEAN_LOSSES, Role, SelfPlayMethod, Share
 from spnb.core.types import Engine, Sample
-from spnb.train import guards
+from spnb.train import grpo, guards
 from spnb.train.config import RunParams, check_settings, grpo_arguments, processes
 from spnb.train.engines.vllm import starting, vllm_settings
-from spnb.train.grpo import trl_names
 from spnb.train.guards import TrainerError
 from spnb.train.logps import EntropyMixin, logps_mixin
 from spnb.train.masters import MastersMixin
@@ -116,7 +115,7 @@ class RunMixin(MastersMixin, StatesMixin):
     def reported(self, logs: Mapping[str, float]) -> dict[str, float]:
         """TRL's numbers of an update under our names; no KL where nothing is held by one, of which
         Unsloth says 0."""
-        names = trl_names()["reported"][self.trl]
+        names = grpo.trl_names()["reported"][self.trl]
         found = {name: logs[key] for name, key in names.items() if logs.get(key) is not None}
         return found if self.args.beta else {key: found[key] for key in found if key != "kl"}
 

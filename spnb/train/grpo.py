@@ -101,6 +101,10 @@ class GRPOParams(GRPOExtras):
             ignored = f"grpo.warmup_steps is {self.warmup_steps} with lr_scheduler_type 'constant'"
             allowed = "0, or a schedule that has one, such as constant_with_warmup"
             raise ValueError(f"{ignored}, which has none; allowed: {allowed}")
+        return self
+
+    @model_validator(mode="after")
+    def _together(self) -> "GRPOParams":
         for name, other in NEEDS.items():
             if (value := getattr(self, name)) and not getattr(self, other):
                 shown = f"grpo.{name} is {value} with {other} {getattr(self, other)}"

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from spnb.core.disk import digests, move, sync, write_json
 from spnb.core.method import SNAPSHOTS
-from spnb.core.params import require, validate
+from spnb.core.params import ParamError, require, validate
 from spnb.core.types import Sample, Sampling, role_label
 from spnb.evaluate.items import play_suites
 from spnb.evaluate.loaders import run_suites
@@ -286,6 +286,11 @@ class StageRun:
         if params.lora_rank:
             self.new_adapter = trained_weights(self.model)
         names = {role.policy for role in self.method.roles.values()}
+        used = {role.policy for role in self.method.default_roles().values()} | names
+        used |= {stage.policy for stage in params.all_stages} | {*params.co_trained}
+        for name in sorted({*params.policies} - used):
+            allowed = f"what a role (roles.<role>.policy) or stage has: {', '.join(sorted(used))}"
+            raise ParamError(f"policies names {name!r}, which nothing uses; allowed: {allowed}")
         for name in sorted(names - {self.stage.policy, *self.partners, *SNAPSHOTS}):
             require("policy of a role", name, [*self.sources, *SNAPSHOTS])
             self.engines[name] = self.beside(name, policy.tokenizer)

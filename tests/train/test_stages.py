@@ -190,6 +190,22 @@ def test_what_a_lora_run_saves_is_what_it_trained_also_after_another(
     torch.testing.assert_close(said, second, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["solver", "challenger", "judge"], "policies names 'judge', which nothing uses; allowed:"
+         " what a role .*has: challenger, solver"),
+        (["solver"], "policy of a role is 'challenger', which is unknown; .*solver"),
+    ],
+)  # fmt: skip
+def test_policies_and_roles_name_each_other(tmp_path, in_place, names, message):
+    stages = [{"policy": "solver", "steps": 1}]
+    policies = dict.fromkeys(names, "embedded/games")
+    run = make_run(tmp_path, policies=policies, stages=stages, steps=1)
+    with pytest.raises(ParamError, match=message):
+        rzero.train(run)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("rank", "to_start"), [(0, False), (4, False), (4, True)])
 def test_a_later_stage_has_the_runs_start(tmp_path, monkeypatch, in_place, rank, to_start):

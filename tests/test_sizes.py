@@ -17,18 +17,18 @@ from tools.sizes import (
 BUDGET = {  # lines of code and docstrings: today's, to the next 10
     "core": 2_770,
     "methods": 3_060,
-    "train": 5_130,
+    "train": 5_140,
     "games": 1_240,
     "corpus": 1_600,
     "evaluate": 1_520,
     "lab": 4_650,
-    "report": 6_020,
+    "report": 6_030,
     "reference": 100,
     "cli": 400,
 }
-HELPER = 10_950
+HELPER = 10_960
 """Core, methods and train together; 6,500 is where they should be."""
-EVERYTHING = 26_400
+EVERYTHING = 26_410
 """18,000 is where it should be before `report` is rebuilt, 15,200 after that."""
 
 

@@ -287,10 +287,10 @@ class StageRun:
             self.new_adapter = trained_weights(self.model)
         names = {role.policy for role in self.method.roles.values()}
         used = {role.policy for role in self.method.default_roles().values()} | names
-        used |= {stage.policy for stage in params.all_stages} | {*params.co_trained}
-        for name in sorted({*params.policies} - used):
+        used |= {*params.co_trained, *(stage.policy for stage in params.all_stages)}
+        if unused := sorted({*params.policies} - used):
             allowed = f"what a role (roles.<role>.policy) or stage has: {', '.join(sorted(used))}"
-            raise ParamError(f"policies names {name!r}, which nothing uses; allowed: {allowed}")
+            raise ParamError(f"policies has {unused[0]!r}, which nothing uses; allowed: {allowed}")
         for name in sorted(names - {self.stage.policy, *self.partners, *SNAPSHOTS}):
             require("policy of a role", name, [*self.sources, *SNAPSHOTS])
             self.engines[name] = self.beside(name, policy.tokenizer)

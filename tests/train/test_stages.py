@@ -193,7 +193,7 @@ def test_what_a_lora_run_saves_is_what_it_trained_also_after_another(
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["solver", "challenger", "judge"], "policies names 'judge', which nothing uses; allowed:"
+        (["solver", "challenger", "judge"], "policies has 'judge', which nothing uses; allowed:"
          " what a role .*has: challenger, solver"),
         (["solver"], "policy of a role is 'challenger', which is unknown; .*solver"),
     ],

@@ -50,10 +50,10 @@ ADAPTIVE = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_c
 NEEDS = {"use_bias_correction_kl": "beta", **dict.fromkeys(ADAPTIVE, "use_adaptive_entropy")}
 """Settings of `grpo` that do nothing without another one, and that one."""
 ORDERED = {
-    "entropy_coef_min": "entropy_coef_max",
-    "vllm_importance_sampling_clip_min": "vllm_importance_sampling_clip_max",
+    "entropy_coef_min": ("entropy_coef_max", 1.0),
+    "vllm_importance_sampling_clip_min": ("vllm_importance_sampling_clip_max", 3.0),
 }
-"""Settings of `grpo` that are at most another one."""
+"""Settings of `grpo` that are at most another one, and TRL's default of that."""
 
 
 class GRPOParams(GRPOExtras):
@@ -109,9 +109,10 @@ class GRPOParams(GRPOExtras):
             if (value := getattr(self, name)) and not getattr(self, other):
                 shown = f"grpo.{name} is {value} with {other} {getattr(self, other)}"
                 raise ValueError(f"{shown}; allowed: with {other}, without which it does nothing")
-        for name, other in ORDERED.items():
+        for name, (other, default) in ORDERED.items():
             least, most = getattr(self, name), getattr(self, other)
-            if None not in (least, most) and least > most:
+            most = default if most is None else most
+            if least and least > most:
                 raise ValueError(f"grpo.{name} is {least} with {other} {most}; allowed: up to that")
         high = 1 + (self.epsilon_high or self.epsilon)
         if self.delta and (self.loss_type == "cispo" or self.delta <= high):

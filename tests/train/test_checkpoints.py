@@ -58,6 +58,14 @@ def test_a_damaged_manifest_is_refused(checkpoint, text):
         read_state(checkpoint)
 
 
+def test_a_checkpoint_of_an_older_version_is_refused(checkpoint):
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    for older in ({"format": manifest["format"] - 1}, {"format": None}):
+        (checkpoint / "manifest.json").write_text(json.dumps(manifest | older))
+        with pytest.raises(RunError, match="-2 is of an older version, .*; delete .*stage-0 to"):
+            read_state(checkpoint)
+
+
 def test_the_newest_complete_checkpoint_counts(tmp_path):
     folder = tmp_path / "stage-0"
     assert last_checkpoint(folder) is None

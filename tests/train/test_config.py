@@ -58,6 +58,8 @@ def test_every_schedule_takes_what_it_may_be_given():
 
 
 def test_settings_of_trl_that_a_run_need_not_have():
+    entropy = {"use_adaptive_entropy": True, "entropy_coef_min": 0.1, "entropy_coef_max": 0.1}
+    assert validate(RunParams, IDENTITY | {"grpo": entropy}).grpo["entropy_coef_min"] == 0.1
     params = validate(RunParams, IDENTITY | {"grpo": {"delta": 2, "epsilon_high": 0.3}})
     assert (params.grpo["delta"], params.grpo["epsilon_high"], params.grpo["beta"]) == (2.0, 0.3, 0)
     assert "entropy_coef" not in params.grpo and "lr_scheduler_kwargs" not in params.grpo
@@ -83,7 +85,8 @@ def test_layers_merge_key_by_key():
         "games": ["c"],
         "roles": {"solver": {"policy": "start", "trainable": False}},
     }
-    assert merge({"benchmarks": {"a": {"b": 1}}}, {"benchmarks": {}}) == {"benchmarks": {}}
+    for name in ("benchmarks", "policies", "servers", "co_trained", "start_from"):
+        assert merge({name: {"a": {"b": 1}}}, {name: {}}) == {name: {}}
     assert merge({"benchmarks": {"a": {"b": 1}}}, {"benchmarks": {"a": {}}})["benchmarks"]["a"]
     assert merge({"grpo": {"beta": 0.1}}, {"grpo": {}}) == {"grpo": {"beta": 0.1}}
     entry = {"set": {"grpo": {"beta": 1}}, "at": {"cpu": {"grpo": {"epsilon": 2}}}}
@@ -139,6 +142,20 @@ def test_only_what_differs_is_left():
             "grpo.vllm_importance_sampling_clip_min is 5.0 with .*_max 2.0; allowed: up to that",
         ),
         (
+            {"grpo": {"vllm_importance_sampling_clip_min": 5}},
+            "grpo.vllm_importance_sampling_clip_min is 5.0 with .*_max 3.0; allowed: up to that",
+        ),
+        (
+            {
+                "grpo": {
+                    "use_adaptive_entropy": True,
+                    "entropy_coef_min": 0.5,
+                    "entropy_coef_max": 0,
+                }
+            },
+            "grpo.entropy_coef_min is 0.5 with entropy_coef_max 0.0; allowed: up to that",
+        ),
+        (
             {"grpo": {"vllm_model_impl": "vllm"}},
             "grpo.vllm_model_impl is 'vllm' with engine 'torch'; allowed: nothing, or with vllm",
         ),
@@ -152,6 +169,17 @@ def test_only_what_differs_is_left():
         ({"grpo": {"temperature": 1}}, "grpo.temperature is 1; allowed: nothing, temperature dec"),
         ({"temperature": float("inf")}, "temperature is inf; allowed: a finite number"),
         ({"steps": True}, "steps is True; allowed: a truth value is not a number"),
+        ({"seed": True}, "seed is True; allowed: a truth value is not a number"),
+        ({"chat_template": "no.jinja"}, "chat_template is 'no.jinja'; allowed: a file with a Jinj"),
+        (
+            {
+                "grpo": {
+                    "lr_scheduler_type": "cosine_with_min_lr",
+                    "lr_scheduler_kwargs": {"min_lr": 1e-7, "min_lr_rate": 0.1},
+                }
+            },
+            "grpo.lr_scheduler_kwargs is .* with lr_scheduler_type 'cosine_with_min_lr'; allowed",
+        ),
         ({"steps": 2.5}, "steps is 2.5; allowed: a valid integer"),
         ({"steps": 10**20}, "steps is 1000.*; allowed: less than or equal to 10000000"),
         ({"seed": 2**32}, "seed is 4294967296; allowed: less than"),
@@ -165,6 +193,17 @@ def test_only_what_differs_is_left():
                 "dtype": "bfloat16",
                 "lora_rank": 8,
                 "policies": {"rival": "other/model"},
+            },
+            "policies is .*rival.* with backend 'unsloth'; allowed: the run's own weights, what a",
+        ),
+        (
+            {
+                "backend": "unsloth",
+                "engine": "vllm",
+                "dtype": "bfloat16",
+                "lora_rank": 8,
+                "policies": {"rival": "x"},
+                "start_from": {"rival": "full"},
             },
             "policies is .*rival.* with backend 'unsloth'; allowed: the run's own weights, what a",
         ),

@@ -264,6 +264,17 @@ def test_groups_of_tokens_are_sorted_full_and_at_most_so_large():
     assert [len(rows) for rows in length_groups(mask, 1)] == [1] * len(mask)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "sizes"), [(9, [1, 1, 1, 1]), (10, [1, 2, 1]), (18, [1, 3]), (44, [4])]
+)
+def test_a_group_is_as_wide_as_the_columns_that_its_own_rows_use(tokens, sizes):
+    """Of 3, 4, 5 and 6 tokens; the first one stands to the left of the others."""
+    mask = torch.zeros(4, 11)
+    for row, (first, last) in enumerate([(0, 3), (6, 10), (6, 11), (5, 11)]):
+        mask[row, first:last] = 1
+    assert [len(rows) for rows in length_groups(mask, tokens)] == sizes
+
+
 # --- entropies of Unsloth's loss
 
 
@@ -299,8 +310,9 @@ def test_unsloths_loss_is_asked_for_entropies_and_masks_what_the_run_wants(quant
 def test_a_small_vocabulary_on_a_cpu_is_left_to_trl(tiny_model, monkeypatch):
     assert logps_mixin(tiny_model, None) is PackingMixin
     assert logps_mixin(tiny_model, 64) is LogpsMixin
-    large = Qwen3ForCausalLM(Qwen3Config(vocab_size=2**14 + 1, **SIZES))
-    assert logps_mixin(large, None) is LogpsMixin
+    for tokens, mixin in ((2**14, PackingMixin), (2**14 + 1, LogpsMixin)):
+        model = Qwen3ForCausalLM(Qwen3Config(vocab_size=tokens, **SIZES))
+        assert logps_mixin(model, None) is mixin
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert logps_mixin(tiny_model, None) is LogpsMixin
 
@@ -311,6 +323,7 @@ def test_logits_that_a_soft_cap_follows_are_refused(cap):
     refused = pytest.raises(TrainerError, match="logits of Gemma2ForCausalLM are not its head's")
     with refused if cap else nullcontext():
         assert logps_mixin(model, 64) is LogpsMixin
+    assert model.training, "as it was"
 
 
 @pytest.mark.parametrize(

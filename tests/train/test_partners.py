@@ -130,6 +130,10 @@ def test_a_run_of_two_policies_killed_and_resumed_is_bit_identical(tmp_path):
             {"co_trained": {"other": {}}, "stages": [{"policy": "other", "steps": 2}]},
             "co_trained is .* with stages",
         ),
+        (
+            {"co_trained": {"other": {}}, "engine": "vllm", "dtype": "bfloat16"},
+            "co_trained is .* engine 'vllm'; allowed: no stages, torch",
+        ),
     ],
 )
 def test_bad_input_is_named(values, message):
@@ -148,7 +152,15 @@ def test_a_partner_without_settings_of_its_own_makes_another_run(tmp_path):
     assert len({config_hash(one.model_dump(mode="json")) for one in (alone, beside)}) == 2
 
 
+def test_of_a_partner_a_steps_row_has_loss_gradient_and_kl_by_role():
+    partner = Partner(SimpleNamespace(hooks=SimpleNamespace(), train=None))
+    row = {"step": 3, "loss": 0.5, "grad_norm": 2.0, "kl": 9.0, "kl/r": 0.25, "reward/r": 1.0}
+    partner.trainer.hooks.on_step(row, [])
+    assert partner.metrics("b") == {"loss/b": 0.5, "grad_norm/b": 2.0, "kl/r": 0.25}
+
+
 def test_a_partner_is_trained_with_its_own_settings(tmp_path, monkeypatch):
+    """Trackers get the numbers of the run alone."""
     module = rzero.run_module
     there = SimpleNamespace(tokenizer=None, chat=SimpleNamespace(tokenizer=None))
     given = {
@@ -161,9 +173,11 @@ def test_a_partner_is_trained_with_its_own_settings(tmp_path, monkeypatch):
     }
     for name, other in given.items():
         monkeypatch.setattr(module, name, other)
-    made = make_run(tmp_path, **BESIDE)
+    made = make_run(tmp_path, **BESIDE, report_to="tensorboard")
     stage = module.StageRun(
         made, module.run_params(made), module.Stage(), 0, ({}, {"challenger": "x"})
     )
     stage.method, stage.engines = there, {}
-    assert stage.partner("challenger").grpo == stage.params.grpo | {"learning_rate": 3e-3}
+    partner = stage.partner("challenger")
+    assert partner.grpo == stage.params.grpo | {"learning_rate": 3e-3}
+    assert (partner.report_to, stage.params.report_to) == ("none", "tensorboard")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import papermill
@@ -25,7 +26,7 @@ from spnb.core.paths import ROOT, resolve
 from spnb.train import run as run_module
 from spnb.train import states
 from spnb.train.metrics import TIMINGS
-from spnb.train.plan import deviations, make_plan, run_all, run_one
+from spnb.train.plan import _checked, deviations, make_plan, run_all, run_one
 from spnb.train.policies import PolicyError, policy_fingerprint, policy_path
 from spnb.train.runs import RunError, config_hash, read_state, seal
 
@@ -75,6 +76,10 @@ def test_a_variant_that_starts_from_one_without_a_corpus_starts_from_the_policy(
     plan = make_plan("ssp", "smoke", variants=["continued"], corpus=str(tmp_path), seeds=[0])
     params = plan.params("continued")
     assert params.start_from == {} and "policy" not in params.policies
+    values = {"variants": ["continued"], "corpus": str(tmp_path), "seeds": [0]}
+    named = make_plan("ssp", "smoke", **values, start_from={"rival": "search-trained"})
+    other = named.params("continued")
+    assert (other.start_from, other.policies) == ({}, {"rival": params.policy})
 
 
 @pytest.mark.slow
@@ -367,6 +372,10 @@ def test_a_variant_may_have_seeds_of_its_own(monkeypatch):
     assert list(theirs.runs) == [("other", 5), ("full", 5)] and theirs.changed == ("seeds",)
     started = make_plan("spiral", "smoke", variants=["longer"])  # with what it starts from, first
     assert list(started.runs) == [("other", 1), ("longer", 1)]
+    two = make_plan("spiral", "smoke", variants=["longer"], seeds=[4, 2])
+    assert two.needs(("longer", 2)) == [("other", 2)], "of the same seed"
+    start = two.identity("longer", 2)["starts"]["policy"]
+    assert start == {"variant": "other", "hash": config_hash(two.identity("other", 2))}
     monkeypatch.setitem(SEEDED, "full", SEEDED["full"] | {"seeds": {"smoke": ["a"]}})
     with pytest.raises(ParamError, match="seeds.0 is 'a'; allowed: a valid integer"):
         make_plan("spiral", "smoke", variants=["full"])
@@ -386,6 +395,7 @@ def test_some_of_the_seeds_are_those_alone(paper):
     [
         ("cpu", {}, "abc", ""),
         ("cpu", {"variants": ["no-rae"], "jobs": 1, "runs": "x", "eval_every": 15}, "abc", ""),
+        ("cpu", {"report_to": "tensorboard", "most_tokens": 1e15, "processes": 1}, "abc", ""),
         ("cpu", {}, "abcdef0123456-dirty", "The code has changes since commit abcdef012."),
         ("cpu", {}, None, "The code is in no git repository of its own"),
         ("gpu", {}, "abc", "Exhibits in figures/ are of scale cpu, this plan is of scale gpu."),
@@ -474,6 +484,41 @@ def test_runs_of_another_number_of_processes_are_said(tmp_path, monkeypatch, cap
     run_all(plan)
     told = capsys.readouterr().out
     assert told.endswith("spiral/smoke/full/seed-0 was trained by 8 processes, not 1\n")
+
+
+def test_after_a_failure_no_other_run_is_started(tmp_path, monkeypatch):
+    """Of three runs, two at a time, the first fails while the second goes on."""
+    groups, polls = [], []
+
+    def started(*_):
+        groups.append([SimpleNamespace(exitcode=int(not groups), is_alive=lambda: False)])
+        return groups[-1]
+
+    monkeypatch.setattr("spnb.train.plan.POLL", 0)
+    monkeypatch.setattr("spnb.train.plan.start_together", started)
+    monkeypatch.setattr("spnb.train.plan.have_ended", lambda group: group in groups[: len(polls)])
+    plan = small_plan(tmp_path, seeds=[0, 1, 2], jobs=2)
+    with pytest.raises(RunError, match="^run spiral/smoke/full/seed-0 failed; its log ends:"):
+        run_all(plan, on_poll=polls.append)
+    assert len(groups) == 2
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ({"advantage_mean/a": 0.0, "advantage_std/a": 0.0, "loss": 0.5}, True),
+        ({"advantage_mean/a": -0.5, "advantage_std/a": 0.0}, False),
+        ({"preference/margin": 0.25}, False),
+    ],
+)
+def test_a_run_in_which_nothing_could_teach_is_told(tmp_path, monkeypatch, capsys, numbers, told):
+    plan = small_plan(tmp_path)
+    run = plan.open("full", 0)
+    run.append("metrics", {"step": 1} | numbers, {"step": 2, "loss": 0.0})
+    run.finish()
+    monkeypatch.setattr("spnb.train.plan.Run.check_finished", lambda run: None)
+    _checked(plan, plan.runs)
+    assert ("nothing was learned" in capsys.readouterr().out) is told
 
 
 def test_finished_runs_are_said_and_drawn(tmp_path, monkeypatch, capsys):
@@ -629,14 +674,21 @@ def test_a_changed_template_is_another_run(tmp_path):
         return plan.open("full", 0, make=False).config_hash
 
     assert hash_of("a", 1) == hash_of("a", 2) != hash_of("b", 3)
+    run = small_plan(tmp_path, chat_template=str(path)).open("full", 0)
+    run_module.check_inputs(run, run_module.run_params(run))
+    path.write_text("c")
+    os.utime(path, (4, 4))
+    with pytest.raises(RunError, match="chat_template of its data has changed; allowed: as spiral"):
+        run_module.check_inputs(run, run_module.run_params(run))
 
 
 def test_every_file_of_a_policys_folder_counts(tmp_path):
-    names = ("config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors")
+    names = ("config.json", "tokenizer.json", "chat_template.jinja", "adapter_config.json")
+    names = (*names, "pytorch_model.bin", "model.safetensors")
     found = set()
     for text in ("first", "second"):
         for name in names:
             (tmp_path / name).write_text(text)
             if text == "second" or name == names[-1]:
                 found.add(policy_fingerprint(str(tmp_path)))
-    assert len(found) == 5
+    assert len(found) == 1 + len(names)

@@ -21,6 +21,7 @@ from spnb.train.policies import (
     PLAIN,
     PolicyError,
     _without_dropout,
+    data_fingerprint,
     fixed_engine,
     give_pad,
     import_unsloth,
@@ -87,6 +88,17 @@ def test_paths_and_fingerprints(tmp_path, tiny_model):
     assert len(first) == 12 and policy_fingerprint(str(tmp_path)) != first
 
 
+def test_every_file_below_a_folder_of_data_counts(tmp_path):
+    file = tmp_path / "inner" / "rows.jsonl"
+    file.parent.mkdir()
+    found = set()
+    for at, text in enumerate(("one", "two")):
+        file.write_text(text)
+        os.utime(file, (at, at))
+        found.add(data_fingerprint(tmp_path))
+    assert len(found) == 2
+
+
 @pytest.mark.parametrize(
     "source, why",
     [
@@ -130,6 +142,7 @@ def test_a_pad_that_is_the_end_token_gets_a_spare_one_that_is_saved(copied, tmp_
     policy = load_policy(str(copied))
     assert policy.tokenizer.pad_token == "<|fim_pad|>" != end
     assert policy.tokenizer.pad_token_id == ids[1] == policy.model.config.pad_token_id
+    assert policy.model.generation_config.pad_token_id == ids[1]
     assert f"pad token is now '<|fim_pad|>' (was {end!r})" in capsys.readouterr().out
     policy.tokenizer.save_pretrained(tmp_path / "saved")
     assert AutoTokenizer.from_pretrained(tmp_path / "saved").pad_token == "<|fim_pad|>"
@@ -164,6 +177,17 @@ def test_without_a_spare_token_a_free_row_of_the_embedding_is_taken(copied):
     tokenizer.pad_token = tokenizer.eos_token
     with pytest.raises(PolicyError, match=f"no free row in its embedding of {count}"):
         give_pad(stand_in(tokenizer, count), tokenizer, "x")
+
+
+@pytest.mark.parametrize(("bos", "fewer", "taken"), [(1, 0, 0), (0, 0, 1), (0, 1, 2)])
+def test_a_pad_is_no_first_token_and_has_a_row_in_the_embedding(copied, bos, fewer, taken):
+    """Of two that are called so, and the one that was there."""
+    tokenizer = AutoTokenizer.from_pretrained(copied)
+    names = ["<|finetune_right_pad_id|>", "<|fim_pad|>", tokenizer.pad_token]
+    tokenizer.add_special_tokens({"additional_special_tokens": names[:2]})
+    tokenizer.bos_token, tokenizer.pad_token = names[bos], tokenizer.eos_token
+    give_pad(stand_in(tokenizer, len(tokenizer) - fewer), tokenizer, "x")
+    assert tokenizer.pad_token == names[taken]
 
 
 def test_a_pad_that_another_config_calls_an_end_is_replaced(copied):

@@ -19,7 +19,7 @@ from spnb.core.method import Preference
 from spnb.core.params import ParamError, validate
 from spnb.core.types import Pair, Sample
 from spnb.methods.spell import Method as Spell
-from spnb.train.config import RunParams, params_class
+from spnb.train.config import RunParams, dpo_arguments, params_class
 from spnb.train.grpo import trl_names
 from spnb.train.guards import TrainerError, check_contract
 from spnb.train.metrics import TIMINGS
@@ -134,6 +134,30 @@ def test_loss_gradient_and_weights_are_the_written_out_ones(
     assert max((a - b).abs().max().item() for a, b in pairs) < 2e-3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "name", "without", "weight"),
+    [
+        (LONGPO, "likelihood", {"likelihood": 0.0}, 1.0),
+        (SOLOPO, "alignment", {"distance": lambda gap: 0 * gap}, 1.3),
+    ],
+    ids=["longpo", "solopo"],
+)
+def test_the_second_term_is_logged_without_its_weight(
+    tmp_path, tiny_model, tokenizer, loss, name, without, weight
+):
+    rows, start, loss_of = [], copy.deepcopy(tiny_model), globals()[f"{loss.loss}_loss"]
+    trainer = make(tmp_path, tiny_model, tokenizer, run_params(loss, steps=2), rows)
+    trainer.train()
+    after, _ = by_hand(start, ragged_pairs(), trainer._order, run_params(loss, steps=1))
+    second = []
+    for place in trainer._order[4:8]:
+        given = (after, start, ragged_pairs()[place], loss)
+        with torch.no_grad():
+            second.append((loss_of(*given) - loss_of(*given, **without)).item() / weight)
+    assert rows[1][0][f"preference/{name}"] == pytest.approx(sum(second) / 4, rel=0.02)
+
+
 CHANGED = {
     "longpo, preference the wrong way": (LONGPO, {"sign": -1}),
     "longpo, reference under the long context": (LONGPO, {"reference": "long"}),
@@ -157,6 +181,35 @@ def test_a_changed_loss_would_be_seen(tiny_model, loss, changed):
     assert any(a != pytest.approx(b, rel=2e-3) for a, b in zip(right, wrong, strict=True))
 
 
+def test_pairs_come_in_an_order_of_the_seed_anew_each_time_all_have_come(
+    tmp_path, tiny_model, tokenizer
+):
+    trainer = make(tmp_path, tiny_model, tokenizer, run_params(LONGPO, steps=3))
+    order = trainer._order
+    assert sorted(order[:6]) == sorted(order[6:]) == list(range(6)) and order[:6] != order[6:]
+    trainer.take(trainer.pairs)
+    assert trainer._order == order
+    trainer.args.seed = 4
+    trainer.take(trainer.pairs)
+    assert trainer._order != order
+    kept, pair = trainer._sample(2, "rejected"), trainer.pairs[2]
+    assert (kept.prompt_ids, kept.completion_ids) == (pair.long_ids, pair.rejected_ids)
+    assert (kept.reward, kept.group) == (0.0, 2)
+
+
+def test_what_trl_gets_for_a_loss_over_pairs(tmp_path, monkeypatch):
+    own = {"weight_decay": 0.25, "max_grad_norm": 0.5, "adam_beta2": 0.99, "ddp_timeout": 99}
+    given = dpo_arguments(run_params(LONGPO, steps=5, **own), tmp_path)
+    assert {name: given[name] for name in own} == own
+    assert (given["beta"], given["loss_weights"]) == (0.7, [0.3])
+    assert (given["max_steps"], given["save_steps"], given["seed"]) == (5, 2, 3)
+    assert given["per_device_train_batch_size"] == 4
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    given = dpo_arguments(run_params(SOLOPO, gradient_accumulation_steps=3), tmp_path)
+    assert given["loss_weights"] == [1.0], "its weight is that of the alignment"
+    assert (given["gradient_accumulation_steps"], given["per_device_train_batch_size"]) == (2, 1)
+
+
 @pytest.mark.slow
 def test_a_steps_row_and_records(tmp_path, tiny_model, tokenizer):
     rows, params = [], run_params(SOLOPO, steps=3)
@@ -169,6 +222,7 @@ def test_a_steps_row_and_records(tmp_path, tiny_model, tokenizer):
     assert first["preference/margin"] == pytest.approx(0, abs=1e-5)
     assert first["preference/alignment"] == pytest.approx(0, abs=1e-5)
     assert rows[1][0]["preference/alignment"] > 1e-3
+    assert all(0 < row["seconds/step"] < 60 for row, _ in rows)
     assert [row["step"] for row, _ in rows] == [1, 2, 3] and first["samples"] == 8
     assert (first["reward/chosen"], first["reward/rejected"]) == (1.0, 0.0)
     lengths = [len(pairs[place].rejected_ids) for place in order[:4]]
@@ -317,6 +371,12 @@ GROUPED = {"grpo": {"loss_type": "grpo"}}
         ({"grpo": {"beta": 0.3}}, "grpo.beta is 0.3 with the loss of longpo; allowed: 0.0"),
         ({"grpo": {"num_iterations": 2}}, "grpo.num_iterations is 2 with .*; allowed: 1"),
         ({"micro_tokens": 64}, "micro_tokens is 64 with the loss of longpo; allowed: None"),
+        ({"grpo": {"epsilon": 0.3}}, "grpo.epsilon is 0.3 with the loss of longpo; allowed: 0.2"),
+        ({"grpo": {"epsilon_high": 0.3}}, "grpo.epsilon_high is 0.3 with .*; allowed: None"),
+        (
+            {"grpo": {"importance_sampling_level": "sequence"}},
+            "grpo.importance_sampling_level is 'sequence' with .*; allowed: 'token'",
+        ),
         (
             {"grpo": {"delta": 2.0}},
             "grpo.delta is 2.0 with .*; allowed: nothing, of these alone: learn",

@@ -50,6 +50,7 @@ def test_a_bar_counts_the_steps_that_are_kept(tmp_path, capsys):
     (done.folder / "stages" / "0" / "method.json").write_text('{"rows": {"metrics": 1}}')
     assert kept_steps(done) == 1, "of a stage, whose checkpoints are gone"
     progress = Progress([first, second])
+    assert progress.bar.n == progress.bar.initial == 2, "no step that it did, for what remains"
     progress.show([first])
     assert progress.bar.n == 2
     first.rewind({"rows": {"metrics": 2}})

@@ -81,9 +81,11 @@ def test_a_run_that_has_stopped_goes_on_with_another_bound_and_a_finished_one_ke
 
 
 def test_a_run_that_found_no_room_on_a_gpu_goes_on_with_less(tmp_path):
-    less = {"gpu_memory": 0.3, "micro_tokens": 8192, "vllm_sleep": True}
-    large = PARAMS | {"scale": "gpu"}
-    assert open_run(tmp_path, large).folder == open_run(tmp_path, large | less).folder
+    less = {"gpu_memory": 0.3, "micro_tokens": 8192, "vllm_sleep": True, "max_num_seqs": 8}
+    less |= {"gradient_checkpointing": True}
+    for scale in ("gpu", "paper"):
+        large = PARAMS | {"scale": scale}
+        assert open_run(tmp_path, large).folder == open_run(tmp_path, large | less).folder
     assert config_hash(PARAMS) != config_hash(PARAMS | {"micro_tokens": 8192}), "exact on a CPU"
 
 
@@ -291,12 +293,14 @@ def test_metrics_schema_is_enforced(tmp_path):
     run = open_run(tmp_path, PARAMS)
     row = dict.fromkeys([key.replace("<role>", "kuhn_poker/0") for key in METRICS], 0.0)
     run.append("metrics", row | {"step": 1})
-    with pytest.raises(RunError, match="metrics row has keys outside its schema: rewards/a"):
-        run.append("metrics", {"step": 2, "rewards/a": 1.0})
+    with pytest.raises(RunError, match="metrics row has keys outside its schema: rewards/a, loss2"):
+        run.append("metrics", {"step": 2, "rewards/a": 1.0, "loss2": 1.0})
     row = dict(ROW, step=1, suite="s", metric="m", value=0)
     run.append("evals", row)
     with pytest.raises(RunError, match="evals row has keys outside its schema: evaluation"):
         run.append("evals", row | {"evaluation": "e"})
+    with pytest.raises(RunError, match="evals row has keys outside its schema: metric"):
+        run.append("evals", {key: row[key] for key in row if key != "metric"})
     with pytest.raises(RunError, match="items row has keys outside its schema: score"):
         run.append("items", {key: "" for key in RECORD if key != "score"})
 

@@ -39,6 +39,7 @@ def test_a_kill_at_an_event_changes_nothing(event, whole, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert left_by(run) == left_by(whole)
     assert [row["step"] for row in run.rows("metrics")] == list(range(1, 9))
+    assert run.facts()["resumed"] and not whole.facts()["resumed"]
 
 
 @pytest.mark.slow

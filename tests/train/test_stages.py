@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from spnb.core.params import ParamError
 from spnb.core.types import Completion, Sample, Sampling
+from spnb.train.config import StageParams
 from spnb.train.metrics import TIMINGS
 from spnb.train.plan import make_plan, run_all, run_one
 from spnb.train.policies import PLAIN, load_policy, policy_path
@@ -110,6 +111,7 @@ def test_two_policies_trained_in_turn_and_killed_in_the_second_stage(tmp_path):
     assert rows[0] == rows[1] and [row["step"] for row in rows[0]] == list(range(1, 9))
     for name in ("evals", "items", "rollouts"):
         assert whole.rows(name) == killed.rows(name) != []
+    assert [row["step"] for row in whole.rows("evals")] == [0, 4, 8], "not as a stage begins"
     trained = [(row["trained/challenger"] > 0, row["trained/solver"] > 0) for row in rows[0]]
     assert not any(both == (True, True) for both in trained)
     assert any(asks for asks, _ in trained[:2]) and any(answers for _, answers in trained[2:4])
@@ -386,6 +388,47 @@ def test_an_adapter_in_16_bits_goes_on_without_a_kl_as_it_was(tmp_path, monkeypa
     assert not run.checkpoints.exists(), "nothing goes on from them"
 
 
+@pytest.mark.slow
+def test_a_new_adapter_is_drawn_from_the_runs_seed(tmp_path, in_place, monkeypatch):
+    module, drawn = rzero.run_module, []
+    monkeypatch.setattr(module, "method_module", lambda _: SimpleNamespace(Method=rzero.Method))
+    monkeypatch.setattr(module, "method_class", lambda *_: rzero.Method)
+    first = dict.fromkeys(("challenger", "solver"), "embedded/games")
+    for place, seed in enumerate((3, 3, 4)):
+        torch.manual_seed(place)
+        run = make_run(tmp_path / str(place), seed=seed, lora_rank=2)
+        steps = module.Stage("challenger", 0, 2)
+        stage = module.StageRun(run, module.run_params(run), steps, 0, (first, first))
+        stage.build(None)
+        drawn.append(stage.new_adapter)
+    assert same(drawn[0], drawn[1]) and not same(drawn[0], drawn[2])
+
+
+def test_each_process_goes_on_with_its_own_state_of_the_method(tmp_path, monkeypatch, tokenizer):
+    module, told = rzero.run_module, []
+
+    class Method(rzero.Method):
+        def load_state_dict(self, state):
+            told.append(state)
+
+    for name, other in {
+        "method_module": lambda _: SimpleNamespace(Method=Method),
+        "method_class": lambda *_: Method,
+        "load_policy": lambda *_: SimpleNamespace(tokenizer=tokenizer),
+        "make_trainer": lambda *_: 1 / 0,
+    }.items():
+        monkeypatch.setattr(module, name, other)
+    run = make_run(tmp_path)
+    first = dict.fromkeys(("challenger", "solver"), "embedded/games")
+    steps = module.Stage("solver", 2, 2)
+    stage = module.StageRun(run, module.run_params(run), steps, 1, (first, first))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(ZeroDivisionError):
+        stage.build([{"of": "first"}, {"of": "second"}])
+    assert told == [{"of": "second"}]
+
+
 class Adapters:
     """A stand-in for vLLM: notes whose weights it keeps."""
 
@@ -511,11 +554,70 @@ def test_benchmarks_are_sampled_as_evaluations_are(tmp_path, monkeypatch):
     assert how == [("rzero", plain, end, "tool", room) for end in (True, False, True)]
 
 
+def test_stages_hand_on_steps_weights_and_the_methods_state(tmp_path, monkeypatch):
+    module, noted = rzero.run_module, []
+
+    class Part:
+        def __init__(self, run, params, stage, index, sources):
+            self.folder, self.given = f"after {index}", (stage, *sources)
+
+        def go(self, before):
+            noted.append((*self.given, before))
+            return {"methods": [self.folder]}
+
+    monkeypatch.setattr(module, "StageRun", Part)
+    stages = [{"policy": name, "steps": steps} for name, steps in (("a", 2), ("b", 3), ("a", 1))]
+    params = PLAIN.model_copy(update={"stages": [StageParams(**one) for one in stages]})
+    first = {"a": "x", "b": "y"}
+    module.train_stages(make_run(tmp_path), params, first)
+    assert noted == [
+        (module.Stage("a", 0, 2), first, first, None),
+        (module.Stage("b", 2, 3), first, {"a": "after 0", "b": "y"}, {"methods": ["after 0"]}),
+        (
+            module.Stage("a", 5, 1),
+            first,
+            {"a": "after 0", "b": "after 1"},
+            {"methods": ["after 1"]},
+        ),
+    ]
+
+
+def test_a_stage_begins_with_the_state_that_the_one_before_left(tmp_path):
+    stage, told = stage_of(tmp_path), []
+    stage.build = lambda methods: told.append(methods) or 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        stage.go({"methods": ["left"]})
+    assert told == [["left"]]
+
+
+def test_evaluations_rollouts_and_weights_come_where_they_are_due(tmp_path, monkeypatch):
+    stage, due = stage_of(tmp_path, steps=5, eval_every=2, keep_checkpoints=[0.55, 0.1]), []
+    stage.main, stage.evaluate = True, due.append
+
+    def save(trainer, folder):
+        folder.mkdir(parents=True)
+        due.append(folder.name)
+
+    monkeypatch.setattr(rzero.run_module, "save_policy", save)
+    stage.trainer = SimpleNamespace(processing_class=SimpleNamespace(decode=lambda ids: ids[0]))
+    rows = [Sample((place,), (2,), (1,), None, 0.0, "r", 0) for place in range(40)]
+    for step in range(1, 6):
+        stage.on_step({"step": step}, rows)
+    assert due == ["step-1", 2, "step-3", 4, 5]
+    assert [row["step"] for row in stage.run.rows("metrics")] == [1, 2, 3, 4, 5]
+    kept = stage.run.rows("rollouts")
+    assert [(row["step"], row["prompt"]) for row in kept] == [
+        (step, place) for step in (2, 4, 5) for place in range(0, 40, 2)
+    ]
+
+
 def test_a_kept_rollout_says_what_it_was(tmp_path):
     stage = stage_of(tmp_path)
     stage.trainer = SimpleNamespace(processing_class=SimpleNamespace(decode=lambda ids: "asked"))
     row = Sample((1,), (2,), (1,), None, 0.25, ("g", 1), 0, advantage=-2.0, weight=0.5)
+    row.info = {"text": "said"}
     kept = stage.record(3, row)
+    assert (kept["step"], kept["prompt"], kept["text"]) == (3, "asked", "said")
     assert (kept["role"], kept["reward"], kept["advantage"], kept["weight"]) == (
         "g/1",
         0.25,

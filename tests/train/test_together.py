@@ -109,25 +109,32 @@ def test_too_few_places_for_the_processes(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("config.json"))
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, 2, 9])
 def test_each_run_has_gpus_of_its_own(tmp_path, monkeypatch, jobs):
-    calls = []
+    """As many at a time as `jobs` and the GPUs allow; the next one has those of one that ended."""
+    groups, calls, polls, cards = [], [], [], ["2,3", "5,7"][:jobs]
 
     def started(folder, forked, card, count):
         calls.append((forked, card, count))
-        if len(calls) == jobs:
-            raise KeyboardInterrupt
-        return []
+        groups.append([])
+        return groups[-1]
 
+    def poll(plan):
+        polls.append(len(calls))
+        if len(polls) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(plans, "POLL", 0)
     monkeypatch.setattr(plans, "start_together", started)
-    monkeypatch.setattr(plans, "have_ended", lambda group: False)
+    monkeypatch.setattr(plans, "have_ended", lambda group: group is groups[0] and bool(polls))
     monkeypatch.setattr(plans, "visible_cards", lambda: ["2", "3", "5", "7", "9"])
     for check in ("check_needs", "check_gpu", "check_processes"):
         monkeypatch.setattr(plans, check, lambda *_: None)
-    how = dict(variants=["think"], seeds=[0, 1, 2], runs=str(tmp_path))
+    how = dict(variants=["think"], seeds=[0, 1, 2, 3], runs=str(tmp_path))
     with pytest.raises(Stopped):
-        run_all(make_plan("rlvr", "paper", **how, jobs=jobs, processes=2))
-    assert calls == [(False, "2,3", 2), (False, "5,7", 2)][:jobs]
+        run_all(make_plan("rlvr", "paper", **how, jobs=jobs, processes=2), poll)
+    assert calls == [(False, card, 2) for card in [*cards, "2,3"]]
+    assert polls == [len(cards), len(cards), len(cards) + 1]
 
 
 def test_the_environment_of_processes_that_train_together():

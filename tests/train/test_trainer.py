@@ -4,6 +4,7 @@ import math
 import random
 import resource
 import signal
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,8 +21,8 @@ from spnb.train.guards import TrainerError, token_logps
 from spnb.train.logps import GROUP_ROWS
 from spnb.train.metrics import kl_sums, method_metrics, ratio_sums, role_sums, rollout_metrics
 from spnb.train.policies import LORA_TARGETS, Policy
-from spnb.train.runs import last_checkpoint
-from spnb.train.trainer import Hooks, RunMixin, SelfPlayMixin, Stage, make_trainer
+from spnb.train.runs import last_checkpoint, read_state
+from spnb.train.trainer import Hooks, RunMixin, SelfPlayMixin, Stage, attach, make_trainer
 
 BASE = dict(paper="p", scale="smoke", variant="v", policy="x", max_new_tokens=16, save_every=100)
 
@@ -109,9 +110,9 @@ def test_an_engine_that_can_sleep_does_so_after_each_rollout(tmp_path, tiny_mode
     params = run_params(2, {"gradient_accumulation_steps": 2, "num_iterations": 2})
     hooks = Hooks(on_step=lambda row, samples: noted.append("step"))
     method = Fixed([ragged_rows(1), ragged_rows(2)], params)
-    engines = {"policy": Sleeper()}
+    engines, stage = {"solver": Sleeper()}, Stage("solver", steps=2)
     policy = Policy(tiny_model, tokenizer)
-    make_trainer(params, policy, method, engines, hooks, tmp_path).train()
+    make_trainer(params, policy, method, engines, hooks, tmp_path, stage).train()
     assert noted == ["sleep", "step"] * 2
 
 
@@ -217,10 +218,23 @@ def test_masked_tokens_and_inert_rows_teach_nothing(tmp_path, tiny_model, tokeni
 def test_rows_of_another_policy_are_not_trained(tmp_path, tiny_model, tokenizer):
     rows = ragged_rows(3, count=4)
     for row in rows[:3]:
-        row.policy = "rival"
+        row.policy, row.logps = "rival", (-9.0,) * len(row.mask)
+    rows[3].logps = tuple(token_logps(tiny_model, rows[3]).tolist())
     _, metrics = trained(tmp_path, tiny_model, tokenizer, [rows])
     assert [row.weight for row in rows] == [0, 0, 0, 1]
     assert metrics[0]["trained"] == 0.25
+    assert metrics[0]["engine_gap"] < 1e-4, "nor compared"
+
+
+def test_rows_with_the_pad_are_not_trained_by_unsloth(tmp_path, tiny_model, tokenizer, monkeypatch):
+    """It rebuilds masks from token ids, and would leave the pad out of its row."""
+    rows = ragged_rows(1)
+    rows[1].completion_ids = (tokenizer.pad_token_id, *rows[1].completion_ids[1:])
+    _, history = oracle.train(tiny_model, [[rows[0], *rows[2:]]], run_params(1))
+    beside = lambda _: monkeypatch.setitem(sys.modules, "unsloth", object())  # noqa: E731
+    _, metrics = trained(tmp_path, tiny_model, tokenizer, [rows], watch=beside)
+    assert_as_the_oracle(metrics, history, 1)
+    assert (metrics[0]["bad_rows"], metrics[0]["trained"]) == (1, 4 / 5)
 
 
 @pytest.mark.slow
@@ -243,18 +257,23 @@ def test_lora_trains_the_adapter_only(tmp_path, saved_model, tokenizer):
     assert rows[1]["kl"] > 0
 
 
-def test_a_rollout_that_leaves_eval_mode_is_refused(tmp_path, tiny_model, tokenizer):
+@pytest.mark.parametrize("save_every", [1, 9])
+def test_a_rollout_that_leaves_eval_mode_is_refused(tmp_path, tiny_model, tokenizer, save_every):
+    """As such, and not as a checkpoint that could not be written, with one before or without."""
+
     class Careless(Fixed):
         def rollout(self, step):
-            tiny_model.eval()
+            if step:
+                tiny_model.eval()
             return (yield from super().rollout(step))
 
-    hooks = Hooks(on_step=lambda *_: None)
-    method = Careless([ragged_rows(1)])
+    params, hooks = run_params(2, save_every=save_every), Hooks(on_step=lambda *_: None)
+    method = Careless([ragged_rows(1), ragged_rows(2)], params)
     policy = Policy(tiny_model, tokenizer)
-    trainer = make_trainer(run_params(1), policy, method, {}, hooks, tmp_path)
-    with pytest.raises(TrainerError, match="eval mode"):
+    trainer = make_trainer(params, policy, method, {}, hooks, tmp_path)
+    with pytest.raises(TrainerError, match="^the rollout left the model in eval mode"):
         trainer.train()
+    assert (last_checkpoint(tmp_path) is None) is (save_every > 1)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_model, tokenizer):
@@ -265,22 +284,24 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny_model, tokenizer
 
 
 def test_roles_that_learn_share_a_temperature(tmp_path, tiny_model, tokenizer):
-    from dataclasses import replace
+    """Those of one policy; Unsloth reads that of args."""
 
     class Two(Fixed):
-        alone = False
+        other = "policy"
 
         def default_roles(self):
             role = super().default_roles()["r"]
-            other = replace(role, sampling=replace(role.sampling, temperature=0.5))
-            return {"s": other} if self.alone else {"r": role, "s": other}
+            cooler = replace(role.sampling, temperature=0.5)
+            return {"r": role, "s": replace(role, sampling=cooler, policy=self.other)}
 
     policy, hooks = Policy(tiny_model, tokenizer), Hooks(on_step=lambda *_: None)
     with pytest.raises(TrainerError, match=r"temperatures \[0.5, 1.0\]; allowed: one"):
         make_trainer(run_params(1), policy, Two([[]]), {}, hooks, tmp_path)
-    Two.alone = True
-    trainer = make_trainer(run_params(1), policy, Two([[]]), {}, hooks, tmp_path)
-    assert trainer.temperature == trainer.args.temperature == 0.5, "Unsloth reads that of args"
+    Two.other = "rival"
+    for name, temperature in (("policy", 1.0), ("rival", 0.5)):
+        given = (run_params(1), policy, Two([[]]), {}, hooks, tmp_path, Stage(name))
+        trainer = make_trainer(*given)
+        assert trainer.temperature == trainer.args.temperature == temperature
 
 
 # --- what is logged
@@ -401,30 +422,61 @@ def test_metrics_of_a_step(tmp_path, tiny_model, tokenizer):
     _, metrics = trained(tmp_path, tiny_model, tokenizer, [rows])
     row = metrics[0]
     assert (row["step"], row["samples"], row["trained"], row["reward/g/0"]) == (1, 2, 1.0, 0.0)
-    assert row["method/calls"] == 1 and row["tokens_per_second"] > 0
+    assert row["method/calls"] == 1
+    assert row["tokens_per_second"] * row["seconds/step"] == pytest.approx(2 + 2)
     assert row["seconds/generate"] + row["seconds/update"] == pytest.approx(row["seconds/step"])
     assert 0 < row["seconds/update"] < row["seconds/step"]
 
 
 @pytest.mark.slow
 def test_trackers_get_the_rollouts_metrics_and_no_constant_reward(tmp_path, tiny_model, tokenizer):
-    rows = [sample(0.5, 2.0, logps=None), sample(1.0, -1.0, logps=None)]
-    params, tracked = run_params(1), []
+    """With the last of two updates; TRL's own numbers stay those of one update."""
+    rows = [sample(reward, reward, logps=None) for reward in (0.5, 1.0, 3.0)]
+    rows[2] = replace(rows[2], role="h")
+    params, tracked, steps = run_params(1, {"num_iterations": 2, "learning_rate": 0.02}), [], []
 
     class Tracker(TrainerCallback):
         def on_log(self, args, state, control, logs, **_):
             tracked.append(dict(logs))
 
-    hooks = Hooks(on_step=lambda row, samples: None)
+    hooks = Hooks(on_step=lambda row, samples: steps.append(row))
     policy = Policy(tiny_model, tokenizer)
     trainer = make_trainer(params, policy, Fixed([rows], params), {}, hooks, tmp_path)
-    trainer.add_callback(Tracker)
+    trainer.callback_handler.callbacks.insert(1, Tracker())  # where those of report_to are
     trainer.train()
-    logged = tracked[0]
-    assert logged["loss"] is not None and logged["entropy"] > 0
-    assert logged["reward"] == logged["reward/g/0"] == 0.75
-    assert logged["method/calls"] == 1 and logged["trained/g/0"] == 1.0
+    first, logged = tracked[:2]
+    assert first["loss"] != logged["loss"] and logged["entropy"] > 0
+    assert steps[0]["loss"] == pytest.approx((first["loss"] + logged["loss"]) / 2)
+    assert (logged["reward/g/0"], logged["reward/h"]) == (0.75, 3.0)
+    assert logged["reward"] == (0.75 + 3.0) / 2 and "reward" not in first
+    assert logged["method/calls"] == 1 and logged["trained/g/0"] == 1.0 and "step" not in logged
     assert not [key for key in logged if key.startswith(("rewards/", "frac_reward", "reward_std"))]
+
+
+def test_a_methods_numbers_are_those_of_the_step(tmp_path, tiny_model, tokenizer):
+    class Once(Fixed):
+        def rollout(self, step):
+            yield from ()
+            if step == 0:
+                self.log(first=3)
+            return self.batches[step]
+
+    params, rows = run_params(2), []
+    hooks = Hooks(on_step=lambda row, samples: rows.append(row))
+    method = Once([ragged_rows(1), ragged_rows(2)], params)
+    make_trainer(params, Policy(tiny_model, tokenizer), method, {}, hooks, tmp_path).train()
+    assert [row.get("method/first") for row in rows] == [3, None]
+
+
+def test_no_kl_is_reported_where_nothing_is_held_by_one():
+    """Unsloth says 0 there."""
+    trainer, logs = RunMixin(), {"loss": 0.5, "kl": 0.0, "entropy": None, "num_tokens": 9}
+    trainer.trl, trainer.args = "GRPOTrainer", SimpleNamespace(beta=0.0)
+    assert trainer.reported(logs | {"clip_ratio/region_mean": 0.25}) == {
+        "loss": 0.5, "clip_ratio": 0.25
+    }  # fmt: skip
+    trainer.args.beta = 0.1
+    assert trainer.reported(logs) == {"loss": 0.5, "kl": 0.0}
 
 
 # --- what is passed on to TRL
@@ -438,6 +490,7 @@ def test_every_setting_reaches_trl(tmp_path):
         "epsilon_high": 0.285,
         "delta": 4.0,
         "adam_beta2": 0.99,
+        "ddp_timeout": 99,
     }
     params = run_params(5, grpo={"num_iterations": 2, **settings}, temperature=0.8, seed=7)
     arguments = grpo_arguments(params, 5, tmp_path)
@@ -471,6 +524,12 @@ def test_the_learning_rate_follows_its_schedule(tmp_path, tiny_model, tokenizer)
 # --- checkpoints
 
 
+def test_a_checkpoint_counts_the_pieces_of_updates_as_trl_does(tmp_path, tiny_model, tokenizer):
+    grpo = {"gradient_accumulation_steps": 3, "num_iterations": 2}
+    trained(tmp_path, tiny_model, tokenizer, [ragged_rows(1)], grpo=grpo)
+    assert read_state(tmp_path / "checkpoint-2")["step"] == 2 * 3
+
+
 @pytest.mark.slow
 def test_a_full_disk_while_saving_is_told_and_the_checkpoint_before_stays(
     tmp_path, tiny_model, tokenizer
@@ -496,13 +555,17 @@ def test_a_full_disk_while_saving_is_told_and_the_checkpoint_before_stays(
 
 @pytest.mark.slow
 def test_a_later_stage_goes_on_counting(tmp_path, tiny_model, tokenizer):
+    """Its first rollouts are not a run's, in which the engine's gap is logged."""
     rows, steps = [], []
 
     class Counting(Fixed):
         def rollout(self, step):
             steps.append(step)
             yield from ()
-            return ragged_rows(1)
+            drawn = ragged_rows(1)
+            for row in drawn:
+                row.logps = tuple(token_logps(tiny_model, row).tolist())
+            return drawn
 
     params = run_params(5)
     trainer = make_trainer(
@@ -510,12 +573,12 @@ def test_a_later_stage_goes_on_counting(tmp_path, tiny_model, tokenizer):
         Policy(tiny_model, tokenizer),
         Counting([], params),
         {},
-        Hooks(on_step=lambda row, _: rows.append(row["step"])),
+        Hooks(on_step=lambda row, _: rows.append((row["step"], "engine_gap" in row))),
         tmp_path,
         Stage("policy", first=3, steps=2),
     )
     trainer.train()
-    assert steps == [3, 4] and rows == [4, 5]
+    assert steps == [3, 4] and rows == [(4, False), (5, False)]
 
 
 @pytest.mark.parametrize("unsloth", [False, True])
@@ -523,8 +586,6 @@ def test_the_cpus_packing_is_not_in_unsloths_class(
     tmp_path, tiny_model, tokenizer, monkeypatch, unsloth
 ):
     """Unsloth calls the log-probability function with seven positional arguments of its own."""
-    import sys
-
     import trl
 
     if unsloth:
@@ -550,6 +611,13 @@ def test_sharded_weights_are_refused(tmp_path, tiny_model, tokenizer, monkeypatc
         make_trainer(run_params(1), policy, Fixed([[]]), {}, hooks, tmp_path)
 
 
+def test_a_process_that_sees_two_gpus_is_refused():
+    args, accelerator = SimpleNamespace(n_gpu=2), SimpleNamespace(state=None)
+    trainer = SimpleNamespace(args=args, accelerator=accelerator)
+    with pytest.raises(TrainerError, match="^2 GPUs are visible to one process; allowed: one"):
+        attach(trainer, {}, None, None, None)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_each_process_goes_on_from_its_own_state(rank):
     trainer, kept = RunMixin(), []
@@ -562,13 +630,22 @@ def test_each_process_goes_on_from_its_own_state(rank):
         trainer.restore({"step": 4, "methods": ["first", "second"]})
 
 
-def test_a_runs_own_parameters_reach_trl(tmp_path):
+def test_a_runs_own_parameters_reach_trl(tmp_path, monkeypatch):
     own = dict(gradient_checkpointing=True, report_to="tensorboard", gpu_memory=0.3, max_length=99)
     params = run_params(5, grpo={"num_iterations": 2}, save_every=3, updates=4, **own)
     found = grpo_arguments(params, 5, tmp_path)
     assert (found["max_steps"], found["save_steps"]) == (5 * 4 * 2, 3 * 4 * 2)
     assert found["gradient_checkpointing"] and found["report_to"] == "tensorboard"
     assert found["max_completion_length"] == params.max_new_tokens
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    pieces = grpo_arguments(run_params(1, {"gradient_accumulation_steps": 5}, updates=4), 1, "x")
+    assert pieces["gradient_accumulation_steps"] == 3, "in each of two processes"
+    assert pieces["steps_per_generation"] == 3 * 4
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    exact, half = (
+        grpo_arguments(run_params(1, dtype=dtype), 1, "x") for dtype in ("float32", "bfloat16")
+    )
+    assert (exact["bf16"], half["bf16"], half["use_cpu"]) == (False, True, False)
     assert found["vllm_gpu_memory_utilization"] == 0.3 and found["vllm_max_model_length"] == 99
 
 
@@ -582,6 +659,15 @@ def test_an_engine_with_other_weights_stops_the_run(tmp_path, tiny_model, tokeni
         row.logps = (-9.0,) * len(row.mask)
     with pytest.raises(TrainerError, match="does not generate with the weights in training"):
         trained(tmp_path, tiny_model, tokenizer, batches)
+
+
+def test_an_engine_in_16_bits_may_be_off_by_more(tmp_path, tiny_model, tokenizer):
+    batches = [ragged_rows(1), ragged_rows(2)]
+    for row in (row for rows in batches for row in rows):
+        row.logps = tuple(logp + 0.05 for logp in token_logps(tiny_model, row).tolist())
+    how = {"dtype": "bfloat16", "grpo": {"learning_rate": 1e-9}}
+    _, found = trained(tmp_path, tiny_model, tokenizer, batches, **how)
+    assert [row["engine_gap"] for row in found] == pytest.approx([0.05] * 2, abs=1e-3)
 
 
 def test_an_engine_is_compared_after_each_start_and_in_every_tenth_rollout():

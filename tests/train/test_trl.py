@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import trl
 from transformers import Trainer
+from trl import GRPOConfig
 
 from spnb.train import guards
-from spnb.train.grpo import trl_names
+from spnb.train.grpo import ORDERED, trl_names
 from spnb.train.logps import LogpsMixin, PackingMixin
 from spnb.train.preference import PreferenceMixin
 from spnb.train.role_kl import RoleKLMixin, WeightedKLMixin
@@ -55,6 +56,12 @@ def test_what_is_used_of_trl_is_there_as_we_call_it(name):
             value = value.__call__
         value = value.__init__ if isinstance(value, type) else value
         assert [*inspect.signature(value).parameters][: len(expected)] == expected
+
+
+@pytest.mark.parametrize("most", ORDERED.values())
+def test_the_upper_bounds_that_are_not_given_are_trls(most):
+    name, default = most
+    assert GRPOConfig.__dataclass_fields__[name].default == default
 
 
 def find(module):

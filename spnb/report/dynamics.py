@@ -144,7 +144,7 @@ def summary(decided: pd.DataFrame) -> pd.DataFrame:
                     line["gradient spikes"] = counted if first else "none"
             lines += [dict(zip(keys, (paper, variant, role), strict=True)) | line] if line else []
     columns = ["length", "entropy", "gradient norm", "gradient spikes"]
-    return pd.DataFrame(lines, columns=[*keys, *columns]).fillna("-")
+    return pd.DataFrame(lines, columns=[*keys, *columns], dtype=object).fillna("-")
 
 
 def _cell(part: pd.DataFrame) -> str:

@@ -104,12 +104,13 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
+def table(exhibit: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
     """The search's table: a line a setting and arm, from finished runs.
 
     Raises:
         ExhibitError: no run of an arm has the measure.
     """
+    paper = exhibit.partition("/")[0]
     measure = load_measures(paper)[search.measure].model_copy(update={"window": search.window})
     lines = []
     runs = []
@@ -121,7 +122,7 @@ def table(paper: str, search: Search, made: Sequence[Plan]) -> ExhibitContent:
             lines.append(values | numbers(measure, frames, arm, search.against))
     rows = pd.DataFrame(lines)
     if absent := rows.loc[rows["n"] == 0, "arm"].tolist():
-        raise ExhibitError(f"{paper}/search: no run of {absent[0]} measures {search.measure!r}")
+        raise ExhibitError(f"{exhibit}: no run of {absent[0]} measures {search.measure!r}")
     rows = marked(rows, search).round(dict.fromkeys(MEASURED, 1))
     caption = (
         f"Every arm at every setting: the measure {search.measure!r} at the end of training, mean "

@@ -354,7 +354,7 @@ def searched(name: str, scale: str = "cpu", folder: str | Path | None = None) ->
     check_writable(where)
     for plan in made:
         run_all(plan)
-    return _save(name, search.table(paper, wanted, made), where)
+    return _save(name, search.table(name, wanted, made), where)
 
 
 def _trained(info: ExhibitInfo, scale: str) -> Plan:

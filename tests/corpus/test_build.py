@@ -115,6 +115,7 @@ def test_exact_duplicates_and_repeated_ids():
     assert duplicates.reason("2", " a b\nc ") == "exact duplicate"
     assert duplicates.reason("1", text(1)) == "repeated id"
     assert duplicates.reason("3", "A B C") == "near duplicate"  # casefolded
+    assert duplicates.reason("3", text(2)) == ""  # what was not kept is not remembered
 
 
 # ---------------------------------------------------------------- contamination, quality
@@ -167,6 +168,13 @@ def test_benchmarks_are_found_in_any_case_and_punctuation():
     assert reason == "benchmark contamination"
 
 
+def test_a_benchmark_text_has_as_many_words_as_an_n_gram_or_more():
+    search = Filter(PLAIN, ["one two three four five", "six seven eight nine"])
+    assert (len(search.benchmarks), search.short) == (1, 1)
+    assert search.reason("1", "x one two three four five") == "benchmark contamination"
+    assert search.reason("2", "x six seven eight nine") == ""
+
+
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
@@ -183,6 +191,28 @@ def test_benchmarks_are_found_in_any_case_and_punctuation():
 )
 def test_quality_rules_name_their_reason(broken, reason):
     assert quality_reason(broken, CorpusSettings()) == reason
+
+
+LOOSE = dict(min_chars=1, min_words=0, min_alphabetic=0, max_word_length=99, max_symbols=9)
+LOOSE |= dict(max_repeated_lines=1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept", "broken", "reason"),
+    [
+        ({"min_chars": 5}, "a b c", "a bc", "too short"),
+        ({"max_chars": 5}, "a b c", "a b cd", "too long"),
+        ({"min_words": 2}, "a b", "ab", "too few words"),
+        ({"max_words": 2}, "a b", "a b c", "too many words"),
+        ({"min_alphabetic": 0.5}, "ab 1 2", "ab 1 2 3", "too few letters"),  # of what is seen
+        ({"max_word_length": 3}, "abcd ab", "abcd abc", "words too long"),  # in the mean
+        ({"max_symbols": 1}, "a# b...", "a# b... \u2026", "too many symbols"),
+        ({"max_repeated_lines": 0.5}, "a\na\n\nb\n b", "a\n a\na\n\nb\nb", "repeated lines"),
+    ],
+)
+def test_a_quality_rules_limit_itself_is_allowed(limits, kept, broken, reason):
+    settings = CorpusSettings(**LOOSE | limits)
+    assert [quality_reason(text, settings) for text in (kept, broken)] == ["", reason]
 
 
 # ---------------------------------------------------------------- rows and sources
@@ -390,6 +420,7 @@ def test_domains_are_named_by_their_own_words():
     names = name_domains(Dataset.from_dict({"text": texts}), np.repeat([0, 1], 6))
     assert {"bank", "profit"} <= set(names[0].split(", "))
     assert {"river", "bridge"} <= set(names[1].split(", "))
+    assert [len(name.split(", ")) for name in names] == [3, 3] and names[0].startswith("bank, ")
     numbers = Dataset.from_dict({"text": ["1 2", "3"]})
     assert name_domains(numbers, np.array([0, 1])) == ["domain 0", "domain 1"]
 
@@ -419,6 +450,41 @@ def test_domains_and_clusters_of_a_corpus(tmp_path):
         sorted(report.domains.values()) == [9, 11] and report.clusters == 2
     )  # equal vectors stay together
     assert report.smallest_cluster == 9
+
+
+def test_clusters_are_as_many_as_their_size_says_and_the_report_describes_them(tmp_path):
+    """Eleven documents, four a cluster: nearest are three clusters, here of 8, 2 and 1."""
+    words = ["river"] * 8 + ["profit"] * 2 + ["harbour"]
+    rows = [{"text": f"{word} {text(seed, 9)}"} for seed, word in enumerate(words)]
+
+    def see(texts):
+        return np.array([[t.startswith(f"\n{w}") for w in sorted({*words})] for t in texts], float)
+
+    settings = CorpusSettings(min_chars=1, min_words=1, domains=1, cluster_size=4)
+    report = build_corpus(write(tmp_path / "r.jsonl", rows), tmp_path / "c", settings, encode=see)
+    assert (report.clusters, report.median_cluster, report.smallest_cluster) == (3, 2, 1)
+
+
+def test_titles_and_the_beginnings_of_texts_are_embedded(tmp_path):
+    seen = []
+    rows = [{"title": "Rivers", "text": text(1)}, {"text": text(2)}]
+    settings = CorpusSettings(**SMALL, embed_chars=20)
+
+    def noted(texts):
+        seen.extend(texts)
+        return encode(texts)
+
+    build_corpus(write(tmp_path / "r.jsonl", rows), tmp_path / "c", settings, encode=noted)
+    assert seen == [f"Rivers\n{text(1)[:13]}", f"\n{text(2)[:19]}"]
+
+
+def test_vectors_are_compared_by_their_direction(tmp_path):
+    """The second is far from both, and points where the first does."""
+    vectors = [[1, 0], [9, 0], [0, 1]]
+    path = write(tmp_path / "rows.jsonl", [{"text": text(seed, 9)} for seed in range(3)])
+    build_corpus(path, tmp_path / "c", PLAIN, encode=lambda texts: np.array(vectors))
+    first, second, third = (row["metadata"]["domain"] for row in rows_of(tmp_path / "c"))
+    assert first == second != third
 
 
 @pytest.mark.slow

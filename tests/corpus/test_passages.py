@@ -71,10 +71,13 @@ def test_prompts_name_type_searches_and_document(corpus):
 
 def test_a_small_corpus_is_named(tmp_path):
     nine = tmp_path / "nine.jsonl"
-    rows = [{"id": str(n), "title": f"T{n}", "text": "x"} for n in range(9)]
-    nine.write_text("\n".join(map(json.dumps, rows)))
+    rows = [{"id": str(n), "title": f"T{n}", "text": "x"} for n in range(10)]
+    nine.write_text("\n".join(map(json.dumps, rows[:9])))
     with pytest.raises(CorpusError, match="has 9 documents; allowed: 10 or more"):
         source(str(nine))
+    ten = tmp_path / "ten.jsonl"
+    ten.write_text("\n".join(map(json.dumps, rows)))
+    assert source(str(ten)).draw(random.Random(0), 0, "heldout").name == "T0"
 
 
 def test_an_empty_corpus_is_named(tmp_path):
@@ -126,6 +129,7 @@ def test_scope_learns_over_a_corpus_without_an_oracle(corpus):
     numbers = {name.removeprefix("method/"): value for name, value in made.metrics.items()}
     assert numbers["grade"] == pytest.approx(0.5) and numbers["usable"] == 1
     assert not {"oracle", "grades right", "level", "rubric recall"} & {*numbers}
+    assert not {"given and not there", "withheld and there"} & {*numbers}
     assert [suite.name for suite in made.suites(0)] == ["tasks"]
     with pytest.raises(ParamError, match="without an oracle"):
         validate(Params, values | {"rubrics": "oracle"})

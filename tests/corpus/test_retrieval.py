@@ -97,6 +97,13 @@ def test_e5_is_asked_with_its_prefixes(name, prompts, monkeypatch):
     assert Encoder(name).key == str(prompts)
 
 
+def test_an_e5_that_has_prefixes_of_its_own_keeps_them(monkeypatch):
+    model = SimpleNamespace(prompts={"query": "ask: ", "document": ""})
+    monkeypatch.setattr(dense, "_load_model", lambda name: model)
+    monkeypatch.setattr(dense, "_digest", lambda model: str(model.prompts))
+    assert Encoder("my/e5-base").key == "{'query': 'ask: ', 'document': ''}"
+
+
 def test_bm25_is_the_formula_computed_by_hand():
     # Lucene's BM25 with k1 0.9, b 0.4: idf = ln(1 + (N - df + .5) / (df + .5)), tf / (tf + k1 (1 -
     # b + b len / mean)).
@@ -323,6 +330,13 @@ def test_stores_give_the_same_passages_from_every_form(many, tmp_path):
     assert len({open_store(form).key for form in forms[:4]}) == 1
 
 
+def test_a_key_tells_whatever_is_indexed_and_its_order():
+    first, second = document("a", "fox", title="T"), document("b", "fish")
+    changed = [first | {name: "other"} for name in ("id", "title", "text")]
+    corpora = [[first, second], [second, first], *([one, second] for one in changed)]
+    assert len({open_store(rows).key for rows in corpora}) == 5
+
+
 def test_wikipedia_rows_of_search_r1_are_read(tmp_path):
     path = write(
         tmp_path / "wiki.jsonl",
@@ -404,6 +418,13 @@ def test_a_bad_line_is_named(line, message, tmp_path):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         make_retriever(*arguments)
+
+
+def test_compressed_vectors_need_256_passages(many):
+    hits = make_retriever("ivfpq", many[:256], encoder=WordEncoder()).search(["w1 w2"], 3)[0]
+    assert len(hits) == 3
+    with pytest.raises(ValueError, match="index is 'ivfpq' over 255 passages; allowed: 256"):
+        make_retriever("ivfpq", many[:255], encoder=WordEncoder())
 
 
 def test_empty_file_folder_and_dimensions_are_named(tmp_path):

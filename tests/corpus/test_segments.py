@@ -21,6 +21,14 @@ class Words:
         return {"offset_mapping": list(zip([0, *ends], ends, strict=False))}
 
 
+class Ended(Words):
+    """A token for each word, the space behind it included."""
+
+    def __call__(self, text, add_special_tokens, return_offsets_mapping):
+        starts = [0, *(at for at in range(1, len(text)) if text[at - 1].isspace())]
+        return {"offset_mapping": list(zip(starts, [*starts[1:], len(text)], strict=True))}
+
+
 def rows(*texts):
     return [{"id": f"d{n}", "title": "", "text": text} for n, text in enumerate(texts)]
 
@@ -41,6 +49,11 @@ def rows(*texts):
 def test_segments_take_whole_lines_where_they_can(size, expected):
     pieces = cut("a b c\nd e\nf g h i", Words(), size)
     assert [piece.strip() for piece in pieces] == expected
+
+
+def test_a_line_end_may_be_in_the_token_before_it():
+    pieces = cut("a b c\nd e\nf g h i", Ended(), 4)
+    assert pieces == ["a b c", "d e", "f g h i"]
 
 
 def test_nothing_is_lost_and_no_segment_is_too_long():

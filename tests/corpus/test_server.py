@@ -135,6 +135,12 @@ def test_topk_may_be_null_or_absent_and_no_queries_have_no_results(http, address
     assert post(http, address, queries=["", " "], topk=5).json() == {"result": [[], []]}
 
 
+def test_the_usual_number_of_hits_keeps_to_the_limit(http, local):
+    with running(create_app(local, Limits(max_k=2))) as url:
+        reply = post(http, url, queries=["red arn bor fisch"])
+    assert len(reply.json()["result"][0]) == 2
+
+
 def ask(address, host="localhost", query="red"):
     """The status of a good request, on a connection of its own."""
     url = f"http://{address[0]}:{address[1]}/retrieve"

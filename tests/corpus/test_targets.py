@@ -23,9 +23,10 @@ from spnb.methods.ssp import Method, Params
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Thirty pages with titles, one without, one with a title of nine words."""
+    """Thirty pages with titles, one without, and titles of nine and of eight words."""
     pages = [(str(n), f"Page {n}", f"Page {n} is about x{n}.") for n in range(30)]
     pages += [("none", "", "Untitled."), ("long", " ".join("abcdefghi"), "Long.")]
+    pages.append(("most", " ".join("bcdefghi"), "Most."))
     lines = [json.dumps(dict(zip(("id", "title", "text"), page, strict=True))) for page in pages]
     path = tmp_path / "pages.jsonl"
     path.write_text("\n".join(lines))
@@ -42,7 +43,7 @@ def test_titles_are_drawn_with_a_number_of_searches_and_pools_are_disjoint(corpu
     rng = random.Random(0)
     drawn = {pool: [source.draw(rng, 0, pool) for _ in range(300)] for pool in ("train", "heldout")}
     names = {pool: {one.name for one in each} for pool, each in drawn.items()}
-    assert names["heldout"] == {"Page 0", "Page 10", "Page 20"}
+    assert names["heldout"] == {"Page 0", "Page 10", "Page 20", "b c d e f g h i"}
     assert len(names["train"]) == 27 and not names["train"] & names["heldout"]
     assert {one.searches for one in drawn["train"]} == {1, 2, 3}
 

@@ -100,6 +100,19 @@ def test_a_block_shares_the_engine_and_the_retriever(files, monkeypatch):
     assert {row["metric"] for row in rows} >= {"pass@1", "pass@2"}
 
 
+def test_each_block_asks_the_judge_with_a_seed_of_its_own(files, monkeypatch):
+    monkeypatch.setattr(by_search, "BLOCK", 1)
+    seeds = []
+
+    def says_no(texts, seed):
+        yield from ()
+        seeds.append(seed)
+        return [False] * len(texts)
+
+    play_suite(made(files, says_no), {"policy": Reader()})
+    assert len({*seeds}) == len(seeds) == 3
+
+
 def test_questions_that_are_too_long_to_be_asked_are_counted(files, caplog):
     tool = Tool(CharTokenizer(), open_retriever("bm25", files.corpus), 1, 4, 10)
     how = {"path": files.rows, "by_search": BySearch(tool, None)}

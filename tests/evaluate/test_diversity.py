@@ -42,3 +42,10 @@ def test_linkage_is_by_the_mean_distance():
     assert near[0] < near[1]
     assert len(set(clusters(texts, sum(near) / 2))) == 2
     assert len(set(clusters(texts, (first + second) / 2 + 0.01))) == 1
+
+
+def test_the_earlier_text_is_compared_with_the_later():
+    """exp(-1/3) is 0.72; the other way (6 * 5 * 4 * 3 / (8 * 7 * 6 * 5)) ** 0.25 is 0.68."""
+    short, long = "a b c d e f", "a b c d e f g h"
+    assert len({*clusters([short, long], 0.3)}) == 1
+    assert len({*clusters([long, short], 0.3)}) == 2

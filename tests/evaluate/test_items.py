@@ -153,6 +153,17 @@ def test_other_policies_behaviour_and_ways_to_answer():
     assert rows[-1]["metric"] == "long" and rows[-1]["value"] == 1 / 3
 
 
+def test_a_question_that_is_too_long_is_wrong_and_named_once(caplog):
+    class Full:
+        def generate(self, requests):
+            return [Completion((), (), "", "overlong") for _ in requests]
+
+    records, _ = play_suite(suite_of(2, tasks=TASKS[:2]), {"policy": Full()})
+    assert [(one["score"], one["parsed"]) for one in records] == [(0, False)] * 4
+    said = "sums: question {} is too long to be asked; it is wrong"
+    assert caplog.messages == [said.format(place) for place in range(2)]
+
+
 def test_own_grades_and_rows():
     suite = suite_of(
         grade=lambda one, text: {"score": float(len(text)), "item": one.question},

@@ -514,6 +514,7 @@ def test_a_limit_below_instruction_and_question_is_refused(tmp_path):
         ("docmath", {"ground_truth": "n/a"}, r"answer is \['n/a'\]; allowed: an answer of kind nu"),
         ("mmlu-pro", {"answer": "E"}, r"answer is \['E'\]; allowed: one of the options, A to D"),
         ("supergpqa", {"options": choices(11)}, "there are 11 options; allowed: 2 to 10"),
+        ("supergpqa", {"options": choices(1)}, "there are 1 options; allowed: 2 to 10"),
         ("mmlu-pro", {"options": "metal"}, "column 'options' is 'metal'; allowed: a list"),
         ("frames", {"wiki_items": [{"title": "T"}]}, "has no 'text'"),
         ("math500", {"answer": None}, "column 'answer' is empty"),
@@ -584,6 +585,14 @@ def test_a_suite_has_accuracy_by_difficulty_and_pass_at_k(tmp_path):
         ("pass@2", ""): 0.5,
     }
     assert {one["decoding"] for one in rows} == {"sampled"}
+
+
+def test_each_benchmark_has_seeds_of_its_own(tmp_path):
+    pupil = Pupil("no")
+    for name in ("gsm8k", "aime25"):
+        path = written(tmp_path, [ROWS[name]], f"{name}.jsonl")
+        play_suite(benchmark_suite(name, CHAT, Sampling(8), 2, path=path), {"policy": pupil})
+    assert len({request.seed for request in pupil.requests}) == 4
 
 
 def test_one_answer_has_no_pass_at_k_and_temperature_0_is_greedy(tmp_path):

@@ -107,6 +107,11 @@ def test_each_match_is_a_deal_of_its_own():
     assert len({*seeds}) == len(seeds) >= 2 * 20
 
 
+def test_an_odd_match_is_the_first_seats():
+    suite = match_suite(make_game("kuhn_poker"), POLICY, RANDOM, 3, 0, "x")
+    assert list(suite.parts) == [(0, 0), (1, 1), (0, 2)]
+
+
 def test_no_matches_are_refused():
     with pytest.raises(ValueError, match="n is 0; allowed: 1 or more"):
         matches("tic_tac_toe", POLICY, RANDOM, 0, 0)
@@ -335,6 +340,8 @@ def test_cross_play_is_read_from_both_sides():
         assert tuple(table.loc[("player", other), ["score", "invalid"]]) == (1, 0)
         assert tuple(table.loc[(other, "player"), ["score", "invalid"]]) == (0, 1)
     assert tuple(table.loc[("mute", "silent"), ["score", "invalid"]]) == (0.5, 0.5)
+    seeds = [request.seed for request in engines["silent"].requests]
+    assert len({*seeds}) == len(seeds) == 20 + 10, "each pair has matches of its own"
 
 
 def test_a_benchmark_is_graded_greedily_with_an_interval():
@@ -359,9 +366,10 @@ def test_what_is_said_in_matches_and_to_tasks():
     assert texts == [("kuhn_poker", "no move")] * 5 + [("questions", "no move")] * 2
 
 
-def test_what_is_said_is_of_matches_of_their_own():
+def test_what_is_said_is_of_matches_and_to_tasks_of_their_own():
     engine, seeds = LegalEngine(), []
     answer = engine.answer
     engine.answer = lambda request: seeds.append(request.seed) or answer(request)
-    spoken({"policy": engine}, CHAT, SAMPLING, [make_game("kuhn_poker")], [], n=5, seed=1)
-    assert len({*seeds}) == len(seeds) >= 10
+    tasks = [question("line", "Legal moves: 4, 5", "4")] * 3
+    spoken({"policy": engine}, CHAT, SAMPLING, [make_game("kuhn_poker")], tasks, n=5, seed=1)
+    assert len({*seeds}) == len(seeds) >= 10 + 3

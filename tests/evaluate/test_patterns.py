@@ -35,8 +35,10 @@ CASE, VALUE, PATTERN = PATTERNS
         (r"A check risks 1. A check risks 2. \boxed{bet}", set()),  # one move, twice
         (r"\boxed{bet} A check risks 1, a bet risks 2.", set()),  # after the box
         ("A fold loses 1, a call risks 2.", {CASE, VALUE}),  # no box
+        (r"\boxed{bet} A fold loses 1, a call risks 2. \boxed{call}", {CASE, VALUE}),  # two
         (r"Mine: 3 4. Theirs: none. No line is open. \boxed{5}", {CASE}),
         (r"Mine: none. Theirs: none. No line is open. \boxed{5}", set()),
+        (r"Mine: none. Theirs: 4. No line is open. \boxed{5}", {CASE}),
         (r"Mine: 3 4. Theirs: 0. I can win at 5. \boxed{5}", {CASE, PATTERN}),
         (r"They can win at 8. \boxed{8}", {PATTERN}),
         (r"I can win at -3. \boxed{8}", set()),  # no cell
@@ -44,7 +46,9 @@ CASE, VALUE, PATTERN = PATTERNS
         (r"I would get 24 and give 40: I would lose 16. \boxed{[Deny]}", {VALUE}),
         (r"My largest stock is 21 Brick, worth 27 each. \boxed{[Deny]}", set()),
         (r"Case 1, fold: one chip gone. Case 2, call: no chance. \boxed{fold}", {CASE}),
+        (r"In case 1 I am out, and in case 1 I fold. \boxed{fold}", set()),  # one case, twice
         (r"If they hold K I am beaten; if they hold J I am ahead. \boxed{call}", {CASE}),
+        (r"If they hold K I am beaten. \boxed{fold}", set()),
         (r"EV(call) is below EV(fold). \boxed{fold}", {VALUE}),
         (r"They bet every time they hold K. \boxed{fold}", {PATTERN}),
         (r"There is no pattern here. \boxed{fold}", set()),
@@ -98,13 +102,11 @@ def listed(labels):
 
 
 def test_precision_and_recall_by_hand():
-    sample = pd.DataFrame({"text": list("abcd"), "labels": [[CASE], [CASE], [], [VALUE]]})
-    found = measured(listed([{CASE}, set(), {CASE}, None]), sample)
-    assert (
-        found["precision", CASE]
-        == found["recall", CASE]
-        == pytest.approx((0.5, 0.0945, 2), abs=1e-4)
-    )
+    labels = [[CASE], [CASE], [], [VALUE], [CASE]]
+    sample = pd.DataFrame({"text": list("abcde"), "labels": labels})
+    found = measured(listed([{CASE}, set(), {CASE}, None, set()]), sample)
+    assert found["precision", CASE] == pytest.approx((1 / 2, 0.0945, 2), abs=1e-4)
+    assert found["recall", CASE] == pytest.approx((1 / 3, 0.0615, 3), abs=1e-4)
     assert found["precision", VALUE][2] == found["recall", VALUE][2] == 0
     assert math.isnan(found["precision", VALUE][0]) and math.isnan(found["recall", VALUE][1])
 
@@ -139,6 +141,7 @@ def reply(*patterns):
         ("```json\n" + reply(PATTERN) + "\n```\n", {PATTERN}),
         (reply(CASE) + " or rather " + reply(VALUE), {VALUE}),
         (reply(CASE) + " I think.", None),
+        ("<think> " + reply(CASE), None),  # a thought is no answer
         ("none", None),
         ("{case analysis: true}", None),
         ("{" + '"case analysis": true}', None),  # keys missing

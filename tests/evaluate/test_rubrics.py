@@ -180,6 +180,7 @@ def test_a_long_chat_before_an_open_ended_task_is_cut(tmp_path, tokenizer):
 @pytest.mark.parametrize(("name", "changes", "message"), [
     ("researchrubrics", {"rubrics": [{"criterion": "x", "weight": "y"}]}, r"weights are \['y'\]"),
     ("researchrubrics", {"rubrics": [{"criterion": "x", "weight": -1}]}, "there are 1 points"),
+    ("researchrubrics", {"rubrics": [{"criterion": "x", "weight": 0}]}, "there are 1 points"),
     ("researchplangen", {"Rubric": []}, "there are 0 points"),
     ("deep-research-bench", {"criterions": {"insight": []}},
      r"column 'criterions.comprehensiveness' is None; allowed: a list"),
@@ -226,7 +227,10 @@ def test_answers_are_graded_point_by_point_by_the_judge(tmp_path):
     pages = tmp_path / "pages.jsonl"
     pages.write_text(json.dumps({"id": "1", "title": "Pumps", "text": "pumps cost money"}))
     tool = Tool(CharTokenizer(), open_retriever("bm25", str(pages)), 1, 4, 100_000)
-    rows = ROWS["researchrubrics"], ROWS["researchrubrics"] | {"prompt": "Mute."}
+    points = [("Sells ovens.", 3.0), ("Gives a price.", 1.0)]
+    rubrics = [{"criterion": text, "weight": weight, "axis": "x"} for text, weight in points]
+    rows = [ROWS["researchrubrics"], ROWS["researchrubrics"] | {"prompt": "Mute."}]
+    rows.append({"sample_id": "b2", "prompt": "Compare ovens.", "rubrics": rubrics})
     writer = Writer()
 
     def judge(asked, seed):
@@ -237,8 +241,8 @@ def test_answers_are_graded_point_by_point_by_the_judge(tmp_path):
     how = {"path": written(tmp_path, *rows), "by_search": BySearch(tool, judge)}
     suite = benchmark_suite("researchrubrics", Chat(CharTokenizer()), Sampling(16), **how)
     records, _ = play_suite(suite, {"policy": writer})
-    assert [one["score"] for one in records] == [1.0, 0.0]
-    assert [one["parsed"] for one in records] == [True, False] and len(writer.judged) == 2
+    assert [one["score"] for one in records] == [1.0, 0.0, 0.25]
+    assert [one["parsed"] for one in records] == [True, False, True] and len(writer.judged) == 4
     asked = "Task: Compare two heat pumps.\nResponse: Both prices.\nPoint: Gives both prices."
     assert writer.judged[0].endswith(asked)
     alone = SimpleNamespace(**{**how, "by_search": BySearch(tool)})

@@ -105,6 +105,8 @@ def test_bad_kuhn_tables_are_refused():
         kuhn_exploitability({key: (0.5, 0.5) for key in KUHN_KEYS[:-1]})
     with pytest.raises(ValueError, match=r"at '0' is \(0.5, 0.6\)"):
         kuhn_exploitability(UNIFORM | {"0": (0.5, 0.6)})
+    with pytest.raises(ValueError, match=r"at '1pb' is \(1.5, -0.5\); allowed: two shares"):
+        kuhn_exploitability(UNIFORM | {"1pb": (1.5, -0.5)})
 
 
 def test_tic_tac_toe_position_values():

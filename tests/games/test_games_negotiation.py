@@ -1,6 +1,7 @@
 """Simple Negotiation: gains by hand, positions, and two ways to play it."""
 
 import random
+import re
 
 import pytest
 
@@ -15,6 +16,7 @@ from spnb.games.negotiation import (
     affordable,
     greedy_action,
     is_negotiation,
+    negotiation_action,
     negotiation_remark,
     position,
     worth,
@@ -146,6 +148,16 @@ def test_greedy_offers_its_cheapest_for_its_dearest_and_concedes(turn, wheat, ac
     assert greedy_action(Position(0, STOCK | {"Wheat": wheat}, VALUES, None), turn) == action
 
 
+def test_greedy_concedes_with_each_turn_of_its_own():
+    match = negotiated(*["Hello."] * 4)
+    action = run(make_player("greedy").move(match, 0), {}).action
+    offers = [greedy_action(position(match), turn) for turn in range(5)]
+    assert action == offers[2] not in (offers[0], offers[1])
+    match = negotiated(*["Hello."] * 2)
+    action = run(make_player("greedy").move(match, 0), {}).action
+    assert action == offers[1] != offers[2]
+
+
 def test_greedy_denies_when_it_has_nothing_cheaper_to_give():
     stock = dict.fromkeys(STOCK, 0) | {"Ore": 5}
     assert greedy_action(Position(0, stock, VALUES, None), turn=0) == DENY
@@ -189,6 +201,20 @@ def test_equal_seeds_give_equal_negotiations(players):
     first, again, other = (run(play_match(game, seats, seed), {}) for seed in (3, 3, 4))
     assert first == again != other
     assert first.invalid_seat is None and len(first.turns) == 11
+
+
+def test_random_offers_are_of_up_to_five_units_in_stock():
+    here, rng = Position(0, STOCK, VALUES, None), random.Random(0)
+    given, asked = {name: set() for name in STOCK}, set()
+    for _ in range(600):
+        if found := re.fullmatch(
+            r"\[Offer: (\d) (\w+) -> (\d) (\w+)\]", negotiation_action(here, rng)
+        ):
+            assert found[2] != found[4]
+            given[found[2]].add(int(found[1]))
+            asked.add(int(found[3]))
+    five = {1, 2, 3, 4, 5}
+    assert given == dict.fromkeys(STOCK, five) | {"Wood": {1, 2}} and asked == five
 
 
 def test_negotiation_names():

@@ -147,6 +147,8 @@ def test_other_games_show_openspiels_text_and_numbered_actions():
     assert match.legal_actions() == ["1", "2"]
     assert match.observation().endswith("Legal moves (answer with the number):\n1: Call\n2: Raise")
     assert "[Private: " in match.observation()
+    match.play("1")
+    assert "[Round1: 1]" in match.observation(), "what was played before is shown"
 
 
 def test_a_simultaneous_game_is_played_in_turn_without_showing_the_first_choice():

@@ -26,6 +26,7 @@ from spnb.games.programs import (
     ("text", "x", "value"),
     [
         ("x", 7, 7),
+        ("x", 107, 7),
         ("x * 2 + 3", 5, 13),
         ("(x * 2 + 3) * 2 + 4", 5, 30),
         ("2 + 3 * x", 4, 14),  # * before +
@@ -76,6 +77,7 @@ def test_size_is_limited():
         parse(f"{parts} + x")
     with pytest.raises(ProgramError, match=f"characters; allowed: up to {MOST_CHARACTERS}"):
         parse("x" + " " * MOST_CHARACTERS)
+    assert run("x" + " " * (MOST_CHARACTERS - 1), 1) == 1
 
 
 def test_several_inputs_need_a_value_each_and_a_program_that_reads_them():

@@ -133,6 +133,7 @@ LISTED = "- 1 (A)\n- 2 (B)\n- 3 (C)\n- 4 (D)"
     ("family", "question", "answer", "right"),
     [
         ("journey", "Anything at all", "anything", True),  # whether it is true is not looked at
+        ("journey", "Who?", " ".join(["a"] * 40), True),
         ("journey", "Who?", "", False),
         ("journey", "", "Alana", False),
         ("ledger", "How many?", "12", True),

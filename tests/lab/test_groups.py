@@ -1,6 +1,7 @@
 """Reports on groups of people: the oracle on reports by hand, wordings, the source of tasks."""
 
 import random
+import re
 from collections import Counter
 from types import SimpleNamespace
 
@@ -171,6 +172,19 @@ def test_rubrics_and_tasks_follow_from_the_text():
     assert made.oracle(made.task(lost, context), answer("x")) == {}
     assert made.states(groups.report(["a b", "c"]), "c") and not made.states("a b", "a")
     assert made.agrees(proposal, "anything") == 0 and isinstance(context, Context)
+
+
+@pytest.mark.parametrize("pool", groups.POOLS)
+@pytest.mark.parametrize("number", groups.SHORT)
+def test_a_short_question_asks_for_a_stop_of_each(number, pool):
+    known = groups.everybody(pool)
+    for seed in range(20):
+        one = groups.short_task(number, random.Random(seed), pool)
+        asked = re.findall(r"the (\w+) of (\w+)", one.question)
+        stops = [known[who].steps[ORDINALS.index(ordinal)] for ordinal, who in asked]
+        assert len(asked) == number and one.gold == (" ".join(stops),)
+        assert one.info["documents"] == tuple(groups.passage_of(who) for _, who in asked)
+        assert one.difficulty == groups.SHORT[number]
 
 
 def test_held_out_tasks_are_of_every_type_and_level():

@@ -177,9 +177,13 @@ def test_a_choice_needs_four_different_options_with_the_right_count():
     assert read_proposal(proposal(source, 2, frame, ["10", "11", "7", "1"]), [source])
     for options in (["10", "10", "7", "1"], ["9", "11", "7", "1"]):
         assert read_proposal(proposal(source, 2, frame, options), [source]) is None
+    steps, by_order = ("3", "4", "9"), 0
+    orders = {str(counts(order)[-1]) for order in itertools.permutations(steps)}
     for seed in range(50):
-        options = draw_options(("3", "4", "9"), random.Random(seed))
+        options = draw_options(steps, random.Random(seed))
         assert len(set(options)) == 4 and "29" in options
+        by_order += {*options} <= orders
+    assert len(orders) == 6 and by_order > 45, "what other orders come to, where they can"
 
 
 def test_a_wrong_statement_cancels_a_right_one():
@@ -214,6 +218,13 @@ def test_rivals_have_ordinals_of_the_same_range():
         assert len(others) <= rivals and bool(others) == bool(rivals)
         for text in others:
             assert any(word in ORDINALS[:4] for word in text.replace(".", "").split())
+
+
+@pytest.mark.parametrize("rivals", [0, 1])
+def test_a_source_has_as_many_rivals_as_its_parameters_say(rivals):
+    params = Params(seed=0, family="journey", pay="r_zero", rivals=rivals)
+    task = LadderSource(params, CharTokenizer()).exercise(4, random.Random(2))
+    assert len(task.info["documents"]) == 4 + rivals
 
 
 def test_bad_input_is_named():

@@ -85,7 +85,7 @@ def task(question, success, pay, answer_type="string", **judgement):
 TASKS = [
     task("a b c d e", 0.5, 1.0, level=2, self_contained=True, right=True, faithful=True),
     task("a b c d e", 1.0, 0.0, level=1, self_contained=True, faithful=False, leaks=True),
-    task("v w x y z", 0.0, 0.5, "choice", level=3, right=True),
+    task("a b c d x", 0.0, 0.5, "choice", level=3, right=True),  # another, and near
 ]
 
 
@@ -95,7 +95,7 @@ def test_numbers_of_tasks_by_hand():
         {
             **{"tasks": 3, "self_contained": 2 / 3, "right": 2 / 3, "leaks": 1 / 3},
             **{"faithful": 1 / 2, "level": 2, "success": 0.5, "pay": 0.5},
-            **{"mixed": 1 / 3, "distinct": 2 / 3, "diversity": 2 / 3},
+            **{"mixed": 1 / 3, "distinct": 2 / 3, "diversity": 1 / 3},
         }
     )
     assert task_numbers([]) == {"tasks": 0}

@@ -3,10 +3,12 @@
 import itertools
 import random
 import re
+from types import SimpleNamespace
 
 import pytest
+from fakes import CharTokenizer
 
-from spnb.core.documents import Judgement, Proposal
+from spnb.core.documents import Context, Document, Judgement, Proposal
 from spnb.core.grading import grade_text
 from spnb.core.prompts import read_options
 from spnb.lab import segments
@@ -67,6 +69,27 @@ def test_documents_are_of_kinds_that_allow_the_answers():
     assert documents("general", 3, ["integer"]) == []
     with pytest.raises(ValueError, match="half of the corpus is 'maths'.*did you mean 'math'"):
         documents("maths", 1)
+
+
+def generated(**values):
+    params = dict(corpus=["math", "general"], task_types=["choice"], segment_tokens=999)
+    params |= dict(documents=5) | values
+    return segments.GeneratedSegments(SimpleNamespace(**params), CharTokenizer())
+
+
+def test_halves_share_the_documents_where_they_have_any():
+    assert len(generated().training) == 3 + 3, "half of five, and no half less than that"
+    assert len(generated(task_types=["integer"], documents=6).training) == 3
+    assert len(generated(corpus=["math"]).training) == 5
+
+
+def test_what_the_oracle_cannot_read_it_does_not_judge():
+    made, strange = generated(), Context("string", (Document("Ann went home."),))
+    (row, *_) = documents("math", 1)
+    known = Context("integer", (Document(row["text"]),))
+    asked = Proposal("Why?", "7", kind="integer")
+    assert made.judge(asked, strange) is made.judge(asked, Context("integer")) is None
+    assert made.judge(asked, known) == Judgement(self_contained=False, faithful=False, leaks=False)
 
 
 @pytest.mark.parametrize("cut_at", range(10, 60, 7))
@@ -221,6 +244,9 @@ def test_a_closed_book_question_holds_all_notes_and_a_reader_has_documents(kind,
     assert not any(ordinal in read.question.partition(KINDS[kind].rule)[2] for ordinal in ORDINALS)
     assert judge(Proposal(closed.question, closed.gold[0], kind=answer_type)).right
     assert not judge(Proposal(read.question, read.gold[0], kind=answer_type)).self_contained
+    notes = re.findall(r"\n\[\d\] (.*)", read.messages[0]["content"])
+    rivals = [note for note in notes if read.info["source"].subject not in note]
+    assert (len(notes), len(rivals)) == (4 + 2, 2)
 
 
 def test_inconsistent_answers_have_no_order():
@@ -237,6 +263,8 @@ def test_a_challenger_states_what_the_document_has():
     assert text.startswith("<think> Alana one 3 two 4 makes 10</think><question> ")
     assert text.endswith(f"{written.question}</question><answer> 10</answer>")
     assert "one 3 makes 3, two 4 makes 10" in ALICE.text
+    chosen = write_task(ALICE, 2, "choice", random.Random(0))
+    assert f"two 4 makes 10 ({chosen.answer})</think>" in challenge(ALICE, 2, chosen)
 
 
 def test_bad_input_is_named():

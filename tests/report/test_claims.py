@@ -72,6 +72,7 @@ def only(*tables, **changes):
         ({}, 0, 2, NOT_DECIDED),
         ({}, -1, 2, NOT_DECIDED),
         ({}, -2, -0.1, CONTRADICTED),
+        ({}, -2, 0, NOT_DECIDED),
         ({"direction": "less"}, -2, -0.1, SUPPORTED),
         ({"direction": "less"}, 0.1, 2, CONTRADICTED),
         ({"margin": 5}, -4, 4, "equal within 5"),
@@ -88,18 +89,24 @@ def only(*tables, **changes):
         ({"direction": "near", "margin": 5}, -6, 2, NOT_DECIDED),
         ({"direction": "near", "margin": 5}, 5.1, 9, CONTRADICTED),
         ({"direction": "near", "margin": 5}, -9, -5.1, CONTRADICTED),
+        ({"direction": "near", "margin": 5}, 5, 9, NOT_DECIDED),
+        ({"direction": "near", "margin": 5}, -9, -5, NOT_DECIDED),
         ({"direction": "reaches", "bar": 5}, 4, 6, MET),  # the mean, 5, decides
         ({"direction": "reaches", "bar": 5.1}, 4, 6, NOT_MET),
         ({"direction": "rises"}, 0.1, 2, MET),
         ({"direction": "rises"}, -0.1, 2, NOT_MET),
+        ({"direction": "rises"}, 0, 2, NOT_MET),
         ({"direction": "no gain", "margin": 5}, -2, 5, MET),
         ({"direction": "no gain", "margin": 5}, 1, 3, MET),  # a gain, but small
         ({"direction": "no gain", "margin": 5}, -34.3, 25.1, NOT_DECIDED),  # too wide to say
         ({"direction": "no gain", "margin": 5}, 4, 9, NOT_DECIDED),
+        ({"direction": "no gain", "margin": 5}, 5, 9, NOT_DECIDED),
         ({"direction": "no gain", "margin": 5}, 5.1, 9, NOT_MET),
         ({"direction": "compare"}, 0.1, 2, "higher"),
         ({"direction": "compare"}, -2, -0.1, "lower"),
         ({"direction": "compare"}, -2, 0.1, NOT_DECIDED),
+        ({"direction": "compare"}, 0, 2, NOT_DECIDED),
+        ({"direction": "compare"}, -2, 0, NOT_DECIDED),
         ({"direction": "compare", "margin": 2}, -2, 0.1, "equal within 2"),
         ({"direction": "compare", "margin": 2}, 0.1, 2, "equal within 2"),
         ({"direction": "compare", "margin": 2}, 0.1, 3, "higher"),
@@ -122,6 +129,8 @@ def test_together_all_parts_must_hold():
     assert together([NOT_DECIDED, NOT_MEASURED]) == NOT_MEASURED
     assert together([NOT_MEASURED, CONTRADICTED, SUPPORTED]) == CONTRADICTED
     assert together([SUPPORTED, "equal within 5", NOT_DECIDED]) == "not supported"
+    assert together(["equal within 5", CONTRADICTED]) == CONTRADICTED
+    assert together([NOT_MEASURED, "equal within 5"]) == "not supported"
     assert together([SUPPORTED, NOT_COMPARABLE]) == SUPPORTED
     assert together([NOT_COMPARABLE, NOT_COMPARABLE]) == NOT_COMPARABLE
 
@@ -209,6 +218,10 @@ def test_beside_a_constant_the_measure_itself_is_shown():
     assert row["verdict"] == SUPPORTED  # 1 +- 12.7 lies within 14
     assert row["p (Holm)"] == "0.5"  # 2 atan(1 / 1) / pi
     assert only(ends(full=(0.50, 0.52)), **near | {"margin": 13})["verdict"] == NOT_DECIDED
+    more = {"against": 40, "minimal_effect": 20}
+    assert only(ends(full=(0.50, 0.52)), **more)["note"] == "", "38.3 is not above 40"
+    less = {"against": 70, "minimal_effect": 20, "direction": "less"}
+    assert only(ends(full=(0.50, 0.52)), **less)["note"] == "perhaps smaller than 20"
     same = ends(full=(0.70, 0.70))
     assert only(same, against=70)["verdict"] == NOT_DECIDED  # no spread, no difference
     assert only(same, against=71, direction="less")["verdict"] == SUPPORTED
@@ -239,6 +252,21 @@ def test_a_bar_has_start_and_end_and_is_not_decided_by_one_seed():
     assert (row["here"], row["bar"], row["verdict"]) == ("21.0 [8.3, 33.7]", "20 or more", MET)
     one = only(ends(0, full=(0.2,)), ends(full=(0.40,)), **bar)
     assert (one["here"], one["n"], one["verdict"]) == ("20.0 (n = 1)", 1, NOT_DECIDED)
+    none = only(ends(full=(0.40, 0.42)), **bar)
+    assert (none["n"], none["verdict"]) == (0, NOT_MEASURED), "without a start"
+
+
+@pytest.mark.parametrize(
+    ("changes", "bar"),
+    [
+        ({"direction": "rises"}, "above 0"),
+        ({"direction": "no gain", "margin": 7, "bar": 3}, "whole interval at most 7"),
+        ({"direction": "compare", "margin": 7, "bar": 3}, "equal within 7"),
+        ({"direction": "compare"}, "-"),
+    ],
+)
+def test_a_bar_is_said_in_words(changes, bar):
+    assert only(**changes)["bar"] == bar
 
 
 def test_not_measured_says_what_is_missing():
@@ -270,6 +298,16 @@ def test_a_claim_of_several_parts_ends_with_all_parts():
         "seeds": [2, 2, 0, 0],
     }
     assert verdict_table(whole, Frames()).empty, "nothing is measured"
+
+
+def test_an_exhibit_of_claims_is_of_the_runs_that_they_compare():
+    table = ends(full=(0.6, 0.3), no_rae=(0.4, 0.08), sft=(0.5, 0.5))
+    names = ("sft", "full", "no-rae")
+    runs = [SimpleNamespace(variant=name, seed=9, commit=None) for name in names]
+    file = file_of(part(), exhibit="spiral/claims")
+    made = file.content(Frames(runs, table))
+    assert [run.variant for run in made.runs] == ["full", "no-rae"] and made.protocol == "p"
+    assert file.content(Frames(runs)) is None, "nothing is measured"
 
 
 def test_parts_that_stand_alone_are_left_out_where_there_are_no_runs():
@@ -358,6 +396,18 @@ def test_faults_name_place_key_value_and_what_is_allowed(changes, message):
         claims_of(file(good | changes), "spiral")
 
 
+def test_the_files_margin_is_of_claimed_sides_in_points_without_one_of_their_own():
+    points = GOOD["measures"]["score"] | {"unit": "points"}
+    measures = {"points": points, "share": points | {"unit": "%"}}
+    part = {"text": "p", "of": "full", "against": "no-rae"}
+    kinds = [("points", "greater", {}), ("points", "less", {"margin": 2})]
+    kinds += [("points", "compare", {}), ("share", "greater", {})]
+    parts = [part | {"measure": m, "direction": side} | own for m, side, own in kinds]
+    claims = [{**GOOD["claims"][0], "parts": parts}]
+    read = claims_of({**GOOD, "measures": measures, "margin": 5, "claims": claims}, "spiral")
+    assert [each.margin for each in read.claims[0].parts] == [5, 2, 0, 0]
+
+
 def test_claims_of_an_unknown_paper():
     with pytest.raises(ParamError, match="paper is 'spirall', .*did you mean 'spiral'"):
         load_claims("spirall")
@@ -430,6 +480,8 @@ def test_the_other_side_may_have_a_measure_of_its_own():
     half = SCORE.model_copy(update={"weights": {"win": 50.0}})
     two = only(ends(full=(0.6, 0.3), no_rae=(0.4, 0.08)), other=half)
     assert (two["end"][:4], two["other end"][:4]) == ("45.0", "12.0"), "each by its own measure"
+    wide = only(ends(full=(0.9, 1.0), no_rae=(0.9, 0.0)), other=half)  # 45 and 100
+    assert wide["here"] == "72.5 [-276.9, 421.9]", "half a win is no per cent: no ends"
     assert (
         only(table, measure=first, against="full", other=third, direction="less")["here"][:3]
         == "8.0"

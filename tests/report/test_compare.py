@@ -59,7 +59,7 @@ def test_differences_are_paired_by_seed(tmp_path):
     assert line["smallest visible"] == pytest.approx(T * 10, rel=1e-4)
     assert (line["low"], line["high"]) == (pytest.approx(30 - T * 10, rel=1e-4), 100), "clipped"
     line = table.loc["all levels", "other"]
-    assert line["difference"] == pytest.approx(5)
+    assert line["difference"] == pytest.approx(5) and line["n"] == 2
     assert line["high"] == pytest.approx(5 + T * 5, rel=1e-4)
     assert list(made.table["variant"]) == ["mine", "other"], "no answer says if it is consistent"
     assert "minus full" in made.caption
@@ -96,6 +96,8 @@ def test_the_plot_has_a_panel_a_measure_and_a_row_a_variant(tmp_path):
     zero, *lines = ax.lines
     assert list(zero.get_xdata()) == [0, 0]
     assert lines[0].get_xdata()[1] == pytest.approx(30) and set(lines[0].get_ydata()) == {0}
+    assert lines[1].get_xdata()[[0, 2]] == pytest.approx([5 - T * 5, 5 + T * 5], rel=1e-4)
+    assert set(lines[1].get_ydata()) == {1} and ax.get_ylim() == (1.5, -0.5), "from above"
     assert plt.get_fignums() == before
 
 
@@ -114,6 +116,18 @@ def test_without_reference_numbers_the_scores_of_the_suites(tmp_path):
         assert table.loc["mine", "high"] == 100
 
 
+def test_a_suites_score_is_of_each_opponent_and_decoding(tmp_path):
+    """Per step the mean over answers: (1 + 0.5 + 0) / 3 against an expert, 0.25 without."""
+    run = open_run(tmp_path, {"paper": "p", "scale": "cpu", "variant": "a", "seed": 0})
+    expert = {"opponent": "expert", "decoding": "greedy"}
+    for step, scores in ((0, (0.0, 0.0, 0.0)), (4, (1.0, 0.5, 0.0))):
+        rows = [record("quiz", str(at), score, **expert) for at, score in enumerate(scores)]
+        run.append("items", *({"step": step, **one} for one in [*rows, record("quiz", "0", 0.25)]))
+    frames, measures = module.suite_scores(gather([run]))
+    found = {name: each.of_runs(frames)["value"].item() for name, each in measures.items()}
+    assert found == {"quiz, against expert, greedy": pytest.approx(50), "quiz": 25}
+
+
 def test_a_number_that_is_no_share_is_not_clipped(tmp_path):
     runs = []
     for variant, values in {"full": (1.0, 2.0), "mine": (3.0, 8.0)}.items():
@@ -125,7 +139,9 @@ def test_a_number_that_is_no_share_is_not_clipped(tmp_path):
             run.append("evals", {"step": 4, **labels, **numbers})
             run.finish(seconds=1, resumed=False)
             runs.append(run)
-    (line,) = spnb.compare(plan(*runs, paper="spiral")).table.to_dict("records")
+    made = spnb.compare(plan(*runs, paper="spiral"))
+    (line,) = made.table.to_dict("records")
+    assert made.figure.axes[0].get_xlabel() == "difference", "no points"
     assert (line["measure"], line["difference"]) == ("exploitability", 4)
     assert line["high"] == pytest.approx(4 + T * 2, rel=1e-4)
 
@@ -169,3 +185,7 @@ def test_what_is_refused_is_said_in_one_sentence(tmp_path):
         spnb.compare(plan(*full, *late))
     with pytest.raises(RunError, match="no finished run of more; run first"):
         spnb.compare(plan(*full, more=["more"]))
+    for run in mine:
+        (run.folder / "finished.json").unlink()
+    with pytest.raises(RunError, match="no finished run of mine; run first"):
+        spnb.compare(plan(*full, *mine))

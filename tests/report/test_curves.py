@@ -10,7 +10,7 @@ import pytest
 from spnb import reference
 from spnb.core.params import ParamError, variants
 from spnb.report import frame, plots
-from spnb.report.curves import Panel, curves_of, load_curves, looks
+from spnb.report.curves import Panel, curves_of, lines_with_intervals, load_curves, looks
 from spnb.report.exhibits import catalogue
 from spnb.report.frame import Measure
 from spnb.report.plots import LINES, PALETTE, Look
@@ -42,7 +42,13 @@ FIGURE = {
             "levels": {"chance": 50},
             "paper": {"full": [BEFORE, AFTER], "none": [BEFORE]},
         },
-        "Length": {"measure": "tokens", "label": "tokens", "window": 2, "variants": ["other"]},
+        "Length": {
+            "measure": "tokens",
+            "label": "tokens",
+            "window": 2,
+            "variants": ["other"],
+            "ylim": [0, 250],
+        },
         "Never measured": {"measure": "games", "variants": ["none"]},
     },
 }
@@ -88,8 +94,14 @@ def test_a_figure_has_a_panel_a_measure_and_a_line_a_variant(curves):
     own = data[data["quantity"] == "Length"].groupby("step")["value"].mean()
     assert means(length)[0][1] == pytest.approx(own.iloc[:2].mean()), "window of two"
     assert (score.get_ylabel(), length.get_ylabel()) == ("score (%)", "tokens")
+    assert score.get_ylim()[0] == 0 and length.get_ylim() == (0, 250), "a panel's own"
+    wide = curves.model_copy(update={"layout": "AAB"}).draw(data)
+    assert [len(ax.get_subplotspec().colspan) for ax in wide.axes] == [2, 1]
     empty = [ax for ax in curves.content(frames()).item.axes if not ax.lines]
     assert ["not in these runs" in [text.get_text() for text in ax.texts] for ax in empty] == [True]
+    runs = [*frames().runs, SimpleNamespace(paper="spiral", variant="no-rae")]
+    shown = curves.content(replace(frames(), runs=runs)).runs
+    assert [run.variant for run in shown] == ["full", "other"], "those that it shows"
 
 
 def test_a_variant_with_a_further_cell_takes_no_line_away(curves):
@@ -143,6 +155,32 @@ def test_a_panel_may_have_several_measures_of_one_variant():
     labels = [text.get_text() for text in drawn.legends[0].get_texts()]
     assert labels == ["first (n=2)", "second (n=2)"]
     plt.close("all")
+
+
+def test_lines_over_levels_have_means_seeds_and_intervals():
+    """Two levels in the order of the rows; two seeds of `full`, means alone of the others."""
+    levels = ("level 2", "level 10")
+    of = {"full": [(40, 30, 55), (20, 15, 22)], "other": [(7, 6, 9), (5, 4, 6)]}
+    of["start"] = [(10, 9, 13), (8, 7, 9)]
+    rows = [(name, levels[at], None, *of[name][at]) for name in of for at in (0, 1)]
+    seeds = [(35, 18), (45, 22)]
+    rows += [("full", levels[at], n, seeds[n][at], None, None) for n in (0, 1) for at in (0, 1)]
+    columns = ["variant", "difficulty", "seed", "value", "low", "high"]
+    table = pd.DataFrame(rows, columns=columns).astype({"seed": "Int64", "low": float})
+    with plots.style():
+        figure, (ax,) = plots.panels()
+        ax.set_xlabel("training step")
+        order = {**LOOKS, "start": Look("before", "0.3")}
+        lines_with_intervals(ax, table, "difficulty", order)
+    thin = [list(line.get_ydata()) for line in ax.lines if line.get_linewidth() == 0.6]
+    assert thin == [[35, 18], [45, 22]] and list(ax.lines[0].get_xdata()) == [1, 2]
+    assert means(ax) == [[40, 20], [7, 5], [10, 8]]
+    ends = [each.get_paths()[0].vertices[:, 1] for each in ax.collections]
+    assert [(one.min(), one.max()) for one in ends] == [(15, 55), (4, 9), (7, 13)]
+    assert ax.get_legend_handles_labels()[1] == ["with (n=2)", "without (n=1)", "before"]
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["2", "10"]
+    assert ax.get_xlabel() == "level"
+    plt.close(figure)
 
 
 @pytest.mark.parametrize(

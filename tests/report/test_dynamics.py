@@ -12,7 +12,7 @@ from spnb.report import dynamics, plots, show
 from spnb.report.curves import small_multiples
 from spnb.report.dynamics import Thresholds, collapse, spikes
 from spnb.report.exhibits import read_index
-from spnb.report.frame import KEYS, gather
+from spnb.report.frame import KEYS, Frames, gather
 from spnb.train.runs import open_run
 from tools import redraw
 
@@ -88,6 +88,19 @@ def test_the_thresholds_change_the_verdict():
         validate(Thresholds, {"lenght": 0.3})
 
 
+def test_a_fall_lasts_where_the_end_and_the_last_median_are_below():
+    """Of 40 values k is 4: medians of the last four are 3.5 and 7, of the last three 6 and 4."""
+    assert collapse(steps([10] * 20 + [1] * 18 + [6] * 2), 0.5) == ("recovered", 10, 3.5, None)
+    values = steps([10] * 20 + [4] * 16 + [10, 4, 4, 10])
+    assert collapse(values, 0.5) == ("recovered", 10, 7, None)
+
+
+def test_ends_are_of_three_values_or_more():
+    alone = Thresholds(window=1)
+    assert collapse(steps([10] * 18 + [1] * 2), 0.5, alone).verdict == "no", "2 of 20 are too few"
+    assert collapse(steps([10] * 17 + [1] * 3), 0.5, alone).verdict == "collapsed"
+
+
 @pytest.mark.parametrize("share", [0, 1, -0.5, 2])
 def test_a_share_that_is_none(share):
     with pytest.raises(ValueError, match=f"share is {share}; allowed: above 0 and below 1"):
@@ -111,6 +124,7 @@ def test_spikes():
     assert spikes(steps([1, 100, 1, 1, 1])) == [], "no median of five before the sixth value"
     assert spikes(steps([0.0] * 6 + [5.0])) == [], "nothing is a multiple of zero"
     assert spikes(steps([1.0] * 5 + [np.nan, 11.0])) == [7]
+    assert spikes(steps([1.0] * 5 + [10.0])) == [], "ten times is not above it"
 
 
 def write_run(root, variant="full", seed=0, lengths=(10,) * 30, **changes):
@@ -152,12 +166,55 @@ def test_verdicts_and_their_summary(tmp_path):
     # Shares 0.4 and 0.2: mean 0.3, standard error 0.1, t(0.975, 1) = 12.706; onsets 13 and 15.
     assert table["length"]["full", "read"] == "0.30 [-0.97, 1.57]; collapsed 2 of 2 from step 14"
     assert table["entropy"]["full", "read"] == "1.00 [1.00, 1.00]"
-    assert table["length"]["full", "all"] == "-"
+    assert table["length"]["full", "all"] == table["entropy"]["full", "all"] == "-"
     assert table["gradient spikes"]["full", "all"] == "2 of 2 runs, first at 10"
     assert table["length"]["steady", "read"] == "not decided 1 of 1"
     assert table["gradient spikes"]["steady", "all"] == "none"
     both = ("full", "steady")
     assert list(table.index) == [(name, role) for name in both for role in ("all", "read")]
+
+
+def test_each_quantity_has_a_threshold_of_its_own():
+    """All three fall to .3 of their start."""
+    values = steps([10] * 12 + [3] * 18)
+    about = {"paper": "p", "variant": "v", "seed": 0, "step": values.index, "value": values}
+    metrics = {"length": "x", "entropy": "x", "grad_norm": ""}
+    parts = [pd.DataFrame(about | {"metric": key, "role": who}) for key, who in metrics.items()]
+    frames = Frames(metrics=pd.concat(parts, ignore_index=True))
+
+    def collapsed(**changes):
+        table = dynamics.verdicts(frames, Thresholds(**changes))
+        return set(table.loc[table["verdict"] == "collapsed", "quantity"])
+
+    assert collapsed() == {"length"} and collapsed(length=0.25) == set()
+    assert collapsed(entropy=0.4) == {"length", "entropy"}
+    assert collapsed(gradient=0.4) == {"length", "grad_norm"}
+
+
+def test_a_summary_has_the_median_onset_and_the_first_spike():
+    """All end at a quarter of their start; onsets 13, 15 and 32."""
+    lengths = [("collapsed", 13), ("collapsed", 15), ("collapsed", 32), ("recovered", None)]
+    rows = [("length", "x", *lengths[seed], []) for seed in range(4)]
+    rows += [("entropy", "x", "no", None, [])] * 2
+    rows += [("grad_norm", "all", "no", None, jumps) for jumps in ([12, 20], [7], [], [9])]
+    names = ["quantity", "role", "verdict", "onset", "spikes"]
+    table = pd.DataFrame(rows, columns=names).assign(paper="p", variant="v", start=8.0, end=2.0)
+    made = dynamics.summary(table.astype({"onset": "Int64"})).set_index("role")
+    share = "0.25 [0.25, 0.25]"
+    assert made["length"]["x"] == f"{share}; collapsed 3 of 4 from step 15; recovered 1 of 4"
+    assert made["entropy"]["x"] == made["gradient norm"]["all"] == share
+    assert made["gradient spikes"]["all"] == "3 of 4 runs, first at 7"
+
+
+def test_an_exhibit_takes_a_readers_thresholds_and_evaluations(tmp_path):
+    """Lengths end at .4 and .2 of their start."""
+    frames = gather(runs_of(tmp_path))
+    made = dynamics.exhibit("dynamics/collapse", frames, Thresholds(length=0.3))
+    assert "collapsed 1 of 2 from step 15" in made.item["length"].str.cat()
+    assert "below 0.3 (length), 0.1 (entropy)" in made.caption
+    asked = dynamics.exhibit("dynamics/results", frames, evaluations=["held-out, *: parsed"])
+    assert set(asked.data["part"]) == {"held-out, greedy: parsed"}
+    plt.close(asked.item)
 
 
 def test_series_and_results_are_long_tables(tmp_path):
@@ -269,6 +326,7 @@ def test_a_figure_names_what_it_leaves_out():
     shown, _ = dynamics.drawn(long_frame("abcdefghi", ["length/s"]), {})
     assert list(shown["variant"].unique()) == list("abcdefgh")
     assert dynamics.drawn(frame.assign(value=0.0), {})[0].empty
+    assert not dynamics.drawn(frame.assign(value=-1.0), {})[0].empty
     longer = long_frame("b", ["length/s"]).assign(value=0.0)
     longer["step"] *= 9
     shown, left_out = dynamics.drawn(pd.concat([long_frame("a", ["length/s"]), longer]), {})
@@ -309,7 +367,7 @@ def test_arms_of_very_different_lengths_have_blocks_of_their_own():
     titles = [block.get_suptitle() for block in figure.subfigs]
     assert titles == [f"spiral, {most} steps", f"spiral, {3 * most} steps"]
     counts = [len(block.legends[0].get_texts()) for block in figure.subfigs]
-    several = [(40, "a"), (99, "b"), (100, "c")]
+    several = [(40, "a"), (80, "b"), (100, "c")]  # twice as many and more
     parts = [short[short["variant"] == "full"].assign(variant=v, step=n) for n, v in several]
     other = small_multiples(pd.concat(parts).rename(columns={"part": "panel"}), "", "x")
     assert [each.get_suptitle() for each in other.subfigs] == [
@@ -318,6 +376,15 @@ def test_arms_of_very_different_lengths_have_blocks_of_their_own():
     ]
     plt.close(other)
     assert counts == [2, 1] and figure.subfigs[0].axes[0].get_ylabel() == "tokens a\nresponse"
+    plt.close(figure)
+
+
+def test_a_picture_of_rewards_is_of_the_first_seat_and_smoothed():
+    frame = long_frame(["full"], ["kuhn_poker/0", "kuhn_poker/1"], "spiral")
+    figure, words = dynamics.picture("dynamics/rewards", frame)
+    (ax,) = figure.subfigs[0].axes
+    assert ax.get_title(loc="left") == "poker, first seat"
+    assert words.startswith("Running means over 5 steps.")
     plt.close(figure)
 
 

@@ -24,8 +24,10 @@ from spnb.report.exhibits import (
     ExhibitError,
     catalogue,
     check_writable,
+    command_of,
     default_folder,
     exhibit_info,
+    find_record,
     folder_of,
     gallery,
     made_from,
@@ -52,6 +54,7 @@ class FakeRun:
     variant: str = "full"
     scale: str = "cpu"
     paper: str = "spiral"
+    commit: str | None = None
 
     @property
     def run_id(self) -> str:
@@ -127,6 +130,11 @@ def test_a_table_is_two_files_with_its_numbers(tmp_path: Path) -> None:
     assert files == [tmp_path / "spiral" / "table-3.csv", tmp_path / "spiral" / "table-3.md"]
     assert files[0].read_text() == "variant,win rate\nfull,0.5\nno_rae,0.25\n"
     assert "| full      |        0.5 |" in files[1].read_text()
+    assert find_record("spiral/table-3", tmp_path)["title"] and not find_record("x/y", tmp_path)
+    third = save_table(tmp_path, table=pd.DataFrame({"share": [1 / 3]}))
+    assert third[0].read_text() == "share\n0.333333\n" and "| 0.333333 |" in third[1].read_text()
+    third[0].unlink()
+    assert find_record("spiral/table-3", tmp_path) is None, "one of its files is gone"
 
 
 def test_the_page_of_a_very_long_table_has_a_link_to_its_numbers(tmp_path: Path) -> None:
@@ -169,6 +177,9 @@ def test_a_figure_is_four_files_with_its_numbers(tmp_path: Path) -> None:
     assert "![" in files[3].read_text() and "](figure-6.png)" in files[3].read_text()
     pd.testing.assert_frame_equal(pd.read_csv(files[2]), POINTS, rtol=1e-6)
     assert "| no_rae" in files[3].read_text()
+    fine = POINTS.assign(value=1.23456)
+    files = save_exhibit("spiral/figure-6", drawn(), RUNS, data=fine, folder=tmp_path, **TEXTS)
+    assert set(pd.read_csv(files[2])["value"]) == {1.235}
     long = pd.concat([POINTS] * 4)
     files = save_exhibit("spiral/figure-9", drawn(), RUNS, data=long, folder=tmp_path, **TEXTS)
     assert "| no_rae" not in files[3].read_text() and "figure-9.csv" in files[3].read_text()
@@ -204,6 +215,12 @@ def test_the_record_says_where_the_numbers_come_from(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", record["date"])
     assert record["command"] == "spnb exhibit spiral/table-3 --scale cpu"
     assert (record["caption"], record["protocol"]) == (TEXTS["caption"], TEXTS["protocol"])
+
+
+def test_the_record_says_at_which_commits_its_runs_were_trained(tmp_path: Path) -> None:
+    runs = [FakeRun(seed, commit=commit) for seed, commit in enumerate(("b", "a", None, "b"))]
+    save_table(tmp_path, runs=runs)
+    assert read_index(tmp_path)[0]["trained_at"] == ["a", "b"]
 
 
 def test_the_record_of_policies_without_runs_says_which(tmp_path: Path) -> None:
@@ -346,10 +363,26 @@ def test_a_formula_needs_no_run_and_transcripts_may_be_a_table(tmp_path: Path) -
     save_table(tmp_path, "spice/figure-5", runs=[FakeRun(paper="spice")])
     by_id = {record["id"]: record for record in read_index(tmp_path)}
     assert by_id["spice/figure-7"]["runs"] == {} and by_id["spice/figure-7"]["scale"] is None
+    assert by_id["spice/figure-7"]["command"] == "spnb exhibit spice/figure-7 --scale cpu"
     assert by_id["spice/figure-5"]["files"] == ["spice/figure-5.csv", "spice/figure-5.md"]
     text = page(tmp_path, "spice")
     assert "No run needed, 2" in text and "None" not in text
     assert "Scale cpu, 1 variant, 1 run, seed 0, 2" in text
+
+
+@pytest.mark.parametrize(
+    ("exhibit_id", "command"),
+    [
+        ("ssp/start", "make reproduce PAPER=ssp"),
+        ("scope/start", "make reproduce PAPER=scope"),
+        ("speed/engine", "make bench"),
+        ("embedded/games", "python -m spnb.lab.pretrain.exhibits"),
+        ("ssp/table-1", "spnb exhibit ssp/table-1 --scale gpu"),
+        ("proposer/search-two", "spnb search proposer/search-two --scale gpu"),
+    ],
+)
+def test_an_exhibit_is_made_again_by_its_command(exhibit_id: str, command: str) -> None:
+    assert command_of(exhibit_info(exhibit_id), "gpu") == command
 
 
 @pytest.mark.parametrize("act", [check_writable, save_table])

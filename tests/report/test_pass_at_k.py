@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from spnb.evaluate.items import record
 from spnb.report import pass_at_k, show
-from spnb.report.curves import looks, small_multiples
+from spnb.report.curves import SHADES, looks, small_multiples
 from spnb.report.exhibits import read_index
 from spnb.report.frame import Frames
 from spnb.report.pass_at_k import (
@@ -46,11 +46,11 @@ def answers(step, right, n=4):
     return rows
 
 
-def write(root, variant="full", seed=0, after=AFTER, paper="spell", weights="abc"):
+def write(root, variant="full", seed=0, after=AFTER, paper="spell", weights="abc", before=BEFORE):
     """A run of two steps, and a suite with one answer an item, which has no pass@k."""
     params = {"paper": paper, "scale": "cpu", "variant": variant, "seed": seed}
     run = open_run(root, params | {"policy": "p", "weights": {"p": weights}, "steps": 2})
-    for step, right in ((0, BEFORE), (2, after)):
+    for step, right in ((0, before), (2, after)):
         run.append("items", *answers(step, right))
         run.append("items", *answers(step, {("needles", "level 1"): [1, 0]}, n=1))
     return run
@@ -90,6 +90,8 @@ def test_no_run_with_several_answers(tmp_path):
     table = passes([run])
     assert table.empty and ends(table).empty and gains(table).empty and flows(table).empty
     assert pass_at_k.exhibit("pass_at_k/gains", Frames([run])) is None
+    other = write(tmp_path, "rlvr")
+    assert pass_at_k.exhibit("pass_at_k/gains", Frames([run, other])).runs == [other]
 
 
 def test_moves_in_a_game_are_no_answers(tmp_path):
@@ -121,6 +123,26 @@ def test_the_start_is_one_measurement_for_all_runs_that_share_it(tmp_path):
     assert list(names) == ["start of full, rlvr", "full", "rlvr", "start of even", "even"]
 
 
+def test_each_run_has_its_own_end_and_none_before_training(tmp_path):
+    longer = write(tmp_path, seed=1)
+    longer.append("items", *answers(4, AFTER))
+    begun = open_run(tmp_path, {**longer.params, "variant": "rlvr"})
+    begun.append("items", *answers(0, BEFORE))
+    both = ends(passes([write(tmp_path), longer, begun]))
+    own = both[both["variant"] != "start"]
+    assert {*zip(own["variant"], own["seed"], own["step"], strict=True)} == {
+        ("full", 0, 2),
+        ("full", 1, 4),
+    }
+
+
+def test_the_largest_k_is_one_that_every_item_has(tmp_path):
+    run = write(tmp_path)
+    run.append("items", *answers(2, {("choice-4", "level 1"): [1]}, n=3))
+    table = passes([run])
+    assert (table["k"].max(), largest(table), largest(table[:0])) == (4, 3, 1)
+
+
 def test_starts_of_several_weights_are_seeds(tmp_path):
     runs = [write(tmp_path, "full", seed, weights=f"w{seed}") for seed in (3, 4)]
     start = of(ends(passes(runs)), variant="start", k=1)
@@ -141,6 +163,15 @@ def test_a_gain_is_paired_by_seed_and_no_narrower_than_that_of_its_items(tmp_pat
     alike = of(passes([write(tmp_path, "b", seed) for seed in (0, 1)]), k=1)
     mean, low, high, _ = gain(of(alike, step=0), of(ends(alike), variant="b"))
     assert mean == pytest.approx(3 / 16) and low < 3 / 16 < high, "the items are few"
+
+
+def test_a_seed_without_a_pair_has_no_part_in_a_gain(tmp_path):
+    worse = {("journey-4", "level 1"): [0, 0], ("ledger-4", "level 2"): [0]}
+    runs = [write(tmp_path, seed=seed) for seed in (0, 1)]
+    table = of(passes([*runs, write(tmp_path, seed=7, after=worse)]), k=1)
+    start, end = table[table["seed"] != 7], of(ends(table), variant="full")
+    expected = gain(of(start, step=0), end[end["seed"] != 7])
+    assert gain(of(start, step=0), end) == expected and expected[3] == 2
 
 
 def test_a_difference_is_paired_by_seed_and_no_narrower_than_that_of_its_items(tmp_path):
@@ -172,6 +203,10 @@ def test_a_difference_is_paired_by_seed_and_no_narrower_than_that_of_its_items(t
         ((0.0, -0.1, 0.1, 5), (-0.1, -0.15, -0.05, 5), "narrows"),
         ((0.0, -0.1, 0.1, 5), (0.0, -0.01, 0.01, 5), "not decided"),
         ((0.3, 0.2, 0.4, 1), (0.1, 0.05, 0.15, 1), "not decided (n = 1)"),
+        ((0.3, 0.2, 0.4, 5), (0.05, 0.0, 0.1, 5), "not decided"),  # no end is the bound itself
+        ((0.3, 0.2, 0.4, 5), (0.0, -0.02, 0.02, 5), "not decided"),
+        ((0.3, 0.2, 0.4, 5), (-0.05, -0.1, 0.0, 5), "sharpens"),
+        ((0.2, 0.0, 0.4, 5), (0.0, -0.01, 0.01, 5), "not decided"),
     ],
 )
 def test_what_is_read_from_the_gains(one, many, words):
@@ -190,6 +225,16 @@ def test_the_table_of_gains(tmp_path):
     assert first == table["pass@1, gain"]["full"] and second == "-", "rlvr ends as the start"
     assert "pass@1, minus questioner-frozen" not in table
     assert set(table["training"]) == {"not decided (n = 1)"}
+
+
+def test_training_that_extends_is_read_from_the_largest_k(tmp_path):
+    """Half of 16 questions are always right before, after it half of each one's answers: pass@1 is
+    as before, pass@4 1 instead of 1/2."""
+    before, after = ({("journey-4", "level 1"): right} for right in ([4, 0] * 8, [2] * 16))
+    runs = [write(tmp_path, seed=seed, before=before, after=after) for seed in (0, 1)]
+    (line,) = gains(passes(runs)).to_dict("records")
+    assert line["pass@1, gain"].startswith("0.0 [-") and line["pass@4, gain"].startswith("50.0 [")
+    assert (line["training"], line["seeds"]) == ("extends", 2)
 
 
 def test_where_items_moved(tmp_path):
@@ -246,6 +291,8 @@ def test_the_figure_has_a_panel_a_group_and_the_start_dotted(tmp_path):
         "ledger-4",
     ]
     assert figure.axes[0].get_xlabel() == "k"
+    note = figure.subfigs[-1].legends[0].get_title().get_text()
+    assert note.replace("\n", " ") == SHADES
     order = looks("spell", ["start", "full", "start of a"])
     assert len({order[name].colour for name in ("start", "full", "start of a")}) == 3
     assert order["start"].line == order["start of a"].line != order["full"].line

@@ -63,6 +63,15 @@ def test_few_steps_are_means_with_seeds_as_dots_and_error_bars_within_the_seeds(
     assert labels(ax) == ["a (n=3)"]
 
 
+def test_few_steps_are_up_to_eight_and_no_line_of_theirs_is_broken(ax) -> None:
+    plots.curve(ax, frame({("a", seed): [1.0] * 8 for seed in (0, 1)}), ["a"])
+    assert len(ax.collections) == 2, "dots and error bars"
+    rows = [("b", 0, step, 3.0) for step in (0, 1, 2, 40)]
+    apart = pd.DataFrame(rows, columns=["variant", "seed", "step", "value"])
+    plots.curve(ax, apart, ["b"])
+    assert list(ax.lines[-1].get_xdata()) == [0, 1, 2, 40] and drawn(ax)[-1] == [3.0] * 4
+
+
 def test_many_steps_are_a_band_and_a_thin_line_a_seed(ax) -> None:
     steps = plots.FEW + 1
     plots.curve(ax, frame({("a", 0): [0.0] * steps, ("a", 1): [2.0] * steps}), ["a"])
@@ -170,6 +179,13 @@ def test_bars_are_means_over_seeds_with_dots_and_the_papers_numbers_dashed(ax) -
     assert labels(ax) == ["a (n=2)", "b (n=1)", "paper"]
 
 
+def test_bars_of_one_seed_have_no_dots(ax) -> None:
+    table = pd.DataFrame({"place": ["x", "y"], "kind": "a", "seed": 3, "value": [1.0, 2.0]})
+    plots.bars(ax, table, "place", "value", hue="kind", order=["a"])
+    assert not [each for each in ax.collections if len(each.get_offsets())]
+    assert labels(ax) == ["a (n=1)"]
+
+
 def test_bars_of_one_colour_differ_by_their_hatch(ax) -> None:
     rows = [("x", kind, seed, 1.0) for kind in ("a", "b") for seed in (0, 1)]
     frame = pd.DataFrame(rows, columns=["place", "kind", "seed", "value"])
@@ -224,6 +240,9 @@ def test_only_the_lowest_panels_name_the_steps() -> None:
     assert figure.get_suptitle() == "Title"
     large = plots.multiples(plots.new_figure(3), list("abc"), "AAB;AAC")
     assert [ax.get_xlabel() for ax in large.values()] == ["training step", "", "training step"]
+    four = plots.multiples(plots.new_figure(3), list("abcd"))
+    names = [ax.get_xlabel() for ax in four.values()]
+    assert names == ["", "", "training step", "training step"], "two rows of two"
     fewer = plots.multiples(plots.new_figure(3), ["a", "b"], "AAB;AAC")
     assert len(fewer) == 2, "a layout of other panels is not taken"
     mpl.pyplot.close("all")

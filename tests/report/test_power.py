@@ -64,6 +64,23 @@ def test_half_widths_of_seeds_and_of_more_items():
     assert parts.half_width(10, 4) == pytest.approx(2.2622 * (13 / 10) ** 0.5, rel=1e-4)
 
 
+def test_a_line_has_both_spreads_and_the_widths_of_more_seeds_and_items():
+    """The components 24 and 8 of above; the second arm has neither of these items, but one that
+    adds nothing, and a seed without a pair. t(.975, 2) = 4.3027."""
+    columns = pd.MultiIndex.from_product([["a"], ["0", "1"]])
+    first = pd.DataFrame([[5.0, 3.0], [-1.0, 1.0]], columns=columns)
+    second = pd.DataFrame({("b", "2"): [0.0, 0.0, 9.0]})
+    found = line([first, second])
+    assert (found["pairs"], found["items"], found["difference"]) == (2, 3, 4)
+    assert found["seeds' spread"] == pytest.approx(24**0.5)
+    assert found["items' spread"] == pytest.approx(8**0.5)
+    assert found["3 seeds"] == pytest.approx(4.3027 * (32 / 3) ** 0.5, rel=1e-4)
+    for name, items in {"a quarter of": 32, "half": 16, "twice": 4}.items():
+        half = 2.2622 * ((24 + items) / 10) ** 0.5
+        assert found[f"10 seeds, {name} the items"] == pytest.approx(half, rel=1e-4)
+    assert line([second[:2], first])["difference"] == -4
+
+
 def test_a_change_since_the_start_keeps_what_all_seeds_share():
     """1.96 sqrt(25 / 100 + 100 / r), more than t(.975, 99) = 1.984 sqrt(25 / 100)."""
     parts = Components(9.0, 16.0, 100.0)
@@ -108,7 +125,7 @@ def test_items_are_paired_by_seed_and_averaged_over_the_window(tmp_path):
     a's seeds."""
     runs = [
         evaluated(tmp_path, "a", s, {0: [0] * 4, 2: [1] * 4, 4: [1, 1, 0, s == 1]})
-        for s in (0, 1, 2)
+        for s in (0, 1, 5)
     ]
     few = {0: [0] * 4, 2: [1, 0, 0, 0], 4: [0] * 4}
     runs += [evaluated(tmp_path, "b", s, few, resumed=s == 7) for s in (0, 1, 7)]

@@ -11,7 +11,8 @@ from spnb.core.paths import ROOT
 from spnb.report import search, show
 from spnb.report.exhibits import ExhibitError, command_of, exhibit_info, find_record
 from spnb.report.frame import RESULTS, Frames, Measure
-from spnb.report.search import Search, half_width, marked, nested, numbers
+from spnb.report.search import Search, edge, half_width, marked, nested, numbers
+from tests.report.test_compare import plan, right
 
 FILE = {"arms": ["full", "random", "rlvr"], "controls": ["random"], "seeds": [100, 101]}
 FILE |= {"measure": "mean", "grid": {"grpo.learning_rate": [1e-3, 2e-3], "steps": [8]}}
@@ -106,8 +107,29 @@ def test_what_cannot_be_saved_or_measured_is_said(monkeypatch):
         show.searched("rlvr/search", "smoke")
     made = validate(Search, FILE)
     empty = [SimpleNamespace(all=list) for _ in made.settings]
-    with pytest.raises(ExhibitError, match="spell/search: no run of full measures 'mean'"):
-        search.table("spell", made, empty)
+    with pytest.raises(ExhibitError, match="spell/search-two: no run of full measures 'mean'"):
+        search.table("spell/search-two", made, empty)
+
+
+def test_a_table_is_of_finished_runs_and_averages_its_window(tmp_path):
+    """Half of the answers are right at step 0; a window of 1 has both evaluations."""
+    ends = {"full": (0.2, 0.4), "mine": (0.5, 0.9)}
+    pairs = [(name, seed) for name in ends for seed in (0, 1)]
+    runs = [right(tmp_path, "rlvr", name, seed, ends[name][seed]) for name, seed in pairs]
+    late = right(tmp_path, "rlvr", "mine", 2, 0.1)
+    (late.folder / "finished.json").unlink()
+    values = {"arms": ["full", "mine"], "seeds": [0, 1, 2], "measure": "all levels"}
+    made = validate(Search, values | {"grid": {"steps": [4]}, "window": 1})
+    content = search.table("rlvr/search", made, [plan(*runs, late)])
+    assert content.item["mean"].tolist() == pytest.approx([40, 60]) and len(content.runs) == 4
+    assert content.item["n"].tolist() == [2, 2]
+    assert "a difference to full would have with 10 paired seeds" in content.caption
+    assert "Mean of the evaluations in the last 100% of the training." in content.protocol
+    alone = made.model_copy(update={"window": 0, "widest": 7.5, "controls": ["mine"]})
+    content = search.table("rlvr/search", alone, [plan(*runs)])
+    assert content.item["mean"].tolist() == pytest.approx([30, 70])
+    assert "The last evaluation. Common: highest mean over full, where no" in content.protocol
+    assert "half-width is above 7.5; edge" in content.protocol
 
 
 class Done:
@@ -119,6 +141,13 @@ class Done:
         return {"seconds": 180.0, "resumed": False}
 
 
+class Slow(Done):
+    """One of eight minutes."""
+
+    def facts(self):
+        return {"seconds": 480.0, "resumed": False}
+
+
 class Resumed(Done):
     """Its seconds are those of its last part."""
 
@@ -128,19 +157,22 @@ class Resumed(Done):
 
 def test_the_numbers_of_an_arm_by_hand():
     rows = []
-    for variant, values in {"full": (0.5, 0.7), "random": (0.2, 0.6)}.items():
+    for variant, values in {"full": (0.5, 0.7), "random": (0.2, 0.6, 0.1)}.items():
         for seed, value in enumerate(values):
             row = {"variant": variant, "seed": seed, "step": 8, "suite": "a"}
             rows.append(row | {"metric": "accuracy", "value": value})
     results = pd.DataFrame(rows).reindex(columns=RESULTS)
     keys = ["opponent", "role", "decoding", "difficulty"]
     results[keys] = ""
-    frames = Frames([Done(), Resumed()], results)
+    frames = Frames([Done(), Slow(), Resumed()], results)
     full = numbers(RIGHT, frames, "full", "full")
-    assert (full["mean"], full["n"], full["minutes"]) == (pytest.approx(60), 2, 3.0)
+    assert (full["mean"], full["n"], full["minutes"]) == (pytest.approx(60), 2, 5.5)
     assert full["spread"] == pytest.approx(10 * math.sqrt(2)) and math.isnan(full["half-width"])
     other = numbers(RIGHT, frames, "random", "full")  # differences -30 and -10
     spread = 10 * math.sqrt(2)
+    assert (other["mean"], other["n"]) == (pytest.approx(30), 3), "one seed without a pair"
+    assert math.isnan(other["minutes"]), "none of its runs are finished"
+    assert numbers(RIGHT, frames, "full", "random")["n"] == 2
     assert other["half-width"] == pytest.approx(2.2622 * spread / math.sqrt(10), abs=1e-3)
 
 
@@ -166,6 +198,16 @@ def test_the_common_setting_is_chosen_without_controls_and_edges_are_said():
     unknown.loc[unknown["rate"] == 1, "half-width"] = math.nan
     table = marked(unknown, made.model_copy(update={"widest": 3}))
     assert table[table["common"] != ""]["rate"].unique().tolist() == [2], "nan is not narrow"
+
+
+def test_of_equal_settings_the_first_is_common_and_a_single_value_is_no_edge():
+    made = validate(Search, FILE | {"grid": {"rate": [1, 2, 4], "steps": [8]}})
+    rows = [{"rate": rate, "steps": 8} for rate in (1, 2, 4)]
+    assert [edge(row, made) for row in rows] == [" (edge: rate)", "", " (edge: rate)"]
+    alike = {"mean": 7.0, "half-width": 1.0}
+    lines = [row | {"arm": arm} | alike for row in rows for arm in made.arms]
+    table = marked(pd.DataFrame(lines), made)
+    assert table[table["common"] != ""]["rate"].unique().tolist() == [1]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from spnb.report import frame, tables
 from spnb.report.exhibits import catalogue
 from spnb.report.frame import Frames, Measure, read_yaml
 from spnb.report.tables import (
+    Column,
     beside_paper,
     fill_placeholders,
     load_own,
@@ -127,7 +128,7 @@ def test_a_benchmark_that_runs_measured_stands_before_the_papers_number():
 
 
 def test_what_only_the_paper_has_keeps_its_place_with_a_dash_and_the_reason():
-    table = filled(absent={"Instruct*": "no such start"})
+    table = filled(absent={"Instruct*": "no such start", "Instruct M*": "a second reason"})
     assert list(table.columns[[0, -2, -1]]) == ["paper only: TicTacToe", AVERAGE, "seeds"]
     assert list(table.index)[:3] == [
         "start (paper: Base Model)",
@@ -171,6 +172,8 @@ def test_printed_steps_that_share_an_evaluation_are_one_line():
     assert moves.iloc[1].endswith("] (paper 7.63; 8.47)")
     assert moves.iloc[1].startswith("22."), "of the log around step 4: (4.5 + 40) / 2"
     assert table["past"].tolist()[:2] == ["-", "50.0 [50.0, 50.0]"], "no past self at the start"
+    halfway = filled(rows=[{"run": ["full", 0.25], "paper": "Base Model"}])
+    assert halfway.index[0] == "step 0 (paper: Base Model)", "as near as step 4"
 
 
 def test_a_column_may_be_of_another_variant_and_a_table_turned():
@@ -236,7 +239,10 @@ def test_a_column_may_be_the_difference_to_a_variant_and_stand_for_several_print
         own_table(columns=[{"name": "visible", "measure": "games", "half": True}])
 
 
-@pytest.mark.parametrize(("invalid", "cell"), [(0.98, "- (forfeits 98 %)"), (0.89, "0.0 [0.0")])
+@pytest.mark.parametrize(
+    ("invalid", "cell"),
+    [(0.98, "- (forfeits 98 %)"), (0.9, "- (forfeits 90 %)"), (0.89, "0.0 [0.0")],
+)
 def test_a_score_of_forfeits_is_a_dash(invalid, cell):
     column = {"name": "unread", "measure": "unread", "paper": "Snake"}
     table = filled(rows(invalid=invalid), columns=[column])
@@ -251,12 +257,70 @@ def test_a_score_of_forfeits_is_a_dash(invalid, cell):
         ((98.0, 99.0, 100.0), 25, "100.0 [100.0, 100.0]"),
         ((21.0, 50.0, 30.0), 25, "- (chance 25 %)"),
         ((25.0, 25.0, 31.0), 25, "31.0 [31.0, 31.0]"),
+        ((25.0, 50.0, 5.0), 25, "5.0 [5.0, 5.0]"),  # far below chance is no guess
         ((25.0, 25.0, 25.0), None, "25.0 [25.0, 25.0]"),
     ],
 )
 def test_ceilings_and_guesses_are_dashes_where_chance_is_given(choice, chance, cell):
     columns = [{"measure": "choice", "chance": chance}]
     assert filled(rows(choice), columns=columns)["choice"].iloc[-1] == cell
+
+
+def test_a_dash_for_what_says_nothing_is_by_the_mean_over_seeds():
+    """Invalid: 100 and 84 %, mean 92. Right: 100 and 96 %, mean 98, which is below the ceiling."""
+    frames = rows(choice=(100.0, 100.0, 100.0), invalid=1.0)
+    other = frames.results["seed"] == 1
+    for metric, value in (("invalid", 0.84), ("accuracy", 0.96)):
+        frames.results.loc[other & (frames.results["metric"] == metric), "value"] = value
+    columns = [{"measure": "unread"}, {"measure": "choice", "chance": 25}]
+    last = filled(frames, columns=columns).iloc[-1]
+    assert last["unread"] == "- (forfeits 92 %)"
+    assert last["choice"] == "98.0 [96.0, 100.0]"
+
+
+def test_a_number_stands_only_where_each_seed_was_evaluated_at_its_step():
+    """Seed 1 stopped at step 4."""
+    frames = rows()
+    late = (frames.results["seed"] == 1) & (frames.results["step"] == 8)
+    frames = replace(frames, results=frames.results[~late])
+    assert filled(frames)[AVERAGE].iloc[-1] == "- (paper 59.5)"
+
+
+def test_a_difference_is_cut_at_what_is_possible_and_its_half_width_is_not():
+    """Seed 0 of `other` never wins, 25 instead of 62.5; seed 1 does as `full`."""
+    frames = rows()
+    lost = frames.results[["variant", "seed", "metric"]] == ["other", 0, "win"]
+    frames.results.loc[lost.all(axis=1), "value"] = 0.0
+    minus = {"name": "minus full", "measure": "games", "minus": "full"}
+    columns = [minus, {**minus, "name": "visible", "half": True}]
+    line = filled(frames, rows=[{"name": "other", "run": ["other", "end"]}], columns=columns)
+    assert line.loc["other", ["minus full", "visible"]].tolist() == [
+        "-18.8 [-100.0, 100.0]",
+        "238.2",  # 12.706 x 18.75
+    ]
+
+
+def test_a_parameter_that_differs_between_runs_has_both_values():
+    runs = [SimpleNamespace(variant="full", params={"steps": steps}) for steps in (30, 90, 30)]
+    column = Column(name="steps", says="steps")
+    assert column.cell(Frames(runs), "full", 1) == ("30 or 90", 0)
+    assert column.cell(Frames(runs), "other", 1) == ("-", 0)
+
+
+def test_a_row_of_ones_own_has_its_own_numbers_alone():
+    """No file names `other`: a column of `full` is not of it, nor a difference to itself."""
+    base = {"paper": "spiral", "scale": "cpu"}
+    names = [(variant, seed) for variant in ("full", "other", "no-rae") for seed in (0, 1)]
+    runs = [Run(Path("nowhere"), base | {"variant": name, "seed": n}) for name, n in names]
+    games = ENTRY["columns"][0]
+    others = [{"name": "of full", "variant": "full"}, {"name": "minus other", "minus": "other"}]
+    columns = [games, *({"measure": "games", **each} for each in others)]
+    frames = replace(rows(), runs=runs)
+    made = own_table(columns=columns).content(frames)
+    assert {run.variant for run in made.runs} == {"full", "other"}, "those that it shows"
+    line = made.item.loc["other"]
+    shown = line[[AVERAGE, "of full", "minus other"]].tolist()
+    assert shown == ["62.5 [62.5, 62.5]", "-", "-"]
 
 
 def test_further_cells_stand_among_the_others():
@@ -399,18 +463,21 @@ def test_both_sides_of_every_cell():
     ]
     with pytest.raises(ValueError, match="duplicate entries"):
         beside_paper(pd.concat([ours, ours]), printed, *labels)
+    some = pd.DataFrame({"A": [1.5], "B": [float("nan")]}, index=["Step 16"])
+    table = beside_paper(ours[:1], some, {"early": ["Step 16"]}, {"a": ["A", "B"]})
+    assert table["a (paper: A, B)"].tolist() == ["10.0 (paper 1.5; -)"]
 
 
 def test_seeds_have_start_and_end_in_their_columns(monkeypatch):
     late = MEASURES["games"].model_copy(update={"change": "difference", "since": 0.5})
-    monkeypatch.setattr(
-        tables, "load_measures", lambda paper: {"games": MEASURES["games"], "late": late}
-    )
+    known = {name: MEASURES[name] for name in ("games", "tokens")} | {"late": late}
+    monkeypatch.setattr(tables, "load_measures", lambda paper: known)
     runs = [SimpleNamespace(paper="spiral", variant=name) for name in ("full", "other")]
     table = tables.seeds_table(None, replace(rows(), runs=runs)).item
     changes = table[table["measure"] == "late"]
     assert changes["start"].isna().all() and changes["end"].tolist() == [12.5] * 4
-    table = table[table["measure"] == "games"]
-    assert {(row.start, row.end) for row in table.itertuples()} == {(37.5, 62.5)} and len(
-        table
-    ) == 4
+    assert list(table) == ["measure", "variant", "seed", "start", "end"]
+    table = table.set_index(["measure", "seed"])[["start", "end"]]
+    assert table.loc["games"].to_numpy().tolist() == [[37.5, 62.5]] * 4
+    tokens = table.loc["tokens"].groupby("seed").agg(list).to_numpy().tolist()
+    assert tokens == [[[8.25] * 2, [41.25] * 2], [[8.75] * 2, [41.75] * 2]], "two steps each"

@@ -41,7 +41,7 @@ def rounds(plan: Plan, frames: Frames) -> ExhibitContent | None:
     lines = []
     for step, records in ends(runs[0], SUITE) if runs else ():
         if valid := [one for one in records if one["score"] == 1 and "text" in one]:
-            best = max(valid, key=lambda one: (0 < one["success"] < 1, one["level"]))
+            best = max(valid, key=lambda one: (0 < one.get("success", 0) < 1, one["level"]))
             lines += told(best, f"step {step}")
     return ExhibitContent(pd.DataFrame(lines), runs[:1]) if lines else None
 
@@ -50,8 +50,10 @@ def hacks(plan: Plan, frames: Frames) -> ExhibitContent | None:
     """Questions that are not valid and follow the rules, one that the verifier caught and one that
     it did not, with the attempts at it, from the first run that has one and kept its text."""
     lines, made = [], []
+    variants = load_own("ssp")["ssp/table-13"].variants
+    runs = sorted(frames.only(variants).runs, key=lambda run: variants.index(run.variant))
     for passed in (False, True):
-        for run in frames.only(load_own("ssp")["ssp/table-13"].variants).runs:
+        for run in runs:
             wanted = "" if passed else UNVERIFIED
             hacked = [
                 (step, one)
@@ -65,7 +67,7 @@ def hacks(plan: Plan, frames: Frames) -> ExhibitContent | None:
                 )
                 verdict = "not caught" if passed else "caught"
                 lines += told(one, f"{verdict}: {run.variant}, step {step}")
-                made.append(run)
+                made += [run] if run not in made else []
                 break
     return ExhibitContent(pd.DataFrame(lines), made) if lines else None
 

@@ -83,12 +83,75 @@ def test_questions_are_valid_and_mostly_easy_or_even_or_mostly_hard(family):
 
 def test_levels_grow_and_drills_become_rare():
     early, late = lessons(progress=0.0), lessons(progress=1.0)
-    assert (early.cap, late.cap) == (2, 12)
+    assert (early.cap, lessons(progress=0.15).cap, lessons(progress=0.3).cap) == (2, 7, 12)
+    assert late.cap == 12
     counts = [
         sum(END not in "".join(text for text, _ in row) for row in itertools.islice(m.rows(), 400))
         for m in (early, late)
     ]
     assert counts[0] > 180 and counts[1] < 80
+
+
+def test_high_levels_are_practised_most():
+    """Level n of twelve in n + 2 of 102 answers."""
+    made = lessons()
+    drawn = Counter(made.level() for _ in range(4000))
+    shares = [drawn[level] / 4000 for level in range(1, 13)]
+    assert shares == pytest.approx([(level + 2) / 102 for level in range(1, 13)], abs=0.025)
+    assert shares[0] < 0.05 and {made.level(3) for _ in range(50)} == {1, 2, 3}
+
+
+def test_a_fifth_of_the_questions_has_notes_that_are_left_out():
+    made, crowded, later = lessons(families=["journey"]), 0, 0
+    for _ in range(600):
+        task = made.task()
+        source, level = task.info["source"], task.info["level"]
+        notes = [re.findall(r"\w+", text) for text in task.info["documents"]]
+        own = [words for words in notes if source.subject in words]
+        asked = {*ORDINALS[:level]}
+        assert {one for words in own for one in words if one in asked} == asked
+        crowded += len(notes) - len(own) > ladder.RIVALS
+        later += len(own) > level
+    assert 0.12 < crowded / 600 < 0.24 and 0.1 < later / 600 < 0.2
+
+
+def test_a_rubric_lists_four_of_five_points(monkeypatch):
+    made, tasks, listed = lessons(), [], 0
+    draw = made.task
+    monkeypatch.setattr(made, "task", lambda family: tasks.append(draw(family)) or tasks[-1])
+    for _ in range(200):
+        points = prompts.fields(read(made.rubric())[1], "rubric")
+        assert {*points} <= {*tasks[-1].gold}
+        listed += len(points)
+    assert listed / sum(len(task.gold) for task in tasks) == pytest.approx(0.8, abs=0.05)
+
+
+def test_names_are_repeated_or_asked_for_by_their_partners():
+    made, kinds = lessons(), Counter()
+    for _ in range(60):
+        (given, by_policy), *rest = made.recall()
+        kinds[len(rest) == 1] += 1
+        assert not by_policy
+        if len(rest) == 1:
+            assert rest == [(given, True)]
+            continue
+        pairs = dict(pair.split() for pair in given.removesuffix(".").split("."))
+        said = {}
+        for (key, _), (value, by_policy), _ in zip(*[iter(rest)] * 3, strict=True):
+            assert by_policy
+            said[key.strip()] = value.strip()
+        assert said == pairs
+    assert min(kinds[True], kinds[False]) > 15
+
+
+def test_counts_are_found_by_their_letters():
+    made = lessons(families=["choice"])
+    for _ in range(20):
+        (listed, _), *rest = made.options()
+        letters = dict(re.findall(r"- (\d+) \(([A-D])\)", listed))
+        for (asked, _), (letter, by_policy), _ in zip(*[iter(rest)] * 3, strict=True):
+            assert by_policy and letter == f" ({letters[asked.split()[1]]})"
+        assert len(letters) == 4 and len(rest) == 12
 
 
 def test_drills_ask_for_what_the_notes_say():
@@ -233,6 +296,7 @@ def test_the_rate_is_constant_and_then_falls_to_0():
     recipe = LearnerRecipe(tokens=1_000_000, warmup_tokens=100)
     assert [rate(recipe, at) for at in (99, 400_000, 1_000_000)] == pytest.approx([1, 1, 0])
     assert rate(recipe, 700_000) == pytest.approx(0.5)
+    assert rate(recipe, 24) == pytest.approx(0.25), "it warms up"
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,23 @@ def test_what_an_answer_begins_with_is_drawn(tokenizer):
         assert tokenizer.convert_ids_to_tokens(ids) == list(OPENINGS)
 
 
+def test_answers_are_right_directly_or_with_thoughts_or_searches():
+    """Of three without either one is right, of three with one two."""
+    told = [(0, 0, 0), (0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (1, 0, 1)]
+    about = {"suite": "ledger", "difficulty": "level 1", "parsed": True}
+    records = [
+        about | {"score": float(score), "thinks": bool(thinks), "searches": bool(searches)}
+        for score, thinks, searches in told
+    ]
+    numbers = player_gates.shares(records).loc[("ledger", "level 1")].to_dict()
+    assert numbers == pytest.approx(
+        {
+            **{"score": 1 / 2, "direct": 1 / 3, "worked out": 2 / 3, "parsed": 1},
+            **{"thinks": 1 / 3, "searches": 1 / 6},
+        }
+    )
+
+
 def test_lessons_come_as_often_as_stated():
     rows, made = Counter(), lessons()
     for name in made.shares:

@@ -30,7 +30,7 @@ from spnb.lab.pretrain.recipes import TABLES, LearnerRecipe
 from spnb.lab.pretrain.rows import END
 from spnb.lab.pretrain.training import build
 from spnb.lab.pretrain.vocabulary import reasoner_words
-from spnb.lab.segments import HIGHEST, KINDS, judge, read_segment, suite_tasks
+from spnb.lab.segments import HIGHEST, KINDS, judge, read_segment, result, suite_tasks
 from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.plan import make_plan
@@ -71,6 +71,30 @@ def test_answers_are_consistent_in_every_order(monkeypatch):
             assert re.search(rf"\b{ORDINALS[place]}\b[^.]*\b{step}\b|\b{step}\b", prompt)
     assert len(kinds) == 2 * len(set(TASKS))  # each kind and type, from notes and from documents
     assert orders[5, False] > 10 * orders[5, True] and orders[2, True] > 5 < orders[2, False]
+
+
+def test_drills_join_steps_and_find_letters():
+    made = lessons()
+    for _ in range(20):
+        for (given, _), (stated, by_policy), _ in zip(*[iter(made.joined())] * 3, strict=True):
+            *steps, makes = given.split()
+            kind = "code" if steps[0].isalpha() else "formula"
+            assert makes == "makes" and by_policy and stated == f" {result(kind, steps)}"
+        row = made.options()
+        assert len(row) == 4 * 13
+        for at in range(0, len(row), 13):
+            letters = dict(re.findall(r"- (\w+) \(([A-D])\)", row[at][0]))
+            for (asked, _), (letter, _), _ in zip(*[iter(row[at + 1 : at + 13])] * 3, strict=True):
+                assert letter == f" ({letters[asked.split()[1]]})"
+
+
+def test_a_challengers_options_are_often_other_orders_of_a_word():
+    made, orders = lessons(), 0
+    for _ in range(100):
+        options = made.around("code", "KBQRS", 5)
+        assert len({*options}) == 4 and "KBQRS" in options
+        orders += sum(sorted(one) == sorted("KBQRS") for one in options) - 1
+    assert 0.35 < orders / 300 < 0.65
 
 
 def test_orders_are_drawn_among_the_ordinals_that_are_left():

@@ -125,6 +125,33 @@ def test_a_challenger_names_the_steps_one_by_one_and_stops_as_often_as_it_goes_o
     assert 0.04 < stray["they"] / 400 < 0.13 and 0.04 < stray["others"] / 400 < 0.13
 
 
+def test_short_questions_are_answered_from_what_was_found(made):
+    people = Counter()
+    for _ in range(60):
+        row = made.short()
+        prompt, reply = read(row)
+        asked = re.findall(r"the (\w+) of (\w+)", re.search("Question: (.*?)<", prompt)[1])
+        known = sources_in(reply)
+        facts = [f"{who} {one} {known[who].steps[ORDINALS.index(one)]}" for one, who in asked]
+        assert prompts.tagged(own(row), "think")[-1] == " ".join(facts)
+        stops = [fact.split()[-1] for fact in facts]
+        assert prompts.field(own(row), "answer") == " ".join(stops)
+        queries = [f"stops of {who}" for _, who in asked]
+        assert prompts.fields(own(row), "search") == queries
+        people[len(asked)] += 1
+    assert {*people} == {1, 2} and people[1] > people[2]
+
+
+def test_a_drill_asks_for_the_stops_of_its_passages(made):
+    for _ in range(30):
+        (told, _), *rest = made.drill()
+        known = sources_in(told)
+        for (key, _), (step, by_policy), _ in zip(*[iter(rest)] * 3, strict=True):
+            who, ordinal = key.split()
+            assert by_policy and step.strip() == known[who].steps[ORDINALS.index(ordinal)]
+        assert 1 <= len(known) <= 3 and len(rest) == 3 * 8 * len(known)
+
+
 def test_a_rubric_is_the_oracles(made):
     for _ in range(60):
         prompt, reply = read(made.rubric())

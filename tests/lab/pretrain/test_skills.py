@@ -1,15 +1,19 @@
 """How policies are measured: known texts have known grades, and every interval holds its value."""
 
+import random
 import re
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 import pytest
+from fakes import CharTokenizer
 
 from spnb.core.types import Completion, Request, Sampling
 from spnb.evaluate.items import play_suite, record
-from spnb.lab import ladder
-from spnb.lab.chain import QUEST
-from spnb.lab.pretrain import skill_suites, skills
+from spnb.games import programs
+from spnb.lab import groups, ladder, segments
+from spnb.lab.chain import CHAIN, QUEST, before, follow
+from spnb.lab.pretrain import report_skills, skill_suites, skills
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class Prompted(Request):
 
 class Words:
     """In the place of a chat and of an engine: `write(place, prompt)` is the policy."""
+
+    tokenizer = CharTokenizer()
 
     def __init__(self, write):
         self.write = write
@@ -195,3 +201,166 @@ def leads(links, found, who, relations):
             return False
         who = links[relation, who]
     return True
+
+
+def test_what_is_told_are_the_sentences_of_a_chain_and_two_others():
+    links, others = CHAIN.links_of("heldout"), []
+
+    def write(place, prompt):
+        start, relations = CHAIN.parse(prompt.rpartition("Question: ")[2])
+        others.append(len(re.findall(r"\[\d\]", prompt)) - len(relations))
+        return f"<answer> {follow(links, start, relations)[-1]}</answer>"
+
+    marks = graded(write, skills.chain_answers, 2, CHAIN, True)
+    assert marks == [({f"level {1 + place // 2}": 1.0}, True) for place in range(12)]
+    assert {*others} == {2}
+
+
+def test_questions_by_search_count_by_their_level_and_their_searches():
+    links, turns = CHAIN.links_of("heldout"), Counter()
+
+    def write(place, prompt):
+        target = re.search(r"Answer: (\w+)", prompt)[1]
+        turns[prompt] += 1
+        if turns[prompt] <= 3:
+            return f"<search> {CHAIN.query('host', target)}</search>"
+        start = before(links, "guide", before(links, "host", target))
+        return f"<question> Who is the host of the guide of {start}?</question>"
+
+    expected = {"valid": 1.0} | {f"asks level {one}": float(one == 2) for one in range(1, 7)}
+    expected |= {"valid after 3 searches": 1.0}
+    assert graded(write, skills.chain_proposals, 4, CHAIN) == [(expected, True)] * 4
+
+
+# --- a reasoner's
+
+
+@pytest.mark.parametrize("grounded", [True, False])
+def test_a_challengers_tasks_have_the_oracles_word(grounded):
+    """All are of two steps; every second one states another word."""
+    rng = random.Random(0)
+
+    def write(place, prompt):
+        entry = segments.draw_entry(rng, "code", 4, "heldout")
+        if grounded:
+            entry = segments.read_segment(prompt)[0]
+        task = segments.write_task(entry, 2, "string", rng)
+        return segments.challenge(entry, 2, replace(task, answer="ZZ") if place % 2 else task)
+
+    said = {"valid": 1.0, "self_contained": 1.0, "leaks": 0.0}
+    said |= {"faithful": 1.0} if grounded else {}
+    said |= {f"asks level {one}": float(one == 2) for one in range(1, 7)}
+    marks = graded(write, skills.challenges, "string", 6, grounded)
+    assert marks == [(said | {"right": float(place % 2 == 0)}, True) for place in range(6)]
+
+
+def test_programs_are_run_to_tell_which_are_valid():
+    one = "<program> {}</program><input> 0</input>"
+    texts = [one.format("x + 3"), one.format("4 % x"), "nothing"]
+    marks = graded(lambda place, prompt: texts[place % 3], skills.programs_proposed, "deduction", 6)
+    assert marks == [({"valid": 1.0}, True), ({"valid": 0.0}, True), ({"valid": 0.0}, False)] * 2
+
+
+def test_programs_of_each_level_are_solved_by_running_them():
+    levels = []
+
+    def write(place, prompt):
+        program, x = re.findall(r"(?:Program|Input): ([^\n<]*)", prompt)
+        levels.append(program.count("* 2"))
+        return f"<answer> {programs.run(program, int(x))}</answer>"
+
+    marks = graded(write, skills.programs_solved, "deduction", 2)
+    assert marks == [({f"level {level}": 1.0}, True) for level in levels]
+    assert levels == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+
+
+# --- a reporter's
+
+PEOPLE = groups.everybody("heldout")
+
+
+def test_a_report_is_measured_by_points_sections_and_searches():
+    """Of several people one is searched for and told of, twice."""
+    turns = Counter()
+
+    def write(place, prompt):
+        kind, people, level = groups.parse(prompt.rpartition("Task: ")[2])
+        turns[prompt] += 1
+        if turns[prompt] == 1:
+            return f"<search> {groups.query(people[-1])}</search>"
+        told = groups.points(kind, [PEOPLE[people[-1]]], level) * 2
+        return f"<answer> {groups.report(told)}</answer>"
+
+    marks = graded(write, report_skills.reports, "plan", 4)
+    assert len(marks) == 8
+    for level, (parts, well) in enumerate(marks, 1):
+        share = parts[f"level {level}"]
+        expected = {f"level {level}": share, f"consistent level {level}": 1.0}
+        assert parts == expected | {"repeated": share, "searched for": share} and well
+        assert share in (1 / 3, 1 / 4, 1 / 5)
+
+
+@pytest.mark.parametrize(("searching", "ours"), [(True, True), (False, True), (True, False)])
+def test_a_task_counts_by_whom_it_is_about_and_when_it_is_written(searching, ours):
+    turns = Counter()
+
+    def write(place, prompt):
+        kind, searches = re.search(r"Type: (\w+)\nQueries: (\d)", prompt).groups()
+        first, others = re.search(r"With (\w+) went ([\w, ]+)\.", prompt).groups()
+        group = [first, *others.split(", ")]
+        turns[prompt] += 1
+        if searching and turns[prompt] <= int(searches):
+            return f"<search> {groups.query(first)}</search>"
+        people = group if ours else [who for who in PEOPLE if who not in group]
+        frame = groups.TYPES[kind]["questions"]["train"][0]
+        return f"<task> {groups.question(kind, people[:3], 2, frame)}</task>"
+
+    valid = {"valid": 1.0} | {f"asks level {one}": float(one == 2) for one in range(1, 9)}
+    expected = {"identifiable": 1.0, "about its document": float(ours)}
+    expected |= valid if ours else {"valid": 0.0}
+    assert graded(write, report_skills.tasks_proposed, 8) == [(expected, searching)] * 8
+
+
+def test_a_rubrics_points_are_counted_among_those_listed_and_among_the_oracles():
+    """Three points, of which the last is the oracle's."""
+
+    def write(place, prompt):
+        kind, people, level = groups.parse(prompt.rpartition("Task: ")[2])
+        last = groups.points(kind, [PEOPLE[people[-1]]], level)
+        sizes.append(len(people))
+        return "".join(f"<rubric> {point}</rubric>" for point in ("one", "two", *last))
+
+    sizes = []
+    marks = graded(write, report_skills.rubrics_written, 32)
+    assert len(marks) == 4 * 8 and {*sizes} == {3, 4, 5}
+    for place, (size, (parts, well)) in enumerate(zip(sizes, marks, strict=True)):
+        assert well and parts == {f"right level {place % 8 + 1}": 1 / 3, "listed": 1 / size}
+
+
+def test_half_of_the_points_that_are_graded_are_stated():
+    """In the fourth kind of reports beside another order of the same."""
+    asked = []
+    write = lambda place, prompt: asked.append(prompt) or "<answer> yes</answer>"  # noqa: E731
+    marks = graded(write, report_skills.points_graded, 40)
+    for place, (prompt, (parts, well)) in enumerate(zip(asked, marks, strict=True)):
+        response, point = re.search("Response: (.*)\nPoint: (.*)", prompt).groups()
+        (who,) = (word for word in {*point.split()} if word in PEOPLE)
+        told = groups.sections(response)
+        assert (point in told) == (place % 4 in (0, 3)) and well
+        assert [*parts.values()] == [float(point in told)]
+        assert sum(who in part.split() for part in told) == (1, 1, 0, 2)[place % 4]
+
+
+@pytest.mark.parametrize("gate", report_skills.GATES)
+def test_every_second_task_passes_a_gate(gate):
+    asked = []
+    write = lambda place, prompt: asked.append(prompt) or "<answer> yes</answer>"  # noqa: E731
+    marks = graded(write, report_skills.gates, gate, 20)
+    assert marks == [({"passes": 1.0}, True), ({"stopped": 0.0}, True)] * 10
+    for place, prompt in enumerate(asked):
+        document, _, task = prompt.rpartition("Task: ")
+        named = [who for who in re.findall(r"\w+", task) if who in PEOPLE]
+        if gate == "relevant":
+            assert len(named) == 3 and (f"{named[1]}" in document) == (place % 2 == 0)
+        else:
+            assert len(named) == (3 if place % 2 == 0 else 0)

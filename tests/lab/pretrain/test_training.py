@@ -41,10 +41,10 @@ def test_heads_of_the_first_layer_look_their_distance_back(tokenizer):
 
 def test_rows_are_batched_by_their_padded_tokens(monkeypatch):
     monkeypatch.setattr(training, "LONGEST", 9)
-    rows = [([0] * length, ()) for length in (2, 3, 3, 5, 8, 9, 10, 12)]
+    rows = [([0] * length, ()) for length in (2, 3, 3, 5, 5, 8, 9, 10, 12)]
     batches = training.split_by_tokens(rows, 10)
-    assert [[len(ids) for ids, _ in batch] for batch in batches] == [[2, 3, 3], [5], [8], [9]]
-    assert training.split_by_tokens(rows[6:], 10) == []
+    assert [[len(ids) for ids, _ in batch] for batch in batches] == [[2, 3, 3], [5, 5], [8], [9]]
+    assert training.split_by_tokens(rows[7:], 10) == []
 
 
 def test_a_narrower_model_keeps_the_neurons_that_matter(tokenizer, tmp_path):

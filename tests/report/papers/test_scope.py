@@ -1,5 +1,8 @@
 """SCOPE's exhibits: swaps of search and answer, judges side by side, texts to read."""
 
+from itertools import product
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 from fakes import CharTokenizer
@@ -59,6 +62,9 @@ def test_an_answer_is_written_after_anothers_searches():
     assert scope.answered(asked, found, "first", engines) == [
         found[0].policy_text.split("</search>")[1]
     ]
+    unsearched = [SimpleNamespace(mask=(1, 1), completion_ids=(65, 66))]
+    scope.answered(asked, unsearched, "last", engines)
+    assert engines["last"].read[-1] == "Go.", "nothing was found before the answer"
 
 
 @pytest.mark.slow
@@ -96,6 +102,25 @@ def test_swaps_are_paired_by_seed(tmp_path, monkeypatch):
     assert protocol.endswith(" 2 seeds, those whose weights are kept.")
     monkeypatch.setattr(Run, "kept", lambda one: {24: 1})
     assert scope.swaps(None, Frames(runs)) is None
+
+
+@pytest.mark.slow
+def test_gains_of_swaps_are_cut_at_what_is_possible(tmp_path, monkeypatch):
+    """Other searches gain seed 0 nothing, seed 1 100 points on multi-hop: 50 +- 12.706 x 50."""
+
+    def swapped(one):
+        gained = {("last", "first", "multi-hop"): 100.0 * one.seed}
+        ways = product(("first", "last"), ("first", "last"), ("multi-hop", "single-hop"))
+        rows = [(one.seed, *way, gained.get(way, 0.0)) for way in ways]
+        return pd.DataFrame(rows, columns=["seed", "search", "answer", "kind", "value"])
+
+    monkeypatch.setattr(Run, "kept", lambda one: {24: 1, 72: 2})
+    monkeypatch.setattr(scope, "swapped", swapped)
+    table = scope.swaps(None, Frames([made(tmp_path, seed=seed) for seed in (0, 1)])).item
+    line = table.set_index(["search", "answer"]).loc["last", "first"]
+    assert line["multi-hop: gain"] == "50.0 [-100.0, 100.0]"
+    assert line["multi-hop minus single-hop: gain"] == "50.0 [-200.0, 200.0]"
+    assert (line["single-hop: gain"], line["smallest visible"]) == ("0.0 [0.0, 0.0]", "635.3")
 
 
 @pytest.mark.slow
@@ -219,9 +244,10 @@ def test_texts_are_of_the_first_and_the_last_evaluation(tmp_path):
             one.append("items", task | more | {"step": step})
         told = base | {"suite": "reports", "role": "plan", "item": "0", "difficulty": "level 3"}
         told |= {"score": 0.25, "judge": 0.75, "step": step}
-        one.append(
-            "items", told, told | {"text": f"<search> y</search>{found}<answer> {step}</answer>"}
-        )
+        one.append("items", told)
+        for said in ("first", step, "last"):  # the one in the middle is shown
+            text = f"<search> y</search>{found}<answer> {said}</answer>"
+            one.append("items", told | {"text": text})
     tasks = scope.tasks_written(None, Frames([one])).item
     wanted = [f"step {step}, level 5, mean grade 0.50" for step in (24, 72) for _ in range(2)]
     assert tasks["who"].tolist() == wanted

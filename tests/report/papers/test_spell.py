@@ -74,6 +74,9 @@ def test_figure_3_marks_the_papers_pass_at_8(tmp_path):
     assert [ax.get_ylabel() for ax in types] == ["", ""]
     lines = [each for each in many.collections if isinstance(each, LineCollection)]
     assert {float(each.get_segments()[0][0, 1]) for each in lines} == {66.9, 68.1, 74.5}
+    assert lines[0].get_segments()[0][:, 0].tolist() == [7.4, 8.6], "at k = 8"
+    note = made.item.legends[0].get_title().get_text().replace("\n", " ")
+    assert note.endswith(curves.SHADES)
     assert {"panel", "variant", "k", "value"} <= set(made.data.columns)
     assert spell.figure_3(None, gather([spell_run(tmp_path, "random")])) is None
     plots.plt.close("all")
@@ -152,6 +155,7 @@ def timed_run(root, variant, responding):
 def test_shares_of_seconds_are_medians_by_phase_and_half_of_the_training(tmp_path):
     """One slow step changes no median; the halves are steps 1 and 2, 3 and 4."""
     runs = [timed_run(tmp_path, "full", (1, 3, 5, 9)), timed_run(tmp_path, "rlvr", (2, 2, 2, 7))]
+    runs[0].append("metrics", {"step": 5, "seconds/step": 90.0})
     frames = gather(runs)
     whole = spell.shares(frames, 1).set_index(["variant", "phase"])["value"]
     assert whole["full"].to_dict() == {"questioning": 10, "responding": 40, "updating": 20}
@@ -213,6 +217,25 @@ def test_the_figures_are_not_made_without_their_runs():
     nothing = gather([])
     made = (spell.figure_3, spell.figure_5, spell.figure_6, spell.figure_7)
     assert [each(SimpleNamespace(), nothing) for each in made] == [None] * 4
+
+
+def test_figure_5_has_the_shapes_that_runs_pay_and_those_of_other_variants(tmp_path):
+    """Entropies 0.5, 0.25 and 0.75, as running means of up to three."""
+    identity = {"variant": "full", "seed": 0, "mapping": "gaussian", "sigma": 0.25}
+    run = open_run(tmp_path, PARAMS | identity)
+    for step, entropy in enumerate((0.5, 0.25, 0.75), 1):
+        run.append("metrics", {"step": step, "entropy": entropy})
+    made = spell.figure_5(None, gather([run]))
+    shapes, entropy = made.item.axes
+    titles = [ax.get_title("left") for ax in (shapes, entropy)]
+    assert titles == [spell.SHAPES, "(b) Entropy"] and shapes.get_ylabel() == "pay"
+    paid = made.data[made.data["quantity"] == spell.SHAPES].set_index(["variant", "step"])["value"]
+    assert paid["full", 0.25] == pytest.approx(np.exp(-1 / 2)), "of the run's sigma"
+    assert paid["pay-r-zero", 0.25] == 0.5
+    assert entropy.lines[0].get_ydata() == pytest.approx([0.5, 0.375, 0.5])
+    labels = {text.get_text() for text in made.item.legends[0].get_texts()}
+    assert labels == {"Absolute Zero: 1 - p", "R-Zero: 1 - 2|p - 1/2|", "SPELL (n=1)"}
+    plots.plt.close("all")
 
 
 def test_figure_6_has_a_panel_a_type_and_all_test_contexts(tmp_path, monkeypatch):

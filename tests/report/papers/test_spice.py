@@ -73,6 +73,13 @@ def test_figure_1_marks_the_papers_numbers_on_the_bars_of_all_suites(tmp_path):
     plots.plt.close("all")
 
 
+def test_figure_1_has_a_bar_of_ones_own_variant(tmp_path):
+    made = spice.figure_1(None, gather([spice_run(tmp_path), spice_run(tmp_path, "mine")]))
+    labels = [text.get_text() for text in made.item.legends[0].get_texts()]
+    assert {*labels} == {"start (n=1)", "SPICE (n=1)", "mine (n=1)", "paper"}
+    plots.plt.close(made.item)
+
+
 def one(item, score=1.0, **others):
     return record(CHALLENGES, item, score, **others)
 

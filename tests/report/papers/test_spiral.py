@@ -109,6 +109,7 @@ def test_random_play_meets_the_experts_and_its_average_is_of_three_games():
     assert set(cells["column"]) <= {column.name for column in table.columns}
     means = [float(text.split()[0]) for text in cells["text"]]
     assert means[3] == pytest.approx(sum(means[:3]) / 3, abs=0.1)
+    assert all(mean % 12.5 == 0 and mean <= 100 for mean in means[:3]), "of four matches"
 
 
 def poker_run(root, variant, policies):

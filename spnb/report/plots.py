@@ -53,10 +53,7 @@ CROWD = 30
 """More thin lines than these hide what they are of: such a panel has means and bands alone."""
 TICKS = 5
 """Up to so many steps each is marked on the axis."""
-KEY = (
-    f"Dots, thin lines (up to {CROWD}): seeds. Thick: means. "
-    "Bars, shades: 95 % bootstrap intervals over seeds."
-)
+KEY = "Dots, thin lines: seeds. Thick: means. Bars, shades: 95 % bootstrap intervals over seeds."
 
 
 class Look(NamedTuple):

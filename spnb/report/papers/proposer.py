@@ -32,8 +32,9 @@ def when(plan: Plan, frames: Frames) -> ExhibitContent | None:
     order = {name: validate(Words, look).look for name, look in words["rewards"].items()}
     with plots.style():
         figure = plots.new_figure(7.5, entry.title)
-        axes = figure.subplots(len(parts), 1)
-        for ax, (title, rows) in zip(axes, data.groupby("quantity", sort=False), strict=True):
+        panels = list(data.groupby("quantity", sort=False))
+        axes = figure.subplots(len(panels), 1, squeeze=False).flat
+        for ax, (title, rows) in zip(axes, panels, strict=True):
             plots.bars(ax, rows, "condition", "value", hue="reward", order=order)
             ax.set(xlabel="", ylabel="", title=title)
         plots.legend_below(figure, note=entry.note)

@@ -55,6 +55,14 @@ def test_a_bar_a_reward_in_each_condition(frames):
     assert heights == pytest.approx([21, 51, 51, 61, 81])
 
 
+def test_a_measure_that_no_run_has_gets_no_panel(frames):
+    for run in frames.runs:
+        (run.folder / "metrics.jsonl").write_text("")
+    made = when(None, gather(frames.runs))
+    (panel,) = made.item.axes
+    assert panel.get_title("left") == next(iter(load_own("proposer")[WHEN].words["panels"]))
+
+
 @pytest.mark.slow
 def test_every_arm_is_a_variant_with_its_seeds_and_is_claimed():
     words = load_own("proposer")[WHEN].words

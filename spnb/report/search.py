@@ -182,10 +182,11 @@ def marked(rows: pd.DataFrame, search: Search) -> pd.DataFrame:
 
 
 def edge(row: Mapping[str, Any], search: Search) -> str:
-    """Which of a setting's values lie at an end of what was tried."""
+    """Which of a setting's numbers lie at an end of what was tried."""
     ends = [
         key
         for key, values in search.grid.items()
-        if len(values) > 1 and row[key] in (min(values), max(values))
+        if len(values) > 1 and {*map(type, values)} <= {int, float}
+        if row[key] in (min(values), max(values))
     ]
     return f" (edge: {', '.join(ends)})" if ends else ""

@@ -535,9 +535,13 @@ ARMS = {
     "absolute-zero": {"corpus", "algorithm", "pay"},
 }
 BEST = {
+    "own-best-fixed": "fixed-challenger",
+    "own-best-strong": "strong-challenger",
+    "own-best-no-corpus": "no-corpus",
     "own-best-r-zero": "r-zero",
     "own-best-absolute-zero": "absolute-zero",
     "own-best-random": "random-reward",
+    "own-best": "full",
 }
 
 

@@ -537,6 +537,7 @@ ARMS = {
 BEST = {
     "own-best-fixed": "fixed-challenger",
     "own-best-strong": "strong-challenger",
+    "own-best-no-corpus": "no-corpus",
     "own-best-r-zero": "r-zero",
     "own-best-absolute-zero": "absolute-zero",
     "own-best-random": "random-reward",

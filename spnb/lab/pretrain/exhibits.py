@@ -6,6 +6,7 @@ makes the tables of the policies that the notebook does not measure: `embedded/r
 `embedded/games`.
 """
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,8 @@ from spnb.train.policies import Policy, load_policy, policy_path
 READERS = ("reader", "reader-even", "reader-large", "learner-hard", "player")
 PLAYERS = ("games", "games-rival", "player")
 """Those of `embedded/readers`, and of `embedded/games`."""
+COUNTED = re.compile(r"(?:(.+) )?(?:level (\d+)|after (\d+) searches)")
+"""A part of a skill: what is measured, and the level or the number of searches."""
 
 
 def curve_of(folder: Path, title: str) -> tuple[Figure, pd.DataFrame]:
@@ -42,20 +45,21 @@ def curve_of(folder: Path, title: str) -> tuple[Figure, pd.DataFrame]:
 
 
 def by_level(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Measured skills of policies in per cent: a line a skill, a column a level, then the other
-    parts; answers also by how many are consistent."""
+    """Measured skills of policies in per cent: a line a skill, a column a level or number of
+    searches, then the other parts; answers also by how many are consistent."""
     lines: dict[tuple[str, str], dict[str, float]] = {}
     for name, table in tables.items():
         for row in table.to_dict("records"):
-            skill, _, level = row["part"].rpartition("level ")
-            skill = f"{row['benchmark']}: {skill.strip() or 'right'}"
-            column = level if level.isdigit() else row["part"]
-            line = skill if level.isdigit() else row["benchmark"]
+            line, column = row["benchmark"], row["part"]
+            if counted := COUNTED.fullmatch(column):
+                skill, level, searches = counted.groups()
+                column = level or searches
+                line += f": {skill or 'right'}" + " by searches" * (level is None)
             lines.setdefault((name, line), {})[column] = 100 * row["value"]
             if line.startswith("answer"):
                 consistent = line.replace("right", "consistent")
                 lines.setdefault((name, consistent), {})[column] = 100 * row["parsed"]
-    columns = [str(level) for level in range(1, HIGHEST + 1)]
+    columns = [str(level) for level in range(HIGHEST + 1)]
     columns = [level for level in columns if any(level in line for line in lines.values())]
     shown = pd.DataFrame(lines).T.rename_axis(["policy", "skill"]).round(1)
     return shown[columns + [name for name in shown if name not in columns]]

@@ -21,7 +21,7 @@ from spnb.lab.ladder import LETTERS, NUMBERS, ORDINALS, RIVALS
 from spnb.lab.pretrain.ladder_lessons import COIN, Lessons, places_of
 from spnb.lab.pretrain.recipes import LearnerRecipe
 from spnb.lab.pretrain.rows import Row, Segment, by_ordinals, turn
-from spnb.lab.pretrain.vocabulary import reasoner_tokenizer
+from spnb.lab.pretrain.vocabulary import reasoner_tokenizer, with_tokens
 from spnb.lab.segments import GRADES, HIGHEST, KINDS, MAKES, Entry
 from spnb.lab.world import names
 from spnb.methods import spice_prompts
@@ -52,6 +52,10 @@ class Reasoning(Lessons):
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         return reasoner_tokenizer(self.recipe.vocabulary)
+
+    def go_on(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
+        """A learner with a reasoner's tokens."""
+        return with_tokens(model, tokenizer, self.tokenizer(), names("person", "train"), [])
 
     # --- drills
 

@@ -28,6 +28,9 @@ def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monk
     measured = pd.DataFrame([dict(zip(keys, part, strict=True)) for part in parts])
     monkeypatch.setattr(exhibits, "TorchEngine", lambda *given, **named: None)
     found = measured[:1].assign(benchmark="answer chain", value=0.75)
+    asked = measured[3:4].assign(benchmark="ask chain")
+    after = asked.assign(part="valid after 0 searches", value=0.2)
+    found = pd.concat([found, asked, after])
     monkeypatch.setattr(exhibits, "Chat", lambda tokenizer: None)
     for name, table in (("ladder_skills", measured), ("search_skills", found)):
         monkeypatch.setattr(exhibits.skills, name, lambda *given, table=table: table)
@@ -36,16 +39,18 @@ def test_a_learners_table_has_a_line_a_skill_and_a_column_a_level(tmp_path, monk
     policies = {"learner": load_policy("embedded/learner"), "searcher": load_policy(str(rebuilt))}
     table = exhibits.learner_table(policies, "smoke", str(tmp_path))
     assert table.loc[("searcher", "answer chain: right"), "1"] == 75
+    assert table.loc[("searcher", "ask chain: asks"), "1"] == 60
+    assert table.loc[("searcher", "ask chain: valid by searches"), "0"] == 20
     shown = table.loc["learner"]
     assert shown.loc["answer journey: right", ["1", "2"]].tolist() == [50, 25]
     assert shown.loc["answer journey: consistent", ["1", "2"]].tolist() == [90, 80]
     assert shown.at["ask journey", "valid"] == 70 and shown.at["ask journey: asks", "1"] == 60
-    assert shown.at["judge", "right"] == 40 and list(shown)[:2] == ["1", "2"]
+    assert shown.at["judge", "right"] == 40 and list(shown)[:3] == ["0", "1", "2"]
     assert (tmp_path / "embedded/learner.md").is_file()
     (record,) = read_index(tmp_path)
     assert list(record["policies"]) == ["embedded/learner", str(rebuilt)], "one is not the shipped"
     levels, others = exhibits.parted(table)
-    assert list(levels) == ["1", "2"] and list(others) == ["right", "valid"]
+    assert list(levels) == ["0", "1", "2"] and list(others) == ["right", "valid"]
     assert [name for _, name in others.index] == ["ask journey", "judge"]
     assert ("learner", "judge") not in levels.index
 

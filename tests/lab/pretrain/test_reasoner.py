@@ -11,7 +11,8 @@ from statistics import fmean
 
 import pandas as pd
 import pytest
-from transformers import AutoTokenizer
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from spnb.core import prompts
 from spnb.core.grading import grade
@@ -31,6 +32,7 @@ from spnb.lab.pretrain.rows import END
 from spnb.lab.pretrain.training import build
 from spnb.lab.pretrain.vocabulary import reasoner_words
 from spnb.lab.segments import HIGHEST, KINDS, judge, read_segment, result, suite_tasks
+from spnb.lab.world import names
 from spnb.methods import absolute_zero, spice_prompts
 from spnb.train.engines.torch import TorchEngine
 from spnb.train.plan import make_plan
@@ -220,6 +222,32 @@ def test_the_shipped_reasoners_are_their_recipes(name):
     shipped = AutoTokenizer.from_pretrained(folder)
     assert shipped.get_vocab() == made.tokenizer().get_vocab()
     assert (shipped.pad_token, shipped.eos_token) == (PAD, END)
+
+
+@pytest.mark.parametrize("name", ["learner", "learner-large"])
+def test_it_goes_on_from_a_learner_with_tokens_of_its_own(name):
+    start = embedded_path(name)
+    old = AutoTokenizer.from_pretrained(start)
+    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    before = model.get_input_embeddings().weight.detach().clone()
+    body = model.model.layers[1].mlp.up_proj.weight.detach().clone()
+    model, new = lessons().go_on(model, old)
+    after = model.get_input_embeddings().weight.detach()
+    assert new.get_vocab() == lessons().tokenizer().get_vocab()
+    assert len(after) == len(new) == model.config.vocab_size
+    assert torch.equal(model.model.layers[1].mlp.up_proj.weight, body)
+    for text in (" first", " 17", " Oseric", "<think>"):
+        ids = [one(text, add_special_tokens=False)["input_ids"] for one in (old, new)]
+        assert torch.equal(before[ids[0][0]], after[ids[1][0]]) and len(ids[1]) == 1, text
+    people = [f" {person}" for person in names("person", "train")]
+    alike = before[[old(who, add_special_tokens=False)["input_ids"][0] for who in people]]
+    fresh = [f" {step}" for step in KINDS["code"].steps]
+    known = {old.decode([place]) for place in range(len(old))}
+    fresh = [new(s, add_special_tokens=False)["input_ids"][0] for s in fresh if s not in known]
+    away = [(one - alike.mean(0)).norm() for one in (*alike, *after[fresh])]
+    people_away, fresh_away = away[: len(people)], away[len(people) :]
+    assert 0.5 * min(people_away) < min(fresh_away) and max(fresh_away) < 2 * max(people_away)
+    assert lessons().go_on(model, new) == (model, new), "a reasoner is as it is"
 
 
 @pytest.mark.slow

@@ -52,11 +52,11 @@ def make(name: str, folder: Path, values: Mapping[str, Any]) -> None:
         build.build(validate(Recipe, values), folder)
     else:
         lessons = lessons_of(name, **values)
-        start = lessons.recipe.start
-        if start in embedded_policies():
-            training.build(lessons, folder / name, embedded_path(start))
-        else:
-            if start:
-                check_shape(lessons.recipe, lessons_of(start).recipe)
+        path = None
+        if start := lessons.recipe.start:
+            check_shape(lessons.recipe, lessons_of(start).recipe)
+            shipped = start in embedded_policies()
+            path = embedded_path(start) if shipped else folder / start
+            if not shipped:
                 make(start, folder, {key: values[key] for key in values if key == "seed"})
-            training.build(lessons, folder / name, folder / start if start else None)
+        training.build(lessons, folder / name, path)

@@ -55,8 +55,7 @@ class Reasoning(Lessons):
 
     def go_on(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
         """A learner with a reasoner's tokens."""
-        people = [f" {name}" for name in names("person", "train")]
-        return with_tokens(model, tokenizer, self.tokenizer(), people, [])
+        return with_tokens(model, tokenizer, self.tokenizer(), names("person", "train"), [])
 
     # --- drills
 

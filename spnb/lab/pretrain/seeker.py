@@ -47,7 +47,7 @@ class Seeking(Searching):
     def go_on(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
         """A searcher with a seeker's tokens: to match 384 names is not learned from nothing in
         eight million tokens, but what a searcher does with its 144 it does with other ones too."""
-        people = [f" {name}" for pool in POOLS for name in CHAIN.people(pool)]
+        people = [name for pool in POOLS for name in CHAIN.people(pool)]
         unseen = [f" {ordinal}" for ordinal in ORDINALS[CHAIN.highest :]]
         return with_tokens(model, tokenizer, self.tokenizer(), people, unseen)
 

@@ -199,7 +199,7 @@ def build(
     """Makes the policy of these lessons: tokenizer, training, saving.
 
     It goes on from the policy in `start`, with fewer neurons where the recipe says so, or starts
-    from scratch without one. ValueError for another shape than the start's.
+    from scratch without one.
     """
     recipe = lessons.recipe
     curve: games.Curve = []
@@ -207,13 +207,6 @@ def build(
         tokenizer = AutoTokenizer.from_pretrained(start)
         model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
         model, tokenizer = lessons.go_on(model, tokenizer)
-        own = model.config
-        shape = (own.hidden_size, own.num_hidden_layers, own.num_attention_heads)
-        asked = (recipe.hidden, recipe.layers, recipe.heads)
-        if asked != shape or recipe.feed_forward > own.intermediate_size:
-            most = f"{shape} of the start, and its {own.intermediate_size} or fewer"
-            wrong = f"{asked}, and feed_forward {recipe.feed_forward}"
-            raise ValueError(f"hidden, layers and heads are {wrong}; allowed: {most}")
         if recipe.feed_forward < model.config.intermediate_size:
             narrow(model, recipe.feed_forward)
     else:

@@ -141,13 +141,13 @@ def with_tokens(
 ) -> tuple[Any, Any]:
     """A model with the tokens of `new` in the place of `old`, and `new`; as it is where it has as
     many. A text that is a token of both keeps its embedding, but for the `unseen`, which no
-    training has told apart; another's is drawn with mean and covariance of those of `alike`."""
+    training has told apart; another's is drawn with mean and covariance of the names `alike`."""
     if len(new) == len(old):
         return model, old
     known = {old.decode([place]): place for place in range(len(old))}
     known = {text: place for text, place in known.items() if text not in unseen}
     embedding_VD = model.get_input_embeddings().weight.clone()
-    pieces = old(list(alike), add_special_tokens=False)["input_ids"]
+    pieces = old([f" {name}" for name in alike], add_special_tokens=False)["input_ids"]
     alike_ND = embedding_VD[[ids[0] for ids in pieces]]
     mean_D = alike_ND.mean(0)
     generator = torch.Generator().manual_seed(0)

@@ -205,8 +205,8 @@ def test_of_equal_settings_the_first_is_common_and_a_single_value_is_no_edge():
     rows = [{"rate": rate, "steps": 8} for rate in (1, 2, 4)]
     assert [edge(row, made) for row in rows] == [" (edge: rate)", "", " (edge: rate)"]
     for values in ([False, True], ["mean", "sum"]):
-        made = validate(Search, FILE | {"grid": {"rate": values}})
-        assert [edge({"rate": value}, made) for value in values] == ["", ""], "words have no ends"
+        words = validate(Search, FILE | {"grid": {"rate": values}})
+        assert [edge({"rate": value}, words) for value in values] == ["", ""], "they have no ends"
     alike = {"mean": 7.0, "half-width": 1.0}
     lines = [row | {"arm": arm} | alike for row in rows for arm in made.arms]
     table = marked(pd.DataFrame(lines), made)

@@ -653,6 +653,8 @@ ARMS = {
     "solver-only": {"roles.proposer.policy", "roles.proposer.trainable"},
     "proposer-only": {"roles.solver.trainable"},
     "random": {"paid"},
+    "own-best": {"grpo.learning_rate"},
+    "half-rate-solver": {"grpo.learning_rate", "roles.proposer.policy", "roles.proposer.trainable"},
     "no-verification": {"verify"},
     "noise-0": {"noisy_documents"},
     "three-noise-7": {"noisy_documents", "readings"},

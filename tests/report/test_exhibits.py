@@ -594,6 +594,19 @@ def test_the_nearest_exhibit_is_one_that_can_be_made() -> None:
     assert "scope/" not in str(caught.value) and "ssp/table-3" in str(caught.value)
 
 
+def test_the_committed_gallery_shows_the_committed_exhibits(tmp_path: Path) -> None:
+    figures = ROOT / "figures"
+    for file in figures.rglob("*.*"):
+        copy = tmp_path / file.relative_to(figures)
+        copy.parent.mkdir(exist_ok=True)
+        if file.name != "README.md":
+            copy.symlink_to(file)
+    gallery(tmp_path)
+    for page in figures.rglob("README.md"):
+        made = tmp_path / page.relative_to(figures)
+        assert page.read_text() == made.read_text(), f"{page}: run spnb gallery"
+
+
 def test_the_gallery_is_the_same_made_again_and_names_lost_files(tmp_path: Path) -> None:
     lost = save_table(tmp_path)[1]
     before = page(tmp_path)

@@ -654,6 +654,7 @@ ARMS = {
     "proposer-only": {"roles.solver.trainable"},
     "random": {"paid"},
     "own-best": {"grpo.learning_rate"},
+    "fresh-seeds-solver": {"roles.proposer.policy", "roles.proposer.trainable"},
     "half-rate-solver": {"grpo.learning_rate", "roles.proposer.policy", "roles.proposer.trainable"},
     "no-verification": {"verify"},
     "noise-0": {"noisy_documents"},

@@ -48,7 +48,7 @@ LEFT_OUT = re.compile(
     r"|method/(memory|answerable|answered|questions|proposals)"
 )
 """Metrics that no exhibit draws but spell/figure-7, which shows the committed one without them."""
-DIGITS = {"length": 5, "entropy": 4, "method": 4, "low": 4, "high": 4}
+DIGITS = {"length": 5, "entropy": 4, "reward": 4, "method": 4, "low": 4, "high": 4}
 """Of metrics, by what stands before a slash, and of intervals' ends; others have three."""
 NOTHING = 1e-9
 """A metric this close to 0 is 0 but for how numbers are added up."""

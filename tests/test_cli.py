@@ -93,7 +93,7 @@ def test_doctor_reports_versions_engines_and_what_is_missing():
         (["embedded", __file__], "File exists"),
         (["search", "spell/search/typo"], "spell has no search/typo.yaml; allowed: "),
         (["exhibit", "spiral/table-99"], "exhibit is 'spiral/table-99', which is unknown; did you"),
-        (["exhibit", "table-3"], "did you mean 'ssp/table-3'? allowed: 122 names, the nearest are"),
+        (["exhibit", "table-3"], "did you mean 'ssp/table-3'? allowed: 123 names, the nearest are"),
     ],
 )
 def test_bad_input_is_one_clear_message(arguments, message):

@@ -8,9 +8,9 @@ again, a claim computed otherwise or seeds added, and no run that is there is tr
 are not kept: before a run that starts from another one's, that one has to be deleted.
 
 To keep it small, metrics and ends of intervals have two to five digits (two where no measure of the
-paper takes them), those that no exhibit draws are left out, texts of a variant's evaluations are
-those of its first seed at the first two evaluations and the last, sampled rollouts those of the
-first seed of `full`, and the rows of all runs are packed by column.
+paper takes them), those that no exhibit draws are left out, texts and sampled rollouts are those of
+the first seed of `full`, texts at the first two evaluations and the last, and the rows of all runs
+are packed by column.
 """
 
 import json
@@ -48,7 +48,7 @@ LEFT_OUT = re.compile(
     r"|method/(memory|answerable|answered|questions|proposals)"
 )
 """Metrics that no exhibit draws but spell/figure-7, which shows the committed one without them."""
-DIGITS = {"length": 5, "entropy": 4, "method": 4, "low": 4, "high": 4}
+DIGITS = {"length": 5, "entropy": 4, "reward": 4, "method": 4, "low": 4, "high": 4}
 """Of metrics, by what stands before a slash, and of intervals' ends; others have three."""
 NOTHING = 1e-9
 """A metric this close to 0 is 0 but for how numbers are added up."""
@@ -94,11 +94,10 @@ def keep(runs: Path, paper: str, target: Path) -> int:
         raise ValueError(f"{runs} has no finished run of {paper}; allowed: one at least")
     told: dict[str, list[Row]] = {name: [] for name in PACKED}
     exact = measured(paper)
-    read: set[str] = set()
+    read = next((run for run in found if run.variant == FULL), None)
     for place, run in enumerate(found):
-        for name, rows in kept_rows(run, exact, first=run.variant not in read).items():
+        for name, rows in kept_rows(run, exact, texts=run is read).items():
             told[name] += [{RUN: place, **row} for row in rows]
-        read.add(run.variant)
     packed = {
         "runs": [
             {
@@ -129,19 +128,19 @@ def measured(paper: str) -> set[str]:
     return {name for one in measures for name in (*one.weights, one.given) if name}
 
 
-def kept_rows(run: Run, exact: set[str], first: bool) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a run's records as they are packed; `exact`: metrics that measures take; `first`:
-    it is its variant's first seed."""
+def kept_rows(run: Run, exact: set[str], texts: bool) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a run's records as they are packed; `exact`: metrics that measures take; `texts`:
+    whether with its texts."""
     records = {name: run.rows(name) for name in PACKED}
     records["metrics"] = [
         {key: metric(key, row[key], exact) for key in row if not LEFT_OUT.fullmatch(key)}
         for row in records["metrics"]
     ]
     records["evals"] = [{key: short(key, row[key]) for key in row} for row in records["evals"]]
-    if not first or run.variant != FULL:
+    if not texts:
         records["rollouts"] = []
     steps = sorted({row["step"] for row in records["items"]})
-    told = {*steps[:2], *steps[-1:]} if first else {}
+    told = {*steps[:2], *steps[-1:]} if texts else {}
     records["items"] = [
         {key: row[key] for key in row if key not in TEXTS or row["step"] in told}
         for row in records["items"]

@@ -1,9 +1,9 @@
-"""Draws pictures of training dynamics again, from the numbers that stand beside them.
+"""Draws figures over training steps again, from the numbers that stand beside them.
 
-    python -m tools.redraw dynamics/length dynamics/entropy
+    python -m tools.redraw dynamics/length proposer/frontier
 
-Records that ship lack some metrics, and SPIRAL's do not ship: `spnb exhibit` would have to
-train again.
+Records that ship lack some metrics, and those of some runs do not ship: `spnb exhibit` would have
+to train again.
 """
 
 import json
@@ -11,8 +11,10 @@ import sys
 
 import pandas as pd
 
-from spnb.core.params import require
+from spnb.core.params import papers, require
 from spnb.core.paths import ROOT
+from spnb.report import plots
+from spnb.report.curves import load_curves
 from spnb.report.dynamics import SERIES, picture
 from spnb.report.exhibits import ExhibitContent, figure_files
 
@@ -23,10 +25,15 @@ def redraw(exhibit_id: str) -> list[str]:
     """Writes an exhibit's picture again; the names of the files that changed."""
     records = json.loads((FIGURES / "index.json").read_text())["exhibits"]
     by_id = {each["id"]: each for each in records}
-    require("exhibit", exhibit_id, [one for one in by_id if one.startswith("dynamics/")])
+    curves = {name: one for paper in papers() for name, one in load_curves(paper).items()}
+    known = [one for one in by_id if one.startswith("dynamics/") or one in curves]
+    require("exhibit", exhibit_id, known)
     record = by_id[exhibit_id]
     data = pd.read_csv(FIGURES / f"{exhibit_id}.csv", dtype={"part": str})
-    figure, words = picture(exhibit_id, data[SERIES])
+    if exhibit_id in curves:
+        figure, words = curves[exhibit_id].draw(data), plots.KEY
+    else:
+        figure, words = picture(exhibit_id, data[SERIES])
     if figure is None or not record["caption"].endswith(words):
         raise SystemExit(f"{exhibit_id} would show something else now: {words or 'nothing'}")
     changed = []

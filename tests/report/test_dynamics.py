@@ -389,21 +389,32 @@ def test_a_picture_of_rewards_is_of_the_first_seat_and_smoothed():
 
 
 @pytest.mark.slow
-def test_a_picture_is_drawn_again_from_its_numbers(tmp_path, monkeypatch):
-    """Nothing but the picture changes; a caption that says something else stops it."""
+@pytest.mark.parametrize("exhibit", ["dynamics/clip-ratio", "proposer/leash"])
+def test_a_picture_is_drawn_again_from_its_numbers(tmp_path, monkeypatch, exhibit):
+    """Nothing but the picture changes; it shows its lines and panels."""
+    folder, name = exhibit.split("/")
     shutil.copy(redraw.FIGURES / "index.json", tmp_path)
-    (tmp_path / "dynamics").mkdir()
-    for path in (redraw.FIGURES / "dynamics").glob("clip-ratio.*"):
-        shutil.copy(path, tmp_path / "dynamics")
+    (tmp_path / folder).mkdir()
+    for path in (redraw.FIGURES / folder).glob(f"{name}.*"):
+        shutil.copy(path, tmp_path / folder)
     for suffix in ("png", "svg"):
-        (tmp_path / f"dynamics/clip-ratio.{suffix}").write_text("gone")
+        (tmp_path / f"{exhibit}.{suffix}").write_text("gone")
+    committed = (redraw.FIGURES / f"{exhibit}.svg").read_text()
     monkeypatch.setattr(redraw, "FIGURES", tmp_path)
-    assert redraw.redraw("dynamics/clip-ratio") == ["clip-ratio.png", "clip-ratio.svg"]
-    assert "<svg" in (tmp_path / "dynamics/clip-ratio.svg").read_text()
-    about = tmp_path / "index.json"
-    about.write_text(about.read_text().replace("Running means over", "Means over"))
-    with pytest.raises(SystemExit, match="would show something else now: Running means"):
-        redraw.redraw("dynamics/clip-ratio")
+    assert redraw.redraw(exhibit) == [f"{name}.png", f"{name}.svg"]
+    assert len((tmp_path / f"{exhibit}.svg").read_text()) == pytest.approx(len(committed), rel=0.1)
+
+
+@pytest.mark.parametrize("exhibit", ["dynamics/clip-ratio", "proposer/leash"])
+def test_a_caption_that_says_something_else_stops_a_new_picture(tmp_path, monkeypatch, exhibit):
+    folder, name = exhibit.split("/")
+    (tmp_path / folder).mkdir()
+    shutil.copy(redraw.FIGURES / folder / f"{name}.csv", tmp_path / folder)
+    about = (redraw.FIGURES / "index.json").read_text()
+    (tmp_path / "index.json").write_text(about.replace("Thick: means.", "Thick: medians."))
+    monkeypatch.setattr(redraw, "FIGURES", tmp_path)
+    with pytest.raises(SystemExit, match="would show something else now: .*Thick: means"):
+        redraw.redraw(exhibit)
 
 
 def test_a_logarithmic_scale_is_shared_too():

@@ -55,7 +55,7 @@ class Reasoning(Lessons):
 
     def go_on(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
         """A learner with a reasoner's tokens."""
-        return with_tokens(model, tokenizer, self.tokenizer(), names("person", "train"), [])
+        return with_tokens(model, tokenizer, self.tokenizer(), names("person", "train"))
 
     # --- drills
 

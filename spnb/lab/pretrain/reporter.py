@@ -48,7 +48,7 @@ class Reporting(Lessons):
     def go_on(self, model: Any, tokenizer: Any) -> tuple[Any, Any]:
         """A learner with a reporter's tokens."""
         people = [name for pool in POOLS for name in names("person", pool)]
-        return with_tokens(model, tokenizer, self.tokenizer(), people, [])
+        return with_tokens(model, tokenizer, self.tokenizer(), people)
 
     # --- the world of a row
 

@@ -48,8 +48,7 @@ class Seeking(Searching):
         """A searcher with a seeker's tokens: to match 384 names is not learned from nothing in
         eight million tokens, but what a searcher does with its 144 it does with other ones too."""
         people = [name for pool in POOLS for name in CHAIN.people(pool)]
-        unseen = [f" {ordinal}" for ordinal in ORDINALS[CHAIN.highest :]]
-        return with_tokens(model, tokenizer, self.tokenizer(), people, unseen)
+        return with_tokens(model, tokenizer, self.tokenizer(), people)
 
     def recall(self) -> Row:
         """People and towns repeated, or pairs of which the second is asked for."""

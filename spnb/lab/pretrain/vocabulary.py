@@ -136,16 +136,13 @@ def reasoner_words() -> list[str]:
 
 
 @torch.no_grad()
-def with_tokens(
-    model: Any, old: Any, new: Any, alike: Sequence[str], unseen: Sequence[str]
-) -> tuple[Any, Any]:
+def with_tokens(model: Any, old: Any, new: Any, alike: Sequence[str]) -> tuple[Any, Any]:
     """A model with the tokens of `new` in the place of `old`, and `new`; as it is where it has as
-    many. A text that is a token of both keeps its embedding, but for the `unseen`, which no
-    training has told apart; another's is drawn with mean and covariance of the names `alike`."""
+    many. A text that is a token of both keeps its embedding; another's is drawn with mean and
+    covariance of those of the names `alike`."""
     if len(new) == len(old):
         return model, old
     known = {old.decode([place]): place for place in range(len(old))}
-    known = {text: place for text, place in known.items() if text not in unseen}
     embedding_VD = model.get_input_embeddings().weight.clone()
     pieces = old([f" {name}" for name in alike], add_special_tokens=False)["input_ids"]
     alike_ND = embedding_VD[[ids[0] for ids in pieces]]

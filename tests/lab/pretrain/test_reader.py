@@ -268,6 +268,7 @@ def test_the_recipes_have_names():
         "reasoner-large-first": "learner-large",
         "reasoner-large": "reasoner-large-first",
         "learner-hard": "learner-even",
+        "searcher": "learner",
         "seeker-first": "searcher",
         "seeker": "seeker-first",
         "seeker-small": "seeker",

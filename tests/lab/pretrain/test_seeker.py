@@ -188,11 +188,9 @@ def test_it_goes_on_from_the_searcher_with_tokens_of_its_own():
     assert len(after) == len(new) == model.config.vocab_size and model.lm_head.weight is not None
     assert model.config.eos_token_id == model.generation_config.eos_token_id == new.eos_token_id
     assert torch.equal(model.model.layers[1].mlp.up_proj.weight, body)
-    for text in (" first", " guide", "<search>", " is"):
+    for text in (" first", " seventh", " guide", "<search>", " is"):
         ids = [one(text, add_special_tokens=False)["input_ids"] for one in (old, new)]
         assert torch.equal(before[ids[0][0]], after[ids[1][0]]) and len(ids[1]) == 1
-    ids = [one(" seventh", add_special_tokens=False)["input_ids"][0] for one in (old, new)]
-    assert not torch.equal(before[ids[0]], after[ids[1]]), "a searcher has never seen it"
     assert lessons().go_on(model, new) == (model, new), "a seeker is as it is"
     people = [f" {name}" for pool in ("train", "heldout") for name in CHAIN.people(pool)]
     alike = before[[old(name, add_special_tokens=False)["input_ids"][0] for name in people]]

@@ -12,7 +12,7 @@ from statistics import fmean
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from spnb.core import prompts
 from spnb.core.grading import grade
@@ -226,9 +226,8 @@ def test_the_shipped_reasoners_are_their_recipes(name):
 
 @pytest.mark.parametrize("name", ["learner", "learner-large"])
 def test_it_goes_on_from_a_learner_with_tokens_of_its_own(name):
-    start = embedded_path(name)
-    old = AutoTokenizer.from_pretrained(start)
-    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    start = load_policy(f"embedded/{name}")
+    old, model = start.tokenizer, start.model
     before = model.get_input_embeddings().weight.detach().clone()
     body = model.model.layers[1].mlp.up_proj.weight.detach().clone()
     model, new = lessons().go_on(model, old)

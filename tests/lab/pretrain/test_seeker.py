@@ -5,14 +5,13 @@ from collections import Counter
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from spnb.core import prompts
-from spnb.lab import embedded_path
 from spnb.lab.chain import CHAIN, QUEST
 from spnb.lab.ladder import ORDINALS
 from spnb.lab.pretrain.make import lessons_of
 from spnb.lab.pretrain.rows import END
+from spnb.train.policies import load_policy
 
 PEOPLE = {*QUEST.people("train"), *QUEST.people("heldout")}
 FACT = r"In (\w+) the (\w+) of (\w+) is (\w+)\."
@@ -178,9 +177,8 @@ def test_a_recipe_of_too_many_levels_is_refused():
 
 
 def test_it_goes_on_from_the_searcher_with_tokens_of_its_own():
-    start = embedded_path("searcher")
-    old = AutoTokenizer.from_pretrained(start)
-    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    start = load_policy("embedded/searcher")
+    old, model = start.tokenizer, start.model
     before = model.get_input_embeddings().weight.detach().clone()
     body = model.model.layers[1].mlp.up_proj.weight.detach().clone()
     model, new = lessons().go_on(model, old)
